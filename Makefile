@@ -1,0 +1,47 @@
+# Four verbs to develop (fmt, lint, type, test), one to see it work (run). Each makes .venv first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+AGENT  ?= default
+ASK    ?= What is 21*2, and which files are here?
+MODEL  ?=
+
+.PHONY: run test fmt lint type all test-slow test-local-llm bench clean
+.DEFAULT_GOAL := all
+
+$(BIN)/.run: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Setting up $(VENV) (once, a minute or two) …"
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet -e '.[openai,anthropic,ollama]' -C editable_mode=compat
+	@touch $@
+
+$(BIN)/.test: $(BIN)/.run
+	@$(BIN)/python -m pip install --quiet -e '.[test]' -C editable_mode=compat
+	@touch $@
+
+run: $(BIN)/.run          ## run the main job: a question that needs the tools, answered as a stream
+	@$(BIN)/wick run $(AGENT) "$(ASK)" $(if $(MODEL),--model "$(MODEL)")
+
+test: $(BIN)/.test        ## run the tests
+	@$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
+
+fmt: $(BIN)/.test         ## format
+	@$(BIN)/ruff check --fix-only --quiet . && $(BIN)/ruff format .
+
+lint: $(BIN)/.test        ## check form
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+type: $(BIN)/.test        ## check types
+	@$(BIN)/mypy
+
+all: lint type test
+
+test-slow: $(BIN)/.test   ## the tests that take minutes
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-local-llm: $(BIN)/.test  ## against a running server: WICK_TEST_BASE_URL, WICK_TEST_MODEL
+	@$(BIN)/python -m pytest -m local_llm -p no:randomly $(ARGS)
+
+clean:
+	@rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

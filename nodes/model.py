@@ -1,0 +1,184 @@
+"""model: one model call, wrapped in the hooks' layers, and what is kept of its reply."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp
+
+from wick_graph.errors import HookError, MessageError, ModelError
+from wick_graph.hooks.compile import Onion, apply, check_update
+from wick_graph.hooks.protocol import Verdict
+from wick_graph.messages import ToolResult
+from wick_graph.models.ask import ask
+from wick_graph.models.call import is_empty, normalise_reply
+from wick_graph.moments import Abort, Moment, Replace, Skip
+from wick_graph.nodes.modify_request import resolve_request
+from wick_graph.request import ModelRequest, position
+from wick_graph.runtime import NodeContext
+from wick_graph.usage import usage_of
+
+MAX_CALLS: Final = 32
+"""Calls of one reply that are run; a model that asks for more is told so."""
+
+Writes = list[tuple[str, Any]]
+
+
+async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
+    """Ask the model and write down its reply.
+
+    Raises:
+        ModelError: `LLM call: …`: the model, or a hook around it, failed for good.
+        MessageError: `invalid messages: …`: the request breaks a rule; the model is not called.
+        HookError: A hook's `after_model` failed.
+    """
+    request, writes = await resolve_request(state, ctx)
+    reply = await _through_hooks(request, ctx, writes)
+    usage = usage_of(reply)
+    ctx.run.usage += usage
+    iteration = state.get("iteration", 0) + 1
+    writes += [("iteration", iteration), ("usage", usage.to_dict())]
+    if is_empty(reply):  # storing it would make the thread invalid for every later call
+        return [*writes, ("stop_reason", "empty")]
+    reply, bad = normalise_reply(reply)
+    reply = _marked(reply, state, ctx, bad)
+    verdict = await _verdict(reply, state, ctx, writes)
+    messages, stop = settle(reply, verdict, request.withheld, iteration >= ctx.spec.max_iterations)
+    if stop == "limit":
+        messages = _closed(messages, iteration)
+    return [*writes, ("messages", messages), ("stop_reason", stop)]
+
+
+def settle(
+    reply: AIMessage, verdict: Verdict, withheld: bool, last: bool
+) -> tuple[list[BaseMessage], str]:
+    """Decide what of a reply is answered at once, and whether the run ends with it.
+
+    Returns:
+        The reply with the answers to calls that will not run, and a stop reason, "" for none.
+    """
+    ends = verdict.end or withheld or last
+    messages: list[BaseMessage] = [reply]
+    for i, call in enumerate(reply.tool_calls):
+        call_id = call["id"] or ""
+        if call_id in verdict.answers:
+            messages.append(_answer(call_id, call["name"], verdict.answers[call_id]))
+        elif ends:
+            why = "the run was ended here" if verdict.end else "the limit of steps is reached"
+            messages.append(_refusal(call_id, call["name"], why))
+        elif i >= MAX_CALLS:
+            why = f"too many calls in one reply; at most {MAX_CALLS} are run"
+            messages.append(_refusal(call_id, call["name"], why))
+    if verdict.end:
+        return messages, "done"
+    return messages, "limit" if withheld or (last and reply.tool_calls) else ""
+
+
+async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:
+    async def base(asked: ModelRequest) -> AIMessage:
+        return await _call(asked, ctx)
+
+    onion = Onion(
+        layers=ctx.spec.hooks.wrap_model_call,
+        base=base,
+        io=ctx.io,
+        port=ctx.run.port,
+        takes=ModelRequest,
+        gives=AIMessage,
+        updates=writes,
+    )
+    try:
+        reply: AIMessage = await onion.run(request)
+    except (GraphBubbleUp, MessageError):
+        raise
+    except Exception as error:
+        raise ModelError(f"LLM call: {_text(error)}") from error
+    return reply
+
+
+async def _call(request: ModelRequest, ctx: NodeContext) -> AIMessage:
+    """The innermost layer: exactly these messages, these tools, these settings."""
+    messages = ctx.lower(request.to_messages())
+    port = ctx.run.port
+    if port.active:
+        moment = Moment("model", "request", ctx.spec.model.name, {"request": request})
+        port.record(moment)
+        directive = await port.at(moment)
+        if isinstance(directive, Skip):
+            return directive.value  # type: ignore[no-any-return]  # a listener's own reply
+        if isinstance(directive, Abort):
+            raise ModelError(f"stopped before the model call: {directive.reason}")
+        if isinstance(directive, Replace):
+            request = directive.value
+            messages = ctx.lower(request.to_messages())
+    try:
+        ctx.run.validator.check(messages)
+    except MessageError as error:
+        raise MessageError(f"invalid messages: {error}") from None
+    known = ctx.tools(request.state)
+    tools = [known[name] for name in request.tools if name in known]
+    reply = await ask(ctx, messages, tools, request.settings, request.withheld)
+    if port.active:
+        port.record(Moment("model", "response", ctx.run.model, {"reply": reply}))
+    return reply
+
+
+async def _verdict(
+    reply: AIMessage, state: Mapping[str, Any], ctx: NodeContext, writes: Writes
+) -> Verdict:
+    """Ask every `after_model`; the first answer to a call stands, and any may end the run."""
+    answers: dict[str, ToolResult | str] = {}
+    end = False
+    for layer in ctx.spec.hooks.after_model:
+        made, update = await apply(layer, ctx.io, ctx.run.port, reply, ctx.for_hooks(state))
+        writes += update.items()
+        if isinstance(made, Verdict):
+            answers = {**made.answers, **answers}
+            end = end or made.end
+            writes += check_update(layer, made.update).items()
+        elif made is not None:
+            writes += check_update(layer, made).items()
+    return Verdict(answers=answers, end=end)
+
+
+def _marked(
+    reply: AIMessage, state: Mapping[str, Any], ctx: NodeContext, bad: Mapping[str, str]
+) -> AIMessage:
+    """Note in the reply which step made it: its calls' ledger keys derive from that.
+
+    A reply is always new: an id that the thread has already would put it in another's place.
+    """
+    mark: dict[str, Any] = {"step": ctx.task_id}
+    if bad:
+        mark["bad"] = dict(bad)
+    changes: dict[str, Any] = {"response_metadata": {**reply.response_metadata, "wick": mark}}
+    if reply.id is None or position(state.get("messages") or (), reply.id) is not None:
+        changes["id"] = str(uuid.uuid4())
+    return reply.model_copy(update=changes)
+
+
+def _answer(call_id: str, name: str, answer: ToolResult | str) -> ToolMessage:
+    if isinstance(answer, str):
+        return ToolResult(tool_call_id=call_id, name=name, output=answer).to_message()
+    return answer.replace(tool_call_id=call_id, name=name).to_message()
+
+
+def _refusal(call_id: str, name: str, why: str) -> ToolMessage:
+    return ToolResult(tool_call_id=call_id, name=name, output="", error=why).to_message()
+
+
+def _closed(messages: list[BaseMessage], iteration: int) -> list[BaseMessage]:
+    """End a thread at its limit with a text of the assistant, so that it is well-formed."""
+    if len(messages) == 1 and messages[0].text:
+        return messages
+    steps = f"{iteration} step" if iteration == 1 else f"{iteration} steps"
+    return [*messages, AIMessage(f"Stopped after {steps} without a final answer.")]
+
+
+def _text(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    own = isinstance(error, ModelError | HookError)
+    return text if own or type(error).__name__ in text else f"{type(error).__name__}: {text}"

@@ -1,0 +1,83 @@
+"""modify_request: compose what the next model call will send, and write it down as an overlay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from wick_graph.hooks.compile import apply
+from wick_graph.request import ModelRequest, Section, from_overlay, to_overlay
+from wick_graph.runtime import NodeContext
+
+LAST_CALL: Final = "This is your last step: answer now from what you have; no tool can be called."
+"""Tells the model why it has no tools on the last call that a run may make."""
+
+
+async def modify_request(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
+    """Write the overlay for the coming model call.
+
+    Raises:
+        HookError: A hook raised, or returned something that is no request.
+    """
+    request, updates = await compose(state, ctx)
+    return [*updates, ("request", to_overlay(request, ctx.spec.system_prompt))]
+
+
+async def compose(
+    state: Mapping[str, Any], ctx: NodeContext
+) -> tuple[ModelRequest, list[tuple[str, Any]]]:
+    """Start from the thread and the agent's prompt, then let each hook change the request."""
+    updates: list[tuple[str, Any]] = []
+    request = initial(state, ctx)
+    for layer in ctx.spec.hooks.modify_request:
+        before = len(request.system)
+        made, update = await apply(layer, ctx.io, ctx.run.port, request, request.ctx)
+        updates.extend(update.items())
+        if not isinstance(made, ModelRequest):
+            kind = "nothing" if made is None else f"a {type(made).__name__}"
+            raise layer.error(f"returned {kind}, not the request")
+        unknown = [name for name in made.tools if name not in ctx.tools(state)]
+        if unknown:
+            raise layer.error(f"offers the tool {unknown[0]!r}, which does not exist")
+        request = _signed(made, before, layer.hook)
+    return request, updates
+
+
+def initial(state: Mapping[str, Any], ctx: NodeContext) -> ModelRequest:
+    """Make the request that the hooks start from."""
+    prompt = ctx.spec.system_prompt
+    tools = tuple(ctx.tools(state))
+    last = state.get("iteration", 0) + 1 >= ctx.spec.max_iterations
+    request = ModelRequest.of(
+        state.get("messages") or [],
+        system=(Section(prompt, "agent"),) if prompt else (),
+        tools=tools,
+        state=state,
+        ctx=ctx.for_hooks(state),
+    )
+    if last and tools:
+        request = replace(request.append_system(LAST_CALL, source="limit"), withheld=True)
+    return request
+
+
+async def resolve_request(
+    state: Mapping[str, Any], ctx: NodeContext
+) -> tuple[ModelRequest, list[tuple[str, Any]]]:
+    """Return the request that `model` sends: as the overlay says, made anew where it is stale.
+
+    An edit of `messages` at a breakpoint, or a thread that another program wrote, leaves no
+    overlay that fits; the same hooks then compose it again.
+    """
+    request = from_overlay(
+        state.get("request"), state, ctx.spec.system_prompt, ctx.for_hooks(state)
+    )
+    return (request, []) if request is not None else await compose(state, ctx)
+
+
+def _signed(request: ModelRequest, before: int, hook: str) -> ModelRequest:
+    """Put the hook's name to the sections that it added without saying whose they are."""
+    if len(request.system) <= before and all(s.source for s in request.system):
+        return request
+    system = tuple(s if s.source else Section(s.text, hook) for s in request.system)
+    return replace(request, system=system)

@@ -1,0 +1,78 @@
+"""route: where the loop goes after a reply. No node: the labelled conditional edges of `model`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.types import Send
+
+TOOLS: Final = "route: tools"
+END_LABEL: Final = "route: end"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where to go, and why."""
+
+    label: Literal["route: tools", "route: end"]
+    reason: str
+    calls: tuple[dict[str, Any], ...] = ()
+    """What each tool task is sent: the call, its place in the reply, and its ledger key."""
+
+
+def decide(state: Mapping[str, Any]) -> Decision:
+    """Decide from the state alone; any last message will do, an edited one included."""
+    if state.get("stop_reason"):
+        return Decision(END_LABEL, f"stop_reason is {state['stop_reason']}")
+    reply, answered = _reply(state.get("messages") or ())
+    if reply is None:
+        return Decision(END_LABEL, "the last message is no reply of the model")
+    if not reply.tool_calls:
+        return Decision(END_LABEL, "the reply calls no tool")
+    calls = tuple(
+        sent
+        for i in range(len(reply.tool_calls))
+        if (sent := _sent(reply, i))["id"] not in answered
+    )
+    return Decision(TOOLS, f"the reply calls {len(reply.tool_calls)} tool(s)", calls)
+
+
+def route(state: Mapping[str, Any]) -> str | list[Send]:
+    """Turn the decision into LangGraph's terms: one `Send` per open call, or the end's label.
+
+    A reply whose calls are all answered already passes through `tools` too, empty-handed: the
+    loop goes on from there.
+    """
+    decision = decide(state)
+    if decision.label == END_LABEL:
+        return END_LABEL
+    return [Send("tools", sent) for sent in decision.calls] or [Send("tools", {})]
+
+
+def _reply(messages: Sequence[BaseMessage]) -> tuple[AIMessage | None, set[str]]:
+    answered: set[str] = set()
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            return message, answered
+        if not isinstance(message, ToolMessage):
+            break
+        answered.add(message.tool_call_id)
+    return None, answered
+
+
+def _sent(reply: AIMessage, index: int) -> dict[str, Any]:
+    call = reply.tool_calls[index]
+    mark = reply.response_metadata.get("wick") or {}
+    # A reply that somebody wrote by hand has no step; its own id tells its calls apart.
+    sent = {
+        "id": call["id"] or "",
+        "name": call["name"],
+        "args": call["args"],
+        "index": index,
+        "key": f"{mark.get('step') or reply.id}:{index}",
+    }
+    bad = (mark.get("bad") or {}).get(call["id"])
+    return {**sent, "bad": bad} if bad else sent

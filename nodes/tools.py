@@ -1,0 +1,85 @@
+"""tools: one tool call, wrapped in the hooks' layers. Each call of a reply is a task of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wick_graph import keys
+from wick_graph.errors import ToolError
+from wick_graph.hooks.compile import Onion
+from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.moments import Abort, Moment, Replace, Skip
+from wick_graph.runtime import NodeContext
+from wick_graph.state import LASTING
+from wick_graph.tools.execute import execute
+from wick_graph.tools.protocol import ToolContext
+from wick_graph.tools.result import failure
+
+
+async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
+    """Run one call and write its result as a tool message, whatever becomes of it.
+
+    Raises:
+        HookError: A hook around the call broke its contract. Nothing else ends the run: a tool
+            that fails is answered with its error, and only interrupts and cancellation pass.
+    """
+    if not sent:
+        return []
+    call = _call(sent, ctx)
+    port = ctx.run.port
+    updates: list[tuple[str, Any]] = []
+    if port.active:
+        port.record(Moment("tool", "enter", call.name, {"args": call.args}, call.id))
+    onion = Onion(
+        layers=ctx.spec.hooks.wrap_tool_call,
+        base=lambda inner: _execute(inner, sent, ctx),
+        io=ctx.io,
+        port=port,
+        takes=ToolCall,
+        gives=ToolResult,
+        updates=updates,
+        call_id=call.id,
+    )
+    result: ToolResult = await onion.run(call)
+    # A hook may have changed the call on its way in; the answer is to what the model asked.
+    result = result.replace(tool_call_id=call.id, name=call.name)
+    if port.active:
+        port.record(Moment("tool", "exit", call.name, {"result": result}, call.id))
+    return [*updates, *(result.update or {}).items(), ("messages", [result.to_message()])]
+
+
+async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    """The innermost layer: the tool itself."""
+    if sent.get("bad"):
+        return failure(call, ToolError(sent["bad"]))
+    port = ctx.run.port
+    if port.active:
+        moment = Moment("tool", "call", call.name, {"args": call.args, "key": sent["key"]}, call.id)
+        port.record(moment)
+        directive = await port.at(moment)
+        if isinstance(directive, Skip):
+            return directive.value  # type: ignore[no-any-return]  # a listener's own result
+        if isinstance(directive, Abort):
+            raise ToolError(f"stopped before the call: {directive.reason}")
+        if isinstance(directive, Replace):
+            call = call.replace(args=directive.value)
+    state = call.ctx.state
+    return await execute(call, ctx.tools(state).get(call.name), ctx.io, ctx.spec.tool_timeout)
+
+
+def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
+    state = keys.read_state(ctx.config, LASTING)
+    context = ToolContext(
+        call_id=sent["id"],
+        name=sent["name"],
+        key=sent["key"],
+        index=sent["index"],
+        attempt=1,
+        thread_id=ctx.run.thread_id or keys.thread_of(ctx.config),
+        run_id=ctx.run.run_id,
+        agent=ctx.spec.name,
+        state=state,
+        config=ctx.config,
+    )
+    return ToolCall(id=sent["id"], name=sent["name"], args=sent["args"], ctx=context)

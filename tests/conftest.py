@@ -1,0 +1,17 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_keys_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests decide themselves which models and providers exist."""
+    for name in list(os.environ):
+        if name.endswith("_API_KEY") or name in ("WICK_MODEL", "OLLAMA_HOST"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("OLLAMA_HOST", "http://127.0.0.1:1")
+    monkeypatch.setenv("LANGSMITH_TRACING", "false")

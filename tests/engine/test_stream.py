@@ -1,0 +1,220 @@
+"""Events: their order and payloads, one end, a bounded queue, and readers who leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from tests.engine.support import agent_of
+from wick_graph import Agent, events
+from wick_graph.constants import EVENT_QUEUE_SIZE
+from wick_graph.errors import MessageError
+from wick_graph.testing import ScriptedModel, attempts, call, calls, cut_stream, error, text
+
+
+def read(agent: Agent, given: Any, style: str, **options: Any) -> list[events.Event]:
+    if style == "stream":
+        return list(agent.stream(given, **options))
+
+    async def collect() -> list[events.Event]:
+        return [event async for event in agent.astream(given, **options)]
+
+    return asyncio.run(collect())
+
+
+both = pytest.mark.parametrize("style", ["stream", "astream"])
+
+
+@both
+def test_the_order_of_one_tool_cycle(style: str) -> None:
+    agent, _ = agent_of(calls(("add", {"a": 1, "b": 2}), text="Let me see"), "It is three")
+    seen = read(agent, "?", style)
+    names = [e.event for i, e in enumerate(seen) if i == 0 or e.event != seen[i - 1].event]
+    turn = ["on_chat_model_start", "on_chat_model_stream", "on_chat_model_end"]
+    assert names == [*turn, "on_tool_start", "on_tool_end", *turn, "done"]
+    pieces = "".join(e.delta for e in seen if isinstance(e, events.ChatModelStream))
+    assert pieces == "Let me seeIt is three"
+    tool = [e for e in seen if isinstance(e, events.ToolStart | events.ToolEnd)]
+    assert {e.run_id for e in tool} == {"call_1_1"}
+    done = seen[-1]
+    assert isinstance(done, events.Done)
+    assert done.result.text == "It is three"
+    assert {e.thread_id for e in seen} == {done.result.thread_id}
+
+
+@both
+def test_the_wire_form_has_the_names_that_readers_know(style: str) -> None:
+    agent, _ = agent_of(call("add", a=1, b=2), "ok")
+    wire = [json.loads(json.dumps(e.to_dict())) for e in read(agent, "?", style)]
+    data = {w["event"]: w.get("data") for w in wire}
+    assert data["on_tool_start"] == {"args": {"a": 1, "b": 2}, "input": {"a": 1, "b": 2}}
+    assert data["on_tool_end"] == {"output": "3"}
+    assert data["on_chat_model_stream"] == {"delta": "ok", "chunk": {"content": "ok"}}
+    assert data["done"]["stop_reason"] == "done"
+    assert data["done"]["total_duration_ms"] >= 0
+    assert all(set(w) <= {"event", "name", "run_id", "data", "thread_id"} for w in wire)
+
+
+@both
+def test_a_failed_run_ends_with_one_error_and_nothing_after_it(style: str) -> None:
+    agent, _ = agent_of(error(ValueError("no")))
+    *before, last = read(agent, "?", style)
+    assert isinstance(last, events.Failed)
+    assert last.error == "LLM call: ValueError: no"
+    assert last.to_dict()["data"] == {"error": "LLM call: ValueError: no"}
+    assert not any(isinstance(e, events.Done | events.Failed) for e in before)
+
+
+@both
+def test_a_failed_tool_is_told_with_its_bare_error(style: str) -> None:
+    def boom() -> str:
+        """Fail."""
+        raise ValueError("broken")
+
+    agent, _ = agent_of(call("boom"), "ok", tools=[boom])
+    [end] = [e for e in read(agent, "?", style) if isinstance(e, events.ToolEnd)]
+    assert end.data() == {"output": "Error: ValueError: broken", "error": "ValueError: broken"}
+
+
+def test_a_refused_input_raises_before_the_first_event() -> None:
+    agent, _ = agent_of("never")
+    with pytest.raises(MessageError):
+        agent.stream("")
+    with pytest.raises(MessageError):
+        agent.astream("")
+
+
+@both
+def test_a_cut_stream_is_told_and_tried_again(style: str) -> None:
+    agent, _ = agent_of(attempts(cut_stream(2, "half of it"), "the whole of it"))
+    seen = read(agent, "?", style)
+    kinds = [type(e).__name__ for e in seen]
+    again = kinds.index("ChatModelRetry")
+    assert "ChatModelStream" in kinds[:again]
+    assert "".join(e.delta for e in seen[again:] if isinstance(e, events.ChatModelStream)) == (
+        "the whole of it"
+    )
+    assert seen[-1].result.messages[-1].text == "the whole of it"  # type: ignore[union-attr]  # the last event is Done
+
+
+@both
+def test_an_interrupt_is_an_event_before_the_end(style: str) -> None:
+    from langgraph.types import interrupt
+
+    def ask() -> str:
+        """Ask."""
+        return str(interrupt({"q": 1}))
+
+    agent, _ = agent_of(call("ask"), "ok", tools=[ask])
+    *_, asked, done = read(agent, "?", style)
+    assert isinstance(asked, events.Interrupted)
+    assert (asked.value, bool(asked.interrupt_id)) == ({"q": 1}, True)
+    assert isinstance(done, events.Done)
+    assert done.stopped_because == "interrupted"
+
+
+
+
+@both
+def test_the_run_waits_for_a_slow_reader_and_loses_nothing(style: str) -> None:
+    made = 0
+    words = [f"w{i} " for i in range(EVENT_QUEUE_SIZE * 5)]
+    ahead: list[int] = []
+
+    class Counting(ScriptedModel):
+        def _stream(self, *args: Any, **kwargs: Any) -> Any:
+            nonlocal made
+            for chunk in super()._stream(*args, **kwargs):
+                made += 1
+                yield chunk
+
+        async def _astream(self, *args: Any, **kwargs: Any) -> Any:
+            nonlocal made
+            async for chunk in super()._astream(*args, **kwargs):
+                made += 1
+                yield chunk
+
+    agent = Agent(model=Counting([text(chunks=words)]))
+    got: list[str] = []
+
+    def note(event: events.Event) -> None:
+        if isinstance(event, events.ChatModelStream):
+            got.append(event.delta)
+            ahead.append(made - len(got))
+
+    async def aread() -> None:
+        async for event in agent.astream("?"):
+            note(event)
+            await asyncio.sleep(0)
+
+    if style == "stream":
+        for event in agent.stream("?"):
+            note(event)
+    else:
+        asyncio.run(aread())
+    assert "".join(got) == "".join(words)
+    assert max(ahead) <= EVENT_QUEUE_SIZE + 3
+
+
+def test_a_sync_reader_who_leaves_cancels_the_run() -> None:
+    agent = Agent(model=ScriptedModel([text(chunks=["x "] * 2_000), "second"]))
+    stream = agent.stream("?", thread_id="t")
+    for event in stream:
+        if isinstance(event, events.ChatModelStream):
+            break
+    stream.close()  # type: ignore[attr-defined]  # a generator, typed as an iterator
+    info = agent.threads.get("t")
+    assert (info.status, info.stopped_because) == ("idle", "cancelled")
+    assert agent.invoke("again", thread_id="t").text
+
+
+def test_an_async_reader_who_leaves_cancels_the_run() -> None:
+    agent = Agent(model=ScriptedModel([text(chunks=["x "] * 2_000), "second"]))
+
+    async def run() -> None:
+        stream = agent.astream("?", thread_id="t")
+        async for event in stream:
+            if isinstance(event, events.ChatModelStream):
+                break
+        await stream.aclose()  # type: ignore[attr-defined]  # a generator, typed as an iterator
+        info = agent.threads.get("t")
+        assert (info.status, info.stopped_because) == ("idle", "cancelled")
+        assert (await agent.ainvoke("again", thread_id="t")).text
+
+    asyncio.run(run())
+
+
+def test_streams_of_many_threads_do_not_mix() -> None:
+    agent, _ = agent_of(call("add", a=1, b=2), "three")
+    seen: dict[str, set[str | None]] = {}
+
+    def work(name: str) -> None:
+        seen[name] = {e.thread_id for e in agent.stream("?", thread_id=name)}
+
+    threads = [threading.Thread(target=work, args=(f"t{i}",)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert seen == {f"t{i}": {f"t{i}"} for i in range(6)}
+
+
+def test_the_vocabulary_is_closed() -> None:
+    from typing import get_args
+
+    names = {kind.event for kind in get_args(events.Event)}
+    assert names == {
+        "on_chat_model_start",
+        "on_chat_model_stream",
+        "on_chat_model_retry",
+        "on_chat_model_end",
+        "on_tool_start",
+        "on_tool_end",
+        "interrupt",
+        "done",
+        "error",
+    }

@@ -1,0 +1,107 @@
+"""The package's source as syntax trees, and the files that belong to the checkout."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "wick_graph"
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module of the package, the nodes through their link."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+    lines: list[str]
+
+    @property
+    def part(self) -> str:
+        """The unit of the layers that it belongs to; empty for the door."""
+        return part_of(self.name)
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    def at(self, node: ast.AST | int) -> str:
+        """Name a place as `file:line`, by the file's real name."""
+        line = node if isinstance(node, int) else getattr(node, "lineno", 1)
+        return f"{self.path.resolve().relative_to(ROOT)}:{line}"
+
+
+def part_of(name: str) -> str:
+    return name.partition(".")[2].partition(".")[0]
+
+
+def read_modules() -> dict[str, Module]:
+    made = {}
+    for folder, _, files in os.walk(PACKAGE, followlinks=True):
+        for file in files:
+            if not file.endswith(".py"):
+                continue
+            path = Path(folder, file)
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            name = name.removesuffix(".__init__")
+            text = path.read_text(encoding="utf-8")
+            made[name] = Module(name, path, ast.parse(text), text.splitlines())
+    return dict(sorted(made.items()))
+
+
+MODULES = read_modules()
+IMPORTABLE = tuple(name for name in MODULES if not name.endswith("__main__"))
+"""Every module but those that are programs."""
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def walk(node: ast.AST, *, functions: bool = True) -> Iterator[ast.AST]:
+    """Walk what runs: without `if TYPE_CHECKING:`, and without functions' bodies if so asked."""
+    yield node
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.If) and is_type_checking(node):
+        children = list(node.orelse)
+    elif not functions and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        children = [*node.decorator_list, node.args]
+    elif not functions and isinstance(node, ast.Lambda):
+        children = [node.args]
+    for child in children:
+        yield from walk(child, functions=functions)
+
+
+def imports(module: Module, *, functions: bool = True) -> Iterator[tuple[ast.AST, str]]:
+    """Yield what a module asks for at run time: `a.b` or, of `from a import b`, `a.b` too."""
+    for node in walk(module.tree, functions=functions):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            yield from ((node, f"{base}.{alias.name}") for alias in node.names)
+
+
+def home(target: str) -> str:
+    """Return the module of ours in which an imported name is looked up; empty if not ours."""
+    while target and target not in MODULES:
+        target = target.rpartition(".")[0]
+    return target
+
+
+def tree_files() -> list[str]:
+    """Name the files that a commit of the working tree would hold."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs a git checkout, which says what belongs to the tree")
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-coz", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    names = sorted({name for name in listed.stdout.split("\0") if name})
+    return [n for n in names if (ROOT / n).is_symlink() or (ROOT / n).is_file()]

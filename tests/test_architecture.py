@@ -1,0 +1,315 @@
+"""The rules of the code that no type checker and no linter knows.
+
+Allow-lists here may only shrink: an entry that is no longer needed fails its test too.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from tests.source import (
+    IMPORTABLE,
+    MODULES,
+    PACKAGE,
+    ROOT,
+    home,
+    imports,
+    part_of,
+    tree_files,
+    walk,
+)
+from wick_graph import errors
+
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "types", "constants", "keys"),
+    ("messages",),
+    ("moments", "drive", "reducers", "state", "usage", "request", "events"),
+    ("config", "backends", "tools", "testing", "models", "hooks", "store"),
+    ("runtime",),
+    ("nodes",),
+    ("graph",),
+    ("result", "streaming"),
+    ("agent",),
+    ("loading",),
+    ("cli",),
+    ("__main__",),
+)
+"""A part may import what stands above it, and in its own row what stands to its left."""
+
+GROUND = frozenset({"errors", "types", "constants", "keys"})
+KNOWS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(GROUND, frozenset()),
+    **dict.fromkeys(("messages", "config", "backends", "testing", "store"), GROUND),
+}
+"""Parts that serve without the engine (the store: any LangGraph graph) know only these."""
+
+OUTSIDE: dict[str, frozenset[str]] = {
+    "sqlalchemy": frozenset({"store"}),
+    "sqlite3": frozenset({"store", "cli"}),  # the command line tells its version
+    "typer": frozenset({"cli"}),
+    "rich": frozenset({"cli"}),
+    "yaml": frozenset({"config", "testing"}),
+    "langchain": frozenset({"models"}),
+}
+"""Libraries that only these parts may use."""
+PRIVATE = frozenset({"langgraph.checkpoint.serde.types._DeltaSnapshot"})
+"""Private names of libraries that are used: this one, because checkpoints hold such values."""
+
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 50
+LONG: frozenset[str] = frozenset()
+"""Modules, and functions as `module:name`, that are longer all the same."""
+
+LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset()
+"""(module, what it imports inside a function) for optional extras; the door and `cli` are free."""
+
+OTHER_ERRORS = frozenset(
+    {
+        "wick_graph.drive.Late",  # a time-out, told apart from a call's own
+        "wick_graph.models.arguments.BadArgumentsError",  # becomes the call's error text
+        "wick_graph.store.scalars.StoredError",  # how a stored foreign error reads back
+        "wick_graph.streaming.ReaderGoneError",  # ends a run that nobody reads; not for `except`
+    }
+)
+"""Exceptions outside of the tree; those of `wick_graph.testing` fail a test, not a run."""
+
+Found = list[str]
+
+
+# --- layers --------------------------------------------------------------------------------------
+
+
+def test_every_part_has_its_place() -> None:
+    placed = [part for row in LAYERS for part in row]
+    assert len(placed) == len(set(placed))
+    assert sorted({m.part for m in MODULES.values()} - set(placed) - {""}) == []
+
+
+def test_imports_point_down() -> None:
+    order = [part for row in LAYERS for part in row]
+    found: Found = []
+    for module in MODULES.values():
+        known = KNOWS.get(module.part, frozenset(order))
+        for node, target in imports(module):
+            part = part_of(home(target))
+            if part in ("", module.part) or module.part == "":
+                continue
+            if order.index(part) > order.index(module.part) or part not in known:
+                found.append(f"{module.at(node)}: {target}")
+    assert found == []
+
+
+def test_imports_are_absolute_and_nobody_imports_the_door() -> None:
+    found: Found = []
+    for module in MODULES.values():
+        allowed = {"wick_graph.__version__"} if module.part == "cli" else set()
+        for node, target in imports(module):
+            at_the_door = home(target) == "wick_graph" and target not in allowed
+            if at_the_door or target.partition(".")[0] in ("", "nodes", "tests"):
+                found.append(f"{module.at(node)}: {target}")
+    assert found == []
+
+
+def test_libraries_stay_in_their_part() -> None:
+    found: Found = []
+    private = set()
+    for module in MODULES.values():
+        for node, target in imports(module):
+            parts = OUTSIDE.get(target.partition(".")[0])
+            if parts is not None and module.part not in parts:
+                found.append(f"{module.at(node)}: {target}")
+            if not home(target) and re.search(r"\._(?!_)", target):
+                private.add(target)
+                if target not in PRIVATE:
+                    found.append(f"{module.at(node)}: {target} is private")
+    assert found == []
+    assert private == PRIVATE, "an entry is no longer needed"
+
+
+def test_no_import_cycles() -> None:
+    """Count what Python runs: importing `a.b` from outside of `a` runs `a/__init__.py` first."""
+    graph: dict[str, set[str]] = {}
+    for module in MODULES.values():
+        graph[module.name] = reached = set()
+        around = module.name if module.is_package else module.name.rpartition(".")[0]
+        for _, target in imports(module, functions=False):
+            found = home(target)
+            parents = [found.rsplit(".", i)[0] for i in range(1, found.count(".") + 1)]
+            reached |= {p for p in parents if not f"{around}.".startswith(f"{p}.")}
+            reached |= {found} - {""}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" is imported by ".join(error.args[1]))
+
+
+def test_imports_inside_functions_are_the_listed_ones() -> None:
+    found: dict[tuple[str, str], str] = {}
+    for module in MODULES.values():
+        if module.part in ("", "cli"):
+            continue
+        above = {id(node) for node, _ in imports(module, functions=False)}
+        for node, target in imports(module):
+            if id(node) not in above:
+                found[module.name, target.rpartition(".")[0] or target] = module.at(node)
+    assert {where: what for what, where in found.items() if what not in LAZY_IMPORTS} == {}
+    assert set(found) == LAZY_IMPORTS, "an entry is no longer needed"
+
+
+# --- form ----------------------------------------------------------------------------------------
+
+
+def test_modules_and_functions_are_short() -> None:
+    long = {}
+    for module in MODULES.values():
+        if len(module.lines) > MAX_MODULE_LINES:
+            long[module.name] = f"{module.at(1)}: {len(module.lines)} lines"
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or 0) - node.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    long[f"{module.name}:{node.name}"] = f"{module.at(node)}: {length} lines"
+    assert {name: where for name, where in long.items() if name not in LONG} == {}
+    assert set(long) == LONG, "an entry is no longer needed"
+
+
+def test_what_is_public_says_what_it_is() -> None:
+    found: Found = []
+    for module in MODULES.values():
+        if not ast.get_docstring(module.tree):
+            found.append(module.at(1))
+        for node in module.tree.body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                continue
+            overload = any(ast.unparse(d).endswith("overload") for d in node.decorator_list)
+            if not (node.name.startswith("_") or overload or ast.get_docstring(node)):
+                found.append(f"{module.at(node)}: {node.name}")
+    assert found == []
+
+
+def test_a_silenced_rule_says_which_and_why() -> None:
+    silenced = re.compile(r"#\s*(?:noqa|type:\s*ignore)(?::\s*([A-Z0-9, ]+)|\[([\w, -]+)\])?(.*)$")
+    found: Found = []
+    for module in MODULES.values():
+        for number, line in enumerate(module.lines, 1):
+            match = silenced.search(line)
+            if match and not ((match[1] or match[2]) and len(re.findall(r"\w+", match[3])) > 1):
+                found.append(f"{module.at(number)}: {match[0]}")
+    assert found == []
+
+
+def test_nothing_evaluates_code_or_revives_objects() -> None:
+    calls = ("eval", "exec", "compile", "__import__", "os.system", "asyncio.run")
+    names = [f"yaml.{n}" for n in ("unsafe_load", "full_load", "UnsafeLoader", "FullLoader")]
+    modules = ("pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle")
+    found: Found = []
+    for module in MODULES.values():
+        for node in ast.walk(module.tree):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called in calls and (module.part, called) != ("cli", "asyncio.run"):
+                found.append(f"{module.at(node)}: {called}")
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in names:
+                found.append(f"{module.at(node)}: {ast.unparse(node)}")
+        for node, target in imports(module):
+            if target.partition(".")[0] in modules:
+                found.append(f"{module.at(node)}: {target}")
+    assert found == []
+
+
+def test_modules_define_and_do_nothing_else() -> None:
+    acts = re.compile(
+        r"print|open|input|(.*\.)?(getenv|basicConfig|mkdir|makedirs|simplefilter|filterwarnings"
+        r"|set_event_loop_policy|write_text|read_text|connect|create_engine|start)"
+    )
+    found: Found = []
+    for module in MODULES.values():
+        for node in walk(module.tree, functions=False):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            environment = isinstance(node, ast.Attribute) and ast.unparse(node) == "os.environ"
+            if acts.fullmatch(called) or environment:
+                found.append(f"{module.at(node)}: {called or 'os.environ'}")
+    assert found == []
+
+
+def test_langgraphs_reserved_names_are_spelt_in_one_module() -> None:
+    found: Found = []
+    for module in MODULES.values():
+        if module.part == "keys":
+            continue
+        for node in ast.walk(module.tree):
+            if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+                continue
+            if node.value == "configurable" or node.value.startswith("__pregel"):
+                found.append(f"{module.at(node)}: {node.value!r} is in wick_graph.keys")
+    assert found == []
+
+
+def test_nodes_hold_functions_and_small_values_only() -> None:
+    """A second copy of a node module, imported by its folder's name, must do no harm."""
+    plain = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.If)
+    found: Found = []
+    for module in MODULES.values():
+        for node in module.tree.body if module.part == "nodes" else ():
+            text = ast.unparse(node)
+            if isinstance(node, ast.ClassDef):
+                decorators = " ".join(ast.unparse(d) for d in node.decorator_list)
+                fine = "dataclass(" in decorators and "frozen=True" in decorators
+                fine = fine and len(node.body) <= 8
+            elif isinstance(node, ast.AnnAssign):
+                fine = ast.unparse(node.annotation) == "Final"
+            elif isinstance(node, ast.Assign):  # an alias of a type, or the table of contents
+                fine = isinstance(node.value, ast.Subscript) or text.startswith("__all__ = (")
+            else:
+                docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+                fine = docstring or isinstance(node, plain)
+            if not fine:
+                found.append(f"{module.at(node)}: {text.splitlines()[0]}")
+    assert found == []
+
+
+def test_errors_are_one_tree_drawn_in_its_module() -> None:
+    for name in IMPORTABLE:
+        importlib.import_module(name)
+
+    def below(cls: type) -> set[type]:
+        return {cls}.union(*(below(sub) for sub in type.__subclasses__(cls)))
+
+    ours = {c for c in below(BaseException) if c.__module__.partition(".")[0] == "wick_graph"}
+    tree = {c for c in ours if issubclass(c, errors.WickError)}
+    strays = {f"{c.__module__}.{c.__qualname__}" for c in ours - tree if "testing" not in
+              c.__module__}  # fmt: skip
+    assert strays == OTHER_ERRORS
+    assert {c.__module__ for c in tree} == {"wick_graph.errors"}
+    drawn = re.findall(r"^[ │├└─]*(\w+Error) ", errors.__doc__ or "", re.MULTILINE)
+    assert sorted(drawn) == sorted(c.__name__ for c in tree)
+    codes = [vars(c)["code"] for c in tree]
+    assert len(codes) == len(set(codes)), "each error has a code of its own"
+
+
+# --- the tree ------------------------------------------------------------------------------------
+
+
+def test_no_file_names_a_place_on_somebodys_machine() -> None:
+    places = [r"/(home|Users)/\w+", r"[A-Z]:\\Users\\", re.escape(str(ROOT))]
+    pattern = re.compile(rf"(?<![\w./-])(?:{'|'.join(places)})(?![\w-])")
+    found: Found = []
+    for name in tree_files():
+        path = ROOT / name
+        if path.is_symlink() or b"\0" in (data := path.read_bytes())[:4096]:
+            continue
+        for number, line in enumerate(data.decode("utf-8").splitlines(), 1):
+            found += [f"{name}:{number}: {match[0]}" for match in pattern.finditer(line)]
+    assert found == []
+
+
+def test_guide_is_short_and_names_every_part() -> None:
+    guide = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    assert len(guide.splitlines()) <= 120
+    names = {path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    names -= {"__init__.py", "__main__.py", "__pycache__"}
+    assert [n for n in sorted(names) if not re.search(rf"\b{n.partition('.')[0]}\b", guide)] == []

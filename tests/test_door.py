@@ -1,0 +1,149 @@
+"""The package's door, and what happens when it is imported: nothing."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import langgraph._internal._constants as langgraph_constants
+import pytest
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+
+import wick_graph
+from tests.source import IMPORTABLE, MODULES, ROOT, is_type_checking
+from wick_graph import keys, reducers
+
+HEAVY = ("langchain", "langgraph", "langsmith", "sqlalchemy", "pydantic", "openai", "httpx")
+
+
+def test_door_is_small_and_its_table_is_whole() -> None:
+    names = set(wick_graph.__all__)
+    assert len(wick_graph.__all__) == len(names) <= 25
+    assert names == {*wick_graph._HOME, "events", "__version__"}
+    shown = {
+        alias.name
+        for block in MODULES["wick_graph"].tree.body
+        if is_type_checking(block)
+        for node in ast.walk(block)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert shown == names - {"__version__"}, "what type checkers see is what is there"
+
+
+@pytest.mark.parametrize("name", wick_graph.__all__)
+def test_name_at_the_door_resolves_and_is_documented(name: str) -> None:
+    value: Any = getattr(wick_graph, name)
+    if name != "__version__":
+        own = value.__doc__
+        assert own, "it says nothing"
+        assert not own.startswith(f"{name}("), "a dataclass's made-up text is no documentation"
+
+
+def test_door_has_no_other_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing_of_this_name'"):
+        wick_graph.nothing_of_this_name  # noqa: B018  # looking it up is what raises
+    assert dir(wick_graph) == sorted(wick_graph.__all__)
+
+
+WATCHED = """
+import json, os, sys, threading
+seen = {"did": [], "read": []}
+def watch(event, args):
+    write = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+    if event == "open" and isinstance(args[2], int) and args[2] & write:
+        seen["did"].append(f"open {args[0]}")
+    elif event in ("os.mkdir", "os.rename", "os.remove", "subprocess.Popen", "os.fork"):
+        seen["did"].append(f"{event} {args[0]}")
+    elif event in ("socket.connect", "socket.bind"):
+        seen["did"].append(f"{event} {args[1]}")
+class Watched(dict):
+    def __getitem__(self, key):
+        seen["read"].append(key)
+        return super().__getitem__(key)
+    def get(self, key, default=None):
+        seen["read"].append(key)
+        return super().get(key, default)
+    def __contains__(self, key):
+        seen["read"].append(key)
+        return super().__contains__(key)
+os.environ = Watched(os.environ)
+sys.addaudithook(watch)
+try:
+    BODY
+except SystemExit as end:
+    assert not end.code, end.code
+seen["modules"] = sorted({name.partition(".")[0] for name in sys.modules})
+seen["threads"] = threading.active_count()
+sys.stdout.write("\\n" + json.dumps(seen) + "\\n")
+"""
+"""Runs a program, and tells at the end what it read of the environment and did to the system."""
+
+
+def watch(body: str, cwd: Path) -> tuple[dict[str, Any], str]:
+    """Run a program under watch; return what it did and what it printed."""
+    command = [sys.executable, "-B", "-c", WATCHED.replace("BODY", body)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert list(cwd.iterdir()) == []
+    printed, _, last = done.stdout.rstrip("\n").rpartition("\n")
+    return json.loads(last), printed.strip()
+
+
+def heavy(seen: dict[str, Any]) -> list[str]:
+    return [name for name in seen["modules"] if name.startswith(HEAVY)]
+
+
+def test_the_watch_sees_what_it_is_for(tmp_path: Path) -> None:
+    """Guards the tests below: each of these must be noticed."""
+    body = "import threading, time, pydantic; print('x'); os.getenv('A'); os.environ['PATH']; \\\n"
+    body += "    open(os.devnull, 'w').close(); \\\n"
+    body += "    threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
+    seen, printed = watch(body, tmp_path)
+    assert printed == "x"
+    assert "pydantic" in heavy(seen)
+    assert {"A", "PATH"} <= set(seen["read"])
+    assert seen["did"] == [f"open {os.devnull}"]
+    assert seen["threads"] == 2
+
+
+def test_importing_the_door_is_light_and_silent(tmp_path: Path) -> None:
+    seen, printed = watch("import wick_graph", tmp_path)
+    assert heavy(seen) == []
+    assert (seen["did"], seen["read"], seen["threads"], printed) == ([], [], 1, "")
+
+
+def test_importing_everything_is_silent(tmp_path: Path) -> None:
+    body = f"import importlib; [importlib.import_module(n) for n in {IMPORTABLE!r}]"
+    seen, printed = watch(body, tmp_path)
+    assert (seen["did"], seen["threads"], printed) == ([], 1, "")
+
+
+@pytest.mark.parametrize("argument", ["--help", "version"])
+def test_help_and_version_are_light(argument: str, tmp_path: Path) -> None:
+    body = f"sys.argv = ['wick', {argument!r}]; from wick_graph.cli import main; main()"
+    seen, printed = watch(body, tmp_path)
+    assert printed
+    assert (heavy(seen), seen["did"]) == ([], [])
+
+
+@pytest.mark.parametrize("name", [n for n in vars(keys) if n.isupper() and n != "RUN"])
+def test_key_is_langgraphs_own(name: str) -> None:
+    theirs = "CONF" if name == "CONFIGURABLE" else f"CONFIG_KEY_{name}"
+    assert getattr(keys, name) == getattr(langgraph_constants, theirs)
+
+
+def test_our_own_key_is_none_of_langgraphs_and_stays_out_of_metadata() -> None:
+    assert keys.RUN.startswith("__")
+    assert keys.RUN not in langgraph_constants.RESERVED
+
+
+def test_the_id_that_removes_all_messages_is_langgraphs_own() -> None:
+    assert reducers.REMOVE_ALL == REMOVE_ALL_MESSAGES

@@ -1,0 +1,256 @@
+"""The wheel, the sdist and the editable install hold what the tree holds, and own no `nodes`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "wick_graph"
+
+# One worker builds for all of them.
+pytestmark = pytest.mark.xdist_group("packaging")
+
+
+def metadata() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def tree_files() -> list[str]:
+    """Name what a commit of the working tree would hold."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs a git checkout, which says what belongs to the tree")
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-coz", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    names = sorted({name for name in listed.stdout.split("\0") if name})
+    return [n for n in names if (ROOT / n).is_symlink() or (ROOT / n).is_file()]
+
+
+def copy_tree(to: Path) -> Path:
+    """Copy the tree without caches and leftovers, links as links."""
+    for name in tree_files():
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
+    return to
+
+
+def environment(path: Path | None = None) -> dict[str, str]:
+    """Make settings for a command: offline, and free of this checkout's and the tests' own."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_", "COV"))}
+    env |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PYTHONNOUSERSITE": "1"}
+    env |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return env if path is None else {**env, "PYTHONPATH": str(path)}
+
+
+def run(*command: str | Path, cwd: Path, path: Path | None = None) -> str:
+    """Return what a command prints; it must succeed."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment(path),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout.strip()
+
+
+def fails(python: Path, code: str, cwd: Path) -> str:
+    """Return the last line that a program prints when it fails, as it must."""
+    command = [str(python), "-c", code]
+    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 1, f"{code!r} ended with {done.returncode}: {done.stderr}"
+    return done.stderr.strip().splitlines()[-1]
+
+
+@dataclass(frozen=True)
+class Built:
+    wheel: Path
+    sdist: Path
+    wheel_of_sdist: Path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Build both kinds of distribution offline, with the setuptools that is installed."""
+    out = tmp_path_factory.mktemp("dist")
+    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir")
+    tree = copy_tree(tmp_path_factory.mktemp("tree"))
+    run(*build, out / "direct", "--wheel", tree, cwd=out)
+    tree = copy_tree(tmp_path_factory.mktemp("tree"))
+    run(*build, out / "both", tree, cwd=out)
+    (direct,) = (out / "direct").glob("*.whl")
+    (sdist,) = (out / "both").glob("*.tar.gz")
+    (indirect,) = (out / "both").glob("*.whl")
+    return Built(direct, sdist, indirect)
+
+
+def new_venv(at: Path) -> Path:
+    """Make an environment that has nothing installed, and return its Python."""
+    venv.EnvBuilder(with_pip=False, symlinks=os.name != "nt").create(at)
+    return at / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+
+def lend_dependencies(python: Path, cwd: Path) -> None:
+    """Let an environment see what is installed here, behind what is its own.
+
+    A plain path in a `.pth` file: the `.pth` files of the folder that it names are not read, so
+    an editable install of this checkout does not leak in. Done after the install, so that pip
+    never takes the packages here for that environment's own.
+    """
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(run(python, "-I", "-c", code, cwd=cwd))
+    here = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (site / "lent.pth").write_text("\n".join(sorted(here)) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel into a new environment; return that environment's Python."""
+    here = tmp_path_factory.mktemp("installed")
+    python = new_venv(here / "env")
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    run(*pip, "install", "--quiet", "--no-deps", "--no-compile", built.wheel, cwd=here)
+    lend_dependencies(python, here)
+    return python
+
+
+def contents(wheel: Path) -> dict[str, str]:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [n for n in archive.namelist() if not n.endswith("/")]
+        return {name: hashlib.sha256(archive.read(name)).hexdigest() for name in names}
+
+
+def test_packages_are_the_folders_on_disk() -> None:
+    folders = {
+        ".".join(Path(where).relative_to(ROOT).parts)
+        for where, _, files in os.walk(PACKAGE, followlinks=True)
+        if "__init__.py" in files
+    }
+    assert set(metadata()["tool"]["setuptools"]["packages"]) == folders
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    strays = {
+        str(Path(where).relative_to(ROOT))
+        for where, _, files in os.walk(PACKAGE, followlinks=True)
+        if any(f.endswith(".py") for f in files) and "__init__.py" not in files
+    }
+    assert strays == set()
+
+
+def test_nodes_is_a_relative_link_in_the_tree_and_real_files_beside_it() -> None:
+    link = PACKAGE / "nodes"
+    assert link.is_symlink()
+    assert os.readlink(link) == str(Path("..", "nodes"))  # noqa: PTH115  # as it is written
+    assert not (ROOT / "nodes").is_symlink()
+    assert (ROOT / "nodes" / "__init__.py").is_file()
+
+
+def test_wheel_holds_the_package_whole_and_nothing_else(built: Built) -> None:
+    tracked = tree_files()
+    expected = {n for n in tracked if n.startswith("wick_graph/") and n != "wick_graph/nodes"}
+    expected |= {f"wick_graph/{n}" for n in tracked if n.startswith("nodes/")}
+    held = set(contents(built.wheel))
+    info = {n for n in held if n.split("/")[0].endswith(".dist-info")}
+    assert held - info == expected
+    assert {"wick_graph/py.typed", "wick_graph/nodes/__init__.py"} <= held
+    assert {Path(n).name for n in info} >= {"METADATA", "RECORD", "entry_points.txt", "LICENSE"}
+
+
+def test_metadata_names_the_project_its_licence_and_its_command(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as archive:
+        (about,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        text = archive.read(about).decode()
+        commands = archive.read(about.replace("METADATA", "entry_points.txt")).decode()
+    project = metadata()["project"]
+    head = text.split("\n\n")[0].splitlines()
+    assert "Name: wick-graph" in head
+    assert f"Version: {project['version']}" in head
+    assert "License-Expression: MIT" in head
+    assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in text
+    assert f"wick = {project['scripts']['wick']}" in commands
+
+
+def test_version_is_said_once_in_each_place_and_alike() -> None:
+    code = "import wick_graph; print(wick_graph.__version__)"
+    assert run(sys.executable, "-c", code, cwd=ROOT) == metadata()["project"]["version"]
+
+
+def test_sdist_builds_the_same_wheel(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
+        names = {n.partition("/")[2] for n in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "nodes/__init__.py"} <= names
+    assert contents(built.wheel_of_sdist) == contents(built.wheel)
+
+
+def test_wheel_needs_no_link(built: Built, tmp_path: Path) -> None:
+    """A checkout without links (a zip, some file systems) builds the same wheel."""
+    tree = copy_tree(tmp_path / "tree")
+    (tree / "wick_graph" / "nodes").unlink()
+    build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir")
+    run(*build, tmp_path / "out", tree, cwd=tmp_path)
+    (wheel,) = (tmp_path / "out").glob("*.whl")
+    assert contents(wheel) == contents(built.wheel)
+
+
+def test_installed_wheel_has_its_nodes_and_no_other(installed: Path, tmp_path: Path) -> None:
+    code = "import wick_graph.nodes as n; print(n.__name__, n.__file__)"
+    name, file = run(installed, "-c", code, cwd=tmp_path).split(maxsplit=1)
+    assert name == "wick_graph.nodes"
+    assert Path(file).is_relative_to(installed.parent.parent)
+    last = fails(installed, "import nodes", tmp_path)
+    assert last == "ModuleNotFoundError: No module named 'nodes'"
+    last = fails(installed, "import tests", tmp_path)
+    assert last == "ModuleNotFoundError: No module named 'tests'"
+
+
+def test_a_users_own_nodes_package_stays_theirs(installed: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "nodes"
+    theirs.mkdir()
+    (theirs / "__init__.py").write_text("OWNER = 'user'\n", encoding="utf-8")
+    (theirs / "model.py").write_text("OWNER = 'user'\n", encoding="utf-8")
+    code = (
+        "import wick_graph.nodes, nodes, nodes.model\n"
+        "assert wick_graph.nodes.model is not nodes.model\n"
+        "print(nodes.OWNER, nodes.model.OWNER, hasattr(wick_graph.nodes, 'OWNER'))"
+    )
+    assert run(installed, "-c", code, cwd=tmp_path) == "user user False"
+
+
+def test_installed_command_starts(installed: Path, tmp_path: Path) -> None:
+    wick = installed.parent / ("wick.exe" if os.name == "nt" else "wick")
+    assert metadata()["project"]["version"] in run(wick, "version", cwd=tmp_path)
+
+
+def test_editable_install_imports_from_anywhere(tmp_path: Path) -> None:
+    tree = copy_tree(tmp_path / "tree")
+    python = new_venv(tmp_path / "env")
+    tools = tmp_path / "build-tools"  # setuptools alone is lent to the build
+    tools.mkdir()
+    site = Path(sysconfig.get_path("purelib"))
+    for found in [*site.glob("setuptools*"), *site.glob("_distutils_hack")]:
+        (tools / found.name).symlink_to(found)
+    editable = ("install", "--quiet", "--no-deps", "--no-build-isolation", "-e", tree)
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    run(*pip, *editable, "-C", "editable_mode=compat", cwd=tmp_path, path=tools)
+    lend_dependencies(python, tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    code = "import wick_graph.nodes.model as m; print(m.__name__, m.__file__)"
+    name, file = run(python, "-c", code, cwd=elsewhere).split(maxsplit=1)
+    assert name == "wick_graph.nodes.model"
+    assert Path(file) == tree / "wick_graph" / "nodes" / "model.py"

@@ -1,0 +1,178 @@
+"""What a model is told about arguments that do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wick_graph.errors import ConfigError
+from wick_graph.tools import FuncTool, bind_tool
+
+
+def check(parameters: dict[str, Any], args: Any) -> str | None:
+    return bind_tool(FuncTool("t", "d", parameters, lambda args: args)).check(args)
+
+
+def of(closed: bool = True, **properties: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, "additionalProperties": False} if closed else schema
+
+
+NUMBER = {"type": "number"}
+STRING = {"type": "string"}
+MAYBE = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+SHAPE = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"kind": {"const": "circle"}, "r": NUMBER},
+            "required": ["kind", "r"],
+        },
+        {
+            "type": "object",
+            "properties": {"kind": {"const": "square"}, "side": NUMBER},
+            "required": ["kind", "side"],
+        },
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "args", "problem"),
+    [
+        pytest.param(of(a=NUMBER), {"a": "two"}, 'a: expected number, got the string "two"', id="type"),
+        pytest.param(of(a=NUMBER), {"a": True}, "a: expected number, got the boolean true", id="bool"),
+        pytest.param(of(a=STRING), {"a": None}, "a: expected string, got null", id="null"),
+        pytest.param(of(a=STRING), {"a": [1]}, "a: expected string, got an array of 1 item", id="list"),
+        pytest.param(of(a=STRING), {"a": {}}, "a: expected string, got an object", id="object"),
+        pytest.param(of(a=MAYBE), {"a": "x"}, 'a: expected integer or null, got the string "x"', id="any-of"),
+        pytest.param(
+            of(a={"type": ["string", "null"]}), {"a": 1}, "a: expected string or null, got the number 1", id="types"
+        ),
+        pytest.param(
+            {**of(a=NUMBER, b=STRING), "required": ["a", "b"]},
+            {"a": 1},
+            "b: missing, expected string",
+            id="missing",
+        ),
+        pytest.param(of(a=NUMBER), {"c": 1}, "c: unknown argument, known are a", id="unknown"),
+        pytest.param(of(), {"c": 1}, "c: unknown argument, there are no arguments", id="unknown-none"),
+        pytest.param(
+            of(a={"enum": ["r", "w"]}), {"a": "x"}, 'a: expected one of "r", "w", got the string "x"', id="enum"
+        ),
+        pytest.param(of(a={"minimum": 1}), {"a": 0}, "a: must be at least 1, got the number 0", id="minimum"),
+        pytest.param(
+            of(a={"maxLength": 2}), {"a": "abc"}, 'a: must have at most 2 characters, got the string "abc"', id="length"
+        ),
+        pytest.param(
+            of(a={"pattern": "^x"}), {"a": "y"}, 'a: must match the pattern "^x", got the string "y"', id="pattern"
+        ),
+        pytest.param(
+            of(items={"type": "array", "items": of(name=STRING)}),
+            {"items": [{"name": "a"}, {"name": 2}]},
+            "items[1].name: expected string, got the number 2",
+            id="path",
+        ),
+        pytest.param(
+            of(shape=SHAPE),
+            {"shape": {"kind": "square", "side": "x"}},
+            'shape.side: expected number, got the string "x"',
+            id="alternative",
+        ),
+        pytest.param(of(shape=SHAPE), {"shape": 3}, "shape: expected object, got the number 3", id="no-alternative"),
+        pytest.param(of(a={"not": {"const": 1}}), {"a": 1}, "a: 1 should not be valid under {'const': 1}", id="rest"),
+    ],
+)
+def test_problems(parameters: dict[str, Any], args: dict[str, Any], problem: str) -> None:
+    assert check(parameters, args) == f"invalid arguments: {problem}"
+
+
+def test_all_problems_are_named() -> None:
+    schema = {**of(a=NUMBER, b=STRING, c=NUMBER), "required": ["c"]}
+    assert check(schema, {"a": "x", "b": 1, "d": 2}) == (
+        'invalid arguments: a: expected number, got the string "x"; '
+        "b: expected string, got the number 1; c: missing, expected number; "
+        "d: unknown argument, known are a, b, c"
+    ) or set((check(schema, {"a": "x", "b": 1, "d": 2}) or "").partition(": ")[2].split("; ")) == {
+        'a: expected number, got the string "x"',
+        "b: expected string, got the number 1",
+        "c: missing, expected number",
+        "d: unknown argument, known are a, b, c",
+    }
+
+
+def test_more_than_five_problems_are_cut() -> None:
+    schema = of(items={"type": "array", "items": NUMBER})
+    problem = check(schema, {"items": ["x"] * 100_000}) or ""
+    assert problem.count("expected number") == 5
+    assert problem.endswith("; and more")
+
+
+def test_five_problems_are_not_cut() -> None:
+    problem = check(of(items={"type": "array", "items": NUMBER}), {"items": ["x"] * 5}) or ""
+    assert problem.count("expected number") == 5
+    assert "more" not in problem
+
+
+@pytest.mark.parametrize("args", [None, [], "text", 3])
+def test_arguments_must_be_an_object(args: Any) -> None:
+    assert (check(of(), args) or "").startswith("invalid arguments: expected an object, got ")
+
+
+def test_good_arguments_are_no_problem() -> None:
+    assert check(of(a=NUMBER, b=MAYBE), {"a": 1.5, "b": None}) is None
+    assert check(of(closed=False), {"anything": 1}) is None
+    assert check({}, {}) is None
+
+
+def test_a_value_of_a_megabyte_does_not_fill_the_message() -> None:
+    problem = check(of(a=NUMBER), {"a": "x" * 1_000_000, "y" * 1_000_000: 1}) or ""
+    assert len(problem) < 500
+
+
+def test_deep_arguments_are_no_crash() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/n"}},
+        "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}},
+    }
+    deep: Any = []
+    for _ in range(3_000):
+        deep = [deep]
+    assert check(schema, {"a": deep}) == "invalid arguments: they are nested too deeply"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"type": "array"}, '"type": "object"'),
+        ({"type": "object", "properties": {"a": {"type": "number!"}}}, "not a valid JSON schema"),
+        ({"type": "object", "properties": []}, "not a valid JSON schema"),
+        ({"properties": {"a": {"$ref": "http://127.0.0.1:1/s.json"}}}, "which is not in them"),
+        ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "which is not in them"),
+        ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "which is not in them"),
+    ],
+)
+def test_a_bad_schema_is_a_configuration_error(parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check(parameters, {})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+ANY = {
+    **of(a=SHAPE, b=MAYBE, c={"type": "array", "items": STRING, "maxItems": 1}),
+    "required": ["a"],
+}
+
+
+@given(JSON | st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), JSON))
+def test_any_arguments_give_a_sentence_or_nothing(args: Any) -> None:
+    problem = check(ANY, args)
+    assert problem is None or problem.startswith("invalid arguments: ")

@@ -1,0 +1,6 @@
+"""`python -m wick_graph`: the same as the command `wick`."""
+
+from wick_graph.cli import main
+
+if __name__ == "__main__":
+    main()

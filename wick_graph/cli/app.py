@@ -1,0 +1,101 @@
+"""The command line as a whole: its commands, and what becomes of an error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from wick_graph.cli import graph, hooks, output, run, threads, validate
+from wick_graph.errors import WickError
+
+app = typer.Typer(
+    name="wick",
+    help="Run tool-calling agents whose loop is an explicit graph.",
+    add_completion=False,
+    rich_markup_mode=None,  # plain help is there in half the time
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+app.command("run")(run.run)
+app.command("graph")(graph.graph)
+app.command("hooks")(hooks.hooks)
+app.add_typer(threads.app, name="threads")
+app.command("validate")(validate.validate)
+
+
+def main() -> NoReturn:
+    """Run the command that the process was started with, and exit with its code."""
+    output.prepare()
+    code = call(sys.argv[1:])
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        code = output.PIPE_CLOSED
+    except OSError:
+        code = code or output.FAILED
+    output.silence()
+    sys.exit(code)
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; every error becomes a sentence."""
+    output.Debug.on = False
+    try:
+        command = typer.main.get_command(app)
+        with command.make_context("wick", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    except BrokenPipeError:
+        return output.PIPE_CLOSED
+    except (KeyboardInterrupt, typer.Abort):
+        output.complain("cancelled")
+        return output.CANCELLED
+    except typer.TyperException as error:
+        output.complain(_usage(error))
+        return output.REFUSED
+    except WickError as error:
+        output.report(error)
+        return output.exit_code(error)
+    except Exception as error:  # a defect of ours, or of a tool or model that is being set up
+        output.report(error)
+        return output.FAILED
+    return 0
+
+
+@app.command("version")
+def version(
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Show the versions of wick_graph and of what it stands on."""
+    import platform
+    import sqlite3
+    from importlib.metadata import version as version_of
+
+    from wick_graph import __version__
+
+    versions = {
+        "wick_graph": __version__,
+        "python": platform.python_version(),
+        "langgraph": version_of("langgraph"),
+        "langchain-core": version_of("langchain-core"),
+        "sqlite": sqlite3.sqlite_version,
+    }
+    if as_json:
+        output.print_json(versions)
+        return
+    for name, number in versions.items():
+        output.print_line(f"{name} {number}")
+
+
+def _usage(error: typer.TyperException) -> str:
+    """Turn a parser's complaint into our sentence, with the help that belongs to it."""
+    format_message = getattr(error, "format_message", error.__str__)
+    text = " ".join(str(format_message()).split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "wick"
+    return f"{text[:1].lower()}{text[1:]}; see {where} --help"

@@ -1,0 +1,93 @@
+"""`wick hooks`: the resolved onion of an agent, phase by phase."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from wick_graph.cli import output
+from wick_graph.cli.agents import DEFAULT_FILE, AgentArgument, pick
+
+if TYPE_CHECKING:
+    from wick_graph.hooks import Hooks
+    from wick_graph.types import Phase
+
+_BASE: Final[dict[Phase, str]] = {"wrap_model_call": "model call", "wrap_tool_call": "tool call"}
+"""What stands innermost in the phases that wrap something."""
+
+
+def hooks(
+    agent: AgentArgument = None,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Show an agent's hooks per phase, outermost first, and the tools that they bring."""
+    from wick_graph.config import load_config
+    from wick_graph.hooks.pending import pending
+    from wick_graph.loading import outline
+
+    file = load_config(config)
+    agent_id = pick(agent, file)
+    described = describe(outline(agent_id, file).spec.hooks)
+    later = pending(file.agent(agent_id))
+    if as_json:
+        output.print_json({"agent": agent_id, **described, "not_yet_active": list(later)})
+        return
+    output.print_line(f"{agent_id}: {_count(len(described['hooks']))}")
+    for line in as_lines(described):
+        output.print_line(line)
+    output.print_line(later_line(later))
+
+
+def describe(compiled: Hooks) -> dict[str, Any]:
+    """Give the onion as plain data: hooks with their phases and tools, and each phase's order."""
+    from wick_graph.hooks import PHASES
+
+    brought = {name: _tools(source) for name, source in compiled.tool_sources}
+    phases = {phase: [layer.hook for layer in compiled.layers(phase)] for phase in PHASES}
+    return {
+        "hooks": [
+            {
+                "name": name,
+                "phases": [phase for phase, names in phases.items() if name in names],
+                "tools": brought.get(name, []),
+            }
+            for name in compiled.names
+        ],
+        "phases": phases,
+    }
+
+
+def as_lines(described: dict[str, Any]) -> list[str]:
+    """Write the onion: a line for each phase, and one for each hook that brings tools."""
+    width = max(map(len, described["phases"]))
+    lines = []
+    for phase, names in described["phases"].items():
+        steps = [*names, _BASE[phase]] if names and phase in _BASE else names
+        lines.append(f"  {phase:<{width}}  {' → '.join(steps) or '–'}")
+    for hook in described["hooks"]:
+        if hook["tools"] is None:
+            lines.append(f"  {hook['name']} brings tools that depend on the thread")
+        elif hook["tools"]:
+            lines.append(f"  {hook['name']} brings the tools {', '.join(hook['tools'])}")
+    return lines
+
+
+def later_line(names: tuple[str, ...]) -> str:
+    """Say which hooks the configuration asks for and this version does not have."""
+    return f"not yet active: {', '.join(names)}"
+
+
+def _tools(source: Any) -> list[str] | None:
+    """Name a hook's tools in an empty thread; None where the hook cannot say so early."""
+    try:
+        return [getattr(tool, "name", None) or tool.__name__ for tool in source({})]
+    except Exception:  # a user's function that needs a thread
+        return None
+
+
+def _count(number: int) -> str:
+    if number == 0:
+        return "no hooks"
+    return "1 hook" if number == 1 else f"{number} hooks, outermost first"

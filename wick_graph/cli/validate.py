@@ -1,0 +1,97 @@
+"""`wick validate`: check a configuration without running anything of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from wick_graph.cli import output
+from wick_graph.cli.agents import DEFAULT_FILE
+from wick_graph.cli.hooks import later_line
+from wick_graph.errors import WickError
+
+if TYPE_CHECKING:
+    from wick_graph.config import AgentsFile
+
+
+def validate(
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Check a file of agents; print every mistake with file, line and key path.
+
+    Exit codes: 0 the file is in order, 2 it is not.
+    """
+    from wick_graph.config import load_config
+
+    try:
+        file = load_config(config)
+        found = _problems(file)
+    except WickError as error:
+        if not as_json:
+            raise
+        found = str(error).splitlines()
+    if found:
+        _refuse(found, as_json)
+    if as_json:
+        output.print_json({"ok": True, **_summary(file)})
+        return
+    for line in _lines(file):
+        output.print_line(line)
+
+
+def _problems(file: AgentsFile) -> list[str]:
+    """Find what only shows when names are looked up: tools, models' names, the store's address."""
+    from wick_graph.models.spec import parse
+    from wick_graph.store.sqlite import path_of
+    from wick_graph.tools.builtin import BUILTINS
+
+    found: list[str] = []
+    try:
+        file.check_tools(BUILTINS)
+    except WickError as error:
+        found += str(error).splitlines()
+    for agent_id, agent in file.agents.items():
+        try:
+            parse(agent.model_spec())
+        except WickError as error:
+            found.append(str(file.error(("agents", agent_id, "model"), str(error))))
+    try:
+        path_of(file.store_url)
+    except WickError as error:
+        found.append(str(file.error(("store",), str(error))))
+    return list(dict.fromkeys(found))
+
+
+def _refuse(found: list[str], as_json: bool) -> None:
+    if as_json:
+        output.print_json({"ok": False, "errors": found})
+    else:
+        output.complain("\n".join(found))
+    raise typer.Exit(output.REFUSED)
+
+
+def _summary(file: AgentsFile) -> dict[str, Any]:
+    from wick_graph.config import describe
+    from wick_graph.hooks.pending import pending
+
+    return {
+        "agents": [
+            {**described, "not_yet_active": list(pending(file.agent(described["id"])))}
+            for described in describe(file)
+        ],
+        "notices": list(file.notices),
+    }
+
+
+def _lines(file: AgentsFile) -> list[str]:
+    from wick_graph.hooks.pending import pending
+
+    count = f"{len(file.agents)} agent{'s' * (len(file.agents) != 1)}"
+    lines = [f"{file.source}: ok, {count}: {', '.join(file.agents)}"]
+    lines += [f"note: {notice}" for notice in file.notices]
+    lines += [f"{key}: {later_line(pending(agent))}" for key, agent in file.agents.items()]
+    return lines

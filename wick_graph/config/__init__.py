@@ -1,0 +1,36 @@
+"""Configuration: `agents.yaml` read strictly, with an address for every mistake.
+
+`load_config` reads a file, `parse_config` a text, `agent_config` the keys of one agent from Python.
+"""
+
+from __future__ import annotations
+
+from wick_graph.config.fields import slug
+from wick_graph.config.load import agent_config, describe, load_config, parse_config
+from wick_graph.config.nearest import did_you_mean, nearest
+from wick_graph.config.schema import (
+    AgentConfig,
+    AgentsFile,
+    BackendConfig,
+    MemoryConfig,
+    ModelConfig,
+    ModelTarget,
+    SkillsConfig,
+)
+
+__all__ = [
+    "AgentConfig",
+    "AgentsFile",
+    "BackendConfig",
+    "MemoryConfig",
+    "ModelConfig",
+    "ModelTarget",
+    "SkillsConfig",
+    "agent_config",
+    "describe",
+    "did_you_mean",
+    "load_config",
+    "nearest",
+    "parse_config",
+    "slug",
+]

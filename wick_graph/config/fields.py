@@ -1,0 +1,154 @@
+"""What the blocks of a configuration are made of: kinds of values, and the base of every block."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationInfo,
+    field_validator,
+)
+
+from wick_graph.config import durations
+from wick_graph.config.environment import ENV_FIELDS, expand
+from wick_graph.config.places import Places, show_key
+
+RESERVED_IDS: Final = frozenset(
+    {
+        "approvals",
+        "cancel",
+        "events",
+        "files",
+        "flow",
+        "hitl",
+        "hooks",
+        "invoke",
+        "messages",
+        "resume",
+        "runs",
+        "skills",
+        "slides",
+        "stream",
+        "threads",
+        "tools",
+        "traces",
+    }
+)
+"""Words that follow `/agents/` in a URL, and so cannot be an agent's id."""
+
+_AGENT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_HIDDEN: Final = ENV_FIELDS | {"params"}
+NAME_TAG: Final = "\0name"
+BLOCK_TAG: Final = "\0block"
+UNION_TAGS: Final = frozenset({NAME_TAG, BLOCK_TAG})
+"""Steps that the models add to a location and that no file has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What the models need to know while a file is read, as pydantic's validation context."""
+
+    env: Mapping[str, str]
+    base_dir: Path
+    places: Places
+    notices: tuple[str, ...] = field(default=())
+
+
+def slug(name: str) -> str:
+    """Turn a name into an agent id; `default` where nothing usable is left."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    made = re.sub(r"[^a-z0-9_]+", "-", plain)[:64].strip("-_")
+    return made if _AGENT_ID.fullmatch(made) and made not in RESERVED_IDS else "default"
+
+
+def check_agent_id(value: str) -> str:
+    """Return an agent's id that can stand in a URL.
+
+    Raises:
+        ValueError: if it cannot, with one that can.
+    """
+    if value in RESERVED_IDS:
+        raise ValueError(f"a reserved word cannot be an agent's id; write {value}-agent")
+    if not _AGENT_ID.fullmatch(value):
+        raise ValueError(
+            "an agent's id has up to 64 lower-case letters, digits, - and _; "
+            f"write {slug(value)} and put the rest under name:"
+        )
+    return value
+
+
+def check_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of which none is there twice.
+
+    Raises:
+        ValueError: naming the first one that is.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"lists {show_key(name)} twice; keep one")
+        seen.add(name)
+    return names
+
+
+def check_http_url(value: str) -> str:
+    """Return a URL that HTTP can reach.
+
+    Raises:
+        ValueError: if it is none; the text never quotes it.
+    """
+    if not re.match(r"https?://[^\s/]", value):
+        raise ValueError("must be a URL that begins with http:// or https://")
+    return value
+
+
+def _limit(value: Any) -> float:
+    found = durations.seconds(value)
+    if found is None:
+        raise ValueError("cannot be never; write a duration such as 60s")
+    return found
+
+
+def form_of(value: Any) -> str:
+    """Say which of the two forms of a model stands here, by its tag."""
+    return BLOCK_TAG if isinstance(value, (dict, BaseModel)) else NAME_TAG
+
+
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[tuple[Text, ...], Strict(False)]
+"""A list; kept as a tuple, so that agents cannot change each other's."""
+Duration = Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(durations.seconds)]
+"""Seconds; None is `never`."""
+Limit = Annotated[float, Field(gt=0), BeforeValidator(_limit)]
+"""Seconds, never without end."""
+Tokens = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Temperature = Annotated[float, Field(ge=0, le=2)]
+
+
+class Block(BaseModel):
+    """Base of every block: closed, strict, immutable; hides what may come from the environment."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _from_environment(cls, value: Any, info: ValidationInfo) -> Any:
+        reading = info.context
+        if info.field_name in ENV_FIELDS and isinstance(value, str) and reading is not None:
+            return expand(value, reading.env)
+        return value
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return [pair for pair in super().__repr_args__() if pair[0] not in _HIDDEN]

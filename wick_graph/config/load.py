@@ -1,0 +1,207 @@
+"""From `agents.yaml` to an `AgentsFile`: read, merge the defaults, validate."""
+
+from __future__ import annotations
+
+import copy
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from wick_graph.config.fields import Reading, slug
+from wick_graph.config.places import KeyPath, Places, one_line
+from wick_graph.config.problems import config_error
+from wick_graph.config.reader import MAX_BYTES, Tree, read_yaml
+from wick_graph.config.schema import AgentConfig, AgentsFile, ModelConfig
+from wick_graph.config.trust import file_notices
+from wick_graph.errors import ConfigError
+
+_MOST_COPIES: Final = 200_000
+"""Values that `defaults:` may come to, taken once for each agent: a small file stays small."""
+
+
+def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> AgentsFile:
+    """Load a configuration file; `${NAME}` is looked up in `env`, by default the process's.
+
+    No other file is read: no `.env`, no include.
+
+    Raises:
+        ConfigError: naming file, line and key path; one line for each thing that is wrong.
+    """
+    file = Path(path)
+    text, status = _read(file, str(path))
+    return _load(text, str(path), file.absolute().parent, env, status)
+
+
+def parse_config(
+    text: str, *, source: str, base_dir: Path, env: Mapping[str, str] | None = None
+) -> AgentsFile:
+    """Load a configuration from a text; relative paths in it belong to `base_dir`.
+
+    Raises:
+        ConfigError: as `load_config`, with `source` in place of the file's name.
+    """
+    return _load(text, source, base_dir, env, None)
+
+
+def agent_config(keys: Mapping[str, Any], *, source: str = "Agent") -> AgentConfig:
+    """Check the keys of one agent that come from Python; `${NAME}` stays text.
+
+    Raises:
+        ConfigError: with `source` and the key, a line for each thing that is wrong.
+    """
+    try:
+        return AgentConfig.model_validate(dict(keys))
+    except ValidationError as exc:
+        places = Places(source=source, written_at={("agents", source): ()})
+        failure = config_error(exc, places, within=("agents", source))
+    raise failure
+
+
+def describe(agents_file: AgentsFile) -> list[dict[str, Any]]:
+    """List the agents with id, name, model and tools, as plain data for JSON."""
+    return [
+        {
+            "id": agent_id,
+            "name": config.name,
+            "model": _model_name(config.model),
+            "tools": list(config.tools),
+        }
+        for agent_id, config in agents_file.agents.items()
+    ]
+
+
+def _model_name(model: str | ModelConfig) -> str:
+    if isinstance(model, str):
+        return model
+    return f"{model.provider}:{model.model}" if model.provider else model.model
+
+
+def _read(file: Path, shown: str) -> tuple[str, os.stat_result]:
+    shown = one_line(shown)
+    try:
+        status = file.stat()
+        # asked before it is opened: opening a pipe would wait for its writer
+        data = _first_bytes(file) if stat.S_ISREG(status.st_mode) else b""
+    except FileNotFoundError:
+        raise ConfigError(f"{shown}: no such file; create it or name another one") from None
+    except OSError as exc:
+        raise ConfigError(f"{shown}: cannot be read: {exc.strerror or exc}") from exc
+    except ValueError:
+        raise ConfigError(f"{shown}: not a possible file name; name another one") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise ConfigError(f"{shown}: is a folder; name the file in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{shown}: is not a regular file; name another one")
+    return _decode(data, shown), status
+
+
+def _first_bytes(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return stream.read(MAX_BYTES + 1)
+
+
+def _decode(data: bytes, shown: str) -> str:
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{shown}: larger than {MAX_BYTES // 1024} kB; split it up")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        line = data.count(b"\n", 0, exc.start) + 1
+    raise ConfigError(f"{shown}:{line}: not UTF-8; save the file in that encoding")
+
+
+def _load(
+    text: str,
+    source: str,
+    base_dir: Path,
+    env: Mapping[str, str] | None,
+    status: os.stat_result | None,
+) -> AgentsFile:
+    tree = read_yaml(text, source)
+    top = _top(tree, source)
+    _check_copies(top, Places(source=source, lines=tree.lines))
+    data, written_at = _arrange(top)
+    places = Places(source=source, lines=tree.lines, written_at=written_at)
+    reading = Reading(
+        env=os.environ if env is None else env,
+        base_dir=base_dir,
+        places=places,
+        notices=file_notices(tree.data, status, source),
+    )
+    try:
+        loaded = AgentsFile.model_validate(data, context=reading)
+    except ValidationError as exc:
+        failure = config_error(exc, places)
+    else:
+        _ = loaded.store_url  # its error belongs here, not to the first run
+        return loaded
+    # outside the except: what pydantic raised holds values of the file, and must not hang on ours
+    raise failure
+
+
+def _top(tree: Tree, source: str) -> dict[str, Any]:
+    shown = one_line(source)
+    if tree.data is None:
+        raise ConfigError(f"{shown}: is empty; add agents: with at least one agent")
+    if not isinstance(tree.data, dict):
+        kind = "list" if isinstance(tree.data, list) else "single value"
+        raise ConfigError(f"{shown}: must be a block of keys at the top, not a {kind}")
+    return tree.data
+
+
+def _check_copies(top: dict[str, Any], places: Places) -> None:
+    agents = top.get("agents")
+    if isinstance(agents, dict) and _size(top.get("defaults")) * len(agents) > _MOST_COPIES:
+        raise places.error(("defaults",), f"too large to be copied into {len(agents)} agents")
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(_size(inner) for inner in value.values())
+    return 1 + sum(_size(inner) for inner in value) if isinstance(value, list) else 1
+
+
+def _arrange(top: dict[str, Any]) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
+    """Bring both forms of a file into one, with the defaults merged into every agent.
+
+    Returns it with the prefixes of key paths that the file spells differently.
+    """
+    if "agents" not in top and set(top) - {"store", "defaults"}:
+        return _single(top)
+    written_at: dict[KeyPath, KeyPath] = {}
+    data = dict(top)
+    defaults = data["defaults"] = _or_empty(data.get("defaults"))
+    if isinstance(data.get("agents"), dict):
+        data["agents"] = {
+            agent_id: _merge(agent_id, defaults, _or_empty(own), written_at)
+            for agent_id, own in data["agents"].items()
+        }
+    return data, written_at
+
+
+def _single(top: dict[str, Any]) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
+    agent = {key: value for key, value in top.items() if key != "store"}
+    name = agent.get("name")
+    agent_id = slug(name) if isinstance(name, str) else "default"
+    data: dict[str, Any] = {"agents": {agent_id: agent}}
+    if "store" in top:
+        data["store"] = top["store"]
+    return data, {("agents", agent_id): ()}
+
+
+def _or_empty(block: Any) -> Any:
+    """Read a key with nothing below it (all commented out, say) as an empty block."""
+    return {} if block is None else block
+
+
+def _merge(agent_id: str, defaults: Any, own: Any, written_at: dict[KeyPath, KeyPath]) -> Any:
+    if not isinstance(defaults, dict) or not isinstance(own, dict):
+        return own
+    inherited = [key for key in defaults if key not in own]
+    for key in inherited:
+        written_at["agents", agent_id, key] = ("defaults", key)
+    return {**copy.deepcopy({key: defaults[key] for key in inherited}), **own}

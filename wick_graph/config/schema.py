@@ -1,0 +1,257 @@
+"""What a configuration may say: strict, frozen models in which an unknown key is an error.
+
+    AgentsFile            store, defaults, agents
+    └── AgentConfig       one agent
+        ├── ModelConfig   `model:` as a block, with fallbacks (ModelTarget)
+        ├── BackendConfig
+        ├── SkillsConfig
+        └── MemoryConfig
+
+`model_fields_set` tells what a file said (in `defaults:` or in the agent) from what is a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, SecretStr, Strict, Tag
+
+from wick_graph.config.fields import (
+    BLOCK_TAG,
+    NAME_TAG,
+    Block,
+    Duration,
+    Limit,
+    Reading,
+    Temperature,
+    Text,
+    Texts,
+    Tokens,
+    check_agent_id,
+    check_http_url,
+    check_once,
+    form_of,
+)
+from wick_graph.config.nearest import did_you_mean
+from wick_graph.config.places import KeyPath, Places, show_key
+from wick_graph.config.store_url import DEFAULT_STORE, check_store, resolve_store
+from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS, THREAD_TTL_SECONDS
+from wick_graph.errors import ConfigError
+
+
+class ModelTarget(Block):
+    """One model behind one address."""
+
+    provider: Text | None = None
+    """`openai`, `anthropic`, …; may also stand in `model` as `provider:model`."""
+    model: Text
+    base_url: Annotated[str, AfterValidator(check_http_url)] | None = None
+    """Root of an OpenAI-compatible server."""
+    api_key: Annotated[SecretStr, Field(min_length=1)] | None = None
+    temperature: Temperature | None = None
+    max_tokens: Tokens | None = None
+    """Tokens that one reply may have."""
+    timeout: Limit | None = None
+    """Seconds that a request may take; None leaves it to the provider's client."""
+    context_window: Tokens | None = None
+    retries: Annotated[int, Field(ge=0, le=20)] | None = None
+    """Further attempts after a failure that may pass; None is the engine's default."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Further settings, handed to the model's class as they are."""
+
+    def spec(self) -> dict[str, Any]:
+        """List what is set, as plain data; the key is in it as plain text."""
+        found = {key: getattr(self, key) for key in type(self).model_fields}
+        if self.api_key is not None:
+            found["api_key"] = self.api_key.get_secret_value()
+        return {key: value for key, value in found.items() if value not in (None, (), {})}
+
+
+ModelOrName = Annotated[
+    Annotated[Text, Tag(NAME_TAG)] | Annotated[ModelTarget, Tag(BLOCK_TAG)], Discriminator(form_of)
+]
+
+
+class ModelConfig(ModelTarget):
+    """The model of an agent, and those to try after it."""
+
+    fallbacks: Annotated[tuple[ModelOrName, ...], Strict(False)] = ()
+    """Tried in order when the model before has failed for good."""
+
+    def spec(self) -> dict[str, Any]:
+        """List what is set, as plain data, with the fallbacks in the same form."""
+        found = super().spec()
+        if self.fallbacks:
+            found["fallbacks"] = [
+                target if isinstance(target, str) else target.spec() for target in self.fallbacks
+            ]
+        return found
+
+
+class BackendConfig(Block):
+    """Where an agent's files are and its commands run."""
+
+    type: Literal["local", "docker"]
+    workdir: Text | None = None
+    """A relative one belongs to the YAML file's folder, if the backend is local."""
+    image: Text | None = None
+    """Container image; only docker has one."""
+
+
+class SkillsConfig(Block):
+    """Folders that are searched for skills."""
+
+    paths: Texts
+
+
+class MemoryConfig(Block):
+    """Files that an agent remembers by."""
+
+    paths: Texts
+
+
+class AgentConfig(Block):
+    """One agent."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)] = "default"
+    """For people; a file's agent without one is called by its id."""
+    model: Annotated[
+        Annotated[Text, Tag(NAME_TAG)] | Annotated[ModelConfig, Tag(BLOCK_TAG)],
+        Discriminator(form_of),
+    ] = "auto"
+    system_prompt: str = ""
+    tools: Annotated[Texts, AfterValidator(check_once)] = ()
+    backend: BackendConfig | None = None
+    skills: SkillsConfig | None = None
+    memory: MemoryConfig | None = None
+    context_window: Tokens | None = None
+    max_iterations: Annotated[int, Field(ge=1, le=1000)] = MAX_ITERATIONS
+    """Model calls in one run."""
+    ttl: Duration = float(THREAD_TTL_SECONDS)
+    """Seconds after which an idle thread may be removed; None is never."""
+    max_tokens: Tokens | None = None
+    """Tokens that one reply may have."""
+    temperature: Temperature | None = None
+    tool_timeout: Duration = DEFAULT_TOOL_TIMEOUT_SECONDS
+    """Seconds for one tool call; None is no limit."""
+    allow_client_system: bool = True
+    """Whether a caller's messages may have the role `system`."""
+
+    def model_spec(self) -> str | dict[str, Any]:
+        """Name the model with all its settings: a name if that says everything, else a map.
+
+        The agent's `temperature`, `max_tokens` and `context_window` count where the block under
+        `model:` says nothing of its own. The map holds the key as plain text.
+        """
+        beside = {
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "context_window": self.context_window,
+        }
+        beside = {key: value for key, value in beside.items() if value is not None}
+        if isinstance(self.model, str):
+            return {"model": self.model, **beside} if beside else self.model
+        return {**beside, **self.model.spec()}
+
+
+class AgentsFile(Block):
+    """A whole file; every agent has the defaults merged in, as copies of its own."""
+
+    store: Annotated[Text, AfterValidator(check_store)] | None = None
+    """Database URL as written; `store_url` is the one to open."""
+    defaults: AgentConfig = Field(default_factory=AgentConfig)
+    """Any key of an agent; an agent's own key replaces the whole value."""
+    agents: Annotated[
+        dict[Annotated[str, AfterValidator(check_agent_id)], AgentConfig], Field(min_length=1)
+    ]
+    """By id, in the order of the file."""
+
+    _base_dir: Path = PrivateAttr(default_factory=Path.cwd)
+    _places: Places = PrivateAttr(default_factory=lambda: Places(source="configuration"))
+    _notices: tuple[str, ...] = PrivateAttr(default=())
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Take over what the reader knows about the file."""
+        if isinstance(context, Reading):
+            self._base_dir = context.base_dir
+            self._places = context.places
+            self._notices = context.notices
+        for key, config in list(self.agents.items()):
+            if "name" not in config.model_fields_set:
+                self.agents[key] = named = config.model_copy(update={"name": key})
+                named.model_fields_set.discard("name")
+
+    @property
+    def source(self) -> str:
+        """What the file is called in errors."""
+        return self._places.source
+
+    @property
+    def base_dir(self) -> Path:
+        """Folder to which relative paths in the file belong."""
+        return self._base_dir
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Warnings about the file itself, one sentence each."""
+        return self._notices
+
+    @property
+    def store_url(self) -> str:
+        """Database URL to open, a relative SQLite path made absolute.
+
+        Raises:
+            ConfigError: if no URL can express the path.
+        """
+        try:
+            return resolve_store(self.store or DEFAULT_STORE, self._base_dir)
+        except ValueError as exc:
+            raise self._places.error(("store",), str(exc)) from None
+
+    @property
+    def default_id(self) -> str:
+        """Id of the agent that is meant when none is named: `default`, else the first."""
+        return "default" if "default" in self.agents else next(iter(self.agents))
+
+    def agent(self, agent_id: str | None = None) -> AgentConfig:
+        """Find an agent by id; without one, the default agent.
+
+        Raises:
+            ConfigError: if the file has no such agent, with the nearest id or all of them.
+        """
+        wanted = self.default_id if agent_id is None else agent_id
+        if wanted not in self.agents:
+            hint = did_you_mean(wanted, self.agents) or f"; it has {', '.join(self.agents)}"
+            raise self._places.error((), f"no agent {show_key(wanted)}{hint}")
+        return self.agents[wanted]
+
+    def line(self, path: KeyPath) -> int | None:
+        """Line of a key path such as `("agents", "default", "tools", 0)`, counted from 1."""
+        return self._places.line(path)
+
+    def error(self, path: KeyPath, text: str) -> ConfigError:
+        """Make an error about a value that is only found wrong later, with its place in front."""
+        return self._places.error(path, text)
+
+    def check_tools(self, known: Iterable[str], agent_id: str | None = None) -> None:
+        """Refuse names under `tools:` that nobody provides, in one agent or in all.
+
+        Raises:
+            ConfigError: with a line for each unknown name.
+        """
+        names = sorted(known)
+        wanted = self.agents if agent_id is None else {agent_id: self.agent(agent_id)}
+        wrong = [
+            self._places.sentence(
+                ("agents", key, "tools", index),
+                f"unknown tool {show_key(tool)}"
+                + (did_you_mean(tool, names) or f"; known tools: {', '.join(names)}"),
+            )
+            for key, config in wanted.items()
+            for index, tool in enumerate(config.tools)
+            if tool not in names
+        ]
+        if wrong:
+            raise ConfigError("\n".join(dict.fromkeys(wrong)))

@@ -1,0 +1,86 @@
+"""Every error that wick_graph raises, as one tree.
+
+    WickError                    what an application catches
+    ├── ConfigError              agents.yaml, a constructor argument, a flag (also ValueError)
+    ├── MessageError             a message or a chain breaks a rule (also ValueError)
+    ├── ModelError               a model cannot be found, built or called
+    ├── ToolError                a tool failed; its text goes to the model
+    ├── HookError                a hook broke its contract
+    ├── RunError                 a run ended without an answer
+    └── StorageError             the database refuses or is damaged
+        ├── ThreadNotFoundError  no thread has this id
+        └── ThreadBusyError      another run holds the thread
+
+    RunCancelled                 a signal, no error: ends a run whose reader has left;
+                                 a BaseException, so that no `except Exception` holds it up
+
+Constructors have no side effects. Each class has a stable `code` for scripts.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class WickError(Exception):
+    """Root of all errors; its text is one sentence that says what is wrong and what to do."""
+
+    code: ClassVar[str] = "wick"
+
+
+class ConfigError(WickError, ValueError):
+    """Refuse a configuration: names the file, line and key path where there is one."""
+
+    code = "config"
+
+
+class MessageError(WickError, ValueError):
+    """Refuse a message or a chain of messages, with the index of the first offender."""
+
+    code = "message"
+
+
+class ModelError(WickError):
+    """Report a model that cannot be found, built or called."""
+
+    code = "model"
+
+
+class ToolError(WickError):
+    """Signal from inside a tool that it failed; the model reads `Error: <text>`."""
+
+    code = "tool"
+
+
+class HookError(WickError):
+    """Report a hook that broke its contract, by the hook's name and phase."""
+
+    code = "hook"
+
+
+class RunError(WickError):
+    """Report a run that ended without an answer; the thread can go on with the next message."""
+
+    code = "run"
+
+
+class StorageError(WickError):
+    """Report a database that refuses, is damaged, newer, or somebody else's."""
+
+    code = "storage"
+
+
+class ThreadNotFoundError(StorageError):
+    """Report a thread id that the store does not hold."""
+
+    code = "thread_not_found"
+
+
+class ThreadBusyError(StorageError):
+    """Report a thread on which another run is going on."""
+
+    code = "thread_busy"
+
+
+class RunCancelled(BaseException):
+    """Signal that a run is to end because nobody waits for it any more."""

@@ -1,0 +1,187 @@
+"""What a reader of a run is told: a closed set of events, the same in Python, JSON and SSE.
+
+    ChatModelStart   on_chat_model_start    a model call begins
+    ChatModelStream  on_chat_model_stream   a piece of text
+    ChatModelRetry   on_chat_model_retry    the call failed and is made again; drop its pieces
+    ChatModelEnd     on_chat_model_end      the whole reply
+    ToolStart        on_tool_start          a tool call begins
+    ToolEnd          on_tool_end            its result
+    Interrupted      interrupt              the run waits for an answer or at a breakpoint
+    Done             done                   last: the run has ended
+    Failed           error                  last: the run has failed or was cancelled
+
+Exactly one of `Done` and `Failed` comes, and nothing after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from wick_graph.types import StoppedBecause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    event: ClassVar[str]
+    run_id: str = ""
+    """The tool call's id on tool events, else the run's id."""
+    thread_id: str | None = None
+
+    def data(self) -> dict[str, Any]:
+        """Return the payload as plain data."""
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the wire form: `event`, and `name`, `run_id`, `data`, `thread_id` if not empty."""
+        named = {
+            "event": self.event,
+            "name": getattr(self, "name", ""),
+            "run_id": self.run_id,
+            "data": self.data(),
+            "thread_id": self.thread_id,
+        }
+        return {key: value for key, value in named.items() if key == "event" or value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatModelStart(_Event):
+    """A model call begins."""
+
+    event: ClassVar[str] = "on_chat_model_start"
+    name: str
+    """The model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatModelStream(_Event):
+    """A piece of the reply's text, as it comes."""
+
+    event: ClassVar[str] = "on_chat_model_stream"
+    name: str
+    delta: str
+
+    def data(self) -> dict[str, Any]:
+        """Give the text under both names that readers know."""
+        return {"delta": self.delta, "chunk": {"content": self.delta}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatModelRetry(_Event):
+    """A call failed and is made again, or a fallback is asked: what was streamed of it is void."""
+
+    event: ClassVar[str] = "on_chat_model_retry"
+    name: str
+    error: str
+    delay: float
+    """Seconds until the next try."""
+
+    def data(self) -> dict[str, Any]:
+        """Give the error and the pause."""
+        return {"error": self.error, "delay": self.delay}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatModelEnd(_Event):
+    """A model call gave its reply."""
+
+    event: ClassVar[str] = "on_chat_model_end"
+    name: str
+    content: str
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    """`{"id", "name", "args"}` each."""
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """Give the whole reply."""
+        calls = [dict(call) for call in self.tool_calls]
+        return {"content": self.content, "tool_calls": calls, "usage": dict(self.usage)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStart(_Event):
+    """A tool call begins."""
+
+    event: ClassVar[str] = "on_tool_start"
+    name: str
+    args: Mapping[str, Any]
+
+    def data(self) -> dict[str, Any]:
+        """Give the arguments under both names that readers know."""
+        return {"args": dict(self.args), "input": dict(self.args)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolEnd(_Event):
+    """A tool call gave its result."""
+
+    event: ClassVar[str] = "on_tool_end"
+    name: str
+    output: str
+    """What the model reads."""
+    error: str | None = None
+    """The bare message of a failed call."""
+
+    def data(self) -> dict[str, Any]:
+        """Give the output, and the error of a call that failed."""
+        failed = {"error": self.error} if self.error is not None else {}
+        return {"output": self.output, **failed}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted(_Event):
+    """The run waits: for an answer to `value`, or, with no value, at a breakpoint."""
+
+    event: ClassVar[str] = "interrupt"
+    interrupt_id: str = ""
+    value: Any = None
+
+    def data(self) -> dict[str, Any]:
+        """Give what is asked, and the id to answer to."""
+        return {"id": self.interrupt_id, "value": self.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done(_Event):
+    """The run has ended; `result` is what `invoke` would have returned."""
+
+    event: ClassVar[str] = "done"
+    stopped_because: StoppedBecause = "done"
+    duration_ms: int = 0
+    result: Any = field(default=None, repr=False, compare=False)
+
+    def data(self) -> dict[str, Any]:
+        """Give the reason and the time that the run took."""
+        return {
+            "stopped_because": self.stopped_because,
+            "stop_reason": self.stopped_because,
+            "total_duration_ms": self.duration_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(_Event):
+    """The run has failed or was cancelled; the thread can be used again."""
+
+    event: ClassVar[str] = "error"
+    error: str
+    stopped_because: StoppedBecause = "failed"
+    exception: BaseException | None = field(default=None, repr=False, compare=False)
+
+    def data(self) -> dict[str, Any]:
+        """Give the message."""
+        return {"error": self.error}
+
+
+Event: TypeAlias = (
+    ChatModelStart
+    | ChatModelStream
+    | ChatModelRetry
+    | ChatModelEnd
+    | ToolStart
+    | ToolEnd
+    | Interrupted
+    | Done
+    | Failed
+)

@@ -1,0 +1,83 @@
+"""LangGraph's compiled graph with the life cycle of a run around `stream` and `astream`.
+
+LangGraph's `invoke` and `ainvoke` call those two, so both doors, used directly or through
+`Agent`, open and close a run in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from langgraph.graph.state import CompiledStateGraph
+
+from wick_graph.drive import ASYNC_LEAVES, ENGINE_LOOP, SYNC_LEAVES, run_to_end
+from wick_graph.errors import WickError
+from wick_graph.graph import lifecycle
+from wick_graph.runtime import AgentSpec
+
+
+class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: LangGraph's own four parameters
+    """A `CompiledStateGraph` whose runs are opened, supplied and closed by wick_graph."""
+
+    spec: AgentSpec
+    ttl: float | None
+    """Seconds that an idle thread of this agent is kept; None for ever."""
+
+    @classmethod
+    def adopt(cls, compiled: CompiledStateGraph[Any, Any, Any, Any], spec: AgentSpec) -> AgentGraph:
+        """Give a freshly compiled graph this class."""
+        compiled.__class__ = cls
+        graph: Any = compiled
+        graph.spec = spec
+        graph.ttl = None
+        return graph  # type: ignore[no-any-return]  # the class was set two lines above
+
+    def copy(self, update: dict[str, Any] | None = None) -> AgentGraph:
+        """Copy the graph, as `with_config` does; the copy shares nodes, channels and saver."""
+        made = object.__new__(type(self))
+        made.__dict__ = {**self.__dict__, **(update or {})}
+        return made
+
+    def stream(self, input: Any, config: Any = None, **kwargs: Any) -> Iterator[Any]:
+        """Stream as LangGraph does, as one run of the agent.
+
+        Raises:
+            MessageError: The input holds a message that breaks a rule; nothing is stored.
+            ThreadBusyError: Another run goes on in this thread.
+        """
+        if lifecycle.is_nested(config):
+            yield from super().stream(input, config, **kwargs)
+            return
+        if ENGINE_LOOP.is_here():
+            raise WickError(
+                "invoke and stream would block the engine's own loop; await ainvoke here"
+            )
+        opened = lifecycle.Opened.of(self, input, config, kwargs)
+        run_to_end(lifecycle.begin(opened, SYNC_LEAVES))
+        try:
+            run: Any = super().stream
+            yield from run(opened.input, opened.config, **opened.kwargs)
+        except BaseException as error:
+            run_to_end(lifecycle.fail(opened, SYNC_LEAVES, error))
+            raise
+        else:
+            run_to_end(lifecycle.end(opened, SYNC_LEAVES))
+
+    async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
+        """Stream as LangGraph does, as one run of the agent; raises as `stream` does."""
+        if lifecycle.is_nested(config):
+            async for chunk in super().astream(input, config, **kwargs):
+                yield chunk
+            return
+        opened = lifecycle.Opened.of(self, input, config, kwargs)
+        await lifecycle.begin(opened, ASYNC_LEAVES)
+        try:
+            run: Any = super().astream
+            async for chunk in run(opened.input, opened.config, **opened.kwargs):
+                yield chunk
+        except BaseException as error:
+            await lifecycle.fail(opened, ASYNC_LEAVES, error)
+            raise
+        else:
+            await lifecycle.end(opened, ASYNC_LEAVES)

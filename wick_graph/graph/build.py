@@ -1,0 +1,44 @@
+"""Build an agent's graph. The topology is always the same, whatever hooks and tools there are.
+
+So a thread resumes under any configuration, and adding a hook adds no step and no checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import END, START, StateGraph
+
+from wick_graph import nodes
+from wick_graph.graph.agent_graph import AgentGraph
+from wick_graph.graph.node import Node, Router
+from wick_graph.nodes.route import END_LABEL, TOOLS
+from wick_graph.runtime import AgentSpec
+from wick_graph.state import AgentInput, AgentOutput, AgentState
+
+
+def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) -> AgentGraph:
+    """Compile an agent into LangGraph's graph with our life cycle around each run."""
+    graph = StateGraph(AgentState, input_schema=AgentInput, output_schema=AgentOutput)
+    for name, body, phases in (
+        ("before_agent", nodes.before_agent, ("before_agent",)),
+        ("modify_request", nodes.modify_request, ("modify_request",)),
+        ("model", nodes.model, ("wrap_model_call", "after_model")),
+        ("tools", nodes.tools, ("wrap_tool_call",)),
+    ):
+        graph.add_node(name, Node(name, body, spec), metadata=_metadata(spec, phases))
+    graph.add_edge(START, "before_agent")
+    graph.add_edge("before_agent", "modify_request")
+    graph.add_edge("modify_request", "model")
+    graph.add_conditional_edges(
+        "model", Router("route", nodes.route), {TOOLS: "tools", END_LABEL: END}
+    )
+    graph.add_edge("tools", "modify_request")
+    return AgentGraph.adopt(graph.compile(checkpointer=saver, name=spec.name), spec)
+
+
+def _metadata(spec: AgentSpec, phases: tuple[Any, ...]) -> dict[str, Any]:
+    """Name the hook layers inside a node; LangGraph's own pictures show this."""
+    layers = [layer.hook for phase in phases for layer in spec.hooks.layers(phase)]
+    return {"hooks": ", ".join(dict.fromkeys(layers))} if layers else {}

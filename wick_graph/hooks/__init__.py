@@ -1,0 +1,23 @@
+"""Hooks: code that takes part in the loop, compiled into the nodes' wrappers."""
+
+from wick_graph.hooks.compile import Hooks, Layer, compile_hooks
+from wick_graph.hooks.protocol import (
+    PHASES,
+    BaseHook,
+    HookContext,
+    ModelCallNext,
+    ToolCallNext,
+    Verdict,
+)
+
+__all__ = (
+    "PHASES",
+    "BaseHook",
+    "HookContext",
+    "Hooks",
+    "Layer",
+    "ModelCallNext",
+    "ToolCallNext",
+    "Verdict",
+    "compile_hooks",
+)

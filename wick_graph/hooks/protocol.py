@@ -1,0 +1,94 @@
+"""What a hook is: one class, five phases, every one of them optional.
+
+A hook is configuration: one object serves all threads at once, so it holds no data of a run.
+What a run loads goes into the state, as an update that a phase returns beside its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NoReturn, get_args
+
+from langchain_core.messages import AIMessage
+
+from wick_graph.errors import HookError
+from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.request import ModelRequest
+from wick_graph.types import Phase
+
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+
+ModelCallNext = Callable[[ModelRequest], AIMessage | Awaitable[AIMessage]]
+"""`next` of `wrap_model_call`: awaited in an `async def`, called in a `def`."""
+ToolCallNext = Callable[[ToolCall], ToolResult | Awaitable[ToolResult]]
+"""`next` of `wrap_tool_call`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookContext:
+    """Where a hook runs."""
+
+    agent: str
+    thread_id: str | None
+    run_id: str
+    iteration: int
+    """Model calls that this run has made so far."""
+    config: Mapping[str, Any] = field(repr=False)
+    """LangChain's `RunnableConfig`, for models and tools that a hook calls itself."""
+
+    def register_tool(self, tool: object) -> NoReturn:
+        """Refuse: a tool registered while a run goes on would be missing after a restart.
+
+        Raises:
+            HookError: Always; it names the way that works.
+        """
+        raise HookError(
+            f"cannot register the tool {getattr(tool, 'name', tool)!r} during a run: it would be "
+            "missing when the thread is resumed; return it from the hook's tools(state) instead"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `after_model` decides about a reply."""
+
+    answers: Mapping[str, ToolResult | str] = field(default_factory=dict)
+    """Results for calls that are not to be run, by call id."""
+    end: bool = False
+    """True: the run ends with this reply; calls that are still open are refused."""
+    update: Mapping[str, Any] = field(default_factory=dict)
+
+
+class BaseHook:
+    """Change nothing; override what you need, as `def` or `async def`.
+
+    A phase's method may return its value alone or `(value, update)`, where `update` is written to
+    the state. `before_agent` returns only an update, or None.
+    """
+
+    name: str = "base"
+    phases: ClassVar[Sequence[Phase]] = PHASES
+    """The phases in which this hook takes part; overriding a method of another is refused."""
+
+    def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the tools that this hook brings: a pure function, asked again at every step."""
+        return ()
+
+    def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
+        """Prepare the run: once per input, never on resume. An error ends the run."""
+
+    def modify_request(self, request: ModelRequest, ctx: HookContext) -> Any:
+        """Change what this model call sends; nothing of it is stored in the thread."""
+        return request
+
+    def wrap_model_call(self, request: ModelRequest, next: ModelCallNext) -> Any:
+        """Act around the model call: before it, after it, instead of it, or again."""
+        return next(request)
+
+    def after_model(self, message: AIMessage, ctx: HookContext) -> Any:
+        """Judge a reply before its calls run; return a `Verdict`, an update, or None."""
+
+    def wrap_tool_call(self, call: ToolCall, next: ToolCallNext) -> Any:
+        """Act around one tool call; after a resume the part before `next` runs again."""
+        return next(call)

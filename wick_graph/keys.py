@@ -1,0 +1,61 @@
+"""LangGraph's config keys: the one module that knows how they are spelt.
+
+LangGraph keeps what belongs to a task in `config["configurable"]` under reserved names. The ones
+used here have been stable since 1.0; a test compares them with the installed release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+CONFIGURABLE: Final = "configurable"
+THREAD_ID: Final = "thread_id"
+CHECKPOINT_ID: Final = "checkpoint_id"
+CHECKPOINT_NS: Final = "checkpoint_ns"
+TASK_ID: Final = "__pregel_task_id"
+READ: Final = "__pregel_read"
+CHECKPOINTER: Final = "__pregel_checkpointer"
+RUN: Final = "__wick_run"
+"""Ours: the run's context. Keys that begin with `__` never reach a checkpoint's metadata."""
+
+Config = Mapping[str, Any]
+
+
+def configurable(config: Config | None) -> dict[str, Any]:
+    """Return the configurable part of a config, empty where there is none."""
+    return cast(dict[str, Any], (config or {}).get(CONFIGURABLE) or {})
+
+
+def thread_of(config: Config | None) -> str | None:
+    """Return the thread that a config addresses."""
+    thread = configurable(config).get(THREAD_ID)
+    return None if thread is None else str(thread)
+
+
+def is_nested(config: Config | None) -> bool:
+    """Say whether a graph is called from within a task of another graph."""
+    return TASK_ID in configurable(config)
+
+
+def task_of(config: Config | None) -> str:
+    """Return the id of the running task: the same after a crash, another one after a fork."""
+    return str(configurable(config).get(TASK_ID, ""))
+
+
+def read_state(config: Config | None, channels: Sequence[str]) -> dict[str, Any]:
+    """Read channels as they were when the running superstep began."""
+    read = configurable(config).get(READ)
+    if read is None:
+        return {}
+    return cast(dict[str, Any], read(list(channels)))
+
+
+def with_configurable(config: Config | None, **values: Any) -> dict[str, Any]:
+    """Return a copy of a config with values added to its configurable part."""
+    return {**(config or {}), CONFIGURABLE: {**configurable(config), **values}}
+
+
+def with_metadata(config: Config | None, **values: Any) -> dict[str, Any]:
+    """Return a copy of a config with values added to its metadata."""
+    return {**(config or {}), "metadata": {**((config or {}).get("metadata") or {}), **values}}

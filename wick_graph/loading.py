@@ -1,0 +1,133 @@
+"""From agents.yaml to agents that run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from langchain_core.language_models import FakeListChatModel
+
+from wick_graph.agent import Agent
+from wick_graph.config import AgentsFile, load_config
+from wick_graph.errors import ConfigError
+from wick_graph.models.resolve import ModelChoice, resolve_model
+from wick_graph.store import SqlSaver
+from wick_graph.tools.builtin import builtin
+
+
+class Agents(Mapping[str, Agent]):
+    """The agents of a file, by id; each is built when it is first asked for.
+
+    They share the file's store, which `close` (or a `with` block) closes.
+    """
+
+    def __init__(self, config: AgentsFile, *, model: str | None = None) -> None:
+        self.config = config
+        self._model = model
+        self._made: dict[str, Agent] = {}
+        self._saver: SqlSaver | None = None
+
+    @property
+    def store(self) -> SqlSaver:
+        """The file's store, opened when it is first asked for."""
+        if self._saver is None:
+            self._saver = SqlSaver.from_url(self.config.store_url)
+        return self._saver
+
+    def __getitem__(self, agent_id: str) -> Agent:
+        if agent_id not in self._made:
+            self._made[agent_id] = self._build(agent_id)
+        return self._made[agent_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.config.agents)
+
+    def __len__(self) -> int:
+        return len(self.config.agents)
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._saver is not None:
+            self._saver.close()
+            self._saver = None
+            self._made.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _build(self, agent_id: str) -> Agent:
+        return build_agent(agent_id, self.config, store=lambda: self.store, model=self._model)
+
+
+def load(path: str | Path = "agents.yaml", *, model: str | None = None) -> Agents:
+    """Read a file of agents.
+
+    Args:
+        path: The YAML file; relative paths in it are relative to its folder.
+        model: A model to use instead of the ones that the file names.
+
+    Raises:
+        ConfigError: The file is refused; the text names file, line and key path.
+    """
+    return Agents(load_config(path), model=model)
+
+
+def build_agent(
+    agent_id: str, file: AgentsFile, *, store: Any = None, model: str | ModelChoice | None = None
+) -> Agent:
+    """Make an agent of its configuration.
+
+    Args:
+        agent_id: Which of the file's agents.
+        file: The configuration.
+        store: As `Agent` takes it, or a function that opens it. It is called last, so that a
+            refused configuration leaves no database behind.
+        model: A model to use instead of the one that the file names.
+
+    Raises:
+        ConfigError: There is no such agent, or it names a tool that does not exist.
+        ModelError: Its model cannot be built.
+    """
+    config = file.agent(agent_id)
+    try:
+        tools = builtin(config.tools, file.base_dir)
+    except ConfigError as error:
+        raise file.error(("agents", agent_id, "tools"), str(error)) from None
+    if not isinstance(model, ModelChoice):
+        model = resolve_model(model or config.model_spec(), base_dir=file.base_dir)
+    return Agent(
+        agent_id,
+        model,
+        system_prompt=config.system_prompt,
+        tools=tools,
+        store=store() if callable(store) else store,
+        max_iterations=config.max_iterations,
+        ttl=config.ttl,
+        tool_timeout=config.tool_timeout,
+        allow_client_system=config.allow_client_system,
+        base_dir=file.base_dir,
+    )
+
+
+def outline(agent_id: str, file: AgentsFile) -> Agent:
+    """Make an agent to look at: its graph and hooks are real, its model answers nothing.
+
+    Needs no key, and opens no store.
+
+    Raises:
+        ConfigError: There is no such agent, or it names a tool that does not exist.
+    """
+    named = file.agent(agent_id).model
+    name = named if isinstance(named, str) else named.model
+    stand_in = ModelChoice(model=FakeListChatModel(responses=[]), name=name)
+    return build_agent(agent_id, file, store=False, model=stand_in)

@@ -1,0 +1,243 @@
+"""Constructors, one per kind of message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from pydantic import ValidationError
+
+from wick_graph.errors import MessageError
+from wick_graph.messages.calls import ToolCall
+from wick_graph.messages.content import Content, clean_text
+from wick_graph.messages.jsontext import fresh, reason_of
+from wick_graph.messages.roles import (
+    RECORD_ROLES,
+    ROLE_AGENT_CALL,
+    ROLE_AGENT_RESPONSE,
+    ROLE_ASSISTANT,
+    ROLE_ERROR,
+    ROLE_SYSTEM,
+    ROLE_TOOL,
+    ROLE_USER,
+)
+from wick_graph.messages.stamps import TIMESTAMP_KEY, as_utc, new_message_id
+
+RAW_ARGS_KEY = "raw_args"
+"""Where `additional_kwargs` holds each call's arguments as the model wrote them, by call id."""
+
+M = TypeVar("M", bound=BaseMessage)
+
+AnyCall = ToolCall | Mapping[str, Any]
+"""A call in any form that `ToolCall.of` reads."""
+
+
+def human(content: Content, *, id: str | None = None, name: str | None = None) -> HumanMessage:
+    """Make a user message.
+
+    Raises:
+        MessageError: a part has the wrong type.
+    """
+    return _make(HumanMessage, content=fresh(content), id=id, name=name)
+
+
+def system(content: Content, *, id: str | None = None, name: str | None = None) -> SystemMessage:
+    """Make a system message.
+
+    Raises:
+        MessageError: a part has the wrong type.
+    """
+    return _make(SystemMessage, content=fresh(content), id=id, name=name)
+
+
+def ai(
+    content: Content = "",
+    *tool_calls: AnyCall,
+    id: str | None = None,
+    name: str | None = None,
+) -> AIMessage:
+    """Make an assistant message with the calls that it asks for.
+
+    Raises:
+        MessageError: a call has a wrong shape, or a part the wrong type.
+    """
+    calls = [ToolCall.of(call) for call in tool_calls]
+    raw = {call.id: call.raw_args for call in calls if call.raw_args}
+    return _make(
+        AIMessage,
+        content=fresh(content),
+        tool_calls=[call.to_langchain() for call in calls],
+        additional_kwargs={RAW_ARGS_KEY: raw} if raw else {},
+        id=id,
+        name=name,
+    )
+
+
+def tool_msg(
+    tool_call_id: str, name: str, output: Content, *, id: str | None = None
+) -> ToolMessage:
+    """Make the message that answers a tool call.
+
+    Raises:
+        MessageError: a part has the wrong type.
+    """
+    return _make(ToolMessage, content=fresh(output), tool_call_id=tool_call_id, name=name, id=id)
+
+
+def message(
+    role: str,
+    content: Content | None = "",
+    *,
+    name: str | None = None,
+    message_id: str | None = None,
+    tool_calls: Iterable[AnyCall] | None = None,
+    tool_call_id: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    timestamp: datetime | str | None = None,
+) -> BaseMessage:
+    """Make a message of any role, with an id and a time of creation.
+
+    `metadata` and the time (UTC) stand in `additional_kwargs`, where no model reads them. A role
+    nobody knows makes a `ChatMessage`, which validation refuses.
+
+    Raises:
+        MessageError: calls on a role other than assistant, an id of a call on a role that answers
+            none, or a part of the wrong shape.
+    """
+    if not isinstance(role, str):
+        raise MessageError(f"a role is a {type(role).__name__}; give a text")
+    if tool_calls and role != ROLE_ASSISTANT:
+        raise MessageError(f"a message of role {role} has tool_calls; only an assistant has them")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise MessageError(f"metadata are a {type(metadata).__name__}; give an object")
+    notes = dict(metadata or {})
+    if tool_call_id is not None and role in RECORD_ROLES:
+        notes["tool_call_id"] = tool_call_id
+    elif tool_call_id is not None and role != ROLE_TOOL:
+        raise MessageError(f"a message of role {role} has a tool_call_id; only an answer has one")
+    said: Content = "" if content is None else content
+    made_id = message_id or new_message_id()
+    made: BaseMessage
+    if role == ROLE_ASSISTANT:
+        made = ai(said, *(tool_calls or ()), id=made_id, name=name)
+    elif role == ROLE_TOOL:
+        answers = tool_call_id or ""
+        made = _make(ToolMessage, content=fresh(said), tool_call_id=answers, id=made_id, name=name)
+    elif role == ROLE_USER:
+        made = human(said, id=made_id, name=name)
+    elif role == ROLE_SYSTEM:
+        made = system(said, id=made_id, name=name)
+    else:
+        made = _make(ChatMessage, role=role, content=fresh(said), id=made_id, name=name)
+    _note(made, notes, as_utc(timestamp))
+    return made
+
+
+def error_message(
+    error: BaseException | str,
+    name: str | None = None,
+    *,
+    tool_call_id: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    message_id: str | None = None,
+) -> ChatMessage:
+    """Make the record of a failure, with `error_type` and the time in its metadata.
+
+    What is no failure goes on as it is: cancellation, an exit, and LangGraph's interrupts.
+    """
+    if isinstance(error, BaseException):
+        if not is_failure(error):
+            raise error
+        kind, text = type(error).__name__, str(error) or type(error).__name__
+    else:
+        kind, text = "Error", error
+    now = as_utc(None)
+    notes = {"error_type": kind, "timestamp": now.isoformat(), **(metadata or {})}
+    return _record(ROLE_ERROR, clean_text(text), name, notes, tool_call_id, message_id, now)
+
+
+def agent_call(
+    content: Content,
+    name: str,
+    *,
+    caller: str,
+    task_id: str | None = None,
+    tool_call_id: str | None = None,
+    message_id: str | None = None,
+) -> ChatMessage:
+    """Make the record of one agent asking another, `name`, for something.
+
+    The task gets a new id if it has none. `tool_call_id` is the caller's own tool call.
+    """
+    notes = {"caller": caller, "task_id": task_id or new_message_id()}
+    return _record(ROLE_AGENT_CALL, content, name, notes, tool_call_id, message_id)
+
+
+def agent_response(
+    content: Content,
+    name: str,
+    *,
+    task_id: str,
+    completion_time: float | None = None,
+    tool_call_id: str | None = None,
+    message_id: str | None = None,
+) -> ChatMessage:
+    """Make the record of what the agent `name` answered; `completion_time` is in seconds."""
+    notes: dict[str, Any] = {"task_id": task_id}
+    if completion_time is not None:
+        notes["completion_time"] = completion_time
+    return _record(ROLE_AGENT_RESPONSE, content, name, notes, tool_call_id, message_id)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Tell a failure from what only travels as an exception.
+
+    That is a cancellation, an exit, or an interrupt of LangGraph, which is known by its name: this
+    package imports no LangGraph.
+    """
+    if not isinstance(error, Exception):
+        return False
+    return all(base.__name__ != "GraphBubbleUp" for base in type(error).__mro__)
+
+
+def _record(
+    role: str,
+    content: Content,
+    name: str | None,
+    metadata: dict[str, Any],
+    tool_call_id: str | None,
+    message_id: str | None,
+    timestamp: datetime | None = None,
+) -> ChatMessage:
+    made = _make(
+        ChatMessage,
+        role=role,
+        content=fresh(content),
+        name=name,
+        id=message_id or new_message_id(),
+    )
+    call = {} if tool_call_id is None else {"tool_call_id": tool_call_id}
+    _note(made, {**metadata, **call}, timestamp or as_utc(None))
+    return made
+
+
+def _note(made: BaseMessage, metadata: dict[str, Any], timestamp: datetime) -> None:
+    if metadata:
+        made.additional_kwargs["metadata"] = fresh(metadata)
+    made.additional_kwargs[TIMESTAMP_KEY] = timestamp.isoformat()
+
+
+def _make(kind: type[M], **values: Any) -> M:
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        raise MessageError(f"a {kind.__name__} is misshapen: {reason_of(error)}") from error

@@ -1,0 +1,22 @@
+"""Tool names as every provider accepts them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_PREFIX: Final = "functions."
+_REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def sanitise_tool_name(name: str) -> str:
+    """Return a tool's name without a leading `functions.` and with `_` for what is refused.
+
+    The same function makes the name that is stored, looked up and answered.
+    """
+    return sanitise_name(name.removeprefix(_PREFIX))
+
+
+def sanitise_name(name: str) -> str:
+    """Return a name in which each character but `a-z A-Z 0-9 _ -` is a `_`."""
+    return _REFUSED.sub("_", name)

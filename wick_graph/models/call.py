@@ -1,0 +1,217 @@
+"""What the engine does to a model before it calls it, and to the reply before it keeps it; pure."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, ToolCall
+from langchain_core.runnables import Runnable
+
+from wick_graph.errors import ModelError
+from wick_graph.messages.names import sanitise_tool_name
+from wick_graph.models.arguments import BadArgumentsError, read_arguments
+from wick_graph.models.merge import merge_chunks
+
+__all__ = ["bind", "ensure_whole", "is_empty", "merge_chunks", "normalise_reply"]
+
+_BINDING: Final[tuple[str, ...]] = ("tool_choice", "parallel_tool_calls", "strict")
+"""Settings that mean something only beside tools."""
+_NO_CHOICE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "anthropic-chat": {"tool_choice": {"type": "none"}},
+    "amazon_bedrock_chat": {},
+    "amazon_bedrock_converse_chat": {},
+}
+"""Models, by LangChain's type name, that refuse a history with calls when no tools are declared,
+and how they are told not to use them."""
+_OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "chat-google-generative-ai": {"max_tokens": "max_output_tokens"},
+    "chat-ollama": {"max_tokens": "num_predict"},
+}
+"""Settings that a model knows by another name."""
+
+_LONGEST_NAME: Final = 64
+_UNNAMED: Final = "unnamed"
+_FINISH: Final = ("finish_reason", "stop_reason", "done_reason", "status")
+_TELL_THEIR_END: Final = frozenset({"openai", "anthropic", "ollama", "google_genai"})
+"""Providers, as LangChain marks replies, that say of every whole reply why it ended."""
+_CUT_SHORT: Final = frozenset({"length", "max_tokens", "incomplete"})
+_THOUGHT: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
+_CALL_BLOCKS: Final = frozenset({"tool_use", "tool_call", "function_call"})
+
+
+def bind(
+    model: BaseChatModel,
+    tools: Sequence[dict[str, Any]],
+    *,
+    withheld: bool,
+    settings: Mapping[str, Any],
+) -> Runnable[Any, Any]:
+    """Give a model its tools, in OpenAI's function form, and the settings of a call.
+
+    With `withheld` the model is to answer and not to call: it gets no tools, unless it is one
+    that refuses a history with calls then; such a model gets them and is told not to use them.
+
+    Raises:
+        ModelError: if the model cannot take tools at all.
+    """
+    kind = model._llm_type
+    names = _OTHER_NAMES.get(kind, {})
+    given = {names.get(key, key): value for key, value in settings.items()}
+    beside = {key: given.pop(key) for key in _BINDING if key in given}
+    if kind == "chat-ollama":  # it hands unknown arguments of a call to its client, which refuses
+        own = {key: given.pop(key) for key in list(given) if key in type(model).model_fields}
+        model = model.model_copy(update=own) if own else model
+    if withheld:
+        tools = tools if kind in _NO_CHOICE else ()
+        beside = dict(_NO_CHOICE.get(kind, {}))
+    if not tools:
+        return model.bind(**given) if given else model
+    try:
+        return model.bind_tools(list(tools), **beside, **given)
+    except NotImplementedError:
+        raise ModelError(
+            f"{type(model).__name__} cannot call tools: choose another model, or give it no tools."
+        ) from None
+
+
+def ensure_whole(message: AIMessage) -> AIMessage:
+    """Return a reply that came to its end.
+
+    A stream that is cut between two events looks like any other, except that the provider never
+    said why it ended. Of a provider that always says so, such a reply is not to be acted on.
+
+    Raises:
+        ConnectionError: if the reply was cut; it is worth another attempt.
+    """
+    metadata = message.response_metadata
+    if metadata.get("model_provider") in _TELL_THEIR_END and not any(map(metadata.get, _FINISH)):
+        raise ConnectionError("the model's reply was cut off: the stream ended too early")
+    return message
+
+
+def is_empty(message: AIMessage) -> bool:
+    """Tell whether a reply has neither text nor calls; hidden reasoning alone is nothing."""
+    if message.tool_calls or message.invalid_tool_calls:
+        return False
+    if isinstance(message, AIMessageChunk) and message.tool_call_chunks:
+        return False
+    content = message.content
+    if isinstance(content, str) or content is None:
+        return not (content or "").strip()
+    return not any(_says(block) for block in content)
+
+
+def _says(block: str | dict[str, Any]) -> bool:
+    if isinstance(block, str):
+        return bool(block.strip())
+    kind = block.get("type")
+    if kind == "text":
+        return bool(str(block.get("text") or "").strip())
+    return kind not in _THOUGHT
+
+
+def normalise_reply(
+    message: AIMessage, *, taken: Container[str] = ()
+) -> tuple[AIMessage, dict[str, str]]:
+    """Make a reply fit to be kept: every call has an id of its own, a name and an object.
+
+    A call without an id, or with one that was used before in this reply or is in `taken`, gets
+    `call_` and twelve hex digits. A call whose arguments are not one JSON object stays a call,
+    in its place, without arguments, so that it can be answered like any other; what the model
+    wrote is kept in `response_metadata["raw_args"]` under the call's id.
+
+    Returns:
+        The reply, and the error texts of calls that are not to be run, by id.
+    """
+    if isinstance(message, AIMessageChunk):
+        message = merge_chunks([message])
+    changes: dict[str, Any] = {}
+    if message.content is None:  # not by its type, but it can be set
+        changes["content"] = ""
+    asked = _in_order(message.tool_calls, message.invalid_tool_calls)
+    if not asked:
+        return (message.model_copy(update=changes) if changes else message), {}
+    calls, raw, bad = _calls(asked, taken)
+    _distrust_the_last(message, calls, bad)
+    if calls != message.tool_calls or message.invalid_tool_calls:
+        changes |= {"tool_calls": calls, "invalid_tool_calls": []}
+    if isinstance(message.content, list):
+        changes["content"] = _renamed(message.content, asked, calls)
+    if raw:
+        changes["response_metadata"] = {**message.response_metadata, "raw_args": raw}
+    return (message.model_copy(update=changes) if changes else message), bad
+
+
+Asked = ToolCall | InvalidToolCall
+
+
+def _in_order(good: Iterable[ToolCall], bad: Iterable[InvalidToolCall]) -> list[Asked]:
+    """All calls in the order in which the model made them, as far as that is known."""
+    out: list[Asked] = list(good)
+    for call in bad:
+        place = call.get("index")
+        out.insert(place if isinstance(place, int) and place >= 0 else len(out), call)
+    return out
+
+
+def _calls(
+    asked: Iterable[Asked], taken: Container[str]
+) -> tuple[list[ToolCall], dict[str, str], dict[str, str]]:
+    """The calls as they are kept, what the model wrote for bad ones, and what is wrong there."""
+    calls: list[ToolCall] = []
+    raw: dict[str, str] = {}
+    bad: dict[str, str] = {}
+    used: set[str] = set()
+    for call in asked:
+        call_id = call["id"] or ""
+        if not call_id or call_id in used or call_id in taken:
+            call_id = f"call_{uuid.uuid4().hex[:12]}"
+        used.add(call_id)
+        arguments: Any = call["args"]
+        if not isinstance(arguments, dict):
+            written = arguments if isinstance(arguments, str) else ""
+            try:
+                arguments = read_arguments(written)
+            except BadArgumentsError as error:
+                bad[call_id] = f"invalid JSON arguments: {error}"
+                raw[call_id] = written
+                arguments = {}
+        name = sanitise_tool_name(call["name"] or "")[:_LONGEST_NAME] or _UNNAMED
+        calls.append(ToolCall(type="tool_call", name=name, args=arguments, id=call_id))
+    return calls, raw, bad
+
+
+def _distrust_the_last(message: AIMessage, calls: list[ToolCall], bad: dict[str, str]) -> None:
+    """Say of a reply that was cut at its length limit what came of the call it ended in.
+
+    LangChain completes arguments that are not whole when it puts a stream together, so that a
+    call which looks well may be half a call; if another call is known to be the broken one, the
+    rest is whole.
+    """
+    reasons = {str(message.response_metadata.get(key)).lower() for key in _FINISH}
+    if not reasons & _CUT_SHORT:
+        return
+    last = str(calls[-1]["id"])
+    if last in bad or not bad:
+        bad[last] = (
+            "invalid JSON arguments: the reply was cut off at its length limit before this call "
+            "was complete; ask for less at once"
+        )
+
+
+def _renamed(content: list[Any], asked: Sequence[Asked], calls: Sequence[ToolCall]) -> list[Any]:
+    """The content with its blocks of calls named like the calls, which providers insist on."""
+    waiting = list(zip(asked, calls, strict=True))
+    out: list[Any] = []
+    for block in content:
+        if isinstance(block, dict) and block.get("type") in _CALL_BLOCKS:
+            key = "call_id" if "call_id" in block else "id"
+            pair = next((p for p in waiting if (p[0]["id"] or "") == (block.get(key) or "")), None)
+            if pair:
+                waiting.remove(pair)
+                block = {**block, key: pair[1]["id"], "name": pair[1]["name"]}
+        out.append(block)
+    return out

@@ -1,0 +1,271 @@
+"""The scripted demo model: stands in where there is no model, and never pretends to be one.
+
+It passes the arithmetic of a question to `calculate` and a question about files to `ls`, and
+answers with what these tools returned. It computes nothing itself and keeps no state: everything
+follows from the last user message and what came after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Final
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from wick_graph.testing.draft import Draft, DraftCall, estimate_usage
+from wick_graph.testing.record import tool_name
+
+_WHO: Final = (
+    "This is the scripted demo model, no language model: it can pass arithmetic such as 21*2 to "
+    "the tool `calculate` and list a folder with the tool `ls`."
+)
+_HOW: Final = (
+    "For real answers name a model, for example WICK_MODEL=openai:gpt-5-mini with "
+    "OPENAI_API_KEY set, or start an Ollama on its port (11434)."
+)
+_SIGNS: Final = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**"})  # noqa: RUF001 (the signs that people type)
+_DATE: Final = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:T[\d:.]+Z?)?\b")
+_THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_TOKEN: Final = re.compile(
+    r"(?P<part>(?<![\w.])\d+(?:\.\d+)?(?!\.?\w)|\*\*|//|[-+*/%()])|(?P<space>[ \t]+)|.",
+    re.DOTALL,
+)
+_OPERATORS: Final = frozenset({"**", "//", "+", "-", "*", "/", "%"})
+_BEFORE_OPERAND: Final = frozenset({"(", "+", "-"})
+_FILES: Final = re.compile(r"\b(files?|folders?|director(y|ies)|here)\b", re.IGNORECASE)
+_FOLDER: Final = re.compile(
+    r"""`([\w./-]+)`"""
+    r"""|\b(?:in|of|at|under|inside|list|ls|folder|directory)\s+["']([\w./-]+)["']"""
+    r"""|\b(?:folder|directory)\s+(?:named|called)\s+([\w./-]+)"""
+    r"""|\b(?:in|of|at|under|inside|folder|directory)\s+((?:[\w.-]*/[\w./-]*|\.\.?))(?=[\s?!,.]|$)"""
+    r"""|\bthe\s+([\w.-]+)\s+(?:folder|directory)\b""",
+    re.IGNORECASE,
+)
+_NO_NAMES: Final = frozenset(
+    {"and/or", "current", "same", "working", "whole", "this", "project", "root"}
+)
+
+
+def demo_model() -> BaseChatModel:
+    """Make the model that `model: auto` falls back to when it finds no other."""
+    return DemoModel()
+
+
+class DemoModel(BaseChatModel):
+    """Answer from the results of `calculate` and `ls`, or say that it cannot."""
+
+    model_name: str = "scripted:demo"
+
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: str | dict[str, Any] | bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Bind tools in OpenAI's form; the model calls those that it knows by name."""
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted-demo"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model_name": self.model_name}
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        message = self._draft(messages, kwargs).message()
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return self._generate(messages, **kwargs)
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        for chunk in self._draft(messages, kwargs).chunks():
+            yield ChatGenerationChunk(message=chunk)
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        for chunk in self._stream(messages, **kwargs):
+            yield chunk
+
+    def _draft(self, messages: Sequence[BaseMessage], asked: dict[str, Any]) -> Draft:
+        bound = frozenset(map(tool_name, asked.get("tools") or ()))
+        content, calls = reply_to(messages, bound)
+        return Draft(
+            content=content,
+            calls=calls,
+            usage=estimate_usage(messages, content, calls),
+            metadata={"model_name": self.model_name},
+        )
+
+
+def reply_to(
+    messages: Sequence[BaseMessage], bound: frozenset[str]
+) -> tuple[str, tuple[DraftCall, ...]]:
+    """Decide on the reply: a text, or calls of the bound tools."""
+    at = next((i for i in range(len(messages) - 1, -1, -1) if _is_user(messages[i])), None)
+    if at is None:
+        return f"{_WHO} {_HOW}", ()
+    question, after = messages[at].text, messages[at + 1 :]
+    wanted = _wishes(question)
+    if any(isinstance(message, ToolMessage) for message in after):
+        return _answer(after, [tool for tool, _ in wanted if tool not in bound]), ()
+    calls = tuple(
+        DraftCall.of(tool, args, _call_id(messages[at], at, number))
+        for number, (tool, args) in enumerate(wanted)
+        if tool in bound
+    )
+    if calls:
+        return "", calls
+    missing = _missing([tool for tool, _ in wanted])
+    return " ".join(filter(None, (_WHO, missing, _HOW))), ()
+
+
+def expressions(question: str) -> list[str]:
+    """Find the arithmetic in a text: every longest stretch that is an expression by itself."""
+    plain = _THOUSANDS.sub("", _DATE.sub(";", question.translate(_SIGNS)))
+    found: list[str] = []
+    for tokens in _runs(plain):
+        start = 0
+        while start < len(tokens):
+            stop = _longest(tokens, start)
+            if stop > start:
+                found.append("".join(tokens[start:stop]).strip())
+            start = max(stop, start + 1)
+    return list(dict.fromkeys(found))
+
+
+def folder(question: str) -> str | None:
+    """Find the folder that a question is about: its name, `.` for none, `None` if no question."""
+    if not _FILES.search(question):
+        return None
+    for match in _FOLDER.finditer(question):
+        name = next(filter(None, match.groups()))
+        name = name.rstrip(".") or name  # the full stop of the sentence, but not `..`
+        if name.casefold() not in _NO_NAMES and not name[0].isdigit():
+            return name.rstrip("/") or "/"
+    return "."
+
+
+def _wishes(question: str) -> list[tuple[str, dict[str, Any]]]:
+    wishes: list[tuple[str, dict[str, Any]]] = [
+        ("calculate", {"expression": one}) for one in expressions(question)
+    ]
+    place = folder(question)
+    return wishes if place is None else [*wishes, ("ls", {"path": place})]
+
+
+def _is_user(message: BaseMessage) -> bool:
+    return isinstance(message, HumanMessage)
+
+
+def _call_id(question: BaseMessage, at: int, number: int) -> str:
+    """Make an id that is the same for the same prompt and differs between the turns."""
+    seed = f"{question.id}/{at}/{number}/{question.text}"
+    return f"call_{hashlib.sha256(seed.encode()).hexdigest()[:16]}"
+
+
+def _runs(text: str) -> Iterator[list[str]]:
+    """Cut a text into stretches of numbers and signs, each with the space before it."""
+    run: list[str] = []
+    space = ""
+    for match in _TOKEN.finditer(text + "\n;"):
+        if match["part"]:
+            run.append(space + match["part"])
+        elif not match["space"]:
+            yield run
+            run = []
+        space = " " if match["space"] and run else ""
+    yield run
+
+
+def _longest(tokens: Sequence[str], start: int) -> int:
+    """Find the end of the longest expression that starts here; `start` if there is none."""
+    depth, operators, operand_due, end = 0, 0, True, start
+    for at in range(start, len(tokens)):
+        token = tokens[at].strip()
+        if operand_due:
+            depth += token == "("
+            operand_due = token in _BEFORE_OPERAND
+            if not (operand_due or token[0].isdigit()):
+                break
+        elif token in _OPERATORS:
+            operators += 1
+            operand_due = True
+        elif token == ")" and depth:
+            depth -= 1
+        else:
+            break
+        if operators and not depth and not operand_due:
+            end = at + 1
+    return end
+
+
+def _answer(after: Sequence[BaseMessage], missing: Sequence[str]) -> str:
+    asked = {call["id"]: call for m in after if isinstance(m, AIMessage) for call in m.tool_calls}
+    said = [
+        _report(message, asked.get(message.tool_call_id))
+        for message in after
+        if isinstance(message, ToolMessage)
+    ]
+    return "\n".join(filter(None, (*said, _missing(missing))))
+
+
+def _report(result: ToolMessage, call: Any) -> str:
+    tool = result.name or (call["name"] if call else "the tool")
+    args = call["args"] if call else {}
+    told = result.text
+    if result.status == "error" or told.startswith("Error:"):
+        return f"{tool}({', '.join(map(str, args.values()))}) failed. {told}"
+    if tool == "calculate":
+        return f"{args.get('expression', 'The result')} = {told}."
+    return _listing(str(args.get("path", ".")), told) if tool == "ls" else f"{tool}: {told}"
+
+
+def _listing(path: str, told: str) -> str:
+    place = "The folder" if path == "." else f"The folder {path}"
+    try:
+        entries = json.loads(told)
+        names = [str(e["name"]) + "/" * (e.get("type") == "dir") for e in entries]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return f"{place} holds: {told}"
+    return f"{place} holds: {', '.join(names)}." if names else f"{place} is empty."
+
+
+def _missing(tools: Sequence[str]) -> str:
+    names = " and ".join(f"`{name}`" for name in dict.fromkeys(tools))
+    return f"The question needs {names}, which this agent has not got." if names else ""

@@ -1,0 +1,167 @@
+"""From what a configuration or a caller names to a model that is ready to be called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from langchain_core.language_models import BaseChatModel
+
+from wick_graph.constants import DEFAULT_CONTEXT_WINDOW
+from wick_graph.errors import ConfigError, ModelError
+from wick_graph.models.demo import demo_model
+from wick_graph.models.ollama import find_model
+from wick_graph.models.providers import PROVIDERS, build, key_of, load
+from wick_graph.models.retry import RetryPolicy
+from wick_graph.models.spec import AUTO, ModelSpec, parse
+from wick_graph.testing import ScriptedModel
+
+DEMO: Final = "scripted:demo"
+_DEMO_NOTICE: Final = (
+    "No model key and no Ollama found: using the scripted demo model "
+    "(set WICK_MODEL=provider:model for a real one)."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """A model that is ready to be called, and what the engine has to know about it."""
+
+    model: BaseChatModel
+    name: str
+    """As it is shown: `openai:gpt-5`; of a model that the caller built, its own name."""
+    context_window: int = DEFAULT_CONTEXT_WINDOW
+    """Tokens."""
+    max_tokens: int | None = None
+    """Cap on one reply; None where the model's own holds."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    fallbacks: tuple[ModelChoice, ...] = ()
+    """Called in this order when this model has failed for good."""
+    notice: str | None = None
+    """One line that the person at the terminal should read."""
+
+
+def resolve_model(
+    spec: str | Mapping[str, Any] | BaseChatModel,
+    *,
+    base_dir: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> ModelChoice:
+    """Build the model that a name, a map or a ready LangChain model stands for.
+
+    `auto` is `WICK_MODEL`, else the first provider whose key is set, else an Ollama that answers,
+    else the scripted demo, with a notice. A model that is named is that model or an error.
+    `scripted:` paths start at `base_dir`, or where the process stands; `env` stands in for the
+    process's environment.
+
+    Raises:
+        ModelError: if the model cannot be found or built; the text says what to install or set.
+        ConfigError: if a map has an unknown key or a value of the wrong kind.
+    """
+    if isinstance(spec, BaseChatModel):
+        return ModelChoice(model=spec, name=_own_name(spec), context_window=_window(spec, None))
+    if not isinstance(spec, str | Mapping):
+        raise ConfigError(
+            "model must be a name like openai:gpt-5, a map, or a LangChain chat model, "
+            f"not a {type(spec).__name__}."
+        )
+    surroundings = os.environ if env is None else env
+    return _resolve(parse(spec), base_dir or Path(), surroundings)
+
+
+def _resolve(spec: ModelSpec, base_dir: Path, env: Mapping[str, str]) -> ModelChoice:
+    notice = None
+    if spec.provider == AUTO:
+        found, notice = _auto(env)
+        spec = _over(found, spec)
+    if spec.provider == "scripted":
+        model, cap = _scripted(spec.model, base_dir), spec.max_tokens
+    else:
+        model, cap = build(spec, env)
+    return ModelChoice(
+        model=model,
+        name=spec.name,
+        context_window=_window(model, spec),
+        max_tokens=cap,
+        retry=RetryPolicy() if spec.retries is None else RetryPolicy(attempts=spec.retries + 1),
+        fallbacks=tuple(_fallback(entry, base_dir, env) for entry in spec.fallbacks),
+        notice=notice,
+    )
+
+
+def _auto(env: Mapping[str, str]) -> tuple[ModelSpec, str | None]:
+    """What `auto` means here and now, and what to tell about it."""
+    named = env.get("WICK_MODEL", "").strip()
+    if named and named != AUTO:
+        return parse(named), None
+    missing = None
+    for name, provider in PROVIDERS.items():
+        if not key_of(provider, env):
+            continue
+        try:
+            load(name)
+        except ModelError as error:
+            missing = missing or str(error)
+            continue
+        return ModelSpec(provider=name, model=provider.default_model), None
+    local = find_model(env)
+    if local:
+        try:
+            load("ollama")
+        except ModelError as error:
+            missing = missing or str(error)
+        else:
+            return ModelSpec(provider="ollama", model=local), None
+    return parse(DEMO), f"{missing} Using the scripted demo model." if missing else _DEMO_NOTICE
+
+
+def _over(found: ModelSpec, given: ModelSpec) -> ModelSpec:
+    """The found model with whatever settings were given beside `auto`."""
+    bare = ModelSpec()
+    kept = ("provider", "model", "named")
+    settings = {
+        f.name: getattr(given, f.name)
+        for f in fields(given)
+        if f.name not in kept and getattr(given, f.name) != getattr(bare, f.name)
+    }
+    return replace(found, **settings)
+
+
+def _fallback(entry: Any, base_dir: Path, env: Mapping[str, str]) -> ModelChoice:
+    if isinstance(entry, BaseChatModel):
+        return resolve_model(entry)
+    if not isinstance(entry, str | Mapping):
+        raise ConfigError("model.fallbacks must hold names or maps of models.")
+    spec = parse(entry)
+    if spec.provider == AUTO:
+        raise ConfigError("model.fallbacks must name its models: auto could be the scripted demo.")
+    return _resolve(spec, base_dir, env)
+
+
+def _scripted(place: str, base_dir: Path) -> BaseChatModel:
+    if place == "demo":
+        return demo_model()
+    path = base_dir / place
+    if not path.is_file():
+        raise ModelError(f"scripted:{place} names a file that is not there: {path}.")
+    return ScriptedModel.from_yaml(path)
+
+
+def _window(model: BaseChatModel, spec: ModelSpec | None) -> int:
+    """Tokens: as configured, else as LangChain's data on the model say, else the usual ones."""
+    configured = spec and (spec.context_window or spec.params.get("num_ctx"))
+    for size in (configured, (model.profile or {}).get("max_input_tokens")):
+        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+            return size
+    return DEFAULT_CONTEXT_WINDOW
+
+
+def _own_name(model: BaseChatModel) -> str:
+    for attribute in ("model_name", "model", "name"):
+        value = getattr(model, attribute, None)
+        if isinstance(value, str) and value:
+            return value
+    return type(model).__name__

@@ -1,0 +1,249 @@
+"""The request of one model call: what hooks see and change, and how it is kept small.
+
+A request is the thread's messages plus what hooks did to them, held as segments: a range of the
+thread, or a message of its own. So a request never copies the history, and its *overlay*, the
+data form that stands in the state between `modify_request` and `model`, stays a few lines long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, overload
+
+from langchain_core.messages import BaseMessage, SystemMessage
+
+from wick_graph.errors import HookError
+
+Segment = tuple[int, int] | BaseMessage
+"""A range `[start, stop)` of the thread's messages, or a message that only this request has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A piece of the system prompt, and who put it there."""
+
+    text: str
+    source: str = ""
+
+
+class MessageView(Sequence[BaseMessage]):
+    """The messages of a request, read-only.
+
+    Iterating gives the thread's own objects, which nobody may change; taking one out by its
+    index gives a copy, which is the caller's to change and to put back with `replace`.
+    """
+
+    __slots__ = ("_base", "_length", "_segments")
+
+    def __init__(self, base: Sequence[BaseMessage], segments: tuple[Segment, ...]) -> None:
+        self._base, self._segments = base, segments
+        self._length = sum(s[1] - s[0] if isinstance(s, tuple) else 1 for s in segments)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[BaseMessage]:
+        for segment in self._segments:
+            if isinstance(segment, tuple):
+                for at in range(*segment):
+                    yield self._base[at]
+            else:
+                yield segment
+
+    @overload
+    def __getitem__(self, index: int) -> BaseMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[BaseMessage]: ...
+    def __getitem__(self, index: int | slice) -> BaseMessage | list[BaseMessage]:
+        if isinstance(index, slice):
+            return [m.model_copy(deep=True) for m in self.to_list()[index]]
+        if index < 0:
+            index += self._length
+        for segment in self._segments:
+            size = segment[1] - segment[0] if isinstance(segment, tuple) else 1
+            if 0 <= index < size:
+                found = self._base[segment[0] + index] if isinstance(segment, tuple) else segment
+                return found.model_copy(deep=True)
+            index -= size
+        raise IndexError("no message at this index")
+
+    def to_list(self) -> list[BaseMessage]:
+        """Return the messages themselves as a new list; they are not to be changed."""
+        out: list[BaseMessage] = []
+        for segment in self._segments:
+            if isinstance(segment, tuple):
+                out.extend(self._base[segment[0] : segment[1]])
+            else:
+                out.append(segment)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """What one model call will send; every change gives a new request."""
+
+    base: Sequence[BaseMessage]
+    """The thread's messages."""
+    segments: tuple[Segment, ...]
+    system: tuple[Section, ...] = ()
+    tools: tuple[str, ...] = ()
+    """Names of the tools that the model is offered, in order."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What is passed to the model as keyword arguments (`temperature`, `tool_choice`, …)."""
+    withheld: bool = False
+    """True on the last call of a run: the model is to answer, not to call."""
+    state: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    ctx: Any = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, messages: Sequence[BaseMessage], **fields: Any) -> ModelRequest:
+        """Start a request from a thread's messages as they are."""
+        return cls(base=messages, segments=((0, len(messages)),) if messages else (), **fields)
+
+    @property
+    def messages(self) -> MessageView:
+        """The conversation without the system prompt."""
+        return MessageView(self.base, self.segments)
+
+    @property
+    def system_text(self) -> str:
+        """The system prompt as the model reads it: the sections, a blank line between them."""
+        return "\n\n".join(s.text for s in self.system if s.text)
+
+    def to_messages(self) -> list[BaseMessage]:
+        """Return exactly what the model is sent: the system prompt, if any, and the messages."""
+        messages = self.messages.to_list()
+        text = self.system_text
+        return [SystemMessage(text), *messages] if text else messages
+
+    def append_system(self, text: str, *, source: str = "") -> ModelRequest:
+        """Add a section to the system prompt; it never touches a user's message."""
+        return replace(self, system=(*self.system, Section(text, source)))
+
+    def replace_system(self, *sections: Section | str) -> ModelRequest:
+        """Put other sections in place of the whole system prompt."""
+        made = tuple(s if isinstance(s, Section) else Section(s) for s in sections)
+        return replace(self, system=made)
+
+    def append(self, *messages: BaseMessage) -> ModelRequest:
+        """Add messages at the end, for this request only."""
+        return replace(self, segments=(*self.segments, *messages))
+
+    def replace(self, old: BaseMessage | str, new: BaseMessage) -> ModelRequest:
+        """Show another message in the place of one, named by itself or by its id."""
+        return self._swap(old, (new,))
+
+    def drop(self, *messages: BaseMessage | str) -> ModelRequest:
+        """Leave messages out, named by themselves or by their ids."""
+        request = self
+        for message in messages:
+            request = request._swap(message, ())
+        return request
+
+    def with_messages(self, messages: Iterable[BaseMessage]) -> ModelRequest:
+        """Show any list of messages; runs of the thread's own messages stay ranges."""
+        place = {id(m): at for at, m in enumerate(self.base)}
+        segments: list[Segment] = []
+        for message in messages:
+            at = place.get(id(message))
+            if at is None:
+                segments.append(message)
+                continue
+            previous = segments[-1] if segments else None
+            if isinstance(previous, tuple) and previous[1] == at:
+                segments[-1] = (previous[0], at + 1)
+            else:
+                segments.append((at, at + 1))
+        return replace(self, segments=tuple(segments))
+
+    def with_tools(self, names: Iterable[str]) -> ModelRequest:
+        """Offer other tools, by name."""
+        return replace(self, tools=tuple(dict.fromkeys(names)))
+
+    def with_settings(self, **settings: Any) -> ModelRequest:
+        """Lay keyword arguments for the model over those that are there."""
+        return replace(self, settings={**self.settings, **settings})
+
+    def _swap(self, old: BaseMessage | str, new: tuple[BaseMessage, ...]) -> ModelRequest:
+        wanted = old if isinstance(old, str) else old.id
+        for i, segment in enumerate(self.segments):
+            if not isinstance(segment, tuple):
+                if segment is old or (wanted is not None and segment.id == wanted):
+                    return self._spliced(i, new)
+                continue
+            for at in range(*segment):
+                message = self.base[at]
+                if message is old or (wanted is not None and message.id == wanted):
+                    before = ((segment[0], at),) if at > segment[0] else ()
+                    after = ((at + 1, segment[1]),) if at + 1 < segment[1] else ()
+                    return self._spliced(i, (*before, *new, *after))
+        raise HookError(f"the request has no message {wanted or old!r} to replace or drop")
+
+    def _spliced(self, i: int, new: tuple[Segment, ...]) -> ModelRequest:
+        return replace(self, segments=(*self.segments[:i], *new, *self.segments[i + 1 :]))
+
+
+def stamp(state: Mapping[str, Any]) -> list[Any]:
+    """Name the moment that an overlay is made for: the iteration and the last message."""
+    messages = state.get("messages") or ()
+    return [state.get("iteration", 0), messages[-1].id if messages else None]
+
+
+def to_overlay(request: ModelRequest, system_prompt: str) -> dict[str, Any]:
+    """Write a request as data: ids for ranges, and no copy of the agent's own prompt."""
+    base = request.base
+    return {
+        "stamp": stamp(request.state),
+        "system": [[None if s.text == system_prompt else s.text, s.source] for s in request.system],
+        "tools": list(request.tools),
+        "settings": dict(request.settings),
+        "withheld": request.withheld,
+        "messages": [
+            [base[s[0]].id, base[s[1] - 1].id] if isinstance(s, tuple) else s
+            for s in request.segments
+        ],
+    }
+
+
+def from_overlay(
+    overlay: Mapping[str, Any] | None, state: Mapping[str, Any], system_prompt: str, ctx: Any = None
+) -> ModelRequest | None:
+    """Read a request back, or None where the overlay is absent or was made for another moment."""
+    if not overlay or list(overlay.get("stamp") or ()) != stamp(state):
+        return None
+    messages = state.get("messages") or []
+    segments: list[Segment] = []
+    for part in overlay["messages"]:
+        if isinstance(part, BaseMessage):
+            segments.append(part)
+            continue
+        start, stop = position(messages, part[0]), position(messages, part[1])
+        if start is None or stop is None or stop < start:
+            return None
+        segments.append((start, stop + 1))
+    return ModelRequest(
+        base=messages,
+        segments=tuple(segments),
+        system=tuple(
+            Section(system_prompt if text is None else text, source)
+            for text, source in overlay["system"]
+        ),
+        tools=tuple(overlay["tools"]),
+        settings=dict(overlay["settings"]),
+        withheld=bool(overlay["withheld"]),
+        state=state,
+        ctx=ctx,
+    )
+
+
+def position(messages: Sequence[BaseMessage], message_id: str) -> int | None:
+    """Return where a message stands by its id, or None."""
+    find = getattr(messages, "find", None)
+    if find is not None:
+        found: int | None = find(message_id)
+        return found
+    for at in (0, len(messages) - 1) if messages else ():  # nearly every range is the whole thread
+        if messages[at].id == message_id:
+            return at
+    return next((at for at, m in enumerate(messages) if m.id == message_id), None)

@@ -1,0 +1,164 @@
+"""What a run gives back, and the forms in which its input may come."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    convert_to_messages,
+)
+
+from wick_graph.errors import ConfigError, MessageError
+from wick_graph.messages.check import validate_user_input
+from wick_graph.runtime import Run
+from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
+from wick_graph.usage import Usage
+
+ERROR_PREFIX = "Error: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The end of a run."""
+
+    text: str
+    """The answer; empty where the run stopped without one."""
+    thread_id: str
+    """Give it to the next call to go on in the same conversation."""
+    stopped_because: StoppedBecause
+    model: str
+    """The model that gave the answer."""
+    messages: list[BaseMessage] = field(repr=False)
+    """The whole conversation, without the system prompt."""
+    todos: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, Any] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    """Tokens of this run."""
+    thread_usage: Usage = field(default_factory=Usage)
+    """Tokens of the whole thread."""
+    run_id: str = ""
+    interrupts: tuple[Any, ...] = ()
+    """LangGraph's `Interrupt` objects that wait for an answer."""
+
+    @property
+    def tool_calls(self) -> list[dict[str, Any]]:
+        """List what this run called: id, name, args, output, and the error of a failed call."""
+        start = max((i for i, m in enumerate(self.messages) if m.type == "human"), default=-1)
+        asked = [m for m in self.messages[start + 1 :] if isinstance(m, AIMessage)]
+        answers = {m.tool_call_id: m for m in self.messages if isinstance(m, ToolMessage)}
+        return [_call(c, answers.get(c["id"] or "")) for m in asked for c in m.tool_calls]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for scripts; the messages are in wick's JSON form."""
+        from wick_graph.messages import to_wick  # noqa: PLC0415  # only scripts pay for it
+
+        return {
+            "thread_id": self.thread_id,
+            "run_id": self.run_id,
+            "response": self.text,
+            "stopped_because": self.stopped_because,
+            "model": self.model,
+            "messages": [to_wick(m) for m in self.messages],
+            "tool_calls": self.tool_calls,
+            "todos": self.todos,
+            "files": self.files,
+            "usage": self.usage.to_dict(),
+            "thread_usage": self.thread_usage.to_dict(),
+            "interrupts": [{"id": i.id, "value": i.value} for i in self.interrupts],
+        }
+
+
+def result_of(values: Mapping[str, Any], run: Run, thread_id: str, model: str) -> Result:
+    """Read a result from the graph's final values and what the run noted."""
+    messages = list(values.get("messages") or ())
+    last = messages[-1] if messages else None
+    answered = isinstance(last, AIMessage) and not last.tool_calls and run.stopped != "empty"
+    return Result(
+        text=last.text if answered and last is not None else "",
+        thread_id=thread_id,
+        stopped_because=run.stopped or "done",
+        model=run.model or model,
+        messages=messages,
+        todos=list(values.get("todos") or ()),
+        files=dict(values.get("files") or {}),
+        usage=run.usage,
+        thread_usage=Usage.from_dict(values.get("usage") or {}),
+        run_id=run.run_id,
+        interrupts=tuple(values.get("__interrupt__") or ()),
+    )
+
+
+def new_thread_id() -> str:
+    """Make a thread id that nobody can guess: `th_` and 16 hex digits."""
+    return f"th_{secrets.token_hex(8)}"
+
+
+def checked_thread_id(thread_id: str | None) -> str:
+    """Return a caller's thread id, or a new one for None.
+
+    Raises:
+        ConfigError: It is no text of 1 to 128 letters, digits, and `_ . : -`.
+    """
+    if thread_id is None:
+        return new_thread_id()
+    if not isinstance(thread_id, str) or not THREAD_ID_PATTERN.fullmatch(thread_id):
+        shown = repr(thread_id)[:80]
+        raise ConfigError(
+            f"the thread id {shown} is refused; use 1 to 128 letters, digits, and _ . : -"
+        )
+    return thread_id
+
+
+def read_input(given: Any, *, allow_system: bool = True) -> list[BaseMessage]:
+    """Return the messages of an input: a text, a message, a dict of one, or a list of these.
+
+    Raises:
+        MessageError: It is none of these, is empty, or has a role that only the engine may use.
+    """
+    items: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    made: list[BaseMessage] = []
+    for i, item in enumerate(items):
+        if isinstance(item, str):
+            made.append(HumanMessage(item))
+        elif isinstance(item, BaseMessage):
+            made.append(item)
+        elif isinstance(item, Mapping) and set(item) >= {"role", "content"}:
+            made.append(_from_dict(i, item))
+        else:
+            kind = "nothing" if item is None else f"a {type(item).__name__}"
+            raise MessageError(
+                f"message[{i}]: {kind} is no message; "
+                "give a text, a message, or a dict with role and content"
+            )
+    validate_user_input(made, allow_system=allow_system)
+    return made
+
+
+def _from_dict(i: int, item: Mapping[str, Any]) -> BaseMessage:
+    """Take role and content alone: a caller's `tool_calls` or `tool_call_id` are not believed."""
+    role, content = item["role"], item["content"]
+    if role not in ("user", "system"):
+        raise MessageError(f'message[{i}]: role "{role}" not allowed (must be "user" or "system")')
+    if not isinstance(content, str | list):
+        raise MessageError(f"message[{i}]: content must be a text")
+    try:
+        return convert_to_messages([{"role": role, "content": content}])[0]
+    except (ValueError, TypeError) as error:
+        raise MessageError(f"message[{i}]: {str(error).splitlines()[0]}") from None
+
+
+def _call(call: Mapping[str, Any], answer: ToolMessage | None) -> dict[str, Any]:
+    shown = {"id": call["id"], "name": call["name"], "args": call["args"]}
+    if answer is None:
+        return {**shown, "output": "", "error": "not answered"}
+    text = answer.text
+    if answer.status == "error":
+        return {**shown, "output": "", "error": text.removeprefix(ERROR_PREFIX)}
+    return {**shown, "output": text}

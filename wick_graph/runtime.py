@@ -1,0 +1,111 @@
+"""What a node works with: the agent's compiled parts, the run it is in, and the driver's leaves."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from langchain_core.messages import BaseMessage
+
+from wick_graph import keys
+from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
+from wick_graph.drive import Leaves
+from wick_graph.hooks.compile import Hooks
+from wick_graph.hooks.protocol import HookContext
+from wick_graph.messages.check import PrefixValidator
+from wick_graph.messages.lower import Lowering
+from wick_graph.models.binder import Binder
+from wick_graph.models.resolve import ModelChoice
+from wick_graph.moments import NULL_PORT, Port
+from wick_graph.tools.bound import BoundTool
+from wick_graph.tools.toolbox import Toolbox
+from wick_graph.types import StoppedBecause
+from wick_graph.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """An agent, resolved: everything that its graph is compiled from."""
+
+    name: str
+    model: ModelChoice
+    hooks: Hooks
+    system_prompt: str = ""
+    tools: tuple[BoundTool, ...] = ()
+    max_iterations: int = MAX_ITERATIONS
+    """Model calls in one run; the last of them is made without tools."""
+    tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS
+    """Seconds for a tool that says nothing of its own; None for no limit."""
+    toolbox: Toolbox = field(init=False, repr=False)
+    binder: Binder = field(init=False, repr=False, default_factory=Binder)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "toolbox", Toolbox(self.tools, self.hooks.tool_sources))
+
+
+@dataclass(slots=True)
+class Run:
+    """One input and everything that it sets in motion, in this process."""
+
+    run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    thread_id: str | None = None
+    port: Port = NULL_PORT
+    started: float = field(default_factory=time.monotonic)
+    ran: bool = False
+    """A node of the graph has run."""
+    ended: bool = False
+    """The router has said `end`."""
+    stopped: StoppedBecause | Literal[""] = ""
+    """Why the run ended; empty while it goes on."""
+    usage: Usage = field(default_factory=Usage)
+    """What the model calls of this run have used."""
+    model: str = ""
+    """The model that gave the last reply; differs from the agent's after a fallback."""
+    validator: PrefixValidator = field(default_factory=PrefixValidator, repr=False)
+    """Remembers the checked part of the history, so that a step checks only what is new."""
+    lowering: Lowering | None = field(default=None, repr=False)
+    """Remembers the lowered part likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """What a node's body is given beside the state."""
+
+    spec: AgentSpec
+    run: Run
+    io: Leaves
+    config: Mapping[str, Any]
+
+    @property
+    def task_id(self) -> str:
+        """The superstep task that runs this node."""
+        return keys.task_of(self.config)
+
+    def for_hooks(self, state: Mapping[str, Any]) -> HookContext:
+        """Make what hooks see of all this."""
+        return HookContext(
+            agent=self.spec.name,
+            thread_id=self.run.thread_id or keys.thread_of(self.config),
+            run_id=self.run.run_id,
+            iteration=state.get("iteration", 0),
+            config=self.config,
+        )
+
+    def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
+        """Turn a chain of seven roles into the four that a model reads."""
+        if self.run.lowering is None:
+            self.run.lowering = Lowering(self.spec.name)
+        return self.run.lowering.lower(messages)
+
+    def tools(self, state: Mapping[str, Any]) -> Mapping[str, BoundTool]:
+        """Return the tools that exist in this state, by name, in their order."""
+        return self.spec.toolbox.at(state)
+
+
+def run_of(config: Mapping[str, Any]) -> Run:
+    """Return the run that a config carries; inside a foreign graph there is none: make one."""
+    run = keys.configurable(config).get(keys.RUN)
+    return run if isinstance(run, Run) else Run(thread_id=keys.thread_of(config))

@@ -1,0 +1,129 @@
+"""What this process knows about a thread's rows, so that a step writes only what is new.
+
+Everything here may be forgotten at any time: the next `put` then reads the parent checkpoint and
+finds again what it can share (`writing.Writer.warm`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final
+
+from wick_graph.store import sql
+from wick_graph.store.rows import Form, bytes_text, text_bytes
+from wick_graph.store.schema import LANE_BITS
+
+PLACES: Final = (1 << LANE_BITS) - 1
+_RECENT: Final = 3
+_DIGESTS: Final = 50_000
+
+
+def digest(core: bytes) -> bytes:
+    """Return the key under which equal content is found again."""
+    return blake2b(core, digest_size=16).digest()
+
+
+@dataclass(slots=True)
+class Known:
+    """A list or dict whose elements are stored, by the very objects it holds."""
+
+    keys: list[Any] | None
+    """The keys of a dict, None for a list."""
+    values: list[Any]
+    ranges: list[int]
+    """Start, count, start, count, … of places in the lane."""
+
+    def places(self) -> list[int]:
+        """Return the place of every element."""
+        flat = self.ranges
+        return [
+            place
+            for start, count in zip(flat[::2], flat[1::2], strict=True)
+            for place in range(start, start + count)
+        ]
+
+
+@dataclass(slots=True)
+class Lane:
+    """One channel of one namespace: where its items go and what lies there."""
+
+    id: int
+    next: int | None = None
+    """The next free place; None if the database must be asked."""
+    recent: list[Known] = field(default_factory=list)
+    last: tuple[Any, Any, Form] | None = None
+    """Version, value and form that were stored last."""
+
+    def remember(self, known: Known, instead_of: Known | None = None) -> None:
+        """Keep a list at hand, in the place of one that it continues."""
+        if instead_of is not None and instead_of in self.recent:
+            self.recent.remove(instead_of)
+        self.recent.insert(0, known)
+        del self.recent[_RECENT:]
+
+
+@dataclass(slots=True)
+class ThreadCache:
+    """Names, lanes and content of one thread, valid for one generation of its rows."""
+
+    id: int
+    generation: int
+    warm: set[int] = field(default_factory=set)
+    """Namespaces whose lanes hold what the head's values need."""
+    seen_others: int = 0
+    names: dict[tuple[int, str], int] | None = None
+    texts: dict[int, str] = field(default_factory=dict)
+    lanes: dict[int, Lane] = field(default_factory=dict)
+    exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
+    """Lane, head and digest of an item: its place."""
+    bases: dict[bytes, int] = field(default_factory=dict)
+    """Digest of a full item: its key."""
+
+    def lane(self, number: int) -> Lane:
+        """Return a lane by its number."""
+        lane = self.lanes.get(number)
+        if lane is None:
+            lane = self.lanes[number] = Lane(number)
+        return lane
+
+    def doubt(self) -> None:
+        """Forget what another process may have changed by adding rows."""
+        self.names = None
+        for lane in self.lanes.values():
+            lane.next = None
+
+    def learn(self, lane: int, head: bytes, key: bytes, place: int, *, full: bool) -> None:
+        """Remember where content of a digest lies; `full` if the row holds the content itself."""
+        if len(self.exact) > _DIGESTS:
+            self.exact.clear()
+            self.bases.clear()
+        self.exact[lane, head, key] = place
+        if full:
+            self.bases[key] = lane << LANE_BITS | place
+
+    def find_name(self, db: sqlite3.Connection, scope: int, text: str) -> int | None:
+        """Return the number of a name, None if the thread has no such name."""
+        if self.names is None:
+            rows = db.execute(sql.NAMES, (self.id,)).fetchall()
+            self.texts = {number: bytes_text(data) for number, _, data in rows}
+            self.names = {(within, self.texts[number]): number for number, within, _ in rows}
+        return self.names.get((scope, text))
+
+    def name(self, db: sqlite3.Connection, scope: int, text: str) -> int:
+        """Return the number of a name, made if there is none."""
+        number = self.find_name(db, scope, text)
+        if number is None:
+            row = db.execute(sql.NEW_NAME, (self.id, scope, text_bytes(text))).fetchone()
+            number = int(row[0])
+            assert self.names is not None
+            self.names[scope, text] = number
+            self.texts[number] = text
+        return number
+
+    def text(self, db: sqlite3.Connection, number: int) -> str:
+        """Return the text of a name; raises KeyError for a number that is none."""
+        if self.names is None:
+            self.find_name(db, 0, "")
+        return self.texts[number]

@@ -1,0 +1,285 @@
+"""From rows to checkpoint tuples, and the ways to find the rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import ormsgpack
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    PendingWrite,
+    writes_sort_key,
+)
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from wick_graph.errors import StorageError
+from wick_graph.store import sql
+from wick_graph.store.cache import Known, ThreadCache, digest
+from wick_graph.store.codec import Codec
+from wick_graph.store.rows import (
+    CheckpointBody,
+    Context,
+    Form,
+    WritesBody,
+    bytes_text,
+    pack_id,
+    unpack_id,
+    unseal,
+)
+from wick_graph.store.schema import LANE_BITS
+from wick_graph.store.writing import DELTA, DICT, take_head
+
+
+class Row(NamedTuple):
+    """A row of `checkpoints`, the columns of `sql.COLUMNS`."""
+
+    rid: int
+    thread: int
+    ns: int
+    id: bytes
+    parent: bytes | None
+    source: str | None
+    step: int | None
+    run: bytes | None
+    meta: bytes | None
+    body: bytes
+
+    def context(self) -> tuple[Context, ...]:
+        """Return what the body's check value covers besides the body."""
+        return (*self[1:9],)
+
+
+@dataclass(slots=True)
+class Element:
+    """One item as it is stored."""
+
+    head: bytes
+    core: bytes
+    full: bool
+
+
+class Reader:
+    """Rebuild values of one thread; items are read and decoded once for each reader."""
+
+    def __init__(
+        self, db: sqlite3.Connection, cache: ThreadCache, codec: Codec, thread_id: str
+    ) -> None:
+        self.db = db
+        self.cache = cache
+        self.thread_id = thread_id
+        self._codec = codec
+        self._values: dict[int, Any] = {}
+
+    def continued(self, db: sqlite3.Connection, cache: ThreadCache) -> Reader:
+        """Return this reader for a new transaction, with what it has decoded."""
+        if cache.id != self.cache.id or cache.generation != self.cache.generation:
+            return Reader(db, cache, self._codec, self.thread_id)
+        self.db, self.cache = db, cache
+        return self
+
+    def body(self, row: Row) -> CheckpointBody:
+        """Decode a checkpoint's body after its check value."""
+        return CheckpointBody.load(unseal(row.body, self._what("checkpoints"), *row.context()))
+
+    def metadata(self, row: Row) -> dict[str, Any]:
+        """Rebuild a checkpoint's metadata."""
+        made: dict[str, Any] = {}
+        if row.source is not None:
+            made["source"] = row.source
+        if row.step is not None:
+            made["step"] = row.step
+        if row.meta is not None:
+            made.update(self.value(ormsgpack.unpackb(row.meta)))
+        if row.run is not None:
+            made["run_id"] = unpack_id(row.run)
+        return made
+
+    def checkpoint(self, row: Row, *, remember: bool = False) -> CheckpointTuple:
+        """Rebuild a checkpoint with its pending writes.
+
+        With `remember`, the lists that are handed out are known to the next `put`.
+        """
+        body = self.body(row)
+        text = self._text
+        values: dict[str, Any] = {}
+        for number, form in body.forms():
+            values[text(number)] = value = self.value(form)
+            if remember:
+                self._remember(number, form, value)
+        checkpoint: dict[str, Any] = {
+            "v": body.v,
+            "ts": body.ts,
+            "id": unpack_id(row.id),
+            "channel_values": values,
+            "channel_versions": self._versions(body.versions),
+            "versions_seen": {
+                text(node): self._versions(seen)
+                for node, seen in zip(body.seen[::2], body.seen[1::2], strict=True)
+            },
+            "updated_channels": body.updated and [text(number) for number in body.updated],
+        }
+        if body.extra is not None:
+            checkpoint.update(self._codec.unpack(body.extra))
+        if remember:
+            self.cache.warm.add(row.ns)
+        return CheckpointTuple(
+            self._config(row.ns, row.id),
+            _as_checkpoint(checkpoint),
+            _as_metadata(self.metadata(row)),
+            None if row.parent is None else self._config(row.ns, row.parent),
+            self.writes(row.ns, row.id),
+        )
+
+    def writes(
+        self, ns: int, checkpoint: bytes, channels: frozenset[str] | None = None
+    ) -> list[PendingWrite]:
+        """Return the writes filed under a checkpoint in the order in which a run applies them."""
+        found: list[tuple[tuple[str, str, int], str, Form]] = []
+        for task, path, sealed in self.db.execute(sql.WRITES, (self.cache.id, ns, checkpoint)):
+            body = unseal(sealed, self._what("writes"), self.cache.id, ns, checkpoint, task, path)
+            name = unpack_id(task)
+            for index, channel, form in WritesBody.load(body).entries():
+                text = self._text(channel)
+                if channels is None or text in channels:
+                    found.append((writes_sort_key(bytes_text(path), name, index), text, form))
+        found.sort(key=lambda entry: entry[0])
+        return [(key[1], channel, self.value(form)) for key, channel, form in found]
+
+    def stored(self, row: Row, channels: Collection[str]) -> dict[str, Any]:
+        """Return those of the channels of which a checkpoint holds a value."""
+        named = ((self._text(number), form) for number, form in self.body(row).forms())
+        return {name: self.value(form) for name, form in named if name in channels}
+
+    def value(self, form: Form) -> Any:
+        """Rebuild a value from its form."""
+        if isinstance(form, bytes):
+            return self._codec.unpack(form)
+        if isinstance(form, int):
+            return self._elements(form, form)[0]
+        kind = form[0]
+        elements: list[Any] = []
+        for lane, *ranges in form[1:]:
+            for start, count in zip(ranges[::2], ranges[1::2], strict=True):
+                first = lane << LANE_BITS | start
+                elements += self._elements(first, first + count - 1)
+        value: Any = dict(elements) if kind & DICT else elements
+        return _DeltaSnapshot(value) if kind & DELTA else value
+
+    def elements(self, first: int, last: int) -> list[tuple[int, Element]]:
+        """Return the items of a range of keys, with their check values verified.
+
+        Raises:
+            StorageError: if one is missing or damaged.
+        """
+        found: list[tuple[int, Element]] = []
+        for rid, base, sealed, based in self.db.execute(sql.ITEMS, (first, last)):
+            head, core = take_head(unseal(sealed, self._what("items"), rid, base))
+            if base is not None:
+                if based is None:
+                    raise self._incomplete()
+                core = take_head(unseal(based, self._what("items"), base, None))[1]
+            found.append((rid, Element(head, core, base is None)))
+        if len(found) != last - first + 1:
+            raise self._incomplete()
+        return found
+
+    def warm(self, row: Row) -> None:
+        """Learn where the content of a checkpoint lies, without decoding it."""
+        for _, form in self.body(row).forms():
+            for lane, *ranges in form[1:] if isinstance(form, list) else ():
+                for start, count in zip(ranges[::2], ranges[1::2], strict=True):
+                    first = lane << LANE_BITS | start
+                    for rid, one in self.elements(first, first + count - 1):
+                        place = rid - (lane << LANE_BITS)
+                        self.cache.learn(lane, one.head, digest(one.core), place, full=one.full)
+        self.cache.warm.add(row.ns)
+
+    def _elements(self, first: int, last: int) -> list[Any]:
+        values = self._values
+        missing = [rid for rid in range(first, last + 1) if rid not in values]
+        if missing:
+            for rid, one in self.elements(missing[0], missing[-1]):
+                if rid not in values:
+                    values[rid] = self._codec.join(one.head, one.core)
+        return [values[rid] for rid in range(first, last + 1)]
+
+    def _remember(self, number: int, form: Form, value: Any) -> None:
+        if not isinstance(form, list) or len(form) != 2 or form[1][0] != number:
+            return
+        held = value.value if form[0] & DELTA else value
+        paired = isinstance(held, dict)
+        known = Known(
+            list(held) if paired else None, list(held.values() if paired else held), form[1][1:]
+        )
+        self.cache.lane(number).remember(known)
+
+    def _versions(self, flat: list[Any]) -> dict[str, Any]:
+        text = self._text
+        return {text(number): v for number, v in zip(flat[::2], flat[1::2], strict=True)}
+
+    def _text(self, number: int) -> str:
+        try:
+            return self.cache.text(self.db, number)
+        except KeyError:
+            raise StorageError(
+                f"{self._what('names')} is damaged: a name is missing; restore a backup"
+            ) from None
+
+    def _config(self, ns: int, checkpoint: bytes) -> RunnableConfig:
+        return {
+            "configurable": {
+                "thread_id": self.thread_id,
+                "checkpoint_ns": self._text(ns),
+                "checkpoint_id": unpack_id(checkpoint),
+            }
+        }
+
+    def _what(self, table: str) -> str:
+        return f"table {table} of thread {self.thread_id!r}"
+
+    def _incomplete(self) -> StorageError:
+        return StorageError(
+            f"{self._what('items')} is damaged: an item is missing; restore a backup"
+        )
+
+
+def find(
+    db: sqlite3.Connection, cache: ThreadCache, ns: str, checkpoint_id: str | None
+) -> Row | None:
+    """Return a checkpoint's row: the one with this id, or the latest of the namespace."""
+    number = cache.find_name(db, 0, ns)
+    if number is None:
+        return None
+    if checkpoint_id:
+        row = db.execute(sql.EXACT, (cache.id, number, pack_id(checkpoint_id), 0)).fetchone()
+    else:
+        row = db.execute(sql.LATEST, (cache.id, number, 0, 1, 0)).fetchone()
+    return None if row is None else Row(*row)
+
+
+def ancestors(db: sqlite3.Connection, row: Row) -> Iterable[Row]:
+    """Yield the parents of a checkpoint, the nearest first, hidden ones included."""
+    seen = {row.id}
+    parent = row.parent
+    while parent is not None and parent not in seen:
+        found = db.execute(sql.EXACT, (row.thread, row.ns, parent, 1)).fetchone()
+        if found is None:
+            return
+        row = Row(*found)
+        yield row
+        seen.add(row.id)
+        parent = row.parent
+
+
+def _as_checkpoint(made: dict[str, Any]) -> Checkpoint:
+    return made  # type: ignore[return-value]  # built from what `put` was given
+
+
+def _as_metadata(made: dict[str, Any]) -> CheckpointMetadata:
+    return made  # type: ignore[return-value]  # as above

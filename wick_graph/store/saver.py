@@ -1,0 +1,356 @@
+"""`SqlSaver`: LangGraph's checkpointer on one SQL database."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from types import TracebackType
+from typing import Any, Final, Self
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_checkpoint_metadata,
+)
+
+from wick_graph.config.durations import seconds
+from wick_graph.store import upkeep
+from wick_graph.store.allow import AllowList
+from wick_graph.store.codec import Codec
+from wick_graph.store.core import Core
+from wick_graph.store.history import delta_history
+from wick_graph.store.listing import Listing
+from wick_graph.store.reading import Reader, Row, find
+from wick_graph.store.rows import unpack_id
+from wick_graph.store.sqlite import Synchronous, path_of
+from wick_graph.store.steps import Step
+from wick_graph.store.sweeper import Sweeper, sweep
+from wick_graph.store.threads import Threads
+
+_RANDOM_BITS: Final = 20
+
+
+class SqlSaver(BaseCheckpointSaver[int]):
+    """A checkpointer for any LangGraph graph, from any thread, in any event loop, after a fork.
+
+    Lists and dicts are shared between checkpoints element by element, so a step writes what is
+    new in it. An element that is changed in place after it was saved is not saved again: put a
+    changed copy into the list instead. Nothing that the database holds is run or imported.
+    """
+
+    serde: Codec
+
+    def __init__(self, core: Core, codec: Codec) -> None:
+        super().__init__(serde=codec)
+        self._core = core
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        ttl: str | float | None = "1h",
+        tenant: str = "local",
+        synchronous: Synchronous = "FULL",
+        allow: Iterable[type] = (),
+    ) -> SqlSaver:
+        """Open `sqlite:///path.db`, or `sqlite://` for a database in memory.
+
+        `ttl` is how long an idle thread is kept once somebody sweeps (`30s`, `5m`, `7d`,
+        `never`). `synchronous="NORMAL"` is faster and may lose the last commits when the machine
+        loses power. `allow` names classes of the graph's state that may be stored: dataclasses,
+        enums, pydantic models, named tuples.
+
+        Raises:
+            StorageError: if the URL or the file is not usable; the file is then unchanged.
+            ConfigError: if `ttl` is no duration.
+        """
+        life = None if ttl is None else seconds(ttl)
+        codec = Codec(AllowList(allow))
+        core = Core(path_of(url), tenant=tenant, ttl=life, synchronous=synchronous)
+        return cls(core, codec)
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The store's only clock: seconds since 1970. Tests set it."""
+        return self._core.clock
+
+    @clock.setter
+    def clock(self, clock: Callable[[], float]) -> None:
+        self._core.clock = clock
+
+    @property
+    def threads(self) -> Threads:
+        """The store's threads: look them up, list, pin and delete them."""
+        return Threads(self._core)
+
+    def sweep(self) -> list[str]:
+        """Delete idle threads whose time is up, and return their ids.
+
+        Running, waiting and pinned threads stay. Each transaction deletes at most 1000 rows.
+        """
+        return sweep(self._core)
+
+    def sweeper(self, interval: float = 300.0) -> Sweeper:
+        """Return a context manager that sweeps every `interval` seconds, for servers."""
+        return Sweeper(self._core, interval)
+
+    def close(self) -> None:
+        """Finish what is under way and close the database; closing twice is harmless."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> SqlSaver:
+        """Return a saver on the same store that also stores these (module, name) classes."""
+        codec = self.serde.with_msgpack_allowlist(extra_allowlist)
+        if codec is self.serde:
+            return self
+        clone = copy.copy(self)
+        clone.serde = codec
+        return clone
+
+    def get_next_version(self, current: int | str | None, channel: None) -> Any:
+        """Return a version above `current`: a counter, and 20 random bits so that forks differ."""
+        chance = random.getrandbits(_RANDOM_BITS)
+        if isinstance(current, str):  # a thread that another saver began
+            return f"{int(current.split('.')[0]) + 1:032}.{chance / 2**_RANDOM_BITS:016}"
+        return ((current or 0) >> _RANDOM_BITS) + 1 << _RANDOM_BITS | chance
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint; it is durable when this returns.
+
+        Raises:
+            StorageError: for a value that cannot be stored, saying how to allow it; for whatever
+                the database reports. Nothing is stored then.
+        """
+        thread_id, ns, parent = _address(config)
+        full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
+        with self._core.writing() as db:
+            cache = self._core.thread_for_writing(db, thread_id)
+            step = Step(db, cache, self.serde, thread_id, ns)
+            step.checkpoint(checkpoint, full, new_versions, parent)
+        return {
+            "configurable": {
+                "thread_id": thread_id,
+                "checkpoint_ns": ns,
+                "checkpoint_id": checkpoint["id"],
+            }
+        }
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task wrote, under the checkpoint that it started from.
+
+        Raises:
+            StorageError: as `put`.
+        """
+        thread_id, ns, checkpoint = _address(config)
+        if not writes:
+            return
+        with self._core.writing() as db:
+            cache = self._core.thread_for_writing(db, thread_id)
+            step = Step(db, cache, self.serde, thread_id, ns)
+            step.writes(checkpoint or "", writes, task_id, task_path)
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return the checkpoint that a config names, or the latest one; None if there is none.
+
+        Raises:
+            StorageError: if a row is damaged, naming the table and the thread.
+        """
+        thread_id, ns, checkpoint = _address(config)
+        with self._core.reading() as db:
+            cache = self._core.thread(db, thread_id)
+            row = None if cache is None else find(db, cache, ns, checkpoint)
+            if cache is None or row is None:
+                return None
+            return Reader(db, cache, self.serde, thread_id).checkpoint(row, remember=True)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, newest first, of one thread or of all; no lock is held meanwhile.
+
+        `filter` compares metadata for equality; its keys and values never become SQL text.
+
+        Raises:
+            StorageError: as `get_tuple`.
+        """
+        listing = Listing(self._core, self.serde, config, filter, before, limit)
+        while batch := listing.batch():
+            yield from batch
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return the writes of delta channels since their last stored value, oldest first."""
+        thread_id, ns, checkpoint = _address(config)
+        with self._core.reading() as db:
+            cache = self._core.thread(db, thread_id)
+            row = None if cache is None else find(db, cache, ns, checkpoint)
+            reader = None if cache is None else Reader(db, cache, self.serde, thread_id)
+            return delta_history(reader, row, channels)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread with everything that is its."""
+        upkeep.delete_thread(self._core, str(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints that runs made, with their writes.
+
+        What delta channels of later checkpoints are rebuilt from is hidden instead.
+        """
+        gone = frozenset(run_ids)
+        for thread_id in self.threads.of_runs(gone):
+            upkeep.keep(self._core, self.serde, thread_id, lambda rows: _not_of(rows, gone))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy all checkpoints and writes to a new thread; ids stay as they are.
+
+        Raises:
+            StorageError: if the target has checkpoints already.
+        """
+        upkeep.copy_thread(self._core, str(source_thread_id), str(target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Delete all but the latest checkpoint of every namespace, or whole threads (`delete`).
+
+        The state stays as it was, also that of delta channels.
+
+        Raises:
+            ValueError: for an unknown strategy.
+        """
+        if strategy not in ("keep_latest", "delete"):
+            raise ValueError(f"unknown strategy {strategy!r}; use keep_latest or delete")
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                self.delete_thread(thread_id)
+            else:
+                upkeep.keep(self._core, self.serde, str(thread_id), _latest)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Do `put` in the store's thread."""
+        return await self._core.worker.run(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Do `put_writes` in the store's thread."""
+        await self._core.worker.run(self.put_writes, config, writes, task_id, task_path)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Do `get_tuple` in the store's thread."""
+        return await self._core.worker.run(self.get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Do `list` in the store's thread, some checkpoints at a time."""
+        listing = Listing(self._core, self.serde, config, filter, before, limit)
+        while batch := await self._core.worker.run(listing.batch):
+            for found in batch:
+                yield found
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Do `get_delta_channel_history` in the store's thread."""
+        return await self._core.worker.run(
+            self.get_delta_channel_history, config=config, channels=channels
+        )
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Do `delete_thread` in the store's thread."""
+        await self._core.worker.run(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Do `delete_for_runs` in the store's thread."""
+        await self._core.worker.run(self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Do `copy_thread` in the store's thread."""
+        await self._core.worker.run(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Do `prune` in the store's thread."""
+        await self._core.worker.run(self.prune, thread_ids, strategy=strategy)
+
+
+def _address(config: RunnableConfig) -> tuple[str, str, str | None]:
+    """Return thread, namespace and checkpoint of a config."""
+    asked = config["configurable"]
+    return str(asked["thread_id"]), asked.get("checkpoint_ns") or "", asked.get("checkpoint_id")
+
+
+def _latest(rows: list[Row]) -> set[int]:
+    return set({row.ns: row.rid for row in rows}.values())
+
+
+def _not_of(rows: list[Row], runs: frozenset[str]) -> set[int]:
+    return {row.rid for row in rows if row.run is None or unpack_id(row.run) not in runs}

@@ -1,0 +1,194 @@
+"""The tables, one description for SQLite and PostgreSQL.
+
+Text that a user may have written lies in binary columns only: no database refuses or changes a
+NUL or a lone surrogate there. Ids are 16 bytes, threads are integers, times are seconds since
+1970. An item's key is its lane (a row of `names`) times 2**32 plus its place in the lane, so a
+range of a list is a range of the key and needs no second index.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+SCHEMA_VERSION: Final = 1
+LANE_BITS: Final = 32
+"""An item's key is `lane << LANE_BITS | place`."""
+
+metadata: Final = MetaData()
+
+_Key = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _id() -> Column[int]:
+    return Column("id", _Key, primary_key=True)
+
+
+def _rid() -> Column[int]:
+    return Column("rid", _Key, primary_key=True)
+
+
+def _thread() -> Column[int]:
+    return Column("thread", _Key, nullable=False)
+
+
+threads: Final = Table(
+    "threads",
+    metadata,
+    _id(),
+    Column("tenant", LargeBinary, nullable=False),
+    Column("thread", LargeBinary, nullable=False),
+    Column("agent", LargeBinary),
+    Column("status", Text, nullable=False),
+    Column("title", LargeBinary),
+    Column("parent", LargeBinary),
+    Column("pinned", SmallInteger, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("last_access", Float, nullable=False),
+    Column("ttl", Float),
+    Column("expires_at", Float),
+    Column("generation", BigInteger, nullable=False),
+    Column("run", LargeBinary),
+    Column("stopped_because", Text),
+    Column("last_error", LargeBinary),
+    UniqueConstraint("tenant", "thread"),
+    Index("threads_expiry", "expires_at"),
+    sqlite_autoincrement=True,
+)
+"""`generation` grows whenever rows of a thread are removed; caches of items hold for one only."""
+
+names: Final = Table(
+    "names",
+    metadata,
+    _id(),
+    _thread(),
+    Column("scope", _Key, nullable=False),
+    Column("text", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "scope", "text"),
+    sqlite_autoincrement=True,
+)
+"""Scope 0: a checkpoint namespace. Else the scope is a namespace's id: a channel or node in it."""
+
+checkpoints: Final = Table(
+    "checkpoints",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("ns", _Key, nullable=False),
+    Column("id", LargeBinary, nullable=False),
+    Column("parent", LargeBinary),
+    Column("source", Text),
+    Column("step", BigInteger),
+    Column("run", LargeBinary),
+    Column("hidden", SmallInteger, nullable=False),
+    Column("meta", LargeBinary),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "ns", "id"),
+)
+"""`hidden` rows are not listed: delta channels of later checkpoints are rebuilt from them."""
+
+writes: Final = Table(
+    "writes",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("ns", _Key, nullable=False),
+    Column("checkpoint", LargeBinary, nullable=False),
+    Column("task", LargeBinary, nullable=False),
+    Column("path", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "ns", "checkpoint", "task"),
+)
+
+items: Final = Table(
+    "items",
+    metadata,
+    Column("rid", _Key, primary_key=True, autoincrement=False),
+    Column("base", _Key),
+    Column("body", LargeBinary, nullable=False),
+)
+"""With `base`, the row repeats that row's content under another message id."""
+
+calls: Final = Table(
+    "calls",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("key", LargeBinary, nullable=False),
+    Column("name", LargeBinary, nullable=False),
+    Column("args", LargeBinary, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("ended", Float),
+    Column("body", LargeBinary),
+    UniqueConstraint("thread", "key"),
+)
+"""The ledger of tool calls; `args` is a hash."""
+
+leases: Final = Table(
+    "leases",
+    metadata,
+    Column("thread", _Key, primary_key=True, autoincrement=False),
+    Column("owner", LargeBinary, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("until", Float, nullable=False),
+)
+
+runs: Final = Table(
+    "runs",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("run", LargeBinary, nullable=False),
+    Column("branch", Integer, nullable=False),
+    Column("parent", LargeBinary),
+    Column("mode", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("ended", Float),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "run"),
+)
+
+moments: Final = Table(
+    "moments",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("branch", Integer, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("run", LargeBinary, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("checkpoint", LargeBinary),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "branch", "seq"),
+)
+
+blobs: Final = Table(
+    "blobs",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("hash", LargeBinary, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "hash"),
+)
+
+OWNED: Final = (writes, checkpoints, calls, leases, moments, runs, blobs)
+"""Tables whose rows carry their thread; `items` go by their lane, `names` and `threads` last."""

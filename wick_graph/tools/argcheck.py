@@ -1,0 +1,230 @@
+"""Check a call's arguments against a JSON schema, in words from which a model can correct them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import Draft202012Validator, validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+
+from wick_graph.errors import ConfigError
+
+MAX_PROBLEMS: Final = 5
+_SHOWN_CHARS: Final = 80
+_KNOWN_SHOWN: Final = 20
+_LIMITS: Final = {
+    "minimum": "must be at least {}",
+    "maximum": "must be at most {}",
+    "exclusiveMinimum": "must be greater than {}",
+    "exclusiveMaximum": "must be less than {}",
+    "multipleOf": "must be a multiple of {}",
+    "minLength": "must have at least {} characters",
+    "maxLength": "must have at most {} characters",
+    "minItems": "must have at least {} items",
+    "maxItems": "must have at most {} items",
+    "pattern": "must match the pattern {}",
+    "const": "must be {}",
+}
+
+
+class ArgumentCheck:
+    """Hold a compiled schema.
+
+    Args:
+        parameters: A JSON schema of type `object`; every `$ref` points into itself.
+        closed: Whether arguments that the schema does not name are refused where it does not say.
+
+    Raises:
+        ConfigError: It is no such schema.
+    """
+
+    def __init__(self, parameters: Mapping[str, Any], *, closed: bool = False) -> None:
+        schema = dict(parameters)
+        if closed:
+            schema.setdefault("additionalProperties", False)
+        if schema.get("type", "object") != "object":
+            raise ConfigError('parameters must be a JSON schema with "type": "object"')
+        kind = validator_for(schema, default=Draft202012Validator)
+        try:
+            kind.check_schema(schema)
+        except SchemaError as error:
+            raise ConfigError(
+                f"parameters are not a valid JSON schema at {error.json_path}: {error.message}"
+            ) from error
+        _refuse_dangling_refs(schema)
+        self._schema: Final = schema
+        # An empty registry: nothing is ever fetched for a `$ref`.
+        self._validator: Final = kind(schema, registry=Registry())
+
+    def __call__(self, args: Any) -> str | None:
+        """Return what is wrong with the arguments, at most five problems, or None."""
+        if not isinstance(args, dict):
+            return f"invalid arguments: expected an object, got {_came(args)}"
+        try:
+            errors = self._validator.iter_errors(args)
+            problems = list(islice(self._problems(errors), MAX_PROBLEMS + 1))
+        except RecursionError:
+            return "invalid arguments: they are nested too deeply"
+        if not problems:
+            return None
+        more = "; and more" if len(problems) > MAX_PROBLEMS else ""
+        return "invalid arguments: " + "; ".join(problems[:MAX_PROBLEMS]) + more
+
+    def _problems(self, errors: Iterable[ValidationError]) -> Iterator[str]:
+        for error in errors:
+            for leaf in _leaves(error):
+                yield from self._say(leaf)
+
+    def _say(self, error: ValidationError) -> Iterator[str]:
+        path = _path(error.absolute_path)
+        schema = error.schema if isinstance(error.schema, Mapping) else {}
+        if error.validator == "required":
+            # One error for each missing name; the name is only in its text.
+            names: list[str] = error.validator_value  # type: ignore[assignment]  # a checked schema
+            missing = next((n for n in names if error.message.startswith(repr(n))), "?")
+            form = self._form(schema.get("properties", {}).get(missing, {}))
+            yield f"{_join(path, missing)}: missing{f', expected {form}' if form else ''}"
+        elif _is_unknown(error):
+            known = list(schema.get("properties", {}))
+            given: dict[str, Any] = error.instance  # type: ignore[assignment]  # by the keyword
+            for name in (n for n in given if n not in known):
+                yield f"{_join(path, _cut(name))}: unknown argument{_known(known)}"
+        elif error.validator in ("type", "anyOf", "oneOf", "enum"):
+            form = self._form(schema)
+            yield f"{path or 'arguments'}: expected {form}, got {_came(error.instance)}"
+        else:
+            yield f"{path or 'arguments'}: {_limit(error)}"
+
+    def _form(self, schema: Any) -> str:
+        """Say in a few words what a schema expects; empty if it takes anything."""
+        if not isinstance(schema, Mapping):
+            return ""
+        if "$ref" in schema:
+            return self._form(_resolve(self._schema, schema["$ref"]))
+        if "const" in schema:
+            return _json(schema["const"])
+        if "enum" in schema:
+            return "one of " + ", ".join(_json(v) for v in schema["enum"][:_KNOWN_SHOWN])
+        for key in ("anyOf", "oneOf"):
+            if key in schema:
+                return " or ".join(dict.fromkeys(filter(None, map(self._form, schema[key]))))
+        kind = schema.get("type", "")
+        return kind if isinstance(kind, str) else " or ".join(kind)
+
+
+def _leaves(error: ValidationError) -> Iterator[ValidationError]:
+    """Go into the alternative of an `anyOf` that the value was most likely meant for."""
+    if error.validator not in ("anyOf", "oneOf") or not error.context:
+        yield error
+        return
+    branches: dict[Any, list[ValidationError]] = {}
+    for inner in error.context:
+        branches.setdefault(inner.schema_path[0], []).append(inner)
+    meant = [branch for branch in branches.values() if not any(map(_other_kind, branch))]
+    if meant:
+        for inner in min(meant, key=lambda branch: sum(map(_other_shape, branch))):
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _other_kind(error: ValidationError) -> bool:
+    return not error.relative_path and error.validator in ("type", "const", "enum")
+
+
+def _is_unknown(error: ValidationError) -> bool:
+    schema = error.schema
+    return (
+        error.validator == "additionalProperties"
+        and error.validator_value is False
+        and not (isinstance(schema, Mapping) and "patternProperties" in schema)
+    )
+
+
+def _other_shape(error: ValidationError) -> bool:
+    return error.validator in ("const", "enum", "required", "additionalProperties")
+
+
+def _limit(error: ValidationError) -> str:
+    template = _LIMITS.get(str(error.validator))
+    if template is None:
+        return _cut(error.message, 200)
+    return f"{template.format(_json(error.validator_value))}, got {_came(error.instance)}"
+
+
+def _path(parts: Iterable[str | int]) -> str:
+    path = ""
+    for part in parts:
+        path = f"{path}[{part}]" if isinstance(part, int) else _join(path, _cut(part))
+    return path
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _known(names: Sequence[str]) -> str:
+    if not names:
+        return ", there are no arguments"
+    more = ", …" if len(names) > _KNOWN_SHOWN else ""
+    return f", known are {', '.join(names[:_KNOWN_SHOWN])}{more}"
+
+
+def _came(value: Any) -> str:
+    """Say what a value is: scalars as they are, the rest by its kind."""
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"an array of {len(value)} items" if len(value) != 1 else "an array of 1 item"
+    if isinstance(value, str):
+        return f"the string {_json(_cut(value))}"
+    if isinstance(value, bool):
+        return f"the boolean {_json(value)}"
+    return f"the number {_cut(_json(value))}"
+
+
+def _cut(text: str, limit: int = _SHOWN_CHARS) -> str:
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except ValueError:  # an integer of more digits than Python writes
+        return "…"
+
+
+def _resolve(schema: Mapping[str, Any], ref: str) -> Any:
+    registry: Registry[Any] = Registry()
+    resource = DRAFT202012.create_resource(schema)
+    return registry.resolver_with_root(resource).lookup(ref).contents
+
+
+def _refuse_dangling_refs(schema: Mapping[str, Any]) -> None:
+    pending: list[Any] = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Mapping):
+            ref = node.get("$ref")
+            if isinstance(ref, str):
+                _must_resolve(schema, ref)
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+def _must_resolve(schema: Mapping[str, Any], ref: str) -> None:
+    try:
+        _resolve(schema, ref)
+    except Unresolvable as error:
+        raise ConfigError(
+            f"parameters refer to {ref!r}, which is not in them; put it under $defs"
+        ) from error

@@ -1,0 +1,200 @@
+"""What a tool returned or raised, as the one result that model, trace and store see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from langchain_core.messages import BaseMessage, ToolMessage, convert_to_messages
+from langchain_core.tools import ToolException
+from langgraph.types import Command
+from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
+
+from wick_graph.constants import MAX_RESULT_CHARS, RESULT_HEAD_CHARS, RESULT_TAIL_CHARS
+from wick_graph.errors import ToolError
+from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.messages.content import clean_text, clean_value, text_of
+from wick_graph.tools.signature import explain
+
+NO_OUTPUT: Final = "(no output)"
+_ERROR_PREFIX: Final = "Error: "
+
+
+def normalise(value: Any, call: ToolCall) -> ToolResult:
+    """Turn what a tool returned into the result of its call; never raises.
+
+    Text stays as it is, also when it is empty; None reads `(no output)`; everything else becomes
+    compact JSON, or its `str` where JSON has no form for it. A `ToolResult` and a `ToolMessage`
+    keep what they carry and get this call's id and name. Of a `Command`, or a list of them and
+    tool messages, the message that answers this call is the result, and all other updates are
+    the result's `update`. A `Command` that names a node, a graph or a resume value is a failure:
+    the way through the graph is the engine's.
+    """
+    try:
+        if isinstance(value, ToolResult):
+            return _own(value, call)
+        if isinstance(value, ToolMessage):
+            return _message(value, call)
+        if isinstance(value, Command):
+            return _commands([value], call)
+        if isinstance(value, list) and value and all(map(_is_langgraph, value)):
+            return _commands(value, call)
+        return _result(call, to_text(value))
+    except Exception as error:  # what a tool returns must never end a run
+        return failure(call, error)
+
+
+def failure(call: ToolCall, error: BaseException | str) -> ToolResult:
+    """Make the result of a call that failed.
+
+    The text of a `ToolError` is taken bare, since it was written for the model; any other
+    exception is `TypeName: text`. It is never empty, and cut like any output.
+    """
+    text = error if isinstance(error, str) else _describe(error)
+    text = clean_text(text).strip().removeprefix(_ERROR_PREFIX)
+    return ToolResult(
+        tool_call_id=call.id,
+        name=call.name,
+        output="",
+        error=cap(text, MAX_RESULT_CHARS) or "the tool failed and did not say why",
+    )
+
+
+def cap(text: str, limit: int | None) -> str:
+    """Cut the middle out of a text that has more than `limit` code points.
+
+    The first and the last 2,000 stay, or half the limit each where that is less, with the number
+    of those that are missing between them. The result is never longer than the text: one that
+    the note would not shorten comes back whole. None is no limit.
+    """
+    if limit is None or len(text) <= limit:
+        return text
+    head = min(RESULT_HEAD_CHARS, limit // 2)
+    tail = min(RESULT_TAIL_CHARS, limit // 2)
+    note = f"\n\n... (truncated {len(text) - head - tail} characters) ...\n\n"
+    if head + len(note) + tail >= len(text):
+        return text
+    return text[:head] + note + text[len(text) - tail :]
+
+
+def to_text(value: Any) -> str:
+    """Write a value for the model: text as it is, None in words, all else as compact JSON."""
+    if value is None:
+        return NO_OUTPUT
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    plain = to_jsonable_python(value, fallback=str, inf_nan_mode="constants", bytes_mode="base64")
+    return clean_text(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
+
+
+def _is_langgraph(item: Any) -> bool:
+    return isinstance(item, Command | ToolMessage)
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {explain(error)}"
+    try:
+        text = str(error).strip()
+    except Exception:  # an exception's own __str__ may fail
+        text = ""
+    if isinstance(error, ToolError | ToolException):
+        return text
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _result(call: ToolCall, output: str, **more: Any) -> ToolResult:
+    return ToolResult(tool_call_id=call.id, name=call.name, output=output, **more)
+
+
+def _own(result: ToolResult, call: ToolCall) -> ToolResult:
+    if not isinstance(result.output, str):
+        result = result.replace(output=to_text(result.output))
+    return result.replace(tool_call_id=call.id, name=call.name, output=clean_text(result.output))
+
+
+def _message(message: ToolMessage, call: ToolCall) -> ToolResult:
+    content = message.content
+    text = text_of(message)
+    if message.status == "error":
+        failed = failure(call, text)
+        return failed.replace(artifact=message.artifact)
+    blocks = None if isinstance(content, str) else clean_value(content)
+    return _result(call, clean_text(text), content=blocks, artifact=message.artifact)
+
+
+def _commands(items: list[Any], call: ToolCall) -> ToolResult:
+    answers: list[ToolMessage] = []
+    messages: list[BaseMessage] = []
+    update: dict[str, Any] = {}
+    for item in items:
+        if isinstance(item, ToolMessage):
+            _sort([item], call, answers, messages)
+            continue
+        _must_only_update(item, call)
+        for key, value in _pairs(item.update, call):
+            if key == "messages":
+                _sort(convert_to_messages(_listed(value)), call, answers, messages)
+            elif key in update:
+                raise ToolError(f"{call.name} updates {key!r} twice in one call; update it once")
+            else:
+                update[key] = value
+    if len(answers) > 1:
+        raise ToolError(f"{call.name} answered one call {len(answers)} times; return one message")
+    if messages:
+        update["messages"] = messages
+    result = _message(answers[0], call) if answers else _result(call, NO_OUTPUT)
+    return result.replace(update=update or None)
+
+
+def _sort(
+    found: Iterable[BaseMessage],
+    call: ToolCall,
+    answers: list[ToolMessage],
+    others: list[BaseMessage],
+) -> None:
+    for message in found:
+        if not isinstance(message, ToolMessage):
+            others.append(message)
+        elif message.tool_call_id == call.id:
+            answers.append(message)
+        else:
+            raise ToolError(
+                f"{call.name} answered the call {message.tool_call_id!r}, "
+                f"which is not its own {call.id!r}; use the id that it was given"
+            )
+
+
+def _must_only_update(command: Command[Any], call: ToolCall) -> None:
+    for field in ("graph", "goto", "resume"):
+        if getattr(command, field) not in (None, (), []):
+            raise ToolError(
+                f"{call.name} returned a Command with {field}, "
+                "which tools of this engine may not use; return one with update only"
+            )
+
+
+def _pairs(update: Any, call: ToolCall) -> list[tuple[str, Any]]:
+    if update is None:
+        return []
+    if isinstance(update, Mapping):
+        return list(update.items())
+    if isinstance(update, list) and all(isinstance(item, BaseMessage) for item in update):
+        return [("messages", update)]
+    if isinstance(update, list | tuple) and all(
+        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in update
+    ):
+        return list(update)
+    raise ToolError(
+        f"{call.name} returned a Command whose update is a {type(update).__name__}; "
+        "give a dictionary of state keys"
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]

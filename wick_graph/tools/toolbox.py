@@ -1,0 +1,55 @@
+"""Which tools exist in a state: the agent's own, and over them what its hooks bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from wick_graph.errors import HookError
+from wick_graph.tools.bound import BoundTool, bind_tool
+
+Source = tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]
+"""A hook's name and its `tools(state)`."""
+
+
+class Toolbox:
+    """The agent's tools, then its hooks' tools; a hook's tool wins over one of the same name.
+
+    A hook's function is asked at every step, since its answer may depend on the state; each tool
+    object that it returns is adapted once.
+    """
+
+    def __init__(self, tools: Sequence[BoundTool], sources: Sequence[Source]) -> None:
+        self._own = {tool.name: tool for tool in tools}
+        self._sources = tuple(sources)
+        self._bound: dict[int, tuple[Any, BoundTool]] = {}
+
+    def at(self, state: Mapping[str, Any]) -> Mapping[str, BoundTool]:
+        """Return the tools of a state by name, in order of registration.
+
+        Raises:
+            HookError: A hook's function raised, or returned something that is no tool.
+        """
+        if not self._sources:
+            return self._own
+        tools = dict(self._own)
+        for hook, source in self._sources:
+            try:
+                for tool in source(state):
+                    bound = self._bind(tool)
+                    tools[bound.name] = bound
+            except Exception as error:
+                raise HookError(f"hook {hook} tools: {error}") from error
+        return tools
+
+    def _bind(self, tool: Any) -> BoundTool:
+        if isinstance(tool, BoundTool):
+            return tool
+        known = self._bound.get(id(tool))
+        if known is not None and known[0] is tool:
+            return known[1]
+        bound = bind_tool(tool)
+        if len(self._bound) > 1_000:  # tools made anew on each call must not pile up
+            self._bound.clear()
+        self._bound[id(tool)] = (tool, bound)
+        return bound

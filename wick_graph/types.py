@@ -1,0 +1,29 @@
+"""Names for ids and closed sets of words; imports nothing of ours."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NewType
+
+ThreadId = NewType("ThreadId", str)
+"""A conversation: `th_` and 16 hex digits when we make it, else the caller's own."""
+
+RunId = NewType("RunId", str)
+"""One input and everything that it sets in motion, a UUID."""
+
+CallKey = NewType("CallKey", str)
+"""A tool call in the ledger: the model step's task id and the call's index."""
+
+StoppedBecause = Literal["done", "limit", "empty", "interrupted", "cancelled", "failed"]
+"""Why a run came to its end; the one vocabulary for results, events and listings."""
+
+Replay = Literal["safe", "never", "key"]
+"""What may happen to a tool call that was in flight at a crash."""
+
+Phase = Literal[
+    "before_agent", "modify_request", "wrap_model_call", "after_model", "wrap_tool_call"
+]
+"""The phases of a hook, in the order in which a turn reaches them."""
+
+THREAD_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+"""What a caller may choose as a thread id (matched in full)."""
