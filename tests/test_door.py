@@ -60,8 +60,8 @@ def watch(event, args):
         seen["did"].append(f"open {args[0]}")
     elif event in ("os.mkdir", "os.rename", "os.remove", "subprocess.Popen", "os.fork"):
         seen["did"].append(f"{event} {args[0]}")
-    elif event in ("socket.connect", "socket.bind"):
-        seen["did"].append(f"{event} {args[1]}")
+    elif event == "socket.connect" or (event == "socket.bind" and args[1] != ("::1", 0)):
+        seen["did"].append(f"{event} {args[1]}")  # urllib3 looks for IPv6 by binding to ::1
 class Watched(dict):
     def __getitem__(self, key):
         seen["read"].append(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,13 +14,19 @@ import tomllib
 import venv
 import zipfile
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "wick_graph"
+from tests.source import MODULES, PACKAGE, ROOT, imports, tree_files
+
+COME_WITH = {
+    "pydantic_core": frozenset({"pydantic-core"}),
+    "referencing": frozenset({"referencing"}),
+}
+"""Packages that belong to a declared one's own interface: to pydantic's and to jsonschema's."""
 
 # One worker builds for all of them.
 pytestmark = pytest.mark.xdist_group("packaging")
@@ -27,16 +34,6 @@ pytestmark = pytest.mark.xdist_group("packaging")
 
 def metadata() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-
-
-def tree_files() -> list[str]:
-    """Name what a commit of the working tree would hold."""
-    if not (ROOT / ".git").exists():
-        pytest.skip("needs a git checkout, which says what belongs to the tree")
-    command = ["git", "-c", "safe.directory=*", "ls-files", "-coz", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    names = sorted({name for name in listed.stdout.split("\0") if name})
-    return [n for n in names if (ROOT / n).is_symlink() or (ROOT / n).is_file()]
 
 
 def copy_tree(to: Path) -> Path:
@@ -190,6 +187,29 @@ def test_version_is_said_once_in_each_place_and_alike() -> None:
     assert run(sys.executable, "-c", code, cwd=ROOT) == metadata()["project"]["version"]
 
 
+def test_what_is_imported_is_declared() -> None:
+    """Nothing is used that is only there because something else brought it."""
+    project = metadata()["project"]
+    extras = [need for needs in project["optional-dependencies"].values() for need in needs]
+    declared = {canonical(need) for need in [*project["dependencies"], *extras]}
+    brought = packages_distributions()
+    found = []
+    for module in MODULES.values():
+        for node, target in imports(module):
+            top = target.partition(".")[0]
+            names = {canonical(name) for name in brought.get(top, ())}
+            known = top in sys.stdlib_module_names or top == "wick_graph"
+            if not known and not names & (declared | COME_WITH.get(top, frozenset())):
+                found.append(f"{module.at(node)}: {target} of {', '.join(sorted(names)) or '?'}")
+    assert not found, "\n".join(found)
+
+
+def canonical(requirement: str) -> str:
+    name = re.match(r"[\w.-]+", requirement)
+    assert name, requirement
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
+
+
 def test_sdist_builds_the_same_wheel(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {n.partition("/")[2] for n in archive.getnames()}
@@ -224,11 +244,12 @@ def test_a_users_own_nodes_package_stays_theirs(installed: Path, tmp_path: Path)
     (theirs / "__init__.py").write_text("OWNER = 'user'\n", encoding="utf-8")
     (theirs / "model.py").write_text("OWNER = 'user'\n", encoding="utf-8")
     code = (
-        "import wick_graph.nodes, nodes, nodes.model\n"
-        "assert wick_graph.nodes.model is not nodes.model\n"
-        "print(nodes.OWNER, nodes.model.OWNER, hasattr(wick_graph.nodes, 'OWNER'))"
+        "import sys, wick_graph.nodes, nodes, nodes.model\n"
+        "ours = sys.modules['wick_graph.nodes.model']\n"
+        "print(nodes.OWNER, nodes.model.OWNER, hasattr(ours, 'OWNER'), ours.__name__)"
     )
-    assert run(installed, "-c", code, cwd=tmp_path) == "user user False"
+    printed = run(installed, "-c", code, cwd=tmp_path)
+    assert printed == "user user False wick_graph.nodes.model"
 
 
 def test_installed_command_starts(installed: Path, tmp_path: Path) -> None:
@@ -250,7 +271,11 @@ def test_editable_install_imports_from_anywhere(tmp_path: Path) -> None:
     lend_dependencies(python, tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    code = "import wick_graph.nodes.model as m; print(m.__name__, m.__file__)"
+    code = (
+        "import sys, wick_graph.nodes\n"
+        "module = sys.modules['wick_graph.nodes.model']\n"
+        "print(module.__name__, module.__file__)"
+    )
     name, file = run(python, "-c", code, cwd=elsewhere).split(maxsplit=1)
     assert name == "wick_graph.nodes.model"
     assert Path(file) == tree / "wick_graph" / "nodes" / "model.py"

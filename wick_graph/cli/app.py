@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help is there in half the time
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-app.command("run")(run.run)
+app.command("run", options_metavar="[OPTIONS] [AGENT]")(run.run)
 app.command("graph")(graph.graph)
 app.command("hooks")(hooks.hooks)
 app.add_typer(threads.app, name="threads")
@@ -71,7 +71,7 @@ def version(
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Show the versions of wick_graph and of what it stands on."""
+    """Show versions."""
     import platform
     import sqlite3
     from importlib.metadata import version as version_of

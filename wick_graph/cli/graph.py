@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,24 +11,19 @@ from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE, AgentArgument, pick
 
 
-class Format(StrEnum):
-    """How the graph is written."""
-
-    TEXT = "text"
-    MERMAID = "mermaid"
-    JSON = "json"
-    DOT = "dot"
-
-
 def graph(
     agent: AgentArgument = None,
-    form: Annotated[Format, typer.Option("--format", "-f", help="How to write it.")] = Format.TEXT,
+    form: Annotated[
+        Literal["text", "mermaid", "json", "dot"],
+        typer.Option("--format", "-f", help="How to write it."),
+    ] = "text",
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Show an agent's graph: four nodes, the router's two labelled edges, and the hook layers.
+    """Show the graph of an agent.
 
-    Needs no model and no key.
+    Its four nodes with the hook layers in them, and the router's two labelled edges. Needs no
+    model and no key.
     """
     from wick_graph.cli import picture
     from wick_graph.config import load_config
@@ -37,12 +31,8 @@ def graph(
 
     file = load_config(config)
     drawn = picture.picture_of(outline(pick(agent, file), file))
-    if form is Format.JSON:
+    if form == "json":
         output.print_json(drawn.to_dict())
         return
-    write = {
-        Format.TEXT: picture.as_text,
-        Format.MERMAID: picture.as_mermaid,
-        Format.DOT: picture.as_dot,
-    }[form]
-    output.print_line(write(drawn))
+    write = {"text": picture.as_text, "mermaid": picture.as_mermaid, "dot": picture.as_dot}
+    output.print_line(write[form](drawn))

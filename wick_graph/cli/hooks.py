@@ -22,7 +22,10 @@ def hooks(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Show an agent's hooks per phase, outermost first, and the tools that they bring."""
+    """Show an agent's hooks, phase by phase.
+
+    Outermost first, with the tools that each brings.
+    """
     from wick_graph.config import load_config
     from wick_graph.hooks.pending import pending
     from wick_graph.loading import outline
@@ -65,7 +68,7 @@ def as_lines(described: dict[str, Any]) -> list[str]:
     lines = []
     for phase, names in described["phases"].items():
         steps = [*names, _BASE[phase]] if names and phase in _BASE else names
-        lines.append(f"  {phase:<{width}}  {' → '.join(steps) or '–'}")
+        lines.append(f"  {phase:<{width}}  {' → '.join(steps) or '-'}")
     for hook in described["hooks"]:
         if hook["tools"] is None:
             lines.append(f"  {hook['name']} brings tools that depend on the thread")

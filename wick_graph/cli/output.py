@@ -34,7 +34,7 @@ _VISIBLE: Final[Mapping[int, str]] = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
     ord("\r"): "",
     0x7F: "\u2421",
-    **{code: "\ufffd" for code in range(0x80, 0xA0)},
+    **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
 }
 """Control characters as pictures of themselves; a terminal obeys none of these."""
 
@@ -128,18 +128,28 @@ def complain(text: str) -> None:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write aligned columns: cut to a terminal's width, whole everywhere else."""
+    """Write aligned columns: cut to a terminal's width, whole everywhere else.
+
+    The first column, by which a reader goes on, is never cut.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[Text(" ".join(safe(cell).split())) for cell in row] for row in rows]
+    whole = max((row[0].cell_len for row in cells), default=0)
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for header in headers:
-        made.add_column(header, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        made.add_row(*(Text(" ".join(safe(cell).split())) for cell in row))
+    for place, header in enumerate(headers):
+        least = whole if place == 0 else None
+        made.add_column(header, no_wrap=True, overflow="ellipsis", min_width=least)
+    for row in cells:
+        made.add_row(*row)
     width = None if is_terminal(sys.stdout) else _WIDE
-    Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False).print(made)
+    console = Console(width=width, markup=False, highlight=False, emoji=False)
+    with console.capture() as drawn:
+        console.print(made)
+    for line in drawn.get().splitlines():
+        sys.stdout.write(line.rstrip() + "\n")
     sys.stdout.flush()
 
 

@@ -6,7 +6,7 @@ hooks. Names that users chose are escaped, so that they cannot change the drawin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,11 +35,11 @@ class Box:
 
     name: str
     layers: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Phase and hooks, outermost first; phases without hooks are left out."""
+    """Phase and hooks, outermost first."""
 
     def lines(self) -> list[str]:
         """Say in one line for each phase which hooks run there, outermost first."""
-        return [f"{phase}: {_ARROW.join(hooks)}" for phase, hooks in self.layers]
+        return [f"{phase}: {_ARROW.join(hooks) or 'no hooks'}" for phase, hooks in self.layers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +84,18 @@ def picture_of(agent: Agent) -> Picture:
             for phase, home in NODE_OF.items()
             if home == node
         ]
-        boxes.append(Box(_ENDS.get(node, node), tuple(pair for pair in layers if pair[1])))
+        boxes.append(Box(_ENDS.get(node, node), tuple(layers)))
+    order = {node: place for place, node in enumerate(drawn.nodes)}
     arrows = [
         Arrow(_ENDS.get(e.source, e.source), _ENDS.get(e.target, e.target), str(e.data or ""))
-        for e in drawn.edges
+        for e in sorted(drawn.edges, key=lambda edge: (order[edge.source], order[edge.target]))
     ]
     return Picture(_name(agent.name), tuple(boxes), tuple(arrows))
 
 
 def as_mermaid(picture: Picture) -> str:
     """Write a Mermaid flowchart that needs no HTML from its reader but line breaks."""
-    lines = ["---", f"title: {_mermaid(picture.title)}", "---", "flowchart TD"]
+    lines = ["flowchart TD", f"    %% {_mermaid(picture.title)}"]
     for box in picture.boxes:
         label = "<br/>".join(_mermaid(line) for line in (box.name, *box.lines()))
         shape = ('(["', '"])') if box.name in _ENDS.values() else ('["', '"]')
@@ -184,7 +185,3 @@ def _dot(text: str) -> str:
 
 def _dot_text(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-FORMATS: Final[Sequence[str]] = ("text", "mermaid", "json", "dot")
-"""What `wick graph` can write."""

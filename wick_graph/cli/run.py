@@ -43,8 +43,9 @@ def run(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[AGENT] TEXT",
-            help="The agent's id, if there are several, and the text; - reads standard input.",
+            metavar="TEXT",
+            help="What to say; - reads standard input. Before it the agent's id, which may be "
+            "left out for the agent default, or for the only one.",
             show_default=False,
         ),
     ],
@@ -68,7 +69,9 @@ def run(
     ] = None,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Put a text to an agent; the answer goes to standard output, all else to standard error.
+    """Put a text to an agent.
+
+    The answer goes to standard output, all else to standard error.
 
     Exit codes: 0 answered, 1 the run failed, 2 the command or the configuration is wrong,
     130 cancelled.

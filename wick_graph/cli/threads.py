@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -29,30 +28,26 @@ _WORDS: Final = 60
 """Characters of a first message that stand in for a title."""
 
 
-class Status(StrEnum):
-    """What a thread can be doing."""
-
-    IDLE = "idle"
-    RUNNING = "running"
-    WAITING = "waiting"
-    FAILED = "failed"
-
-
 @app.command("list")
 def list_threads(
     agent: Annotated[str | None, typer.Option("--agent", help="Only this agent's.")] = None,
-    status: Annotated[Status | None, typer.Option("--status", help="Only these.")] = None,
+    status: Annotated[
+        Literal["idle", "running", "waiting", "failed"] | None,
+        typer.Option("--status", help="Only these."),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 50,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """List threads, the most recently used first, with the time at which each expires."""
+    """List threads, and when each expires.
+
+    The most recently used comes first.
+    """
     with _store(config) as store:
         found: list[dict[str, Any]] = []
         if store is not None:
-            wanted = None if status is None else status.value
-            infos = store.threads.list(limit=limit, agent=agent, status=wanted)
+            infos = store.threads.list(limit=limit, agent=agent, status=status)
             found = [{**_facts(info), "title": _title(store, info)} for info in infos]
         if as_json:
             output.print_json(found)
@@ -102,7 +97,10 @@ def delete(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Delete threads for good, with everything that is theirs; all of them or none."""
+    """Delete threads for good.
+
+    If one of them does not exist, none is deleted.
+    """
     wanted = list(dict.fromkeys(thread_ids))
     _check_ids(wanted)
     with _store(config) as store:
@@ -127,7 +125,10 @@ def prune(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Delete the threads whose time is up; running, waiting and pinned threads stay."""
+    """Delete the threads whose time is up.
+
+    Running, waiting and pinned threads stay.
+    """
     with _store(config) as store:
         if store is None:
             gone: list[str] = []
@@ -250,10 +251,10 @@ def _written(moment: datetime) -> str:
 def _row(facts: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
     return (
         facts["thread_id"],
-        facts["agent"] or "–",
+        facts["agent"] or "-",
         _status(facts),
         str(facts["steps"]),
-        _when(facts["last_access"], now),
+        _near(datetime.fromisoformat(facts["last_access"]), now),
         _expiry(facts, now),
         facts["title"],
     )
@@ -299,9 +300,12 @@ def _expiry(facts: Mapping[str, Any], now: datetime) -> str:
 def _when(written: str, now: datetime) -> str:
     """Write a moment absolutely, in local time, and relative to now."""
     moment = datetime.fromisoformat(written)
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S} ({_near(moment, now)})"
+
+
+def _near(moment: datetime, now: datetime) -> str:
     distance = (moment - now).total_seconds()
-    near = f"in {_span(distance)}" if distance >= 0 else f"{_span(-distance)} ago"
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S} ({near})"
+    return f"in {_span(distance)}" if distance >= 0 else f"{_span(-distance)} ago"
 
 
 def _span(seconds: float) -> str:

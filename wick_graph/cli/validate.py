@@ -21,7 +21,9 @@ def validate(
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Check a file of agents; print every mistake with file, line and key path.
+    """Check a file of agents.
+
+    Every mistake comes with file, line and key path.
 
     Exit codes: 0 the file is in order, 2 it is not.
     """

@@ -13,6 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from wick_graph import nodes
 from wick_graph.graph.agent_graph import AgentGraph
 from wick_graph.graph.node import Node, Router
+from wick_graph.graph.quiet import quieten
 from wick_graph.nodes.route import END_LABEL, TOOLS
 from wick_graph.runtime import AgentSpec
 from wick_graph.state import AgentInput, AgentOutput, AgentState
@@ -35,7 +36,10 @@ def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) 
         "model", Router("route", nodes.route), {TOOLS: "tools", END_LABEL: END}
     )
     graph.add_edge("tools", "modify_request")
-    return AgentGraph.adopt(graph.compile(checkpointer=saver, name=spec.name), spec)
+    compiled = graph.compile(checkpointer=saver, name=spec.name)
+    for name in graph.nodes:
+        quieten(compiled.nodes[name])
+    return AgentGraph.adopt(compiled, spec)
 
 
 def _metadata(spec: AgentSpec, phases: tuple[Any, ...]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from wick_graph import keys
 from wick_graph.drive import run_to_end
 from wick_graph.models.call import ensure_whole, merge_chunks
 from wick_graph.models.retry import classify, retry_delay
+from wick_graph.models.shortcut import agenerate, generate, shorter_way
 from wick_graph.moments import Moment
 
 if TYPE_CHECKING:
@@ -74,6 +75,12 @@ async def _once(
     config: Any = keys.with_metadata(ctx.config, wick_agent=ctx.spec.name, wick_purpose="agent")
     if ctx.run.port.tokens:
         return await _streamed(ctx, option, bound, messages, config)
+    way = shorter_way(bound, messages, config)
+    if way is not None:
+        quick: AIMessage = await ctx.io.either(
+            lambda: generate(way, messages), lambda: agenerate(way, messages)
+        )
+        return ensure_whole(quick)
     reply: AIMessage = await ctx.io.either(
         lambda: bound.invoke(messages, config), lambda: bound.ainvoke(messages, config)
     )

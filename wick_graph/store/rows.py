@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Final
-from uuid import UUID
 
 import ormsgpack
 
@@ -16,6 +16,7 @@ from wick_graph.store.codec import FORMAT
 
 CHECK_BYTES: Final = 8
 _SOURCES: Final = frozenset({"input", "loop", "update", "fork"})
+_UUID: Final = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -42,13 +43,8 @@ def pack_id(text: str) -> bytes:
 
     The order of UUIDs is kept. The mark 0xFF occurs in no UTF-8 text, so the two never collide.
     """
-    if len(text) == 36:
-        try:
-            raw = UUID(text)
-        except ValueError:
-            raw = None
-        if raw is not None and str(raw) == text:
-            return raw.bytes
+    if _UUID.fullmatch(text):
+        return bytes.fromhex(text.replace("-", ""))
     data = b"\xff" + text_bytes(text)
     return data + b"\xff" if len(data) == 16 else data
 
@@ -56,7 +52,8 @@ def pack_id(text: str) -> bytes:
 def unpack_id(data: bytes) -> str:
     """Undo `pack_id`."""
     if len(data) == 16:
-        return str(UUID(bytes=data))
+        text = data.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
     return bytes_text(data.strip(b"\xff"))
 
 

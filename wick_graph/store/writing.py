@@ -102,7 +102,7 @@ class Writer:
         own = list(known.ranges) if known else []
         rest: list[int] = []
         done = len(known.values) if known else 0
-        index = _index(lane.recent) if not known and lane.recent else {}
+        index = _index(lane.recent) if known is None and home is lane else {}
         for at in range(done, len(values)):
             key = keys[at] if keys is not None else None
             found = index.get(_identity(keys is not None, key, values[at]))

@@ -67,13 +67,7 @@ def bind_tool(source: Any, **changes: Unpack[Options]) -> BoundTool:
             return source
         source = source.source
     parts = _parts(source)
-    name = sanitise_tool_name(parts.name) if isinstance(parts.name, str) else ""
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"the tool name {parts.name!r} is not usable; take 1 to 64 letters, digits, '_' and '-'"
-        )
-    if not isinstance(parts.description, str) or not parts.description.strip():
-        raise ConfigError(f"tool {name} has no description; say what it does, for the model")
+    name = _usable_name(parts)
     try:
         options = options_of(parts.declares, changes)
         check = ArgumentCheck(parts.parameters, closed=parts.closed)
@@ -81,6 +75,7 @@ def bind_tool(source: Any, **changes: Unpack[Options]) -> BoundTool:
         raise ConfigError(f"tool {name}: {error}") from error
     parameters = {"type": "object", "properties": {}, **parts.parameters}
     rename = parts.rename
+    function = {"name": name, "description": parts.description, "parameters": parameters}
     return BoundTool(
         name=name,
         description=parts.description,
@@ -93,15 +88,8 @@ def bind_tool(source: Any, **changes: Unpack[Options]) -> BoundTool:
         is_async=parts.is_async,
         call=parts.call if parts.is_async else _plain(parts.call, name),
         check=(lambda args: check(rename(args))) if rename else check,
-        schema={
-            "type": "function",
-            "function": {
-                "name": name,
-                "description": parts.description,
-                "parameters": parameters,
-            },
-        },
-        limiter=Limiter(options.concurrency) if options.concurrency else None,
+        schema={"type": "function", "function": function},
+        limiter=_limiter(parts.declares, options.concurrency),
         source=source,
     )
 
@@ -210,6 +198,26 @@ def _refusal(source: Any, missing: list[str]) -> str:
         f"{source!r:.80} is no tool{lacks}; pass a function, a LangChain tool, "
         "or an object with name, description, parameters and execute"
     )
+
+
+def _usable_name(parts: _Parts) -> str:
+    name = sanitise_tool_name(parts.name) if isinstance(parts.name, str) else ""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"the tool name {parts.name!r:.80} is not usable; "
+            "take 1 to 64 letters, digits, '_' and '-'"
+        )
+    if not isinstance(parts.description, str) or not parts.description.strip():
+        raise ConfigError(f"tool {name} has no description; say what it does, for the model")
+    return name
+
+
+def _limiter(declares: object, concurrency: int | None) -> Limiter | None:
+    """Return the tool's own limiter, so that all that bind it share one, or make one."""
+    own = getattr(declares, "limiter", None)
+    if isinstance(own, Limiter) and own.n == concurrency:
+        return own
+    return Limiter(concurrency) if concurrency else None
 
 
 def _plain(

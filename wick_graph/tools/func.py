@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack, c
 
 from wick_graph.errors import ConfigError
 from wick_graph.tools.calling import Execute, adapt, is_async
+from wick_graph.tools.limiter import Limiter
 from wick_graph.tools.options import ToolOptions
 from wick_graph.tools.protocol import ToolContext, Unset
 from wick_graph.tools.signature import read_signature
@@ -72,6 +73,8 @@ class FuncTool(Generic[P, R]):
         self.timeout: Final = checked.timeout
         self.retries: Final = checked.retries
         self.concurrency: Final = checked.concurrency
+        self.limiter: Final = Limiter(checked.concurrency) if checked.concurrency else None
+        """Shared by all agents that use this tool."""
         self.max_output: Final = checked.max_output
 
     @classmethod

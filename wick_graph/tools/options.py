@@ -31,7 +31,7 @@ class ToolOptions:
     retries: int = 0
     """Further attempts after an error; only where `replay` is `safe` or `key`."""
     concurrency: int | None = None
-    """Calls of this tool that may run at once, over all threads; None for no limit."""
+    """Calls of this tool that may run at once in this process; None for no limit."""
     max_output: int | None = MAX_RESULT_CHARS
     """Code points of the result that the model sees; None for all of them."""
 

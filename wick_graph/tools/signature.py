@@ -79,8 +79,9 @@ def read_signature(fn: Callable[..., Any], scope: Mapping[str, Any] | None = Non
     for parameter in inspect.signature(fn).parameters.values():
         hint = hints.get(parameter.name, Any)
         if parameter.kind not in _BY_NAME:
+            shown = parameter.replace(annotation=parameter.empty)
             raise ConfigError(
-                f"tool {name}: parameter {parameter} cannot be passed by name; "
+                f"tool {name}: parameter {shown} cannot be passed by name; "
                 "give the function named parameters only"
             )
         if takes_context(hint):

@@ -43,14 +43,25 @@ SHAPE = {
 @pytest.mark.parametrize(
     ("parameters", "args", "problem"),
     [
-        pytest.param(of(a=NUMBER), {"a": "two"}, 'a: expected number, got the string "two"', id="type"),
-        pytest.param(of(a=NUMBER), {"a": True}, "a: expected number, got the boolean true", id="bool"),
-        pytest.param(of(a=STRING), {"a": None}, "a: expected string, got null", id="null"),
-        pytest.param(of(a=STRING), {"a": [1]}, "a: expected string, got an array of 1 item", id="list"),
-        pytest.param(of(a=STRING), {"a": {}}, "a: expected string, got an object", id="object"),
-        pytest.param(of(a=MAYBE), {"a": "x"}, 'a: expected integer or null, got the string "x"', id="any-of"),
         pytest.param(
-            of(a={"type": ["string", "null"]}), {"a": 1}, "a: expected string or null, got the number 1", id="types"
+            of(a=NUMBER), {"a": "two"}, 'a: expected number, got the string "two"', id="type"
+        ),
+        pytest.param(
+            of(a=NUMBER), {"a": True}, "a: expected number, got the boolean true", id="bool"
+        ),
+        pytest.param(of(a=STRING), {"a": None}, "a: expected string, got null", id="null"),
+        pytest.param(
+            of(a=STRING), {"a": [1]}, "a: expected string, got an array of 1 item", id="list"
+        ),
+        pytest.param(of(a=STRING), {"a": {}}, "a: expected string, got an object", id="object"),
+        pytest.param(
+            of(a=MAYBE), {"a": "x"}, 'a: expected integer or null, got the string "x"', id="any-of"
+        ),
+        pytest.param(
+            of(a={"type": ["string", "null"]}),
+            {"a": 1},
+            "a: expected string or null, got the number 1",
+            id="types",
         ),
         pytest.param(
             {**of(a=NUMBER, b=STRING), "required": ["a", "b"]},
@@ -59,16 +70,29 @@ SHAPE = {
             id="missing",
         ),
         pytest.param(of(a=NUMBER), {"c": 1}, "c: unknown argument, known are a", id="unknown"),
-        pytest.param(of(), {"c": 1}, "c: unknown argument, there are no arguments", id="unknown-none"),
         pytest.param(
-            of(a={"enum": ["r", "w"]}), {"a": "x"}, 'a: expected one of "r", "w", got the string "x"', id="enum"
-        ),
-        pytest.param(of(a={"minimum": 1}), {"a": 0}, "a: must be at least 1, got the number 0", id="minimum"),
-        pytest.param(
-            of(a={"maxLength": 2}), {"a": "abc"}, 'a: must have at most 2 characters, got the string "abc"', id="length"
+            of(), {"c": 1}, "c: unknown argument, there are no arguments", id="unknown-none"
         ),
         pytest.param(
-            of(a={"pattern": "^x"}), {"a": "y"}, 'a: must match the pattern "^x", got the string "y"', id="pattern"
+            of(a={"enum": ["r", "w"]}),
+            {"a": "x"},
+            'a: expected one of "r", "w", got the string "x"',
+            id="enum",
+        ),
+        pytest.param(
+            of(a={"minimum": 1}), {"a": 0}, "a: must be at least 1, got the number 0", id="minimum"
+        ),
+        pytest.param(
+            of(a={"maxLength": 2}),
+            {"a": "abc"},
+            'a: must have at most 2 characters, got the string "abc"',
+            id="length",
+        ),
+        pytest.param(
+            of(a={"pattern": "^x"}),
+            {"a": "y"},
+            'a: must match the pattern "^x", got the string "y"',
+            id="pattern",
         ),
         pytest.param(
             of(items={"type": "array", "items": of(name=STRING)}),
@@ -82,8 +106,18 @@ SHAPE = {
             'shape.side: expected number, got the string "x"',
             id="alternative",
         ),
-        pytest.param(of(shape=SHAPE), {"shape": 3}, "shape: expected object, got the number 3", id="no-alternative"),
-        pytest.param(of(a={"not": {"const": 1}}), {"a": 1}, "a: 1 should not be valid under {'const': 1}", id="rest"),
+        pytest.param(
+            of(shape=SHAPE),
+            {"shape": 3},
+            "shape: expected object, got the number 3",
+            id="no-alternative",
+        ),
+        pytest.param(
+            of(a={"not": {"const": 1}}),
+            {"a": 1},
+            "a: 1 should not be valid under {'const': 1}",
+            id="rest",
+        ),
     ],
 )
 def test_problems(parameters: dict[str, Any], args: dict[str, Any], problem: str) -> None:
@@ -92,11 +126,8 @@ def test_problems(parameters: dict[str, Any], args: dict[str, Any], problem: str
 
 def test_all_problems_are_named() -> None:
     schema = {**of(a=NUMBER, b=STRING, c=NUMBER), "required": ["c"]}
-    assert check(schema, {"a": "x", "b": 1, "d": 2}) == (
-        'invalid arguments: a: expected number, got the string "x"; '
-        "b: expected string, got the number 1; c: missing, expected number; "
-        "d: unknown argument, known are a, b, c"
-    ) or set((check(schema, {"a": "x", "b": 1, "d": 2}) or "").partition(": ")[2].split("; ")) == {
+    problem = check(schema, {"a": "x", "b": 1, "d": 2}) or ""
+    assert set(problem.removeprefix("invalid arguments: ").split("; ")) == {
         'a: expected number, got the string "x"',
         "b: expected string, got the number 1",
         "c: missing, expected number",
@@ -163,7 +194,9 @@ def test_a_bad_schema_is_a_configuration_error(parameters: dict[str, Any], words
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 ANY = {

@@ -1,6 +1,7 @@
 """A function becomes a tool: its schema, its arguments, its options, its context."""
 
 from __future__ import annotations
+import __future__
 
 import asyncio
 import datetime
@@ -17,10 +18,18 @@ from pydantic import BaseModel
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.tools import UNSET, BoundTool, FuncTool, Tool, ToolContext, bind_tool, tool
 
-sys.path.insert(0, str(Path(__file__).parent))
-import hints_later  # noqa: E402
-import hints_now  # noqa: E402
 
+def _load(name: str, flags: int) -> Any:
+    """Run hinted.py as a module, with or without the effect of `from __future__`."""
+    path = Path(__file__).with_name("hinted.py")
+    module = ModuleType(name)
+    sys.modules[name] = module
+    exec(compile(path.read_text(), path, "exec", flags, dont_inherit=True), module.__dict__)
+    return module
+
+
+hints_now = _load("hinted_now", 0)
+hints_later = _load("hinted_later", __future__.annotations.compiler_flag)
 CTX = ToolContext("c", "n", "key", 0, 1, "th", "run", "agent", {"todos": []}, None)
 
 
@@ -180,7 +189,9 @@ def test_arguments_become_what_the_function_declares(hints: ModuleType) -> None:
 def test_a_string_of_the_wrong_form_is_a_tool_error(hints: ModuleType) -> None:
     bound = bind_tool(hints.moment)
     assert bound.check({"at": "yesterday"}) is None  # JSON schema sees a string
-    with pytest.raises(ToolError, match=r"^invalid arguments: at: Input should be a valid datetime"):
+    with pytest.raises(
+        ToolError, match=r"^invalid arguments: at: Input should be a valid datetime"
+    ):
         bound.call({"at": "yesterday"}, CTX)
 
 
@@ -225,7 +236,7 @@ def test_the_decorated_function_is_still_the_function() -> None:
         return a + b
 
     assert (add(1), add(2, b=3)) == (2, 5)
-    assert (add.name, add.__name__, add.__doc__) == ("plus", "add", "Add.")
+    assert (add.name, add.__doc__) == ("plus", "Add.")
     assert isinstance(add, Tool)
 
 
@@ -246,6 +257,8 @@ def test_options_are_carried_over() -> None:
     assert (bound.timeout, bound.retries, bound.concurrency, bound.max_output) == (2.5, 3, 4, 100)
     assert bound.limiter is not None
     assert bound.limiter.n == 4
+    assert bind_tool(anything).limiter is bound.limiter
+    assert bind_tool(anything, concurrency=None).limiter is None
 
 
 def test_what_is_not_declared_is_the_default() -> None:
@@ -303,7 +316,9 @@ def _with_context(a: int, ctx: ToolContext, b: int = 5) -> Any:
     ("fn", "result"),
     [
         pytest.param(lambda args: args["a"], 1, id="args"),
-        pytest.param(lambda args, ctx: [args["a"], ctx.thread_id], [1, "th"], id="args-and-context"),
+        pytest.param(
+            lambda args, ctx: [args["a"], ctx.thread_id], [1, "th"], id="args-and-context"
+        ),
         pytest.param(lambda a, b: a + b, 3, id="by-name"),
         pytest.param(lambda a, b=7: a + b, 3, id="by-name-with-default"),
         pytest.param(lambda **all_: all_, {"a": 1, "b": 2}, id="any-name"),
@@ -420,7 +435,6 @@ REFUSED: list[Any] = [
     pytest.param(lambda: bind_tool(Plain), r"pass an instance: Plain\(\)", id="class"),
     pytest.param(lambda: bind_tool(undescribed), "no description", id="K-08b"),
     pytest.param(lambda: tool(undescribed), "no description", id="K-08b-decorator"),
-    pytest.param(lambda: bind_tool(FuncTool("t", " ", A, print)), "neither", id="wrong-function"),
     pytest.param(
         lambda: bind_tool(FuncTool("t", " ", A, lambda args: 1)), "no description", id="K-08b-blank"
     ),
@@ -438,15 +452,18 @@ REFUSED: list[Any] = [
     ),
     pytest.param(lambda: bind_tool(unresolved), "'Missing', which cannot be found", id="hint"),
     pytest.param(lambda: bind_tool(untyped), "no JSON schema", id="type"),
-    pytest.param(lambda: bind_tool(variadic), r"\*a: int cannot be passed by name", id="variadic"),
-    pytest.param(lambda: bind_tool(undescribed, replay="maybe"), "no description", id="order"),  # type: ignore[arg-type]  # a wrong word
+    pytest.param(
+        lambda: bind_tool(variadic), r"parameter \*a cannot be passed by name", id="variadic"
+    ),
     pytest.param(
         lambda: bind_tool(hints_now.nothing, replay="maybe"),  # type: ignore[arg-type]  # a wrong word
         "tool nothing: replay must be safe, never or key",
         id="replay",
     ),
     pytest.param(
-        lambda: bind_tool(hints_now.nothing, retries=1), "only a tool that may run twice", id="retry"
+        lambda: bind_tool(hints_now.nothing, retries=1),
+        "only a tool that may run twice",
+        id="retry",
     ),
     pytest.param(lambda: tool(timeout=0)(hints_now.nothing), "timeout must be", id="timeout"),
     pytest.param(

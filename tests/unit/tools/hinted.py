@@ -1,6 +1,4 @@
-"""The functions of hints_now, with hints that are only text until they are read."""
-
-from __future__ import annotations
+"""Functions with all sorts of type hints; a test loads them once as objects and once as text."""
 
 import datetime
 import enum
@@ -31,7 +29,7 @@ def simple(text: str, count: int, ratio: float, flag: bool) -> str:
     return f"{text!r} {count!r} {ratio!r} {flag!r}"
 
 
-def optional(a: Optional[int], b: int | None = None, c: str = "x") -> Any:
+def optional(a: Optional[int], b: int | None = None, c: str = "x") -> Any:  # noqa: UP045  (the case)
     """Do it."""
     return [a, b, c]
 
@@ -56,7 +54,9 @@ def moment(at: datetime.datetime, day: datetime.date = datetime.date(2024, 1, 2)
     return [at, day]
 
 
-def limited(n: Annotated[int, Field(ge=1, le=3, description="Small")], m: int = Field(2, ge=0)) -> Any:
+def limited(
+    n: Annotated[int, Field(ge=1, le=3, description="Small")], m: int = Field(2, ge=0)
+) -> Any:
     """Do it."""
     return [n, m]
 

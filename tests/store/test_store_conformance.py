@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+
+from wick_graph.store import SqlSaver
+
+CAPABILITIES = (
+    *("put", "put_writes", "get_tuple", "list", "delete_thread"),
+    *("delete_for_runs", "copy_thread", "prune"),
+)
+
+
+@checkpointer_test(name="SqlSaver")
+async def registered() -> AsyncIterator[SqlSaver]:
+    async with SqlSaver.from_url("sqlite://") as saver:
+        yield saver
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+async def test_a_capability_is_detected_and_passes(capability: str) -> None:
+    report = await validate(registered, capabilities={capability})
+    result = report.results[capability]
+    assert result.detected
+    assert result.passed is True, result.failures
+    assert result.tests_passed > 0
+
+
+async def test_there_is_no_capability_that_we_do_not_name() -> None:
+    report = await validate(registered, capabilities=set())
+    assert set(report.results) <= set(CAPABILITIES)

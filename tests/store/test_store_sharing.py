@@ -1,0 +1,302 @@
+"""A step costs what is new in it, whatever was done to the lists."""
+
+from __future__ import annotations
+
+import copy
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Counts
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.base import Checkpoint
+from langgraph.checkpoint.base.id import uuid6
+from store_graphs import agent, config, looping_graph
+
+from wick_graph.store import SqlSaver
+
+
+class Line:
+    """A line of checkpoints, put by hand."""
+
+    def __init__(self, saver: SqlSaver, thread: str = "t") -> None:
+        self.saver = saver
+        self.thread = thread
+        self.parent: str | None = None
+        self.version: int | None = None
+        self.step = 0
+
+    def put(self, **values: Any) -> str:
+        self.version = self.saver.get_next_version(self.version, None)
+        self.step += 1
+        made: Any = {
+            "v": 4,
+            "id": str(uuid6(clock_seq=self.step)),
+            "ts": f"2026-11-21T10:00:00.{self.step:06}+00:00",
+            "channel_values": values,
+            "channel_versions": dict.fromkeys(values, self.version),
+            "versions_seen": {"node": dict.fromkeys(values, self.version)},
+            "updated_channels": sorted(values),
+        }
+        checkpoint: Checkpoint = made
+        address = config(self.thread, checkpoint_ns="", checkpoint_id=self.parent)
+        versions = checkpoint["channel_versions"]
+        self.saver.put(address, checkpoint, {"source": "loop", "step": self.step}, versions)
+        self.parent = checkpoint["id"]
+        return checkpoint["id"]
+
+    def get(self, checkpoint: str | None = None) -> dict[str, Any]:
+        more = {"checkpoint_id": checkpoint} if checkpoint else {}
+        found = self.saver.get_tuple(config(self.thread, **more))
+        assert found is not None
+        return found.checkpoint["channel_values"]
+
+
+def message(n: int) -> AIMessage:
+    return AIMessage(f"message {n} " + "x" * 300, id=f"id-{n}")
+
+
+def size(path: Path) -> int:
+    db = sqlite3.connect(path)
+    try:
+        pages, page = (db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("page_count", "page_size"))
+        return int(pages * page)
+    finally:
+        db.close()
+
+
+def put_bytes(path: Path) -> int:
+    """Bytes in all rows, without what pages waste."""
+    db = sqlite3.connect(path)
+    try:
+        total = 0
+        for table, columns in (
+            ("items", ("body",)),
+            ("checkpoints", ("body", "meta")),
+            ("writes", ("body", "path")),
+        ):
+            for column in columns:
+                query = f"SELECT coalesce(sum(length({column})), 0) FROM {table}"
+                total += db.execute(query).fetchone()[0]
+        return total
+    finally:
+        db.close()
+
+
+@pytest.mark.parametrize("make", [looping_graph, agent], ids=["graph", "create_agent"])
+def test_bytes_per_step_do_not_grow(saver: SqlSaver, path: Path, make: Callable[..., Any]) -> None:
+    graph = make(saver, 200)
+    given = {"messages": [HumanMessage("go", id="go")]}
+    written: list[int] = []
+    for _ in graph.stream(given, config(), durability="sync"):
+        written.append(put_bytes(path))
+    assert len(written) >= 400
+    steps = [b - a for a, b in zip(written, written[1:], strict=False)]
+    first, last = sum(steps[20:120]), sum(steps[-100:])
+    assert last <= 1.3 * first
+    assert size(path) < 2_000_000
+
+
+def test_an_append_writes_one_item(saver: SqlSaver, counts: Counts) -> None:
+    line = Line(saver)
+    messages = [message(n) for n in range(50)]
+    line.put(messages=messages)
+    before = counts()["items"]
+    line.put(messages=[*messages, message(50)])
+    assert counts()["items"] - before <= 2  # the message, and the metadata once
+    before = counts()["items"]
+    line.put(messages=[*messages, message(50)])
+    assert counts()["items"] == before
+
+
+def edit(old: list[AnyMessage]) -> list[AnyMessage]:
+    return [*old[:10], message(99), *old[11:]]
+
+
+def rebuilt(old: list[AnyMessage]) -> list[AnyMessage]:
+    return copy.deepcopy(old)
+
+
+CHANGES: list[Any] = [
+    pytest.param(lambda old: [*old, message(99)], 1, id="append"),
+    pytest.param(edit, 1, id="edit"),
+    pytest.param(lambda old: old[:7] + old[8:], 0, id="remove"),
+    pytest.param(lambda old: old[15:], 0, id="trim"),
+    pytest.param(lambda old: old[::-1], 0, id="reverse"),
+    pytest.param(lambda old: [message(99), *old], 1, id="prepend"),
+    pytest.param(lambda old: [], 0, id="clear"),
+    pytest.param(lambda old: [*old, *old], 0, id="twice"),
+    pytest.param(rebuilt, 0, id="copies of all"),
+    pytest.param(lambda old: rebuilt(edit(old)), 1, id="copies with an edit"),
+]
+
+
+@pytest.mark.parametrize("how", ["warm", "another saver", "another process's view"])
+@pytest.mark.parametrize(("change", "new"), CHANGES)
+def test_a_changed_list_is_right_and_shares(
+    url: str, counts: Counts, change: Callable[[Any], Any], new: int, how: str
+) -> None:
+    old = [message(n) for n in range(20)]
+    with SqlSaver.from_url(url) as first, SqlSaver.from_url(url) as second:
+        line = Line(first)
+        one = line.put(messages=old)
+        line.put(messages=old)
+        if how != "warm":
+            line.saver = second
+        if how == "another process's view":
+            old = line.get()["messages"]
+        before = counts()["items"]
+        changed = change(old)
+        two = line.put(messages=changed)
+        assert counts()["items"] - before == new
+        assert line.get(one)["messages"] == old
+        assert line.get(two)["messages"] == changed
+        third = line.put(messages=[*changed, message(100)])
+        assert counts()["items"] - before == new + 1
+        assert line.get(third)["messages"] == [*changed, message(100)]
+
+
+def test_forks_share_with_their_parent(saver: SqlSaver, counts: Counts) -> None:
+    line = Line(saver)
+    base = [message(n) for n in range(30)]
+    root = line.put(messages=base)
+    before = counts()["items"]
+    branches = {}
+    for n in range(6):
+        line.parent = root
+        values = line.get(root)["messages"]
+        branches[line.put(messages=[*values, message(100 + n)])] = n
+    assert counts()["items"] - before <= 7
+    for checkpoint, n in branches.items():
+        assert line.get(checkpoint)["messages"] == [*base, message(100 + n)]
+
+
+def test_a_dict_shares_per_key(saver: SqlSaver, counts: Counts) -> None:
+    line = Line(saver)
+    files = {f"file {n}": f"content {n} " + "x" * 200 for n in range(40)}
+    one = line.put(files=files)
+    before = counts()["items"]
+    changed = {**files, "file 7": "other " + "y" * 200, "new": "z" * 100}
+    two = line.put(files=changed)
+    del (smaller := dict(changed))["file 3"]
+    three = line.put(files=smaller)
+    assert counts()["items"] - before <= 3
+    for checkpoint, expected in ((one, files), (two, changed), (three, smaller)):
+        assert list(line.get(checkpoint)["files"].items()) == list(expected.items())
+
+
+def test_values_that_only_look_equal_are_kept_apart(saver: SqlSaver) -> None:
+    line = Line(saver)
+    first = [[1], ["a" * 99]]
+    one = line.put(values=first, table={1: "x" * 99})
+    two = line.put(values=[[True], first[1]], table={True: "x" * 99})
+    assert type(line.get(one)["values"][0][0]) is int
+    assert line.get(two)["values"][0][0] is True
+    assert list(line.get(two)["table"]) == [True]
+    assert type(next(iter(line.get(two)["table"]))) is bool
+
+
+def test_a_list_that_grows_in_place_is_seen(saver: SqlSaver) -> None:
+    line = Line(saver)
+    growing = ["a" * 100]
+    one = line.put(topic=growing)
+    growing.append("b" * 100)
+    two = line.put(topic=growing)
+    assert line.get(one)["topic"] == ["a" * 100]
+    assert line.get(two)["topic"] == ["a" * 100, "b" * 100]
+
+
+def test_an_id_given_after_the_write_does_not_cost_a_copy(saver: SqlSaver, path: Path) -> None:
+    line = Line(saver)
+    line.put(messages=[message(0)])
+    late = ToolMessage("t" * 5_000, tool_call_id="c")
+    here = config("t", checkpoint_ns="", checkpoint_id=line.parent)
+    before = put_bytes(path)
+    saver.put_writes(here, [("messages", [late])], "task")
+    late.id = "given-late"  # as add_messages does
+    line.put(messages=[message(0), late])
+    assert put_bytes(path) - before < 7_000
+    assert line.get()["messages"][1].id == "given-late"
+    at = saver.get_tuple(here)
+    assert at is not None
+    assert at.pending_writes is not None
+    assert at.pending_writes[0][2][0].id is None
+
+
+def test_a_refused_value_leaves_nothing_behind(saver: SqlSaver, counts: Counts) -> None:
+    line = Line(saver)
+    line.put(messages=[message(0)])
+    before = counts()
+    with pytest.raises(Exception, match="cannot be stored"):
+        line.put(messages=[message(0), message(1)], bad=object())
+    assert counts() == before
+    line.put(messages=[message(0), message(1)])
+    assert line.get()["messages"] == [message(0), message(1)]
+
+
+def no_rows(counts: dict[str, int], but: tuple[str, ...] = ()) -> bool:
+    return not any(rows for table, rows in counts.items() if table not in but)
+
+
+def test_deleting_leaves_no_row(saver: SqlSaver, counts: Counts) -> None:
+    for thread in ("a", "b"):
+        agent(saver).invoke({"messages": [HumanMessage("go")]}, config(thread))
+    saver.delete_thread("a")
+    assert saver.get_tuple(config("a")) is None
+    assert saver.get_tuple(config("b")) is not None
+    saver.delete_thread("b")
+    assert no_rows(counts())
+
+
+def test_pruning_leaves_no_unused_item(saver: SqlSaver, counts: Counts) -> None:
+    line = Line(saver)
+    line.put(messages=[message(n) for n in range(30)], other=["o" * 200] * 3)
+    kept = [message(n) for n in range(5)]
+    line.put(messages=kept, other=["p" * 200])
+    saver.prune(["t"])
+    assert line.get() == {"messages": kept, "other": ["p" * 200]}
+    assert counts()["checkpoints"] == 1
+    assert counts()["items"] <= 7
+    line.put(messages=[*kept, message(7)], other=["o" * 200])
+    assert line.get()["messages"] == [*kept, message(7)]
+
+
+def test_deleting_a_run_leaves_no_unused_item(saver: SqlSaver, counts: Counts) -> None:
+    graph = agent(saver)
+    for run in ("1", "2"):
+        graph.invoke({"messages": [HumanMessage(run)]}, {**config(), "metadata": {"run_id": run}})
+    saver.delete_for_runs(["1", "2"])
+    assert no_rows(counts(), but=("threads", "names"))
+    assert saver.get_tuple(config()) is None
+
+
+def test_a_copied_thread_stands_on_its_own(saver: SqlSaver, counts: Counts) -> None:
+    graph = agent(saver)
+    graph.invoke({"messages": [HumanMessage("go", id="go")]}, config("a"))
+    expected = [*saver.list(config("a"))]
+    saver.copy_thread("a", "b")
+    saver.delete_thread("a")
+    copied = [*saver.list(config("b"))]
+    assert [c.checkpoint for c in copied] == [c.checkpoint for c in expected]
+    assert [c.metadata for c in copied] == [c.metadata for c in expected]
+    assert [c.pending_writes for c in copied] == [c.pending_writes for c in expected]
+    graph.invoke({"messages": [HumanMessage("more")]}, config("b"))
+    saver.delete_thread("b")
+    assert no_rows(counts())
+
+
+def test_a_generation_that_changed_elsewhere_is_noticed(url: str) -> None:
+    with SqlSaver.from_url(url) as first, SqlSaver.from_url(url) as second:
+        line = Line(first)
+        messages = [message(n) for n in range(10)]
+        line.put(messages=messages)
+        line.put(messages=messages[:2])
+        second.prune(["t"])  # removes the items of messages 2 to 9
+        again = line.put(messages=messages)
+        assert line.get(again)["messages"] == messages
+        second.delete_thread("t")
+        line.parent = None
+        last = line.put(messages=messages)
+        assert line.get(last)["messages"] == messages

@@ -1,0 +1,281 @@
+"""What README.md and docs/ show is run: each document's blocks in order, in one folder.
+
+- A `python` block is a program. If its first line is a comment with a file's name (`# hello.py`),
+  it is kept under that name, as is a block of any other language, so that later blocks find it.
+  Where a line ends in `# → text`, the text must be among what the program prints, in order.
+- A `console` or `bash` block that starts with `$ wick` or `$ python` is a session. The commands
+  run in `bash`, and where output is shown it is compared: `…` stands for any text in its line, and
+  alone on a line for any lines.
+- A block under `<!-- no-run: reason -->` is left out.
+
+The folder holds this checkout's `agents.yaml`; a model that nobody names is the scripted demo.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.core
+import typer.main
+
+from tests.source import ROOT
+from wick_graph.cli.app import app
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MAX_NOT_RUN = 2
+SECONDS = 60
+
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^ *```", re.M | re.S)
+NOT_RUN = re.compile(r"<!-- no-run: (\S[^>]*) -->\s*\Z")
+PRINTED = re.compile(r"# → (.+?)\s*$", re.M)
+FILE_NAME = re.compile(r"\A(?:#|//|--) ?([\w-]+(?:\.\w+)+)$", re.M)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a document."""
+
+    document: str
+    line: int
+    language: str
+    text: str
+    reason: str
+    """Why it is not run; empty if it is."""
+
+    @property
+    def file_name(self) -> str:
+        named = FILE_NAME.match(self.text)
+        return named[1] if named else ""
+
+    @property
+    def is_session(self) -> bool:
+        shown = self.language in ("console", "bash", "shell", "sh")
+        return shown and re.match(r"\$ (\w+=\S+ )*(wick|python) ", self.text) is not None
+
+
+def blocks_of(text: str, document: str) -> list[Block]:
+    found = []
+    for fence in FENCE.finditer(text):
+        before = text[: fence.start()]
+        reason = NOT_RUN.search(before)
+        line = before.count("\n") + 1
+        body = textwrap.dedent(fence["text"])
+        found.append(Block(document, line, fence["language"], body, reason[1] if reason else ""))
+    return found
+
+
+def session(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each command of a session with the lines that are shown below it."""
+    joined = text.replace("\\\n", " ")
+    command, shown = "", list[str]()
+    for line in joined.rstrip().splitlines():
+        if line.startswith("$ "):
+            if command:
+                yield command, shown
+            command, shown = line[2:], []
+        else:
+            shown.append(line)
+    if command:
+        yield command, shown
+
+
+def fits(shown: list[str], printed: str) -> bool:
+    """Compare shown lines with what was printed; blank lines at the end do not count."""
+    while shown and not shown[-1].strip():
+        shown = shown[:-1]
+    pattern = ""
+    for line in shown:
+        text = re.escape(line.rstrip()).replace("…", ".*")
+        pattern += r"(?:.*\n)*?" if line.strip() == "…" else text + r"\n"
+    lines = [line.rstrip() for line in printed.rstrip().splitlines()]
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)) is not None
+
+
+class Desk:
+    """A folder in which a reader of a document works."""
+
+    def __init__(self, folder: Path, bin_: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        text = (ROOT / "agents.yaml").read_text(encoding="utf-8")
+        (folder / "agents.yaml").write_text(text, encoding="utf-8")
+        bin_.mkdir()
+        python = shlex.quote(sys.executable)
+        for name, command in (("python", python), ("wick", f"{python} -m wick_graph")):
+            (bin_ / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+            (bin_ / name).chmod(0o755)
+        nowhere = "http://127.0.0.1:1"
+        self.env = {
+            **os.environ,
+            "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "WICK_MODEL": "scripted:demo",
+            "COLUMNS": "100",
+            "NO_COLOR": "1",
+            "HTTP_PROXY": nowhere,
+            "HTTPS_PROXY": nowhere,
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+    def run(self, command: list[str]) -> tuple[int, str]:
+        """Run a command; return its exit code and what it printed, errors included."""
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+        return done.returncode, done.stdout
+
+
+def follow(block: Block, desk: Desk) -> None:
+    """Do what a block shows."""
+    where = f"{block.document}:{block.line}"
+    if block.file_name:
+        (desk.folder / block.file_name).write_text(block.text, encoding="utf-8")
+    if block.language == "python":
+        name = block.file_name or f"line_{block.line}.py"
+        (desk.folder / name).write_text(block.text, encoding="utf-8")
+        code, printed = desk.run([sys.executable, name])
+        assert code == 0, f"{where} ended with {code}:\n{printed}"
+        told = "".join(f".*{re.escape(text)}" for text in PRINTED.findall(block.text))
+        assert re.match(told, printed, re.DOTALL), f"{where} printed:\n{printed}"
+    elif block.is_session:
+        for command, shown in session(block.text):
+            assert "…" not in command, f"{where}: {command!r} cannot be run; write it in full"
+            code, printed = desk.run(["bash", "-c", command])
+            assert code == 0, f"{where}: {command!r} ended with {code}:\n{printed}"
+            if any(line.strip() for line in shown):
+                told = "\n".join(shown)
+                assert fits(shown, printed), f"{where}: {command}\n{told}\n--- printed:\n{printed}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_a_document_shows_works(document: Path, tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "desk", tmp_path / "bin")
+    blocks = blocks_of(document.read_text(encoding="utf-8"), document.name)
+    for block in blocks:
+        if not block.reason:
+            follow(block, desk)
+
+
+def test_few_blocks_are_left_out() -> None:
+    every = [b for d in DOCUMENTS for b in blocks_of(d.read_text(encoding="utf-8"), d.name)]
+    left_out = [f"{b.document}:{b.line}: {b.reason}" for b in every if b.reason]
+    assert len(left_out) <= MAX_NOT_RUN, left_out
+    assert any(b.language == "python" and not b.reason for b in every)
+
+
+def test_make_commands_that_are_shown_exist() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    guide = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    code = re.findall(r"^ *```.*?^ *```|`[^`\n]+`", readme + guide, re.M | re.S)
+    shown = {verb for part in code for verb in re.findall(r"\bmake ([a-z][\w-]*)", part)}
+    assert {"run", "test"} <= shown
+    assert shown <= targets, sorted(shown - targets)
+
+
+def test_wick_commands_that_are_shown_exist() -> None:
+    known = typer.main.get_command(app)
+    assert isinstance(known, typer.core.TyperGroup)
+    options = {name: options_of(command) for name, command in known.commands.items()}
+    found = []
+    for path in [*DOCUMENTS, ROOT / "AGENTS.md"]:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            shown = re.search(r"(?:^|[`$ ])wick ([a-z]+)", line)
+            named = shown and (
+                line.lstrip().startswith("wick ") or "`wick " in line or "$ " in line
+            )
+            if not (shown and named):
+                continue
+            wrong = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", line)) - options.get(shown[1], set())
+            if shown[1] not in options or wrong:
+                found.append(f"{path.name}:{number}: {shown[1]} {' '.join(sorted(wrong))}")
+    assert found == []
+
+
+def options_of(command: Any) -> set[str]:
+    """Name the options of a command, and of the commands below it."""
+    own = {name for p in command.params for name in [*p.opts, *p.secondary_opts]}
+    below = getattr(command, "commands", {}).values()
+    return own.union(*(options_of(each) for each in below))
+
+
+# --- the checks above, checked -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "fit"),
+    [
+        (["a", "b"], "a\nb\n", True),
+        (["a", "b"], "a\nb\nc\n", False),
+        (["a", ""], "a\n\n", True),
+        (["thread th_… (new)"], "thread th_1f (new)\n", True),
+        (["thread th_… (new)"], "thread th_1f\n", False),
+        (["a", "…", "z"], "a\nb\nc\nz\n", True),
+        (["a", "…", "z"], "a\nz\n", True),
+        (["a", "…"], "b\n", False),
+        (["1.5 (x)"], "1a5 (x)\n", False),
+    ],
+)
+def test_shown_output_is_compared_line_by_line(shown: list[str], printed: str, fit: bool) -> None:
+    assert fits(shown, printed) is fit
+
+
+SAMPLE = """\
+# Title
+
+```python
+# hello.py
+print("hello")  # → hello
+```
+
+- in a list
+
+  ```console
+  $ python hello.py
+  hello
+  $ python -c 'print(2)' \\
+      | tail -n 1
+  2
+  ```
+
+<!-- no-run: takes a key -->
+```python
+raise SystemExit("not run")
+```
+"""
+
+
+def test_blocks_are_found_and_followed(tmp_path: Path) -> None:
+    first, second, third = blocks_of(SAMPLE, "sample")
+    assert (first.line, first.file_name, third.reason) == (3, "hello.py", "takes a key")
+    assert second.is_session
+    assert [shown for _, shown in session(second.text)] == [["hello"], ["2"]]
+    desk = Desk(tmp_path / "desk", tmp_path / "bin")
+    follow(first, desk)
+    follow(second, desk)
+    with pytest.raises(AssertionError, match="not run"):
+        follow(third, desk)
+    for language, text in [
+        ("console", "$ python hello.py\ngoodbye\n"),
+        ("python", "print('hello')  # → goodbye\n"),
+        ("console", "$ python -c 'raise SystemExit(3)' goodbye\n"),
+    ]:
+        with pytest.raises(AssertionError, match=r"sample:1(.|\n)*(goodbye|hello)"):
+            follow(Block("sample", 1, language, text, ""), desk)
