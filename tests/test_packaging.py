@@ -36,12 +36,19 @@ def metadata() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def copy_tree(to: Path) -> Path:
-    """Copy the tree without caches and leftovers, links as links."""
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy the tree as a commit would hold it: no caches, no leftovers, links as links."""
+    to = tmp_path_factory.mktemp("tree")
     for name in tree_files():
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
     return to
+
+
+def copied(tree: Path, to: Path) -> Path:
+    """Copy the copy: each build leaves things behind."""
+    return shutil.copytree(tree, to, symlinks=True)
 
 
 def environment(path: Path | None = None) -> dict[str, str]:
@@ -81,14 +88,12 @@ class Built:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Build both kinds of distribution offline, with the setuptools that is installed."""
     out = tmp_path_factory.mktemp("dist")
     build = (sys.executable, "-m", "build", "--no-isolation", "--outdir")
-    tree = copy_tree(tmp_path_factory.mktemp("tree"))
-    run(*build, out / "direct", "--wheel", tree, cwd=out)
-    tree = copy_tree(tmp_path_factory.mktemp("tree"))
-    run(*build, out / "both", tree, cwd=out)
+    run(*build, out / "direct", "--wheel", copied(tree, out / "tree1"), cwd=out)
+    run(*build, out / "both", copied(tree, out / "tree2"), cwd=out)
     (direct,) = (out / "direct").glob("*.whl")
     (sdist,) = (out / "both").glob("*.tar.gz")
     (indirect,) = (out / "both").glob("*.whl")
@@ -157,10 +162,12 @@ def test_nodes_is_a_relative_link_in_the_tree_and_real_files_beside_it() -> None
     assert (ROOT / "nodes" / "__init__.py").is_file()
 
 
-def test_wheel_holds_the_package_whole_and_nothing_else(built: Built) -> None:
-    tracked = tree_files()
-    expected = {n for n in tracked if n.startswith("wick_graph/") and n != "wick_graph/nodes"}
-    expected |= {f"wick_graph/{n}" for n in tracked if n.startswith("nodes/")}
+def test_wheel_holds_the_package_whole_and_nothing_else(built: Built, tree: Path) -> None:
+    expected = {
+        Path(folder, file).relative_to(tree).as_posix()
+        for folder, _, files in os.walk(tree / "wick_graph", followlinks=True)
+        for file in files
+    }
     held = set(contents(built.wheel))
     info = {n for n in held if n.split("/")[0].endswith(".dist-info")}
     assert held - info == expected
@@ -168,7 +175,7 @@ def test_wheel_holds_the_package_whole_and_nothing_else(built: Built) -> None:
     assert {Path(n).name for n in info} >= {"METADATA", "RECORD", "entry_points.txt", "LICENSE"}
 
 
-def test_metadata_names_the_project_its_licence_and_its_command(built: Built) -> None:
+def test_metadata_names_the_project_its_licence_and_its_command(built: Built, tree: Path) -> None:
     with zipfile.ZipFile(built.wheel) as archive:
         (about,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         text = archive.read(about).decode()
@@ -178,7 +185,7 @@ def test_metadata_names_the_project_its_licence_and_its_command(built: Built) ->
     assert "Name: wick-graph" in head
     assert f"Version: {project['version']}" in head
     assert "License-Expression: MIT" in head
-    assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in text
+    assert (tree / "README.md").read_text(encoding="utf-8").strip() in text
     assert f"wick = {project['scripts']['wick']}" in commands
 
 
@@ -217,12 +224,12 @@ def test_sdist_builds_the_same_wheel(built: Built) -> None:
     assert contents(built.wheel_of_sdist) == contents(built.wheel)
 
 
-def test_wheel_needs_no_link(built: Built, tmp_path: Path) -> None:
+def test_wheel_needs_no_link(built: Built, tree: Path, tmp_path: Path) -> None:
     """A checkout without links (a zip, some file systems) builds the same wheel."""
-    tree = copy_tree(tmp_path / "tree")
-    (tree / "wick_graph" / "nodes").unlink()
+    bare = copied(tree, tmp_path / "tree")
+    (bare / "wick_graph" / "nodes").unlink()
     build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir")
-    run(*build, tmp_path / "out", tree, cwd=tmp_path)
+    run(*build, tmp_path / "out", bare, cwd=tmp_path)
     (wheel,) = (tmp_path / "out").glob("*.whl")
     assert contents(wheel) == contents(built.wheel)
 
@@ -257,15 +264,15 @@ def test_installed_command_starts(installed: Path, tmp_path: Path) -> None:
     assert metadata()["project"]["version"] in run(wick, "version", cwd=tmp_path)
 
 
-def test_editable_install_imports_from_anywhere(tmp_path: Path) -> None:
-    tree = copy_tree(tmp_path / "tree")
+def test_editable_install_imports_from_anywhere(tree: Path, tmp_path: Path) -> None:
+    checkout = copied(tree, tmp_path / "checkout")
     python = new_venv(tmp_path / "env")
     tools = tmp_path / "build-tools"  # setuptools alone is lent to the build
     tools.mkdir()
     site = Path(sysconfig.get_path("purelib"))
     for found in [*site.glob("setuptools*"), *site.glob("_distutils_hack")]:
         (tools / found.name).symlink_to(found)
-    editable = ("install", "--quiet", "--no-deps", "--no-build-isolation", "-e", tree)
+    editable = ("install", "--quiet", "--no-deps", "--no-build-isolation", "-e", checkout)
     pip = (sys.executable, "-m", "pip", "--python", python)
     run(*pip, *editable, "-C", "editable_mode=compat", cwd=tmp_path, path=tools)
     lend_dependencies(python, tmp_path)
@@ -278,4 +285,4 @@ def test_editable_install_imports_from_anywhere(tmp_path: Path) -> None:
     )
     name, file = run(python, "-c", code, cwd=elsewhere).split(maxsplit=1)
     assert name == "wick_graph.nodes.model"
-    assert Path(file) == tree / "wick_graph" / "nodes" / "model.py"
+    assert Path(file) == checkout / "wick_graph" / "nodes" / "model.py"

@@ -164,6 +164,7 @@ def follow(block: Block, desk: Desk) -> None:
                 assert fits(shown, printed), f"{where}: {command}\n{told}\n--- printed:\n{printed}"
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_what_a_document_shows_works(document: Path, tmp_path: Path) -> None:
     desk = Desk(tmp_path / "desk", tmp_path / "bin")

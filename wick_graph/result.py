@@ -16,6 +16,7 @@ from langchain_core.messages import (
 )
 
 from wick_graph.errors import ConfigError, MessageError
+from wick_graph.messages import to_wick
 from wick_graph.messages.check import validate_user_input
 from wick_graph.runtime import Run
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
@@ -57,8 +58,6 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for scripts; the messages are in wick's JSON form."""
-        from wick_graph.messages import to_wick  # noqa: PLC0415  # only scripts pay for it
-
         return {
             "thread_id": self.thread_id,
             "run_id": self.run_id,

@@ -49,7 +49,7 @@ class Recorder(BaseHook):
         self.name = name
         self.log = log
 
-    def before_agent(self, state: Any, ctx: Any) -> None:
+    def before_agent(self, state: Any, ctx: Any) -> Any:
         self.log.append(f"{self.name}.before_agent")
 
     def modify_request(self, request: Any, ctx: Any) -> Any:
@@ -72,7 +72,7 @@ class Recorder(BaseHook):
 class AsyncRecorder(Recorder):
     """The same, written as `async def`."""
 
-    async def before_agent(self, state: Any, ctx: Any) -> None:
+    async def before_agent(self, state: Any, ctx: Any) -> Any:
         await asyncio.sleep(0)
         super().before_agent(state, ctx)
 

@@ -15,7 +15,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, interrupt
 
-from tests.engine.support import Recorder, add, agent_of, roles
+from tests.engine.support import Door, Recorder, add, agent_of, roles
 from wick_graph import Agent, BaseHook, WickError
 from wick_graph.errors import MessageError
 from wick_graph.testing import ScriptedModel, call, calls
@@ -332,7 +332,7 @@ def test_langgraphs_stream_modes_work(tmp_path: Any) -> None:
     assert len(tokens) > 2
 
 
-def test_callbacks_hear_the_model_and_the_tools() -> None:
+def test_callbacks_hear_the_model_and_the_tools(door: Door) -> None:
     heard: list[str] = []
 
     class Ear(BaseCallbackHandler):
@@ -342,10 +342,20 @@ def test_callbacks_hear_the_model_and_the_tools() -> None:
         def on_chain_start(self, *args: Any, **kwargs: Any) -> None:
             heard.append(kwargs.get("name") or "")
 
-    agent, _ = agent_of("ok")
-    agent.invoke("?", config={"callbacks": [Ear()]})
-    assert heard.count("chat model") == 1
-    assert {"before_agent", "modify_request", "model"} <= set(heard)
+        def on_tool_start(self, serialized: Any, input_str: str, **kwargs: Any) -> None:
+            heard.append(f"tool {serialized['name']} {kwargs['inputs']}")
+
+        def on_tool_end(self, output: Any, **kwargs: Any) -> None:
+            heard.append(f"tool said {output.text}")
+
+    agent, _ = agent_of(call("add", a=1, b=2), "ok")
+    door(agent, "?", config={"callbacks": [Ear()]})
+    assert heard.count("chat model") == 2
+    assert {"before_agent", "modify_request", "model", "tools"} <= set(heard)
+    assert [h for h in heard if h.startswith("tool ")] == [
+        "tool add {'a': 1, 'b': 2}",
+        "tool said 3",
+    ]
 
 
 def test_cancellation_leaves_a_usable_thread() -> None:

@@ -39,7 +39,7 @@ def test_it_takes_what_langgraphs_own_takes() -> None:
         [HumanMessage("a", id="1"), ("user", "b")],
         {"role": "user", "content": "a"},
         "text",
-        [AIMessageChunk("piece", id="2")],
+        [AIMessageChunk(content="piece", id="2")],
     ]
     for form in forms:
         ours = reduce_messages([], form)
@@ -55,7 +55,9 @@ def test_a_known_id_replaces_and_a_removal_is_idempotent() -> None:
     assert [m.content for m in first] == ["a", "b"]
     third = reduce_messages(second, [RemoveMessage("1"), RemoveMessage("1"), RemoveMessage("x")])
     assert ids(third) == ["2"]
-    assert ids(reduce_messages(third, [RemoveMessage(REMOVE_ALL_MESSAGES), HumanMessage("n", id="9")])) == ["9"]
+    assert ids(
+        reduce_messages(third, [RemoveMessage(REMOVE_ALL_MESSAGES), HumanMessage("n", id="9")])
+    ) == ["9"]
 
 
 @pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a"), ("b", "c", "a")])
@@ -67,7 +69,9 @@ def test_answers_stand_in_call_order_whenever_they_come(order: tuple[str, ...]) 
 
 
 def test_a_second_answer_to_a_call_replaces_the_first() -> None:
-    messages = reduce_messages([], [asking("a"), answer("a", "interrupted"), HumanMessage("h", id="h")])
+    messages = reduce_messages(
+        [], [asking("a"), answer("a", "interrupted"), HumanMessage("h", id="h")]
+    )
     assert [m.text for m in reduce_messages(messages, answer("a", "late"))] == ["", "late", "h"]
 
 
@@ -82,8 +86,16 @@ def test_branches_that_grew_from_one_list_do_not_mislead_each_other() -> None:
     right = reduce_messages(base, [HumanMessage("R", id="y"), HumanMessage("r", id="x")])
     assert ids(left) == ["0", "x", "y"]
     assert ids(right) == ["0", "y", "x"]
-    assert [m.content for m in reduce_messages(left, HumanMessage("new", id="y"))] == ["0", "L", "new"]
-    assert [m.content for m in reduce_messages(right, HumanMessage("new", id="y"))] == ["0", "new", "r"]
+    assert [m.content for m in reduce_messages(left, HumanMessage("new", id="y"))] == [
+        "0",
+        "L",
+        "new",
+    ]
+    assert [m.content for m in reduce_messages(right, HumanMessage("new", id="y"))] == [
+        "0",
+        "new",
+        "r",
+    ]
 
 
 _OPS = st.lists(
@@ -117,7 +129,7 @@ def test_any_history_gives_what_a_plain_index_would_give(ops: list[tuple[str, in
 def test_it_is_a_plain_list_to_everybody_else() -> None:
     messages = reduce_messages([], [HumanMessage("a", id="1")])
     assert isinstance(messages, list)
-    copy = pickle.loads(pickle.dumps(messages))  # noqa: S301  # our own bytes, made a line above
+    copy = pickle.loads(pickle.dumps(messages))  # our own bytes, made a line above
     assert type(copy) is list
     assert copy == messages
     assert messages.index(messages[0]) == 0
@@ -134,7 +146,7 @@ def test_appending_costs_what_is_new() -> None:
                 looked_at += 1
             return super().__getattribute__(name)
 
-    messages = MessageList([Watched("x", id=str(i)) for i in range(2_000)])
+    messages = MessageList([Watched(content="x", id=str(i)) for i in range(2_000)])
     looked_at = 0
     for i in range(10):
         messages = reduce_messages(messages, [asking(f"c{i}", id=f"ai{i}")])

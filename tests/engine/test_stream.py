@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from langgraph.types import interrupt
 
 from tests.engine.support import agent_of
 from wick_graph import Agent, events
@@ -103,8 +104,6 @@ def test_a_cut_stream_is_told_and_tried_again(style: str) -> None:
 
 @both
 def test_an_interrupt_is_an_event_before_the_end(style: str) -> None:
-    from langgraph.types import interrupt
-
     def ask() -> str:
         """Ask."""
         return str(interrupt({"q": 1}))
@@ -115,8 +114,6 @@ def test_an_interrupt_is_an_event_before_the_end(style: str) -> None:
     assert (asked.value, bool(asked.interrupt_id)) == ({"q": 1}, True)
     assert isinstance(done, events.Done)
     assert done.stopped_because == "interrupted"
-
-
 
 
 @both
@@ -138,7 +135,9 @@ def test_the_run_waits_for_a_slow_reader_and_loses_nothing(style: str) -> None:
                 made += 1
                 yield chunk
 
-    agent = Agent(model=Counting([text(chunks=words)]))
+    script: Any = [text(chunks=words)]
+    model: Any = Counting
+    agent = Agent(model=model(script))
     got: list[str] = []
 
     def note(event: events.Event) -> None:
@@ -204,8 +203,6 @@ def test_streams_of_many_threads_do_not_mix() -> None:
 
 
 def test_the_vocabulary_is_closed() -> None:
-    from typing import get_args
-
     names = {kind.event for kind in get_args(events.Event)}
     assert names == {
         "on_chat_model_start",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
@@ -28,6 +29,8 @@ app.command("validate")(validate.validate)
 def main() -> NoReturn:
     """Run the command that the process was started with, and exit with its code."""
     output.prepare()
+    if not sys.warnoptions:  # Python's warnings are for programmers; `python -W` brings them back
+        warnings.simplefilter("ignore")
     code = call(sys.argv[1:])
     try:
         if sys.stdout is not None:

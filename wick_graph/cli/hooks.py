@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _BASE: Final[dict[Phase, str]] = {"wrap_model_call": "model call", "wrap_tool_call": "tool call"}
 """What stands innermost in the phases that wrap something."""
+_NAME: Final = 100
+"""Characters of a hook's name that are shown."""
 
 
 def hooks(
@@ -67,13 +69,16 @@ def as_lines(described: dict[str, Any]) -> list[str]:
     width = max(map(len, described["phases"]))
     lines = []
     for phase, names in described["phases"].items():
-        steps = [*names, _BASE[phase]] if names and phase in _BASE else names
+        steps = [output.shorten(name, _NAME) for name in names]
+        if steps and phase in _BASE:
+            steps.append(_BASE[phase])
         lines.append(f"  {phase:<{width}}  {' → '.join(steps) or '-'}")
     for hook in described["hooks"]:
-        if hook["tools"] is None:
-            lines.append(f"  {hook['name']} brings tools that depend on the thread")
-        elif hook["tools"]:
-            lines.append(f"  {hook['name']} brings the tools {', '.join(hook['tools'])}")
+        name, tools = output.shorten(hook["name"], _NAME), hook["tools"]
+        if tools is None:
+            lines.append(f"  {name} brings tools that depend on the thread")
+        elif tools:
+            lines.append(f"  {name} brings the tools {', '.join(tools)}")
     return lines
 
 

@@ -171,7 +171,7 @@ def _unknown(thread_id: str) -> Exception:
     from wick_graph.errors import ThreadNotFoundError
 
     return ThreadNotFoundError(
-        f"there is no thread {thread_id}; `wick threads list` shows those that there are"
+        f"there is no thread {thread_id}; `wick threads list` shows those there are"
     )
 
 

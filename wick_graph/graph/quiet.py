@@ -11,7 +11,6 @@ from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
-from langgraph.pregel._read import PregelNode
 
 
 class Quiet(Runnable[Any, Any]):
@@ -19,9 +18,8 @@ class Quiet(Runnable[Any, Any]):
 
     name: str
 
-    def __init__(self, node: PregelNode) -> None:
+    def __init__(self, node: Any) -> None:
         traced = node.node
-        assert traced is not None
         self.name = traced.get_name()
         self.traced = traced
         self.bound = node.bound
@@ -55,8 +53,8 @@ class Quiet(Runnable[Any, Any]):
         return value
 
 
-def quieten(node: PregelNode) -> None:
-    """Put the quiet form in the place where LangGraph looks for a node's sequence."""
+def quieten(node: Any) -> None:
+    """Put the quiet form in the place where LangGraph's node keeps its sequence."""
     node.__dict__["node"] = Quiet(node)  # a cached property: this is its cache
 
 

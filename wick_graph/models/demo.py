@@ -32,7 +32,7 @@ _HOW: Final = (
     "For real answers name a model, for example WICK_MODEL=openai:gpt-5-mini with "
     "OPENAI_API_KEY set, or start an Ollama on its port (11434)."
 )
-_SIGNS: Final = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**"})  # noqa: RUF001 (the signs that people type)
+_SIGNS: Final = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**"})
 _DATE: Final = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:T[\d:.]+Z?)?\b")
 _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _TOKEN: Final = re.compile(

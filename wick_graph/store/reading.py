@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from wick_graph.errors import StorageError
 from wick_graph.store import sql
-from wick_graph.store.cache import Known, ThreadCache, digest
+from wick_graph.store.cache import PLACES, Known, ThreadCache, digest
 from wick_graph.store.codec import Codec
 from wick_graph.store.rows import (
     CheckpointBody,
@@ -75,6 +75,7 @@ class Reader:
         self.thread_id = thread_id
         self._codec = codec
         self._values: dict[int, Any] = {}
+        self._learning = False
 
     def continued(self, db: sqlite3.Connection, cache: ThreadCache) -> Reader:
         """Return this reader for a new transaction, with what it has decoded."""
@@ -107,6 +108,7 @@ class Reader:
         """
         body = self.body(row)
         text = self._text
+        self._learning = remember
         values: dict[str, Any] = {}
         for number, form in body.forms():
             values[text(number)] = value = self.value(form)
@@ -196,9 +198,12 @@ class Reader:
                 for start, count in zip(ranges[::2], ranges[1::2], strict=True):
                     first = lane << LANE_BITS | start
                     for rid, one in self.elements(first, first + count - 1):
-                        place = rid - (lane << LANE_BITS)
-                        self.cache.learn(lane, one.head, digest(one.core), place, full=one.full)
+                        self._learn(rid, one)
         self.cache.warm.add(row.ns)
+
+    def _learn(self, rid: int, one: Element) -> None:
+        key = digest(one.core)
+        self.cache.learn(rid >> LANE_BITS, one.head, key, rid & PLACES, full=one.full)
 
     def _elements(self, first: int, last: int) -> list[Any]:
         values = self._values
@@ -207,6 +212,8 @@ class Reader:
             for rid, one in self.elements(missing[0], missing[-1]):
                 if rid not in values:
                     values[rid] = self._codec.join(one.head, one.core)
+                    if self._learning:
+                        self._learn(rid, one)
         return [values[rid] for rid in range(first, last + 1)]
 
     def _remember(self, number: int, form: Form, value: Any) -> None:

@@ -75,7 +75,7 @@ class Log:
                 start = place(lane, script, call.messages)
                 self._pass(lane, start)
             at = start
-            while at < len(lane.steps) and self._steps_aside(lane, at, cursor, call.messages):
+            while at < len(lane.steps) and self._steps_aside(lane, at, call.messages):
                 at += 1
             found = at < len(lane.steps)
             taken = self._add(replace(call, lane=lane.name, step=at if found else -1), record)
@@ -100,7 +100,7 @@ class Log:
         if reply.unchecked or not reply.calls:
             return
         known = self._checked.get(id(step))
-        if step is reply and known and known[0] is step and known[1] is tools:
+        if step is reply and known and known[1] is tools:
             return
         for call in reply.calls:
             check_call(call, tools)
@@ -129,13 +129,11 @@ class Log:
                 self._done.add((lane.name, at))
             self._passed[lane.name] = at + 1
 
-    def _steps_aside(
-        self, lane: Lane, at: int, cursor: Cursor, messages: Sequence[BaseMessage]
-    ) -> bool:
+    def _steps_aside(self, lane: Lane, at: int, messages: Sequence[BaseMessage]) -> bool:
         step = lane.steps[at]
         if isinstance(step, Overflow):
             return estimate_tokens(messages) <= step.above_tokens
-        if cursor == "fifo" or not leaves_nothing(step) or at + 1 == len(lane.steps):
+        if not leaves_nothing(step) or at + 1 == len(lane.steps):
             return False
         attempt = (lane.name, at, conversation(messages))
         if attempt in self._failed:

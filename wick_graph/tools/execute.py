@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
-from wick_graph.drive import Late, Leaves
+from wick_graph.drive import Late, Leaves, run_to_end
 from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.tools.bound import UNSET, BoundTool
+from wick_graph.tools.listeners import atold, needs_telling, told
+from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import cap, failure, normalise
 
 RETRY_DELAY_SECONDS: Final = 0.2
@@ -34,10 +37,31 @@ async def execute(
     for attempt in range(1, tries + 1):
         if attempt > 1:
             await io.sleep(RETRY_DELAY_SECONDS * 2 ** (attempt - 2))
-        result = await _once(call, tool, io, default_timeout, attempt)
+        result = await _told(call, tool, io, default_timeout, attempt)
         if result.error is None:
             break
     return result
+
+
+async def _told(
+    call: ToolCall, tool: BoundTool, io: Leaves, default_timeout: float | None, attempt: int
+) -> ToolResult:
+    """Run one attempt, in a run of LangChain's callbacks if somebody listens to those."""
+    config = call.ctx.config
+    if not needs_telling(tool, config):
+        return await _once(call, tool, io, default_timeout, attempt)
+
+    async def atelling() -> ToolResult:
+        async with atold(tool, call, config) as ear:
+            ear.result = await _once(call, tool, io, default_timeout, attempt)
+        return ear.result
+
+    def telling() -> ToolResult:
+        with told(tool, call, config) as ear:
+            ear.result = run_to_end(_once(call, tool, io, default_timeout, attempt))
+        return ear.result
+
+    return await io.either(telling, atelling)
 
 
 async def _once(
@@ -45,22 +69,41 @@ async def _once(
 ) -> ToolResult:
     seconds = default_timeout if tool.timeout is UNSET else tool.timeout
     ctx = replace(call.ctx, attempt=attempt, call_id=call.id)
-    limiter = tool.limiter
-    if limiter is not None:
-        await io.either(limiter.acquire_sync, limiter.acquire)
+    if tool.limiter is not None:  # waiting for a place is not counted as the tool's own time
+        await io.either(tool.limiter.acquire_sync, tool.limiter.acquire)
     try:
-        value = await io.timed(tool.call, tool.is_async, seconds, call.args, ctx)
+        value = await io.timed(_releasing(tool), tool.is_async, seconds, call.args, ctx)
         result = normalise(value, call)
     except GraphBubbleUp:
         raise
     except Late as late:
         return failure(call, ToolError(f"{call.name} {late}"))
     except Exception as error:  # whatever a tool raises goes to the model, never up
+        if is_invalid_resume(error):  # the answer to an interrupt was wrong: it can be given again
+            raise
         return failure(call, error)
-    finally:
-        if limiter is not None:
-            limiter.release()
     return _capped(result, tool.max_output)
+
+
+def _releasing(tool: BoundTool) -> Callable[..., Any]:
+    """Give the place back when the call is over, in its thread: a late one still holds it."""
+    limiter = tool.limiter
+    if limiter is None:
+        return tool.call
+
+    def call(args: dict[str, Any], ctx: ToolContext) -> Any:
+        try:
+            return tool.call(args, ctx)
+        finally:
+            limiter.release()
+
+    async def acall(args: dict[str, Any], ctx: ToolContext) -> Any:
+        try:
+            return await tool.call(args, ctx)
+        finally:
+            limiter.release()
+
+    return acall if tool.is_async else call
 
 
 def _capped(result: ToolResult, limit: int | None) -> ToolResult:

@@ -143,7 +143,7 @@ class Limiter:
         return self._lock
 
     def _take(self) -> bool:
-        if self._free and not self._waiters:
+        if self._free:  # never while somebody waits: a released permit goes to the queue first
             self._free -= 1
             return True
         return False

@@ -184,6 +184,12 @@ def test_links_that_stay_inside_follow_the_policy(
     assert make(symlinks="inside").read_bytes(path, 100) == content
 
 
+def test_an_absolute_link_is_not_read_as_a_relative_one(make: MakeRoot, work: Path) -> None:
+    link(work, "link", "/x")
+    with pytest.raises(ToolError, match="leads outside"):
+        make(symlinks="inside").read_bytes("link", 100)
+
+
 def test_a_link_to_the_root_itself_stays_inside(make: MakeRoot, work: Path) -> None:
     link(work / "a", "up", "..")
     root = make(symlinks="inside")

@@ -478,6 +478,12 @@ class TestToolResult:
                 id="blocks",
             ),
             pytest.param(ToolResult("c", "t", f"a{HALF}"), "a\ufffd", "success", id="half-pair"),
+            pytest.param(
+                ToolResult("c", "t", "", content=[f"a{HALF}", {"type": "text", "text": HALF}]),
+                ["a\ufffd", {"type": "text", "text": "\ufffd"}],
+                "success",
+                id="half-pair-in-blocks",
+            ),
         ],
     )
     def test_what_the_model_reads(self, result: ToolResult, content: Any, status: str) -> None:

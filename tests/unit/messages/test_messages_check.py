@@ -56,6 +56,11 @@ REFUSED = [
         id="V-04-cut",
     ),
     pytest.param(
+        [ChatMessage(content="x", role="pirat-é")],
+        'message[0]: unknown role "pirat-é"',
+        id="V-04-letters",
+    ),
+    pytest.param(
         [RemoveMessage(id="m")], 'message[0]: unknown role "remove"', id="V-04-no-message"
     ),
     pytest.param(

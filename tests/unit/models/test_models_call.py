@@ -198,6 +198,19 @@ def test_whole_calls_of_a_reply_that_was_cut_are_run() -> None:
     assert "length limit" in bad["c2"]
 
 
+def test_only_the_broken_call_of_a_streamed_reply_that_was_cut_is_refused() -> None:
+    parts = [("g", "{"), ("f", "{}")]
+    chunks = [
+        AIMessageChunk(
+            content="", tool_call_chunks=[tool_call_chunk(name=n, args=a, id=n, index=i)]
+        )
+        for i, (n, a) in enumerate(parts)
+    ]
+    ended = AIMessageChunk(content="", response_metadata={"finish_reason": "length"})
+    _, bad = normalise_reply(merge_chunks([*chunks, ended]))
+    assert list(bad) == ["g"]
+
+
 def test_blocks_of_calls_are_named_like_their_calls() -> None:
     content: list[str | dict[str, Any]] = [
         {"type": "text", "text": "hm"},

@@ -201,8 +201,9 @@ def test_what_another_process_has_done_counts_as_taken() -> None:
 
 
 def test_an_overflow_that_never_came_is_missed() -> None:
-    model = ScriptedModel([context_overflow(above_tokens=1000), "one"])
-    model.invoke("hi")
+    model = ScriptedModel([context_overflow(above_tokens=1000), "one", "two"])
+    reply = model.invoke("hi")
+    model.invoke([HumanMessage("hi"), reply, HumanMessage("more")])
     with pytest.raises(UnconsumedSteps, match="context_overflow"):
         model.assert_complete()
 

@@ -141,9 +141,9 @@ def test_ids_are_the_same_every_time_and_differ_between_turns() -> None:
 
 
 def test_what_a_caller_does_to_a_reply_does_not_change_the_script() -> None:
-    model = ScriptedModel([call("add", a=1)]).bind_tools([add])
-    model.invoke("hi").tool_calls[0]["args"]["a"] = 99
-    assert model.invoke("hi").tool_calls[0]["args"] == {"a": 1}
+    model = ScriptedModel([calls(("free", {"a": [1]}), unchecked=True)])
+    model.invoke("hi").tool_calls[0]["args"]["a"].append(99)
+    assert model.invoke("hi").tool_calls[0]["args"] == {"a": [1]}
 
 
 def test_arguments_that_json_cannot_say_are_refused() -> None:

@@ -1,0 +1,393 @@
+"""What goes in comes out; what has no place is refused when it is written."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import OrderedDict, defaultdict, deque
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ChatMessage,
+    ChatMessageChunk,
+    FunctionMessage,
+    FunctionMessageChunk,
+    HumanMessage,
+    HumanMessageChunk,
+    RemoveMessage,
+    SystemMessage,
+    SystemMessageChunk,
+    ToolMessage,
+    ToolMessageChunk,
+)
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
+from pydantic import BaseModel
+from store_graphs import config, looping_graph
+
+from wick_graph.errors import StorageError
+from wick_graph.store import SqlSaver, StoredError
+from wick_graph.store.allow import AllowList
+from wick_graph.store.codec import MAX_DEPTH, Codec
+
+CODEC = Codec()
+
+
+def through(value: Any, codec: Codec = CODEC) -> Any:
+    head, core = codec.split(value)
+    assert same(codec.join(head, core), value)
+    return codec.loads_typed(codec.dumps_typed(value))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality that tells 1 from True and knows that NaN is NaN, at any depth."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return math.isnan(a) if math.isnan(b) else (a == b and math.copysign(1, a) == math.copysign(1, b))
+    if isinstance(a, dict):
+        pairs = zip(a.items(), b.items(), strict=False)
+        return len(a) == len(b) and all(same(x, y) for x, y in pairs)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=False))
+    if isinstance(a, BaseMessage):
+        return same(a.__dict__, b.__dict__) and a == b
+    return bool(a == b)
+
+
+texts = st.text(st.characters(), max_size=12)  # every code point, lone surrogates too
+keys = st.one_of(texts, st.integers(), st.booleans(), st.none(), st.tuples(texts, st.integers()))
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    texts,
+    st.binary(max_size=20),
+    st.dates(),
+    st.times(),
+    st.datetimes(timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=5.5))])),
+    st.timedeltas(),
+    st.uuids(),
+    st.decimals(allow_nan=False),
+    st.frozensets(st.integers(), max_size=4),
+    st.sets(texts, max_size=4),
+)
+data = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5),
+        st.lists(inner, max_size=4).map(tuple),
+        st.dictionaries(keys, inner, max_size=5),
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data)
+def test_nested_data(value: Any) -> None:
+    assert same(through(value), value)
+
+
+json = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), texts),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+contents = st.one_of(texts, st.lists(st.dictionaries(texts, json, max_size=3), max_size=3))
+common = {
+    "content": contents,
+    "id": st.none() | texts,
+    "name": st.none() | texts,
+    "additional_kwargs": st.dictionaries(texts, json, max_size=3),
+    "response_metadata": st.dictionaries(texts, json, max_size=3),
+}
+calls = st.lists(
+    st.fixed_dictionaries(
+        {
+            "name": texts,
+            "args": st.dictionaries(texts, json, max_size=3),
+            "id": st.none() | texts,
+            "type": st.just("tool_call"),
+        }
+    ),
+    max_size=3,
+)
+usage = st.none() | st.just({"input_tokens": 1, "output_tokens": 2, "total_tokens": 3})
+status = st.sampled_from(["success", "error"])
+CLASSES: list[Any] = [
+    pytest.param(HumanMessage, {}, id="human"),
+    pytest.param(HumanMessageChunk, {}, id="human chunk"),
+    pytest.param(SystemMessage, {}, id="system"),
+    pytest.param(SystemMessageChunk, {}, id="system chunk"),
+    pytest.param(AIMessage, {"tool_calls": calls, "usage_metadata": usage}, id="ai"),
+    pytest.param(AIMessageChunk, {"usage_metadata": usage}, id="ai chunk"),
+    pytest.param(
+        ToolMessage, {"tool_call_id": texts, "status": status, "artifact": json}, id="tool"
+    ),
+    pytest.param(ToolMessageChunk, {"tool_call_id": texts}, id="tool chunk"),
+    pytest.param(ChatMessage, {"role": texts}, id="chat"),
+    pytest.param(ChatMessageChunk, {"role": texts}, id="chat chunk"),
+    pytest.param(FunctionMessage, {"name": texts}, id="function"),
+    pytest.param(FunctionMessageChunk, {"name": texts}, id="function chunk"),
+]
+
+
+def _stored_type(cls: type[BaseMessage]) -> dict[str, Any]:
+    return {name: strategy for name, strategy in common.items() if name in cls.model_fields}
+
+
+@pytest.mark.parametrize(("cls", "own"), CLASSES)
+def test_every_message_class(cls: type[BaseMessage], own: dict[str, Any]) -> None:
+    @settings(max_examples=25, deadline=None)
+    @given(st.fixed_dictionaries({**_stored_type(cls), **own}), st.booleans())
+    def check(fields: dict[str, Any], extra: bool) -> None:
+        message = cls(**fields, **({"more": [1]} if extra else {}))
+        back = through(message)
+        assert type(back) is cls
+        assert same(back, message)
+        assert back.__dict__.keys() == message.__dict__.keys()
+        assert back.model_dump() == message.model_dump()
+        assert repr(back) == repr(message)
+
+    check()
+
+
+def test_a_tool_call_chunk_is_whole() -> None:
+    chunk = {"name": "a", "args": '{"x"', "id": "1", "index": 0, "type": "tool_call_chunk"}
+    message = AIMessageChunk("", tool_call_chunks=[chunk], chunk_position="last")
+    assert same(through(message), message)
+    assert through(message) + message == message + message
+
+
+def test_a_rebuilt_message_can_be_changed_alone() -> None:
+    first, second = through(AIMessage("x")), through(AIMessage("x"))
+    first.tool_calls.append({"name": "a", "args": {}, "id": "1"})
+    first.additional_kwargs["k"] = 1
+    assert second.tool_calls == []
+    assert second.additional_kwargs == {}
+    assert first.model_copy(update={"content": "y"}).content == "y"
+
+
+VALUES: list[Any] = [
+    RemoveMessage(id="x"),
+    Document("text", metadata={"a": 1}, id="d"),
+    Send("node", {"messages": [HumanMessage("x", id="1")]}),
+    Send("node", [1], timeout=3.5),
+    TimeoutPolicy(run_timeout=2.0, refresh_on="heartbeat"),
+    Interrupt({"q": 1}, "id", response_schema={"type": "object"}),
+    Command(graph="g", update={"a": [1]}, resume={"b": 2}, goto=[Send("n", 1), "m"]),
+    Overwrite([1, 2]),
+    _DeltaSnapshot([1, {"a": 2}]),
+    Path("/a/b"),
+    deque([1, 2], maxlen=5),
+    Decimal("-1.50"),
+    datetime(2026, 3, 29, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
+    datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=-3, minutes=-30))),
+    time(1, 2, 3, tzinfo=UTC),
+    date(1, 1, 1),
+    timedelta(days=-3, microseconds=5),
+    UUID(int=5),
+    2**64,
+    -(2**200),
+    "\ud800 lone",
+    {"\ud800": "\x00"},
+    {1: "a", "1": "b", (1, "x"): [2], None: 3, 2.5: 4},
+    {"a": {"b": [(), set(), frozenset({1}), b"\x00"]}},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:40])
+def test_single_values(value: Any) -> None:
+    back = through(value)
+    assert type(back) is type(value)
+    assert back == value
+    assert through([value]) == [value]
+
+
+def test_a_zone_keeps_its_name_and_fold() -> None:
+    value = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
+    back = through(value)
+    assert (back.tzinfo.key, back.fold) == ("Europe/Berlin", 1)
+
+
+def test_what_comes_back_plainer() -> None:
+    class Chain(list[Any]):
+        pass
+
+    class Name(str):
+        __slots__ = ()
+
+    for given_value, expected in (
+        (Chain([1, Chain()]), [1, []]),
+        (OrderedDict(a=1), {"a": 1}),
+        (defaultdict(list, a=[1]), {"a": [1]}),
+        ({Name("k"): Name("v")}, {"k": "v"}),
+        (bytearray(b"x"), b"x"),
+        ([bytearray(b"x"), "\ud800"], [b"x", "\ud800"]),
+    ):
+        back = CODEC.unpack(CODEC.pack(given_value))
+        assert same(back, expected)
+
+
+def test_an_exception_is_its_name_and_text() -> None:
+    back = CODEC.unpack(CODEC.pack([ValueError("boom")]))[0]
+    assert isinstance(back, StoredError)
+    assert (back.name, str(back), repr(back)) == ("ValueError", "boom", "ValueError('boom')")
+    assert repr(CODEC.unpack(CODEC.pack(back))) == repr(back)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+class Bits(enum.Flag):
+    A = 1
+    B = 2
+
+
+@dataclass
+class Point:
+    x: int
+    more: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    x: int
+
+
+class Model(BaseModel):
+    x: int
+    inner: Fixed | None = None
+    _hidden: int = 3
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str
+
+
+class MyMessage(HumanMessage):
+    extra: int = 1
+
+
+OWN: list[Any] = [
+    Colour.RED,
+    Level.LOW,
+    Word.YES,
+    Bits.A | Bits.B,
+    Point(1, [Fixed(2)]),
+    Fixed(3),
+    Model(x=1, inner=Fixed(2)),
+    Pair(1, "b"),
+    MyMessage("x", id="1", extra=5),
+]
+OWN_TYPES = [type(value) for value in OWN]
+
+
+@pytest.mark.parametrize("value", OWN, ids=lambda value: type(value).__name__)
+def test_own_types_are_refused_unless_allowed(value: Any) -> None:
+    name = type(value).__name__
+    for wrapped in (value, [value], {"a": (value,)}, Send("n", value), {1: value}):
+        with pytest.raises(StorageError, match=rf"allow=\[{name}\]"):
+            CODEC.pack(wrapped)
+
+
+@pytest.mark.parametrize("how", ["classes", "pairs"])
+@pytest.mark.parametrize("value", OWN, ids=lambda value: type(value).__name__)
+def test_own_types_round_trip_when_allowed(value: Any, how: str) -> None:
+    if how == "classes":
+        codec = Codec(AllowList(OWN_TYPES))
+    else:
+        pairs = [(cls.__module__, cls.__name__) for cls in OWN_TYPES]
+        codec = Codec().with_msgpack_allowlist(pairs)
+    back = codec.unpack(codec.pack([value, {"a": value}]))
+    assert type(back[0]) is type(value)
+    assert back == [value, {"a": value}]
+    fresh = Codec(AllowList(OWN_TYPES))
+    assert fresh.unpack(codec.pack(value)) == value
+
+
+def test_a_class_that_is_no_longer_allowed_is_not_rebuilt() -> None:
+    stored = Codec(AllowList([Point, Fixed])).pack(Point(1))
+    with pytest.raises(StorageError, match=r"allow=\[Point\]"):
+        CODEC.unpack(stored)
+
+
+@pytest.mark.parametrize(
+    "value", [object(), lambda: 1, Codec, 1j, iter([]), pytest], ids=lambda v: type(v).__name__
+)
+def test_everything_else_is_refused(value: Any) -> None:
+    with pytest.raises(StorageError, match="cannot be stored"):
+        CODEC.pack({"a": [value]})
+
+
+def test_depth() -> None:
+    value: Any = 1
+    for _ in range(MAX_DEPTH - 1):
+        value = [value]
+    assert CODEC.unpack(CODEC.pack(value)) == value
+    for wrap in (lambda v: [v], lambda v: {"a": v}, lambda v: (v,)):
+        value = 1
+        for _ in range(600):
+            value = wrap(value)
+        with pytest.raises(StorageError, match="nested deeper"):
+            CODEC.pack(value)
+
+
+def test_the_graphs_own_list_is_taken(url: str) -> None:
+    with SqlSaver.from_url(url) as saver:
+        clone = saver.with_allowlist({(Point.__module__, "Point")})
+        assert saver.with_allowlist(set()) is saver
+        looping_graph(clone, 1).invoke({"messages": []}, config())
+        at = clone.get_tuple(config())
+        assert at is not None
+        clone.put_writes(at.config, [("log", [Point(1)])], "task")
+        with pytest.raises(StorageError, match="Point"):
+            saver.put_writes(at.config, [("log", [Point(1)])], "other")
+        found = clone.get_tuple(config())
+        assert found is not None
+        assert found.pending_writes is not None
+        assert found.pending_writes[-1][2] == [Point(1)]
+        with pytest.raises(StorageError, match="not allowed here"):
+            saver.get_tuple(config())
+
+
+def test_odd_text_survives_everywhere(url: str) -> None:
+    odd = "nul \x00 lone \ud800 end"
+    given_state = {"messages": [HumanMessage(odd, id=odd)], "log": [odd], "files": {odd: odd}}
+    thread = {"configurable": {"thread_id": odd}, "metadata": {"note": "\ud800"}}
+    with SqlSaver.from_url(url) as saver:
+        looping_graph(saver, 1).invoke(given_state, thread)
+    with SqlSaver.from_url(url) as saver:
+        values = looping_graph(saver, 1).get_state(thread).values
+        assert (values["messages"][0].content, values["messages"][0].id) == (odd, odd)
+        assert values["log"][0] == odd
+        assert values["files"][odd] == odd
+        saver.delete_thread(odd)
+        assert saver.get_tuple(thread) is None

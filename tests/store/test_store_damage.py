@@ -1,0 +1,237 @@
+"""Damaged or forged rows are errors that name the table and the thread, never data."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import ormsgpack
+import pytest
+from langchain_core.messages import HumanMessage
+from store_graphs import agent, config
+
+from wick_graph.errors import StorageError
+from wick_graph.store import SqlSaver
+from wick_graph.store.codec import Codec, Tag
+from wick_graph.store.rows import seal
+
+
+def filled(url: str) -> list[Any]:
+    with SqlSaver.from_url(url) as saver:
+        agent(saver).invoke({"messages": [HumanMessage("hello", id="h")]}, config())
+        return [*saver.list(config())]
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("items", "body"), ("checkpoints", "body"), ("checkpoints", "meta"), ("writes", "body")],
+)
+@pytest.mark.parametrize("where", [0, 8, -1])
+def test_a_flipped_bit_is_found(
+    url: str, path: Path, table: str, column: str, where: int
+) -> None:
+    filled(url)
+    db = sqlite3.connect(path)
+    rows = db.execute(f"SELECT rid, {column} FROM {table} WHERE {column} IS NOT NULL").fetchall()
+    for rid, body in rows:
+        broken = bytearray(body)
+        broken[where] ^= 4
+        db.execute(f"UPDATE {table} SET {column}=? WHERE rid=?", (bytes(broken), rid))
+    db.commit()
+    db.close()
+    with SqlSaver.from_url(url) as saver, pytest.raises(StorageError) as caught:
+        [*saver.list(config())]
+    assert f"table {table} of thread 't' is damaged" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param("UPDATE checkpoints SET step=step+1", id="step"),
+        pytest.param("UPDATE checkpoints SET parent=id", id="parent"),
+        pytest.param("UPDATE writes SET path=x'7e'", id="path"),
+        pytest.param("DELETE FROM items", id="items gone"),
+        pytest.param("DELETE FROM names", id="names gone"),
+        pytest.param(
+            "UPDATE items SET body=(SELECT body FROM items ORDER BY rid LIMIT 1)", id="rows moved"
+        ),
+    ],
+)
+def test_a_row_that_was_tampered_with_is_found(url: str, path: Path, change: str) -> None:
+    filled(url)
+    db = sqlite3.connect(path)
+    db.execute(change)
+    db.commit()
+    db.close()
+    with SqlSaver.from_url(url) as saver, pytest.raises(StorageError, match="thread 't'"):
+        if saver.get_tuple(config()) is None:
+            raise StorageError("thread 't' lost its namespace with its names")
+
+
+def test_a_damaged_page_is_an_error_of_ours(url: str, path: Path) -> None:
+    expected = [one.checkpoint for one in filled(url)]
+    good = path.read_bytes()
+    outcomes = set()
+    for page in range(1, len(good) // 4096):
+        broken = bytearray(good)
+        broken[page * 4096 + 3 : page * 4096 + 40] = b"\xa5" * 37
+        path.write_bytes(broken)
+        try:
+            with SqlSaver.from_url(url) as saver:
+                assert [one.checkpoint for one in saver.list(config())] == expected
+                outcomes.add("same")
+        except StorageError:
+            outcomes.add("error")
+        for side in ("-wal", "-shm"):
+            path.with_name(path.name + side).unlink(missing_ok=True)
+    assert outcomes == {"same", "error"}
+
+
+def forge(url: str, path: Path, payload: bytes, version: int = 1) -> Any:
+    """Put bytes, with a right check value, where the `note` of a checkpoint is."""
+    with SqlSaver.from_url(url) as saver:
+        stored = saver.put(
+            config("t", checkpoint_ns=""),
+            {
+                "v": 4,
+                "id": "00000000-0000-6000-8000-000000000000",
+                "ts": "2026-01-01T00:00:00+00:00",
+                "channel_values": {"note": "n" * 300},
+                "channel_versions": {"note": 1},
+                "versions_seen": {},
+                "updated_channels": None,
+            },
+            {},
+            {"note": 1},
+        )
+    db = sqlite3.connect(path)
+    (rid,) = db.execute("SELECT rid FROM items WHERE length(body) > 300").fetchone()
+    sealed = seal(b"\x00" + payload, rid, None)
+    if version != 1:
+        sealed = reseal(sealed, rid, version)
+    db.execute("UPDATE items SET body=? WHERE rid=?", (sealed, rid))
+    db.commit()
+    db.close()
+    with SqlSaver.from_url(url) as saver:
+        found = saver.get_tuple(stored)
+        assert found is not None
+        return found.checkpoint["channel_values"]["note"]
+
+
+def reseal(sealed: bytes, rid: int, version: int) -> bytes:
+    from hashlib import blake2b
+
+    payload = bytes((version,)) + sealed[9:]
+    check = blake2b(ormsgpack.packb((rid, None)) + payload, digest_size=8).digest()
+    return check + payload
+
+
+def foreign_ext(code: int, module: str, name: str, args: Any) -> bytes:
+    """What LangGraph's own serializer would rebuild by importing and calling."""
+    inner = ormsgpack.packb((module, name, args, "x"))
+    return ormsgpack.packb(ormsgpack.Ext(code, inner))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [pytest.param(c, id=f"E{n}") for n, c in ((2, 0), (3, 1), (4, 2), (5, 5), (6, 15))],
+)
+@pytest.mark.parametrize("function", [("os", "system"), ("subprocess", "Popen"), ("re", "compile")])
+def test_nothing_is_called(
+    url: str, path: Path, tmp_path: Path, code: int, function: tuple[str, str]
+) -> None:
+    proof = tmp_path / "proof"
+    payload = foreign_ext(code, *function, [f"touch {proof}"])
+    try:
+        value = forge(url, path, payload)
+    except StorageError as error:
+        assert "unknown format" in str(error)
+    else:
+        assert type(value) in (tuple, set)  # plain data under a tag that means that here
+    assert not proof.exists()
+
+
+@pytest.mark.parametrize("kind", ["json", "pickle", "", "msgpack"])
+def test_e1_an_unknown_type_is_refused(kind: str) -> None:
+    with pytest.raises(StorageError, match="unknown format"):
+        Codec().loads_typed((kind, b"\x01\x01"))
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00\x01", b"\x02\x01"])
+def test_e1_an_unknown_version_is_refused(body: bytes) -> None:
+    with pytest.raises(StorageError, match="unknown format"):
+        Codec().loads_typed(("wick", body))
+
+
+def test_e1_a_row_of_another_version_is_refused(url: str, path: Path) -> None:
+    with pytest.raises(StorageError, match="unknown format"):
+        forge(url, path, b"\x01", version=9)
+
+
+def test_e7_there_is_no_pickle() -> None:
+    source = Path(__file__).parents[2] / "wick_graph" / "store"
+    assert not [p for p in source.glob("*.py") if "pickle" in p.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(
+            {"lc": 2, "type": "constructor", "id": ["os", "system"], "method": "x", "kwargs": {}},
+            id="E8",
+        ),
+        pytest.param({"lc": 1, "type": "secret", "id": ["WICK_SECRET"]}, id="E9"),
+    ],
+)
+def test_a_dict_that_looks_like_an_object_is_data(
+    value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WICK_SECRET", "secret")
+    codec = Codec()
+    assert codec.loads_typed(codec.dumps_typed([value])) == [value]
+    assert os.environ["WICK_SECRET"] == "secret"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(b"\x91" * 100_000 + b"\x01", id="E12-depth"),
+        pytest.param(b"\xdd\xff\xff\xff\xff", id="E12-length"),
+        pytest.param(b"\xdb\xff\xff\xff\xffx", id="E12-text length"),
+        pytest.param(b"\x01\x02", id="E12-trailing"),
+        pytest.param(b"\x01\xd4\x7f\x00", id="E12-trailing end mark"),
+        pytest.param(b"", id="E12-nothing"),
+        pytest.param(b"\xc1", id="E12-reserved"),
+        pytest.param(ormsgpack.packb(ormsgpack.Ext(Tag.COMPACT, b"\x92\x63\x80")), id="class"),
+        pytest.param(ormsgpack.packb(ormsgpack.Ext(Tag.SET, b"\x91\x90")), id="unhashable"),
+        pytest.param(ormsgpack.packb(ormsgpack.Ext(Tag.UUID, b"short")), id="short uuid"),
+        pytest.param(ormsgpack.packb(ormsgpack.Ext(99, b"x")), id="tag"),
+    ],
+)
+def test_malformed_bytes_are_a_bounded_error(payload: bytes) -> None:
+    with pytest.raises(StorageError, match="unknown format"):
+        Codec().unpack(payload)
+
+
+def test_e12_nested_extensions_are_a_bounded_error() -> None:
+    payload = b"\x01"
+    for _ in range(3_000):
+        payload = ormsgpack.packb(ormsgpack.Ext(Tag.TUPLE, b"\x91" + payload))
+    with pytest.raises(StorageError, match="unknown format"):
+        Codec().unpack(payload)
+
+
+def test_e12_the_last_of_two_equal_keys_counts() -> None:
+    assert Codec().unpack(b"\x82\xa1a\x01\xa1a\x02") == {"a": 2}
+
+
+def test_filters_are_values_not_sql(url: str) -> None:
+    filled(url)
+    with SqlSaver.from_url(url) as saver:
+        for key in ("') OR 1=1 --", "source') OR ('1'='1", "a'b\"c", "x.y", "\x00"):
+            assert [*saver.list(config(), filter={key: "x"})] == []
+        assert [*saver.list(config(), filter={"source": "' OR 1=1 --"})] == []
+        assert [*saver.list(None, filter={"source": {"a": 1}})] == []
+        assert len([*saver.list(config(), filter={"source": "input"})]) == 1

@@ -1,0 +1,152 @@
+"""Whose file is it: foreign, newer, damaged or odd files are refused and stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from store_graphs import config, looping_graph
+
+from wick_graph.errors import ConfigError, StorageError
+from wick_graph.store import SqlSaver
+
+
+def foreign(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE checkpoints (a)")
+    db.close()
+
+
+def other_program(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA application_id=1234")
+        db.execute("CREATE TABLE notes (a)")
+    db.close()
+
+
+def ours(path: Path) -> None:
+    with SqlSaver.from_url(f"sqlite:///{path}") as saver:
+        looping_graph(saver, 3).invoke({"messages": []}, config())
+
+
+def patched(path: Path, at: int, data: bytes) -> None:
+    ours(path)
+    body = bytearray(path.read_bytes())
+    body[at : at + len(data)] = data
+    path.write_bytes(body)
+
+
+def newer(path: Path) -> None:
+    patched(path, 60, struct.pack(">I", 99))
+
+
+def truncated(path: Path) -> None:
+    ours(path)
+    path.write_bytes(path.read_bytes()[:-5000])
+
+
+def png(path: Path) -> None:
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(200))
+
+
+CASES = [
+    pytest.param(foreign, "another program", id="S1-tables of ours by name"),
+    pytest.param(other_program, "0x000004d2", id="S1-application id"),
+    pytest.param(lambda p: p.write_text("hello\n" * 50), "not a SQLite database", id="S1-text"),
+    pytest.param(lambda p: p.write_text("short"), "not a SQLite database", id="S1-short text"),
+    pytest.param(png, "not a SQLite database", id="S1-picture"),
+    pytest.param(newer, "newer wick_graph", id="S3-newer"),
+    pytest.param(truncated, "bytes", id="S2-truncated"),
+    pytest.param(lambda p: patched(p, 16, b"\x00\x03"), "damaged", id="S2-page size"),
+    pytest.param(lambda p: patched(p, 60, bytes(4)), "damaged", id="S2-no version"),
+    pytest.param(lambda p: patched(p, 0, b"X"), "not a SQLite database", id="S2-magic"),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), CASES)
+def test_a_file_that_is_not_ours_is_refused_and_untouched(
+    path: Path, make: Callable[[Path], None], says: str
+) -> None:
+    make(path)
+    before = hashlib.sha256(path.read_bytes()).digest()
+    folder = sorted(path.parent.iterdir())
+    with pytest.raises(StorageError, match=says) as caught:
+        SqlSaver.from_url(f"sqlite:///{path}")
+    assert str(path) in str(caught.value)
+    assert hashlib.sha256(path.read_bytes()).digest() == before
+    assert sorted(path.parent.iterdir()) == folder
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="folder"):
+        SqlSaver.from_url(f"sqlite:///{tmp_path}")
+
+
+def test_a_device_is_refused() -> None:
+    with pytest.raises(StorageError, match="no regular file"):
+        SqlSaver.from_url("sqlite:////dev/null")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="file"):
+        SqlSaver.from_url(f"sqlite:///{tmp_path}/file/sub/store.db")
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "missing folder"])
+def test_a_new_file_is_made(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "a" / "b.db" if how == "missing folder" else tmp_path / "b.db"
+    if how == "empty":
+        path.touch()
+    ours(path)
+    head = path.read_bytes()[:100]
+    assert struct.unpack_from(">I", head, 68)[0] == 0x5749434B
+    assert struct.unpack_from(">I", head, 60)[0] == 1
+    assert struct.unpack_from(">I", head, 64)[0] == 1  # incremental vacuum
+    with SqlSaver.from_url(f"sqlite:///{path}") as again:
+        assert again.get_tuple(config()) is not None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("no url", id="words"),
+        pytest.param("mysql://host/db", id="other database"),
+        pytest.param("sqlite+aiosqlite:///x.db", id="other driver"),
+        pytest.param("sqlite:///x.db?mode=memory", id="E16-options"),
+        pytest.param("sqlite:///file:x?mode=memory", id="E16-file URI"),
+        pytest.param("sqlite://host/x.db", id="host"),
+    ],
+)
+def test_a_url_that_we_cannot_serve_is_refused(url: str) -> None:
+    with pytest.raises(StorageError, match="sqlite:///|options"):
+        SqlSaver.from_url(url)
+
+
+def test_wrong_settings_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="duration"):
+        SqlSaver.from_url(url, ttl="soon")
+    with pytest.raises(StorageError, match="FULL or NORMAL"):
+        SqlSaver.from_url(url, synchronous="OFF")  # type: ignore[arg-type]  # the point of it
+    with pytest.raises(StorageError, match="cannot be allowed"):
+        SqlSaver.from_url(url, allow=[object])
+
+
+def test_a_closed_saver_says_so(url: str) -> None:
+    saver = SqlSaver.from_url(url)
+    saver.close()
+    saver.close()
+    with pytest.raises(StorageError, match="closed"):
+        saver.get_tuple(config())
+
+
+async def test_a_closed_saver_says_so_in_a_loop(url: str) -> None:
+    async with SqlSaver.from_url(url) as saver:
+        assert await saver.aget_tuple(config()) is None
+    with pytest.raises(StorageError, match="closed"):
+        await saver.aget_tuple(config())
