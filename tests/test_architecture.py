@@ -58,8 +58,14 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "langchain": frozenset({"models"}),
 }
 """Libraries that only these parts may use."""
-PRIVATE = frozenset({"langgraph.checkpoint.serde.types._DeltaSnapshot"})
-"""Private names of libraries that are used: this one, because checkpoints hold such values."""
+PRIVATE = frozenset(
+    {
+        "langchain_core.tracers.context._configure_hooks",
+        "langgraph.checkpoint.serde.types._DeltaSnapshot",
+    }
+)
+"""Private names of libraries that are used: the first is the only list of context handlers, which
+must not be passed over; the second because checkpoints hold such values."""
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 50

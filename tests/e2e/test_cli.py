@@ -94,9 +94,6 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-# --- one conversation, looked at from all sides --------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Talk:
     place: Place
@@ -166,13 +163,9 @@ def test_threads_are_listed_with_what_becomes_of_them(talk: Talk) -> None:
     assert listed.code == 0
     assert header.split() == [*columns, "LAST", "USED", "EXPIRES", "TITLE"]
     assert row.startswith(talk.thread_id)
-    assert re.search(r"  default +idle +\d+ +(\d+m)?(\d+s)? ago  ", row)
-    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(in 5\dm", row)
+    assert re.search(r"  default +idle +\d+ +\d+[sm] ago  ", row)
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d \(in 5\dm\) ", row)
     assert row.endswith("What is 21*2, and what is here?")
-    (facts,) = talk.place.wick("threads", "list", "--json", "--agent", "default").json
-    assert facts["thread_id"] == talk.thread_id
-    assert facts["status"] == "idle"
-    assert facts["expires_at"] > facts["last_access"]
 
 
 def test_a_thread_is_shown_with_its_messages(talk: Talk) -> None:
@@ -182,13 +175,6 @@ def test_a_thread_is_shown_with_its_messages(talk: Talk) -> None:
     assert "[Human]\nWhat is 21*2, and what is here?\n" in shown.out
     assert "→ tool_call: calculate(id=" in shown.out
     assert "[AI]\nThe answer is 42, voilà [bold].\n" in shown.out
-    facts = talk.place.wick("threads", "show", "--json", talk.thread_id).json
-    assert facts["messages"][0] == {"role": "user", "content": "What is 21*2, and what is here?"}
-    assert facts["usage"]["calls"] == 5
-    assert facts["waits_for"] == []
-
-
-# --- what ends a run -----------------------------------------------------------------------------
 
 
 def test_text_comes_from_standard_input(place: Place) -> None:
@@ -303,9 +289,6 @@ def in_terminal(place: Place, *args: str) -> str:
     return shown.decode()
 
 
-# --- the demo is honest --------------------------------------------------------------------------
-
-
 def test_the_demo_calls_the_tools_and_says_what_it_is(place: Place) -> None:
     dice = random.SystemRandom()
     a, b, c = (dice.randint(100, 999) for _ in range(3))
@@ -331,9 +314,6 @@ def test_the_demo_says_what_the_tool_said() -> None:
 
     with wick_graph.Agent(model="scripted:demo", tools=[calculate]) as agent:
         assert word in agent.invoke("What is 21*2?").text
-
-
-# --- threads come and go -------------------------------------------------------------------------
 
 
 def test_looking_creates_nothing(place: Place) -> None:
@@ -368,9 +348,6 @@ def test_threads_are_pruned_when_their_time_is_up_and_deleted_when_asked(place: 
     assert (left.thread_id, left.expires_at) == ("kept", None)
 
 
-# --- refusals ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
@@ -392,8 +369,6 @@ def test_what_is_refused_gets_one_sentence_and_leaves_nothing(
     assert sentence in line
     assert [entry.name for entry in place.folder.iterdir()] == ["agents.yaml"]
 
-
-# --- starting quickly ----------------------------------------------------------------------------
 
 HELP = """\
 import sys, time

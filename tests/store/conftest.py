@@ -39,8 +39,7 @@ def counts(path: Path) -> Counts:
         db = sqlite3.connect(path)
         try:
             return {
-                table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-                for table in TABLES
+                table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES
             }
         finally:
             db.close()

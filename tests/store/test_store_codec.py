@@ -41,7 +41,7 @@ from store_graphs import config, looping_graph
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver, StoredError
 from wick_graph.store.allow import AllowList
-from wick_graph.store.codec import MAX_DEPTH, Codec
+from wick_graph.store.codec import MAX_DEPTH, MAX_NESTED, Codec
 
 CODEC = Codec()
 
@@ -57,7 +57,11 @@ def same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
-        return math.isnan(a) if math.isnan(b) else (a == b and math.copysign(1, a) == math.copysign(1, b))
+        return (
+            math.isnan(a)
+            if math.isnan(b)
+            else (a == b and math.copysign(1, a) == math.copysign(1, b))
+        )
     if isinstance(a, dict):
         pairs = zip(a.items(), b.items(), strict=False)
         return len(a) == len(b) and all(same(x, y) for x, y in pairs)
@@ -105,9 +109,7 @@ def test_nested_data(value: Any) -> None:
 
 json = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), texts),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
     max_leaves=8,
 )
 contents = st.one_of(texts, st.lists(st.dictionaries(texts, json, max_size=3), max_size=3))
@@ -356,8 +358,24 @@ def test_depth() -> None:
         value = 1
         for _ in range(600):
             value = wrap(value)
-        with pytest.raises(StorageError, match="nested deeper"):
-            CODEC.pack(value)
+        for refused in (value, ["\ud800", value]):
+            with pytest.raises(StorageError, match="nested deeper"):
+                CODEC.pack(refused)
+
+
+@pytest.mark.parametrize("levels", [MAX_NESTED, MAX_NESTED + 1])
+@pytest.mark.parametrize("core", [1, "\ud800", {1: 2}])
+def test_what_can_be_written_can_be_read(levels: int, core: Any) -> None:
+    for wrap in (lambda v: (v,), lambda v: {1: v}):
+        value = core
+        for _ in range(levels - 1):
+            value = wrap(value)
+        try:
+            stored = CODEC.pack(value)
+        except StorageError:
+            assert levels > MAX_NESTED or core != 1
+        else:
+            assert CODEC.unpack(stored) == value
 
 
 def test_the_graphs_own_list_is_taken(url: str) -> None:

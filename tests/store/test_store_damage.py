@@ -29,9 +29,7 @@ def filled(url: str) -> list[Any]:
     [("items", "body"), ("checkpoints", "body"), ("checkpoints", "meta"), ("writes", "body")],
 )
 @pytest.mark.parametrize("where", [0, 8, -1])
-def test_a_flipped_bit_is_found(
-    url: str, path: Path, table: str, column: str, where: int
-) -> None:
+def test_a_flipped_bit_is_found(url: str, path: Path, table: str, column: str, where: int) -> None:
     filled(url)
     db = sqlite3.connect(path)
     rows = db.execute(f"SELECT rid, {column} FROM {table} WHERE {column} IS NOT NULL").fetchall()
@@ -66,7 +64,7 @@ def test_a_row_that_was_tampered_with_is_found(url: str, path: Path, change: str
     db.commit()
     db.close()
     with SqlSaver.from_url(url) as saver, pytest.raises(StorageError, match="thread 't'"):
-        if saver.get_tuple(config()) is None:
+        if not [*saver.list(config())]:
             raise StorageError("thread 't' lost its namespace with its names")
 
 
@@ -201,7 +199,6 @@ def test_a_dict_that_looks_like_an_object_is_data(
         pytest.param(b"\xdd\xff\xff\xff\xff", id="E12-length"),
         pytest.param(b"\xdb\xff\xff\xff\xffx", id="E12-text length"),
         pytest.param(b"\x01\x02", id="E12-trailing"),
-        pytest.param(b"\x01\xd4\x7f\x00", id="E12-trailing end mark"),
         pytest.param(b"", id="E12-nothing"),
         pytest.param(b"\xc1", id="E12-reserved"),
         pytest.param(ormsgpack.packb(ormsgpack.Ext(Tag.COMPACT, b"\x92\x63\x80")), id="class"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from store_graphs import Make, State, agent, asking_graph, config, looping_graph, plain
-from typing_extensions import Annotated, TypedDict
+from typing_extensions import TypedDict
 
 from wick_graph.store import SqlSaver
 
@@ -46,7 +46,9 @@ def test_a_run_and_a_second_input(both: tuple[Any, Any], durability: Any) -> Non
     graphs = graphs_of(lambda saver: looping_graph(saver, 4), both)
     for text in ("hello", "again"):
         results = [
-            graph.invoke({"messages": [HumanMessage(text, id=text)]}, config(), durability=durability)
+            graph.invoke(
+                {"messages": [HumanMessage(text, id=text)]}, config(), durability=durability
+            )
             for graph in graphs
         ]
         assert results[0] == results[1]
@@ -74,7 +76,15 @@ def test_an_interrupt_among_parallel_tasks_resumes(both: tuple[Any, Any]) -> Non
     for graph in graphs:
         graph.invoke(Command(resume="yes"), config())
     history = same_history(graphs)
-    assert history[0].values["log"] == ["in", "fan", "work b", "work a", "work yes", "work c", "join"]
+    assert history[0].values["log"] == [
+        "in",
+        "fan",
+        "work b",
+        "work a",
+        "work yes",
+        "work c",
+        "join",
+    ]
     assert sorted(ran[1]) == ["a", "ask", "ask", "b", "c"]
 
 

@@ -29,6 +29,8 @@ PIPE_CLOSED: Final = 141
 """Exit code when the reader of standard output has left, as shells have it."""
 
 _WIDE: Final = 100_000
+_LEAST: Final = 12
+"""Characters of a table's last column that are shown however narrow the terminal is."""
 _NOT_A_TERMINAL: Final = 120
 _VISIBLE: Final[Mapping[int, str]] = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
@@ -128,23 +130,25 @@ def complain(text: str) -> None:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write aligned columns: cut to a terminal's width, whole everywhere else.
-
-    The first column, by which a reader goes on, is never cut.
-    """
+    """Write aligned columns; on a terminal the last one is cut so that a row fits its line."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[Text(" ".join(safe(cell).split())) for cell in row] for row in rows]
-    whole = max((row[0].cell_len for row in cells), default=0)
+    cells = [
+        [Text(" ".join(safe(cell).split()), overflow="ellipsis") for cell in row] for row in rows
+    ]
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for place, header in enumerate(headers):
-        least = whole if place == 0 else None
+    columns = zip(headers, *cells, strict=True)
+    whole = [max(len(header), *(cell.cell_len for cell in col)) for header, *col in columns]
+    whole[-1] = _LEAST
+    for header, least in zip(headers, whole, strict=True):
         made.add_column(header, no_wrap=True, overflow="ellipsis", min_width=least)
     for row in cells:
         made.add_row(*row)
-    width = None if is_terminal(sys.stdout) else _WIDE
+    width = _WIDE
+    if is_terminal(sys.stdout):
+        width = max(shutil.get_terminal_size().columns, sum(whole) + 2 * len(whole))
     console = Console(width=width, markup=False, highlight=False, emoji=False)
     with console.capture() as drawn:
         console.print(made)

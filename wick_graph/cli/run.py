@@ -23,6 +23,23 @@ if TYPE_CHECKING:
 
 _STDIN: Final = "-"
 
+_TEXT: Final[Any] = typer.Argument(
+    metavar="TEXT",
+    help="What to say; - reads standard input. Before it the agent's id, which may be left out "
+    "for the agent default, or for the only one.",
+    show_default=False,
+)
+_THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Go on in this thread.")
+_MODEL: Final[Any] = typer.Option(
+    "--model", "-m", metavar="SPEC", help="Use this model: provider:model."
+)
+_JSON: Final[Any] = typer.Option(
+    "--json", help="Print the result as JSON; with --stream, each event a line."
+)
+_STREAM: Final[Any] = typer.Option(
+    "--stream/--no-stream", help="Show the answer as it comes (unless --json is given)."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
@@ -40,33 +57,12 @@ class _Asked:
 
 
 def run(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TEXT",
-            help="What to say; - reads standard input. Before it the agent's id, which may be "
-            "left out for the agent default, or for the only one.",
-            show_default=False,
-        ),
-    ],
+    words: Annotated[list[str], _TEXT],
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
-    thread: Annotated[
-        str | None, typer.Option("--thread", "-t", metavar="ID", help="Go on in this thread.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", metavar="SPEC", help="Use this model: provider:model."),
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the result as JSON; with --stream, each event a line."),
-    ] = False,
-    stream: Annotated[
-        bool | None,
-        typer.Option(
-            "--stream/--no-stream", help="Show the answer as it comes (unless --json is given)."
-        ),
-    ] = None,
+    thread: Annotated[str | None, _THREAD] = None,
+    model: Annotated[str | None, _MODEL] = None,
+    as_json: Annotated[bool, _JSON] = False,
+    stream: Annotated[bool | None, _STREAM] = None,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Put a text to an agent.

@@ -11,9 +11,10 @@ import typer
 
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE
+from wick_graph.cli.thread_facts import as_lines, as_row, facts_of, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from wick_graph.store import SqlSaver, ThreadInfo
 
@@ -24,8 +25,6 @@ app = typer.Typer(
 
 _NONE: Final = "no threads yet"
 _EVERY: Final = 1_000_000
-_WORDS: Final = 60
-"""Characters of a first message that stand in for a title."""
 
 
 @app.command("list")
@@ -48,7 +47,7 @@ def list_threads(
         found: list[dict[str, Any]] = []
         if store is not None:
             infos = store.threads.list(limit=limit, agent=agent, status=status)
-            found = [{**_facts(info), "title": _title(store, info)} for info in infos]
+            found = [facts_of(store, info) for info in infos]
         if as_json:
             output.print_json(found)
         elif not found:
@@ -57,7 +56,7 @@ def list_threads(
         else:
             now = _now(store)
             headers = ("THREAD", "AGENT", "STATUS", "STEPS", "LAST USED", "EXPIRES", "TITLE")
-            output.table(headers, [_row(facts, now) for facts in found])
+            output.table(headers, [as_row(facts, now) for facts in found])
 
 
 @app.command("show")
@@ -75,14 +74,14 @@ def show(
         info = None if store is None else store.threads.get(thread_id)
         if store is None or info is None:
             raise _unknown(thread_id)
-        values, waits_for = _state(store, thread_id)
+        values, waits_for = state_of(store, thread_id)
         messages = list(values.get("messages") or ())
-        facts = {**_facts(info), "title": _title(store, info), "usage": values.get("usage") or {}}
+        facts = {**facts_of(store, info), "usage": values.get("usage") or {}}
         if as_json:
             shown = [to_wick(message) for message in messages]
             output.print_json({**facts, "waits_for": waits_for, "messages": shown})
             return
-        lines = _about(facts, waits_for, _now(store))
+        lines = as_lines(facts, waits_for, _now(store))
         width = max(len(name) for name, _ in lines)
         for name, value in lines:
             output.print_line(f"{name:<{width}}  {value}")
@@ -202,120 +201,3 @@ def _is_due(info: ThreadInfo, now: datetime) -> bool:
     if info.pinned or info.status in ("running", "waiting"):
         return False
     return info.expires_at is not None and info.expires_at <= now
-
-
-def _state(store: SqlSaver, thread_id: str) -> tuple[Mapping[str, Any], list[Any]]:
-    """Read a thread's last state, and the questions that wait for an answer."""
-    saved = store.get_tuple({"configurable": {"thread_id": thread_id}})
-    if saved is None:
-        return {}, []
-    asked = [
-        getattr(interrupt, "value", interrupt)
-        for _, channel, value in saved.pending_writes or ()
-        if channel == "__interrupt__"
-        for interrupt in (value if isinstance(value, list | tuple) else [value])
-    ]
-    return saved.checkpoint["channel_values"], asked
-
-
-def _title(store: SqlSaver, info: ThreadInfo) -> str:
-    """Give a thread's title, or the first words that a person wrote in it."""
-    if info.title:
-        return info.title
-    values, _ = _state(store, info.thread_id)
-    said = (message.text for message in values.get("messages") or () if message.type == "human")
-    return output.shorten(next(said, ""), _WORDS)
-
-
-def _facts(info: ThreadInfo) -> dict[str, Any]:
-    return {
-        "thread_id": info.thread_id,
-        "agent": info.agent,
-        "title": info.title,
-        "status": info.status,
-        "stopped_because": info.stopped_because,
-        "last_error": info.last_error,
-        "parent": info.parent,
-        "created": _written(info.created),
-        "last_access": _written(info.last_access),
-        "expires_at": None if info.expires_at is None else _written(info.expires_at),
-        "pinned": info.pinned,
-        "steps": info.steps,
-    }
-
-
-def _written(moment: datetime) -> str:
-    return moment.isoformat(timespec="seconds")
-
-
-def _row(facts: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
-    return (
-        facts["thread_id"],
-        facts["agent"] or "-",
-        _status(facts),
-        str(facts["steps"]),
-        _near(datetime.fromisoformat(facts["last_access"]), now),
-        _expiry(facts, now),
-        facts["title"],
-    )
-
-
-def _about(facts: Mapping[str, Any], waits_for: list[Any], now: datetime) -> list[tuple[str, str]]:
-    used = facts["usage"]
-    tokens = (
-        f"{used.get('input_tokens', 0)} read, {used.get('output_tokens', 0)} written, "
-        f"in {used.get('calls', 0)} model calls"
-    )
-    lines = [
-        ("thread", facts["thread_id"]),
-        ("title", facts["title"]),
-        ("agent", facts["agent"]),
-        ("status", _status(facts)),
-        ("last error", facts["last_error"]),
-        ("waits for", "; ".join(map(str, waits_for))),
-        ("parent", facts["parent"]),
-        ("created", _when(facts["created"], now)),
-        ("last used", _when(facts["last_access"], now)),
-        ("expires", _expiry(facts, now)),
-        ("steps", str(facts["steps"])),
-        ("tokens", tokens if used else ""),
-    ]
-    return [(name, " ".join(value.split())) for name, value in lines if value]
-
-
-def _status(facts: Mapping[str, Any]) -> str:
-    why = facts["stopped_because"]
-    plain = why in (None, "done", facts["status"]) or facts["status"] in ("running", "waiting")
-    return str(facts["status"]) if plain else f"{facts['status']} ({why})"
-
-
-def _expiry(facts: Mapping[str, Any], now: datetime) -> str:
-    if facts["pinned"]:
-        return "never (pinned)"
-    if facts["status"] in ("running", "waiting"):
-        return f"not while {facts['status']}"
-    return "never" if facts["expires_at"] is None else _when(facts["expires_at"], now)
-
-
-def _when(written: str, now: datetime) -> str:
-    """Write a moment absolutely, in local time, and relative to now."""
-    moment = datetime.fromisoformat(written)
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S} ({_near(moment, now)})"
-
-
-def _near(moment: datetime, now: datetime) -> str:
-    distance = (moment - now).total_seconds()
-    return f"in {_span(distance)}" if distance >= 0 else f"{_span(-distance)} ago"
-
-
-def _span(seconds: float) -> str:
-    """Write a span in its largest unit, and the next one below it."""
-    units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-    rest, parts = round(seconds), list[str]()
-    for unit, size in units:
-        count, rest = divmod(rest, size)
-        if count or parts:
-            parts.append(f"{count}{unit}")
-        if len(parts) == 2:
-            break
-    return "".join(part for part in parts if not part.startswith("0")) or "0s"

@@ -29,7 +29,9 @@ from wick_graph.store.scalars import StoredError
 FORMAT: Final = 1
 """The first byte of everything that is stored."""
 MAX_DEPTH: Final = 200
-"""Levels of nesting that a value may have."""
+"""Levels of lists and dicts that a value may have."""
+MAX_NESTED: Final = 60
+"""Levels of other types (messages, tuples, sends) among them; each costs stack when read."""
 _END: Final = object()
 _END_MARK: Final = b"\xd4\x7f\x00"
 _OPTIONS: Final = (
@@ -108,11 +110,11 @@ class Codec:
                 saying how to allow it; for nesting deeper than `MAX_DEPTH`.
         """
         try:
-            return ormsgpack.packb(value, default=self._extend, option=_OPTIONS)
-        except TypeError:
+            return self._fast(value, 0)
+        except (TypeError, RecursionError):
             pass  # the slow way handles what ormsgpack refuses, and says why it cannot
         try:
-            return ormsgpack.packb(self._careful(value, 0), option=_OPTIONS)
+            return self._slow(value, 0, 0)
         except RecursionError:
             raise _too_deep() from None
 
@@ -158,7 +160,22 @@ class Codec:
             value.__pydantic_fields_set__.add("id")
         return value
 
-    def _careful(self, value: Any, depth: int) -> Any:
+    def _fast(self, value: Any, nested: int) -> bytes:
+        """Encode with ormsgpack alone; raises TypeError where it cannot."""
+        if nested > MAX_NESTED:
+            raise TypeError
+        return ormsgpack.packb(
+            value,
+            default=lambda other: self._extend(other, lambda part: self._fast(part, nested + 1)),
+            option=_OPTIONS,
+        )
+
+    def _slow(self, value: Any, depth: int, nested: int) -> bytes:
+        if nested > MAX_NESTED:
+            raise _too_deep()
+        return ormsgpack.packb(self._careful(value, depth, nested), option=_OPTIONS)
+
+    def _careful(self, value: Any, depth: int, nested: int) -> Any:
         """Rewrite a value so that ormsgpack takes it as it is."""
         kind = type(value)
         if kind in _PLAIN:
@@ -168,55 +185,50 @@ class Codec:
         if kind is list:
             out = []
             for item in value:
-                out.append(self._careful(item, depth + 1))
+                out.append(self._careful(item, depth + 1, nested))
             return out
         if kind is dict:
-            return self._careful_dict(value, depth + 1)
+            return self._careful_dict(value, depth + 1, nested)
         if kind is str:
             return scalars.text(value, Tag.TEXT)
         if kind is int and -(2**63) <= value < 2**64:
             return value
-        return self._extend(value)
+        made = self._extend(value, lambda part: self._slow(part, depth + 1, nested + 1))
+        return made if type(made) is Ext else self._careful(made, depth, nested)
 
-    def _careful_dict(self, value: dict[Any, Any], depth: int) -> Any:
-        safe: dict[str, Any] = {}
+    def _careful_dict(self, value: dict[Any, Any], depth: int, nested: int) -> Any:
+        names = [self._careful(key, depth, nested + 1) for key in value]
+        if all(type(name) is str for name in names):
+            items = value.values()
+            return {
+                name: self._careful(item, depth, nested)
+                for name, item in zip(names, items, strict=True)
+            }
+        if nested >= MAX_NESTED:
+            raise _too_deep()
         pairs: list[Any] = []
-        for key, item in value.items():
-            name = self._careful(key, depth)
-            item = self._careful(item, depth)
-            pairs += (name, item)
-            if type(name) is str:
-                safe[name] = item
-        if len(safe) == len(value):
-            return safe
+        for name, item in zip(names, value.values(), strict=True):
+            pairs += (name, self._careful(item, depth, nested + 1))
         return Ext(Tag.PAIRS, ormsgpack.packb(pairs, option=_OPTIONS))
 
-    def _extend(self, value: Any) -> Any:
+    def _extend(self, value: Any, pack: Callable[[Any], bytes]) -> Any:
+        """Return a value of a type that msgpack lacks as tagged bytes, or as a plainer value."""
         kind = type(value)
         shape = compact.BY_CLASS.get(kind)
         if shape is not None:
-            return Ext(Tag.COMPACT, self.pack(shape.write(value)))
+            return Ext(Tag.COMPACT, pack(shape.write(value)))
         writer = _WRITERS.get(kind)
         if writer is not None:
             tag, parts = writer(value)
-            return Ext(tag, parts if isinstance(parts, bytes) else self.pack(parts))
+            return Ext(tag, parts if isinstance(parts, bytes) else pack(parts))
         key = self.allow.key(kind)
         if key is not None:
-            return Ext(Tag.ALLOWED, self.pack([key, take_apart(value)]))
+            return Ext(Tag.ALLOWED, pack([key, take_apart(value)]))
         if isinstance(value, BaseException):
-            return Ext(Tag.EXCEPTION, self.pack(scalars.exception_parts(value)))
-        return self._degrade(value)
-
-    def _degrade(self, value: Any) -> Any:
+            return Ext(Tag.EXCEPTION, pack(scalars.exception_parts(value)))
         if isinstance(value, PurePath):
-            return Ext(Tag.PATH, self.pack(str(value)))
-        if isinstance(value, (bytearray, memoryview)):
-            return bytes(value)
-        if not isinstance(value, Enum):
-            for plain in _BASES:
-                if isinstance(value, plain):
-                    return self._careful(plain(value), 0)
-        raise _refused(type(value))
+            return Ext(Tag.PATH, pack(str(value)))
+        return _plainer(value)
 
     def _read(self, tag: int, body: bytes) -> Any:
         if tag == Tag.END:
@@ -236,6 +248,17 @@ class Codec:
         if reader is None:
             raise StorageError(f"unknown format: a stored value has the unknown tag {tag}")
         return reader(parts)
+
+
+def _plainer(value: Any) -> Any:
+    """Return the plain value that a subclass is stored as."""
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if not isinstance(value, Enum) and not hasattr(value, "_fields"):
+        for plain in _BASES:
+            if isinstance(value, plain):
+                return plain(value)
+    raise _refused(type(value))
 
 
 def _pairs(flat: list[Any]) -> dict[Any, Any]:
@@ -283,7 +306,7 @@ _READERS: Final[dict[int, Callable[[Any], Any]]] = {
     Tag.DECIMAL: Decimal,
     Tag.PATH: scalars.read_path,
     Tag.SEND: lambda p: Send(p[0], p[1], timeout=p[2] if len(p) > 2 else None),
-    Tag.TIMEOUT: lambda p: TimeoutPolicy(p[0], p[1], p[2]),
+    Tag.TIMEOUT: lambda p: TimeoutPolicy(run_timeout=p[0], idle_timeout=p[1], refresh_on=p[2]),
     Tag.INTERRUPT: lambda p: Interrupt(p[0], p[1], response_schema=p[2]),
     Tag.COMMAND: lambda p: Command(graph=p[0], update=p[1], resume=p[2], goto=p[3]),
     Tag.OVERWRITE: Overwrite,

@@ -110,6 +110,15 @@ def test_threads_in_memory_end_with_the_process(wick: Wick) -> None:
     assert wick("threads", "list")[1] == "no threads yet\n"
 
 
+def test_the_command_that_goes_on_names_all_that_it_needs(wick: Wick) -> None:
+    Path("two words").mkdir()
+    Path("two words/a.yaml").write_text(AGENTS, "utf-8")
+    file = ["-c", "two words/a.yaml", "-m", "scripted:demo"]
+    _, _, err = wick("run", *file, "-t", "mine", "other", "Hi")
+    assert "run -t mine -c 'two words/a.yaml' -m scripted:demo other \"…\")\n" in err
+    assert Path("two words/checkpoints/wick.db").exists()
+
+
 def test_debug_shows_where_an_error_comes_from(wick: Wick) -> None:
     Path("bad.yaml").write_text("steps: [{error: the cable is out}]", "utf-8")
     quiet = wick("run", "-m", "scripted:bad.yaml", "Hi")
@@ -149,6 +158,23 @@ def test_delete_asks_a_person_and_needs_a_flag_where_there_is_none(wick: Wick) -
     assert wick("threads", "list", "--status", "failed")[1] == "no such threads\n"
     assert wick("threads", "delete", "-y", "mine", "mine")[1] == "deleted mine\n"
     assert wick("threads", "list")[1] == "no threads yet\n"
+
+
+def test_json_of_threads_has_all_facts(wick: Wick) -> None:
+    assert wick("run", "-t", "mine", "What is 2+2?")[0] == 0
+    (listed,) = json.loads(wick("threads", "list", "--json", "--agent", "default")[1])
+    shown = json.loads(wick("threads", "show", "--json", "mine")[1])
+    assert listed["title"] == "What is 2+2?"
+    assert (listed["status"], listed["stopped_because"], listed["pinned"]) == (
+        "idle",
+        "done",
+        False,
+    )
+    assert listed["created"] <= listed["last_access"] < listed["expires_at"]
+    assert listed.keys() < shown.keys()
+    assert shown["messages"][0] == {"role": "user", "content": "What is 2+2?"}
+    assert shown["usage"]["calls"] == 2
+    assert shown["waits_for"] == []
 
 
 def test_a_waiting_thread_shows_its_question_and_does_not_expire(wick: Wick) -> None:

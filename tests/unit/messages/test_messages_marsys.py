@@ -400,6 +400,7 @@ class TestErrorsAsMessages:
             {"interactions": 10}, "Maximum interaction count (10) reached.", id="M-64-interactions"
         ),
         pytest.param({"depth": 4, "interactions": 9, "allowed": ("b",)}, None, id="M-64-may"),
+        pytest.param({"max_depth": 1, "max_interactions": 1}, None, id="M-64-first-call"),
     ],
 )
 def test_who_may_call_whom(limits: dict[str, Any], text: str | None) -> None:

@@ -1,0 +1,298 @@
+"""The listing of threads, their time to live, and the sweeper."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from conftest import Counts
+from langchain_core.messages import HumanMessage
+from store_graphs import agent, config
+
+from wick_graph.errors import StorageError, ThreadNotFoundError
+from wick_graph.store import SqlSaver
+
+START = 1_800_000_000.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = START
+
+    def __call__(self) -> float:
+        return self.time
+
+    def forward(self, minutes: float) -> None:
+        self.time += minutes * 60
+
+
+@pytest.fixture
+def clock(saver: SqlSaver) -> Clock:
+    made = Clock()
+    saver.clock = made
+    return made
+
+
+def run(saver: SqlSaver, thread: str = "t") -> None:
+    agent(saver).invoke({"messages": [HumanMessage("hello")]}, config(thread))
+
+
+def open_thread(saver: SqlSaver, thread: str, ttl: float | None = 3600.0) -> None:
+    saver.threads.open(thread, agent="demo", ttl=ttl, run_id="run-1", title="Title")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "gone"),
+    [pytest.param(59, False, id="T-12 kept"), pytest.param(61, True, id="T-12")],
+)
+def test_an_idle_thread_goes_after_an_hour(
+    saver: SqlSaver, clock: Clock, counts: Counts, minutes: float, gone: bool
+) -> None:
+    run(saver)
+    clock.forward(minutes)
+    assert saver.sweep() == (["t"] if gone else [])
+    assert (saver.get_tuple(config()) is None) is gone
+    assert any(counts().values()) is not gone
+
+
+def test_nothing_is_swept_without_being_asked(saver: SqlSaver, clock: Clock) -> None:
+    run(saver)
+    clock.forward(10_000)
+    assert saver.threads.list()[0].thread_id == "t"
+    run(saver, "other")
+    assert saver.get_tuple(config()) is not None
+
+
+@pytest.mark.parametrize("how", ["get", "open", "touch", "step"])
+def test_access_keeps_a_thread(saver: SqlSaver, clock: Clock, how: str) -> None:
+    """T-11, D-19: reading and writing both count."""
+    run(saver)
+    clock.forward(50)
+    if how == "get":
+        assert saver.threads.get("t") is not None
+    elif how == "touch":
+        saver.threads.touch("t")
+    elif how == "open":
+        open_thread(saver, "t")
+        saver.threads.close("t", status="idle", stopped_because="done")
+    else:
+        run(saver)
+    clock.forward(50)
+    assert saver.sweep() == []
+    clock.forward(20)
+    assert saver.sweep() == ["t"]
+
+
+@pytest.mark.parametrize("state", ["running", "waiting", "pinned", "never", "failed", "idle"])
+def test_who_is_never_swept(saver: SqlSaver, clock: Clock, state: str) -> None:
+    open_thread(saver, "t", ttl=None if state == "never" else 60.0)
+    if state == "pinned":
+        saver.threads.pin("t")
+    if state == "waiting":
+        saver.threads.close("t", status="waiting", stopped_because="interrupted")
+    elif state == "failed":
+        saver.threads.close("t", status="failed", stopped_because="failed", error="boom")
+    elif state != "running":
+        saver.threads.close("t", status="idle", stopped_because="done")
+    clock.forward(1_000_000)
+    assert saver.sweep() == (["t"] if state in ("failed", "idle") else [])
+    if state == "pinned":
+        saver.threads.pin("t", on=False)
+        assert saver.sweep() == ["t"]
+
+
+def test_a_sweep_gives_pages_back_and_leaves_other_threads(
+    saver: SqlSaver, clock: Clock, path: Path, url: str
+) -> None:
+    for n in range(20):
+        run(saver, f"old{n}")
+    clock.forward(55)
+    run(saver, "young")
+    clock.forward(10)
+    with SqlSaver.from_url(url):
+        pass
+    assert sorted(saver.sweep()) == sorted(f"old{n}" for n in range(20))
+    assert [one.thread_id for one in saver.threads.list()] == ["young"]
+    saver.close()
+    head = path.read_bytes()[:100]
+    assert int.from_bytes(head[36:40], "big") == 0  # no free pages
+    assert path.stat().st_size < 120_000
+
+
+def test_each_transaction_of_a_sweep_is_small(
+    saver: SqlSaver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T3, and T2: a thread that is being deleted is gone at once."""
+    monkeypatch.setattr("wick_graph.store.upkeep.BATCH", 7)
+    run(saver)
+    clock.forward(70)
+    seen: list[int] = []
+    writing = saver._core.writing
+
+    def counted() -> object:
+        seen.append(1)
+        with saver._core.reading() as db:
+            left = db.execute("SELECT count(*) FROM items").fetchone()[0]
+        if len(seen) > 2 and left:
+            assert saver.get_tuple(config()) is None
+            assert saver.threads.list() == []
+        return writing()
+
+    monkeypatch.setattr(saver._core, "writing", counted)
+    assert saver.sweep() == ["t"]
+    assert len(seen) > 5
+
+
+def test_a_deletion_that_was_cut_short_is_finished(
+    saver: SqlSaver, clock: Clock, counts: Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(saver)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("wick_graph.store.upkeep.remove", dies)
+        with pytest.raises(KeyboardInterrupt):
+            saver.delete_thread("t")
+    assert saver.threads.get("t") is None
+    assert counts()["items"] > 0
+    run(saver)  # the id is free again
+    assert saver.sweep() == []
+    saver.delete_thread("t")
+    assert not any(counts().values())
+
+
+def test_the_sweeper_sweeps_in_the_background(saver: SqlSaver, clock: Clock) -> None:
+    run(saver)
+    clock.forward(70)
+    gone = threading.Event()
+    real = saver._core.clock
+
+    def watching() -> float:
+        with saver._core.reading() as db:
+            if not db.execute("SELECT count(*) FROM threads").fetchone()[0]:
+                gone.set()
+        return real()
+
+    with saver.sweeper(interval=0.01):
+        while not gone.wait(0.02):
+            if not saver.threads.list():
+                gone.set()
+    assert watching() == clock.time
+    assert saver.threads.list() == []
+    assert "wick-sweeper" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_sweeper_outlives_an_error(saver: SqlSaver, caplog: pytest.LogCaptureFixture) -> None:
+    with saver.sweeper(interval=0.01):
+        saver.close()
+        while len([r for r in caplog.records if "sweep failed" in r.message]) < 2:
+            pass
+    assert "closed" in caplog.text
+
+
+def test_an_interval_must_be_positive(saver: SqlSaver) -> None:
+    with pytest.raises(StorageError, match="interval"):
+        saver.sweeper(interval=0)
+
+
+def test_the_life_of_a_thread_is_listed(saver: SqlSaver, clock: Clock) -> None:
+    open_thread(saver, "t", ttl=7200.0)
+    info = saver.threads.get("t")
+    assert info is not None
+    assert (info.agent, info.status, info.title) == ("demo", "running", "Title")
+    assert info.created == info.last_access == datetime.fromtimestamp(START, UTC)
+    assert info.expires_at == info.last_access + timedelta(hours=2)
+    assert (info.pinned, info.parent, info.steps, info.stopped_because) == (False, None, 0, None)
+    run(saver)
+    clock.forward(1)
+    saver.threads.close("t", status="failed", stopped_because="failed", error="it \x00 broke")
+    info = saver.threads.get("t")
+    assert info is not None
+    assert (info.status, info.stopped_because, info.last_error) == (
+        "failed",
+        "failed",
+        "it \x00 broke",
+    )
+    assert info.steps == len([*saver.list(config())])
+    reopened = saver.threads.open("t", agent="other", ttl=None, run_id="2")
+    assert (reopened.agent, reopened.title, reopened.status) == ("other", "Title", "running")
+    assert (reopened.last_error, reopened.expires_at) == (None, None)
+
+
+def test_listing_by_page_agent_and_status(saver: SqlSaver, clock: Clock) -> None:
+    for n in range(6):
+        clock.forward(1)
+        saver.threads.open(f"t{n}", agent="ab"[n % 2], ttl=60.0, run_id="r")
+        if n < 3:
+            saver.threads.close(f"t{n}", status="idle", stopped_because="done")
+    first = saver.threads.list(limit=4)
+    assert [one.thread_id for one in first] == ["t5", "t4", "t3", "t2"]
+    rest = saver.threads.list(limit=4, before=first[-1].last_access)
+    assert [one.thread_id for one in rest] == ["t1", "t0"]
+    assert [one.thread_id for one in saver.threads.list(agent="a")] == ["t4", "t2", "t0"]
+    assert [one.thread_id for one in saver.threads.list(status="idle", agent="b")] == ["t1"]
+
+
+@pytest.mark.parametrize("thread", ["", "a b", "a/b", "x" * 129, "naïve", "a\n", "a\x00", 7])
+def test_an_impossible_thread_id_is_refused(saver: SqlSaver, thread: str) -> None:
+    """D-18; the raw checkpointer takes any text."""
+    threads = saver.threads
+    for door in (threads.get, threads.delete, threads.touch, threads.pin):
+        with pytest.raises(StorageError, match="thread id"):
+            door(thread)
+    with pytest.raises(StorageError, match="thread id"):
+        open_thread(saver, thread)
+    run(saver, thread)
+    assert saver.get_tuple(config(thread)) is not None
+
+
+def test_unknown_threads(saver: SqlSaver) -> None:
+    assert saver.threads.get("none") is None
+    assert saver.threads.delete("none") is False
+    saver.threads.close("none", status="idle", stopped_because="done")
+    assert saver.threads.list() == []
+    for door in (saver.threads.touch, saver.threads.pin):
+        with pytest.raises(ThreadNotFoundError, match="no thread 'none'"):
+            door("none")
+    with pytest.raises(StorageError, match="cannot end"):
+        saver.threads.close("none", status="running", stopped_because="done")  # type: ignore[arg-type]  # the point
+
+
+async def test_every_door_has_an_async_twin(saver: SqlSaver) -> None:
+    threads = saver.threads
+    info = await threads.aopen("t", agent="a", ttl=60.0, run_id="r", title="x")
+    assert info == await threads.aget("t")
+    await threads.apin("t")
+    await threads.aclose("t", status="idle", stopped_because="done")
+    await threads.atouch("t")
+    (listed,) = await threads.alist(status="idle")
+    assert listed.pinned
+    assert await threads.adelete("t") is True
+    assert await threads.adelete("t") is False
+
+
+def test_tenants_do_not_see_each_other(url: str) -> None:
+    with SqlSaver.from_url(url, tenant="a") as a, SqlSaver.from_url(url, tenant="b") as b:
+        run(a)
+        assert b.get_tuple(config()) is None
+        assert [*b.list(None)] == []
+        assert b.threads.list() == []
+        assert b.threads.delete("t") is False
+        run(b)
+        b.delete_thread("t")
+        assert a.get_tuple(config()) is not None
+
+
+def test_the_time_to_live_of_a_foreign_graphs_thread(url: str) -> None:
+    for ttl, seconds in (("30m", 1800.0), ("never", None), (90, 90.0), (None, None)):
+        with SqlSaver.from_url(url, ttl=ttl) as saver:
+            saver.clock = Clock()
+            run(saver, f"t{ttl}")
+            info = saver.threads.get(f"t{ttl}")
+            assert info is not None
+            expected = seconds and datetime.fromtimestamp(START + seconds, UTC)
+            assert info.expires_at == expected
