@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -33,7 +33,7 @@ class Usage:
 
     def to_dict(self) -> dict[str, int]:
         """Give all fields, zeros included."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _NAMES}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Usage:

@@ -27,6 +27,10 @@ class State(TypedDict, total=False):
     count: int
 
 
+class Named(TypedDict):
+    name: str
+
+
 def config(thread: str = "t", **more: Any) -> RunnableConfig:
     return {"configurable": {"thread_id": thread, **more}, "recursion_limit": 10_000}
 
@@ -65,7 +69,7 @@ def asking_graph(saver: BaseCheckpointSaver[Any], ran: list[str] | None = None) 
     def spread(state: State) -> list[Send]:
         return [Send("work", {"name": name}) for name in ("b", "a", "ask", "c")]
 
-    def work(state: dict[str, str]) -> State:
+    def work(state: Named) -> State:
         name = state["name"]
         seen.append(name)
         answer = interrupt({"question": name}) if name == "ask" else name
@@ -128,16 +132,15 @@ def plain(snapshot: Any) -> dict[str, Any]:
         "next": snapshot.next,
         "metadata": json.loads(json.dumps(snapshot.metadata)),  # LangGraph's own loses tuples
         "tasks": [
-            (task.name, task.path, repr(task.error), _values(task.interrupts))
-            + (_without_ids(task.result),)
+            [task.name, task.path, repr(task.error), _values(task), _without_ids(task.result)]
             for task in snapshot.tasks
         ],
         "has_parent": snapshot.parent_config is not None,
     }
 
 
-def _values(interrupts: Any) -> list[Any]:
-    return [one.value for one in interrupts]
+def _values(task: Any) -> list[Any]:
+    return [one.value for one in task.interrupts]
 
 
 def _without_ids(values: Any) -> Any:

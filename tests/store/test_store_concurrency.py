@@ -10,13 +10,14 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
-from store_graphs import agent, config, looping_graph
 
+from tests.store.store_graphs import agent, config, looping_graph
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 
@@ -40,11 +41,11 @@ def turn(saver: SqlSaver, thread: str, text: str) -> list[Any]:
 
 def test_eight_threads_share_a_saver(saver: SqlSaver, path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        results = [*pool.map(lambda n: turn(saver, f"t{n}", f"m{n}"), range(16))]
+        results = [*pool.map(lambda n: turn(saver, f"t{n}", f"h{n}"), range(16))]
     assert all(len(messages) == 11 for messages in results)
     for n in range(16):
         values = looping_graph(saver, 1).get_state(config(f"t{n}")).values
-        assert [m.id for m in values["messages"]][0] == f"m{n}"
+        assert values["messages"][0].id == f"h{n}"
         assert len(values["messages"]) == 11
     assert intact(path)
 
@@ -59,9 +60,10 @@ async def test_many_runs_in_one_loop(saver: SqlSaver) -> None:
 def test_a_saver_serves_one_loop_after_another(saver: SqlSaver) -> None:
     graph = looping_graph(saver, 2)
     for n in range(3):
-        asyncio.run(graph.ainvoke(given(f"m{n}"), config()))
+        asyncio.run(graph.ainvoke(given(f"h{n}"), config()))
         graph.invoke(given(f"s{n}"), config())
-    assert len(graph.get_state(config()).values["messages"]) >= 6
+    humans = [m for m in graph.get_state(config()).values["messages"] if m.type == "human"]
+    assert [m.id for m in humans] == ["h0", "s0", "h1", "s1", "h2", "s2"]
 
 
 async def test_a_cancelled_wait_leaves_the_store_in_order(saver: SqlSaver) -> None:
@@ -104,7 +106,7 @@ async def test_an_async_listing_can_be_left_and_used_inside(saver: SqlSaver) -> 
     assert seen == 40
 
 
-def in_child(work: Callable[[], None]) -> int:
+def in_child(work: Callable[[], object]) -> int:
     """Run in a fork and return its exit code."""
     child = os.fork()
     if child == 0:
@@ -142,14 +144,14 @@ def test_a_fork_while_another_thread_works(saver: SqlSaver) -> None:
     def busy() -> None:
         n = 0
         while not stop.is_set():
-            turn(saver, "busy", f"m{n}")
+            turn(saver, "busy", f"h{n}")
             n += 1
 
     worker = threading.Thread(target=busy)
     worker.start()
     try:
         for n in range(5):
-            assert in_child(lambda n=n: turn(saver, f"child{n}", "x") and None) == 0
+            assert in_child(partial(turn, saver, f"child{n}", "x")) == 0
     finally:
         stop.set()
         worker.join()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import ormsgpack
 import pytest
 from langchain_core.messages import HumanMessage
-from store_graphs import agent, config
 
+from tests.store.store_graphs import agent, config
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.codec import Codec, Tag
@@ -64,8 +66,7 @@ def test_a_row_that_was_tampered_with_is_found(url: str, path: Path, change: str
     db.commit()
     db.close()
     with SqlSaver.from_url(url) as saver, pytest.raises(StorageError, match="thread 't'"):
-        if not [*saver.list(config())]:
-            raise StorageError("thread 't' lost its namespace with its names")
+        [*saver.list({"configurable": {"thread_id": "t"}})]
 
 
 def test_a_damaged_page_is_an_error_of_ours(url: str, path: Path) -> None:
@@ -119,8 +120,6 @@ def forge(url: str, path: Path, payload: bytes, version: int = 1) -> Any:
 
 
 def reseal(sealed: bytes, rid: int, version: int) -> bytes:
-    from hashlib import blake2b
-
     payload = bytes((version,)) + sealed[9:]
     check = blake2b(ormsgpack.packb((rid, None)) + payload, digest_size=8).digest()
     return check + payload
@@ -142,12 +141,8 @@ def test_nothing_is_called(
 ) -> None:
     proof = tmp_path / "proof"
     payload = foreign_ext(code, *function, [f"touch {proof}"])
-    try:
-        value = forge(url, path, payload)
-    except StorageError as error:
-        assert "unknown format" in str(error)
-    else:
-        assert type(value) in (tuple, set)  # plain data under a tag that means that here
+    with contextlib.suppress(StorageError):
+        assert type(forge(url, path, payload)) in (tuple, set)  # our meaning of that number
     assert not proof.exists()
 
 

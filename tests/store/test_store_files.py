@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from store_graphs import config, looping_graph
 
+from tests.store.store_graphs import config, looping_graph
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import SqlSaver
 

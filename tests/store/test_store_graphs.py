@@ -13,9 +13,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
-from store_graphs import Make, State, agent, asking_graph, config, looping_graph, plain
 from typing_extensions import TypedDict
 
+from tests.store.store_graphs import Make, State, agent, asking_graph, config, looping_graph, plain
 from wick_graph.store import SqlSaver
 
 DURABILITIES = ("sync", "async", "exit")
@@ -172,7 +172,9 @@ def test_pruning_keeps_the_value_of_a_delta_channel(saver: SqlSaver) -> None:
     graph = delta_graph(saver)
     graph.invoke({"notes": ["first"]}, config())
     before = graph.get_state(config())
-    assert "notes" not in (saver.get(config()) or {})["channel_values"]  # it must be rebuilt
+    stored = saver.get_tuple(config())
+    assert stored is not None
+    assert "notes" not in stored.checkpoint["channel_values"]  # it must be rebuilt
     saver.prune(["t"])
     assert plain(graph.get_state(config())) == plain(before)
     assert len([*graph.get_state_history(config())]) == 1

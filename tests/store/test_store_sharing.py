@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Counts
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.base.id import uuid6
-from store_graphs import agent, config, looping_graph
 
+from tests.store.conftest import Counts
+from tests.store.store_graphs import agent, config, looping_graph
 from wick_graph.store import SqlSaver
 
 
@@ -93,7 +94,7 @@ def test_bytes_per_step_do_not_grow(saver: SqlSaver, path: Path, make: Callable[
     for _ in graph.stream(given, config(), durability="sync"):
         written.append(put_bytes(path))
     assert len(written) >= 400
-    steps = [b - a for a, b in zip(written, written[1:], strict=False)]
+    steps = [b - a for a, b in itertools.pairwise(written)]
     first, last = sum(steps[20:120]), sum(steps[-100:])
     assert last <= 1.3 * first
     assert size(path) < 2_000_000

@@ -57,9 +57,9 @@ def _message(result: Any) -> AIMessage:
 def _unbound(bound: Runnable[Any, Any]) -> tuple[BaseChatModel | None, dict[str, Any]]:
     if isinstance(bound, BaseChatModel):
         return bound, {}
-    if type(bound) is RunnableBinding and not bound.config and not bound.config_factories:
-        model = bound.bound
-        if isinstance(model, BaseChatModel):
+    if isinstance(bound, RunnableBinding) and not bound.config and not bound.config_factories:
+        model, plain = bound.bound, type(bound).ainvoke is RunnableBinding.ainvoke
+        if plain and isinstance(model, BaseChatModel):
             return model, dict(bound.kwargs)
     return None, {}
 

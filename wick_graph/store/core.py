@@ -24,7 +24,8 @@ from wick_graph.store.worker import Worker
 _KEPT: Final = 512
 """Threads whose cache is kept."""
 _live: Final[weakref.WeakSet[Core]] = weakref.WeakSet()
-_watching: list[bool] = []
+_halted: Final[list[Core]] = []
+_watching: Final[list[bool]] = []
 
 
 class Core:
@@ -170,26 +171,53 @@ class Core:
         self._connection = connect(self.path, self._synchronous, self.now)
         return self._connection
 
+    def before_fork(self) -> None:
+        """Let no transaction go on, and no file be open, while this process is doubled.
+
+        SQLite keeps locks of a file per process; a child that inherited them would believe that
+        it holds what only its parent holds.
+        """
+        self._lock.acquire()
+        if self.path is not None and self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+            self._others = None
+
     def after_fork(self) -> None:
-        """Leave the parent's connection alone and begin anew in the child."""
+        """Go on in the parent; the next call opens the file again."""
+        self._lock.release()
+
+    def in_child(self) -> None:
+        """Begin anew in the child."""
         self._lock = RLock()
+        self.caches = OrderedDict()
         if not self._closed:
             self.worker = Worker()
-        self.caches = OrderedDict()
-        if self._connection is not None:
-            # Closing it here could remove the parent's log, so it must never be collected.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+        if self._connection is not None:  # in memory, and the parent's
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # never to be closed
             self._connection = None
-            self._lost = self.path is None
+            self._lost = True
 
 
 def _watch(core: Core) -> None:
     if not _watching and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_after_fork)
+        os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
         _watching.append(True)
     _live.add(core)
 
 
-def _after_fork() -> None:
+def _before() -> None:
     for core in list(_live):
-        core.after_fork()
+        core.before_fork()
+        _halted.append(core)
+
+
+def _after() -> None:
+    while _halted:
+        _halted.pop().after_fork()
+
+
+def _in_child() -> None:
+    while _halted:
+        _halted.pop().in_child()
