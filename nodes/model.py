@@ -19,6 +19,7 @@ from wick_graph.moments import Abort, Moment, Replace, Skip
 from wick_graph.nodes.modify_request import resolve_request
 from wick_graph.request import ModelRequest, position
 from wick_graph.runtime import NodeContext
+from wick_graph.types import StoppedBecause
 from wick_graph.usage import usage_of
 
 MAX_CALLS: Final = 32
@@ -37,10 +38,8 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
     """
     request, writes = await resolve_request(state, ctx)
     reply = await _through_hooks(request, ctx, writes)
-    usage = usage_of(reply)
-    ctx.run.usage += usage
     iteration = state.get("iteration", 0) + 1
-    writes += [("iteration", iteration), ("usage", usage.to_dict())]
+    writes.append(("iteration", iteration))
     if is_empty(reply):  # storing it would make the thread invalid for every later call
         return [*writes, ("stop_reason", "empty")]
     reply, bad = normalise_reply(reply)
@@ -73,13 +72,13 @@ def settle(
             why = f"too many calls in one reply; at most {MAX_CALLS} are run"
             messages.append(_refusal(call_id, call["name"], why))
     if verdict.end:
-        return messages, "done"
+        return messages, verdict.because
     return messages, "limit" if withheld or (last and reply.tool_calls) else ""
 
 
 async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:
     async def base(asked: ModelRequest) -> AIMessage:
-        return await _call(asked, ctx)
+        return await _call(asked, ctx, writes)
 
     onion = Onion(
         layers=ctx.spec.hooks.wrap_model_call,
@@ -99,12 +98,13 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
     return reply
 
 
-async def _call(request: ModelRequest, ctx: NodeContext) -> AIMessage:
+async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:
     """The innermost layer: exactly these messages, these tools, these settings."""
     messages = ctx.lower(request.to_messages())
     port = ctx.run.port
     if port.active:
-        moment = Moment("model", "request", ctx.spec.model.name, {"request": request})
+        data = {"request": request, "purpose": request.purpose}
+        moment = Moment("model", "request", ctx.spec.model.name, data)
         port.record(moment)
         directive = await port.at(moment)
         if isinstance(directive, Skip):
@@ -120,9 +120,13 @@ async def _call(request: ModelRequest, ctx: NodeContext) -> AIMessage:
         raise MessageError(f"invalid messages: {error}") from None
     known = ctx.tools(request.state)
     tools = [known[name] for name in request.tools if name in known]
-    reply = await ask(ctx, messages, tools, request.settings, request.withheld)
+    reply = await ask(ctx, request, messages, tools)
+    used = usage_of(reply)  # here, so that every call counts that a hook makes through `next`
+    ctx.run.usage += used
+    writes.append(("usage", used.to_dict()))
     if port.active:
-        port.record(Moment("model", "response", ctx.run.model, {"reply": reply}))
+        data = {"reply": reply, "purpose": request.purpose}
+        port.record(Moment("model", "response", ctx.run.model, data))
     return reply
 
 
@@ -131,17 +135,18 @@ async def _verdict(
 ) -> Verdict:
     """Ask every `after_model`; the first answer to a call stands, and any may end the run."""
     answers: dict[str, ToolResult | str] = {}
-    end = False
+    because: StoppedBecause | None = None
     for layer in ctx.spec.hooks.after_model:
         made, update = await apply(layer, ctx.io, ctx.run.port, reply, ctx.for_hooks(state))
         writes += update.items()
         if isinstance(made, Verdict):
             answers = {**made.answers, **answers}
-            end = end or made.end
+            because = because or (made.because if made.end else None)
             writes += check_update(layer, made.update).items()
         elif made is not None:
             writes += check_update(layer, made).items()
-    return Verdict(answers=answers, end=end)
+    because = because or dict(writes).get("stop_reason") or None  # a hook's update ends it too
+    return Verdict(answers=answers, end=because is not None, because=because or "done")
 
 
 def _marked(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from wick_graph.hooks.compile import apply
-from wick_graph.request import ModelRequest, Section, from_overlay, to_overlay
+from wick_graph.request import AGENT, ModelRequest, Section, from_overlay, to_overlay
 from wick_graph.runtime import NodeContext
 
 LAST_CALL: Final = "This is your last step: answer now from what you have; no tool can be called."
@@ -20,6 +20,7 @@ async def modify_request(state: Mapping[str, Any], ctx: NodeContext) -> list[tup
     Raises:
         HookError: A hook raised, or returned something that is no request.
     """
+    ctx.run.ledgered = False
     request, updates = await compose(state, ctx)
     return [*updates, ("request", to_overlay(request, ctx.spec.system_prompt))]
 
@@ -37,6 +38,8 @@ async def compose(
         if not isinstance(made, ModelRequest):
             kind = "nothing" if made is None else f"a {type(made).__name__}"
             raise layer.error(f"returned {kind}, not the request")
+        if made.model is not None or made.purpose != AGENT:  # the overlay could not keep them
+            raise layer.error("sets the request's model or purpose; do that in wrap_model_call")
         unknown = [name for name in made.tools if name not in ctx.tools(state)]
         if unknown:
             raise layer.error(f"offers the tool {unknown[0]!r}, which does not exist")

@@ -8,11 +8,11 @@ from typing import Any
 from wick_graph import keys
 from wick_graph.errors import ToolError
 from wick_graph.hooks.compile import Onion
+from wick_graph.ledgered import through_ledger
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.moments import Abort, Moment, Replace, Skip
 from wick_graph.runtime import NodeContext
 from wick_graph.state import LASTING
-from wick_graph.tools.execute import execute
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
 
@@ -64,8 +64,8 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
             raise ToolError(f"stopped before the call: {directive.reason}")
         if isinstance(directive, Replace):
             call = call.replace(args=directive.value)
-    state = call.ctx.state
-    return await execute(call, ctx.tools(state).get(call.name), ctx.io, ctx.spec.tool_timeout)
+    tool = ctx.tools(call.ctx.state).get(call.name)
+    return await through_ledger(call, tool, ctx)
 
 
 def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:

@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("moments", "drive", "reducers", "state", "usage", "request", "events"),
     ("config", "backends", "tools", "testing", "models", "hooks", "store"),
     ("runtime",),
+    ("ledgered",),
     ("nodes",),
     ("graph",),
     ("result", "streaming"),

@@ -188,6 +188,18 @@ class Agent:
         call = self._call(_CONTINUE, thread_id, config, answer)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
+    def stream_resume(
+        self, thread_id: str, answer: Any = _CONTINUE, *, config: Any = None, tokens: bool = True
+    ) -> Iterator[Event]:
+        """Go on where a thread stands, as `resume` does, and yield what happens."""
+        return self._stream(self._call(_CONTINUE, thread_id, config, answer), tokens)
+
+    def astream_resume(
+        self, thread_id: str, answer: Any = _CONTINUE, *, config: Any = None, tokens: bool = True
+    ) -> AsyncIterator[Event]:
+        """Go on where a thread stands, as `aresume` does, and yield what happens."""
+        return self._astream(self._call(_CONTINUE, thread_id, config, answer), tokens)
+
     def close(self) -> None:
         """Close the store, if this agent opened it."""
         if self._owns_store and isinstance(self._store, SqlSaver):

@@ -16,6 +16,8 @@ CHECKPOINT_NS: Final = "checkpoint_ns"
 TASK_ID: Final = "__pregel_task_id"
 READ: Final = "__pregel_read"
 CHECKPOINTER: Final = "__pregel_checkpointer"
+NOSTREAM: Final = "nostream"
+"""The tag of a model call that LangGraph's `messages` stream leaves out."""
 RUN: Final = "__wick_run"
 """Ours: the run's context. Keys that begin with `__` never reach a checkpoint's metadata."""
 
@@ -54,6 +56,11 @@ def read_state(config: Config | None, channels: Sequence[str]) -> dict[str, Any]
 def with_configurable(config: Config | None, **values: Any) -> dict[str, Any]:
     """Return a copy of a config with values added to its configurable part."""
     return {**(config or {}), CONFIGURABLE: {**configurable(config), **values}}
+
+
+def with_tag(config: Config | None, tag: str) -> dict[str, Any]:
+    """Return a copy of a config with a tag added."""
+    return {**(config or {}), "tags": [*((config or {}).get("tags") or ()), tag]}
 
 
 def with_metadata(config: Config | None, **values: Any) -> dict[str, Any]:

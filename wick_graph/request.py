@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from langchain_core.messages import BaseMessage, SystemMessage
 
 from wick_graph.errors import HookError
+
+AGENT: Final = "agent"
+"""The purpose of a model call that answers the user, as against one that a hook makes."""
 
 Segment = tuple[int, int] | BaseMessage
 """A range `[start, stop)` of the thread's messages, or a message that only this request has."""
@@ -93,6 +96,11 @@ class ModelRequest:
     """What is passed to the model as keyword arguments (`temperature`, `tool_choice`, …)."""
     withheld: bool = False
     """True on the last call of a run: the model is to answer, not to call."""
+    purpose: str = AGENT
+    """What the call is for. Anything but `agent` is a hook's own business (`summarize`): the run
+    pays for it, and no reader sees it. Only `wrap_model_call` may set it."""
+    model: Any = field(default=None, repr=False)
+    """A `ModelChoice` to call in place of the agent's model. Only `wrap_model_call` may set it."""
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
     ctx: Any = field(default=None, repr=False)
 

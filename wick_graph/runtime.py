@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 from langchain_core.messages import BaseMessage
 
 from wick_graph import keys
-from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
+from wick_graph.constants import (
+    CHARS_PER_TOKEN,
+    DEFAULT_TOOL_TIMEOUT_SECONDS,
+    MAX_ITERATIONS,
+)
 from wick_graph.drive import Leaves
 from wick_graph.hooks.compile import Hooks
 from wick_graph.hooks.protocol import HookContext
 from wick_graph.messages.check import PrefixValidator
+from wick_graph.messages.estimate import PrefixEstimate, sent_tokens
 from wick_graph.messages.lower import Lowering
 from wick_graph.models.binder import Binder
 from wick_graph.models.resolve import ModelChoice
 from wick_graph.moments import NULL_PORT, Port
+from wick_graph.request import ModelRequest
+from wick_graph.store.leases import Lease
+from wick_graph.store.ledger import Ledger
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolbox import Toolbox
 from wick_graph.types import StoppedBecause
@@ -60,6 +70,16 @@ class Run:
     """The router has said `end`."""
     stopped: StoppedBecause | Literal[""] = ""
     """Why the run ended; empty while it goes on."""
+    lease: Lease | None = field(default=None, repr=False)
+    """The right to write to the thread; the store checks it with every write."""
+    ledger: Ledger | None = field(default=None, repr=False)
+    """The thread's record of tool calls; None where the store is not ours."""
+    resumed: bool = False
+    """The run goes on where another one stopped, and may meet calls that have run already."""
+    told: bool = False
+    """Somebody is told of steps before the run ends: what they are told of must be durable."""
+    ledgered: bool = False
+    """The results of the running step's calls are all in the ledger: its commit may wait."""
     usage: Usage = field(default_factory=Usage)
     """What the model calls of this run have used."""
     model: str = ""
@@ -68,6 +88,8 @@ class Run:
     """Remembers the checked part of the history, so that a step checks only what is new."""
     lowering: Lowering | None = field(default=None, repr=False)
     """Remembers the lowered part likewise."""
+    sizes: PrefixEstimate = field(default_factory=lambda: PrefixEstimate(sent_tokens), repr=False)
+    """Remembers the counted part likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +114,17 @@ class NodeContext:
             run_id=self.run.run_id,
             iteration=state.get("iteration", 0),
             config=self.config,
+            model_name=self.spec.model.name,
+            context_window=self.spec.model.context_window,
+            tokens_of=self.tokens_of,
         )
+
+    def tokens_of(self, request: ModelRequest) -> int:
+        """Estimate the tokens of all that a request sends: prompt, messages, tools' schemas."""
+        known = self.tools(request.state)
+        tools = sum(schema_tokens(known[name]) for name in request.tools if name in known)
+        messages = self.run.sizes.tokens(request.messages.to_list())
+        return len(request.system_text) // CHARS_PER_TOKEN + messages + tools
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Turn a chain of seven roles into the four that a model reads."""
@@ -103,6 +135,12 @@ class NodeContext:
     def tools(self, state: Mapping[str, Any]) -> Mapping[str, BoundTool]:
         """Return the tools that exist in this state, by name, in their order."""
         return self.spec.toolbox.at(state)
+
+
+@lru_cache(maxsize=4096)
+def schema_tokens(tool: BoundTool) -> int:
+    """Estimate what a tool's schema adds to every prompt."""
+    return len(json.dumps(tool.schema, ensure_ascii=False)) // CHARS_PER_TOKEN
 
 
 def run_of(config: Mapping[str, Any]) -> Run:

@@ -21,13 +21,14 @@ from wick_graph.events import (
     ToolStart,
 )
 from wick_graph.moments import Directive, Moment
+from wick_graph.request import AGENT
 from wick_graph.usage import usage_of
 
 
 def to_event(moment: Moment, run_id: str, thread_id: str | None) -> Event | None:
     """Translate a moment, or return None for one that readers are not told of."""
     make = _MAKERS.get((moment.kind, moment.phase))
-    if make is None:
+    if make is None or moment.data.get("purpose", AGENT) != AGENT:
         return None
     ids = {"run_id": moment.call_id or run_id, "thread_id": thread_id}
     event: Event = make(moment, ids)

@@ -14,7 +14,7 @@ from langchain_core.rate_limiters import InMemoryRateLimiter
 from langgraph.config import get_config
 
 from tests.engine.support import Door
-from wick_graph import Agent, BaseHook
+from wick_graph import Agent, BaseHook, events
 from wick_graph.testing import ScriptedModel, call
 
 
@@ -94,6 +94,12 @@ def test_whoever_listens_is_heard(door: Door) -> None:
 
     door(Agent(model=Plain(managers=[]), hooks=[Counting()]), "?")
     assert Counting.usage["plain"]["total_tokens"] == 7
+
+
+def test_a_model_that_cannot_stream_is_one_piece_of_a_stream() -> None:
+    agent = Agent(model=Plain(managers=[]))
+    pieces = [e.delta for e in agent.stream("?") if isinstance(e, events.ChatModelStream)]
+    assert pieces == ["1 []"]
 
 
 def test_a_rate_limiter_is_waited_for(door: Door) -> None:

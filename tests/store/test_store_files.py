@@ -150,3 +150,8 @@ async def test_a_closed_saver_says_so_in_a_loop(url: str) -> None:
         assert await saver.aget_tuple(config()) is None
     with pytest.raises(StorageError, match="closed"):
         await saver.aget_tuple(config())
+
+
+def test_a_config_without_a_thread_says_what_to_pass(url: str) -> None:
+    with SqlSaver.from_url(url) as saver, pytest.raises(StorageError, match="thread_id"):
+        saver.get_tuple({"configurable": {}})

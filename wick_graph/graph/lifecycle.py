@@ -15,15 +15,18 @@ from langgraph.types import Command
 from wick_graph import keys
 from wick_graph.constants import MAX_CONCURRENCY
 from wick_graph.drive import Leaves
-from wick_graph.errors import MessageError, RunCancelled
+from wick_graph.errors import MessageError, RunCancelled, RunError
 from wick_graph.messages.check import validate
 from wick_graph.messages.lower import lower
 from wick_graph.moments import Moment
 from wick_graph.runtime import AgentSpec, Run
+from wick_graph.store.leases import MAX_TRIES
 
 if TYPE_CHECKING:
     from wick_graph.graph.agent_graph import AgentGraph
 
+_OF_INVOKE = ("values", ["updates", "values"])
+"""How LangGraph's `invoke` streams: its caller learns of nothing before the end."""
 STEPS_PER_ITERATION = 3
 """Supersteps of one turn of the loop: modify_request, model, tools."""
 
@@ -54,7 +57,8 @@ class Opened:
 
     graph: AgentGraph
     run: Run
-    saver: BaseCheckpointSaver[Any] | None
+    saver: Any
+    """The checkpointer, or None; ours has threads, leases and a ledger."""
     input: Any
     config: Any
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -77,6 +81,8 @@ class Opened:
             run = Run(thread_id=keys.thread_of(config) or keys.thread_of(own))
         supplied = {k: v for k, v in limits(graph.spec).items() if k not in own}
         made = keys.with_configurable({**supplied, **(config or {})}, **{keys.RUN: run})
+        run.resumed = input is None or isinstance(input, Command)
+        run.told = run.port.active or kwargs.get("stream_mode") not in _OF_INVOKE
         if "run_id" not in (made.get("metadata") or {}):
             made = keys.with_metadata(made, run_id=run.run_id)
         if saver is not None and kwargs.get("durability") is None:
@@ -94,6 +100,7 @@ async def begin(opened: Opened, io: Leaves) -> None:
     run, threads = opened.run, _threads(opened)
     if threads is not None and run.thread_id is not None:
         thread, agent, ttl = run.thread_id, opened.graph.spec.name, opened.graph.ttl
+        await _take(opened, io, thread)
         opened.before = await io.either(
             lambda: threads.open(thread, agent=agent, ttl=ttl, run_id=run.run_id),
             lambda: threads.aopen(thread, agent=agent, ttl=ttl, run_id=run.run_id),
@@ -102,7 +109,33 @@ async def begin(opened: Opened, io: Leaves) -> None:
         data = {"input": opened.input, "thread_id": run.thread_id, "run_id": run.run_id}
         run.port.record(Moment("run", "enter", opened.graph.spec.name, data))
     if opened.is_new_input and opened.saver is not None:
-        await keep_finished(opened, io)
+        try:
+            await keep_finished(opened, io)
+        except BaseException as error:
+            await fail(opened, io, error)
+            raise
+
+
+async def _take(opened: Opened, io: Leaves, thread: str) -> None:
+    """Take the thread's lease, unless going on has taken the process down too often.
+
+    Raises:
+        ThreadBusyError: Another run goes on in the thread.
+        RunError: The thread is poisoned; only a new message goes on from here.
+    """
+    leases = opened.saver.leases
+    lease = await io.either(lambda: leases.take(thread), lambda: leases.atake(thread))
+    if lease.tries >= MAX_TRIES and not opened.is_new_input:
+        tries = lease.tries
+        poisoned = RunError(
+            f"poison: {tries} runs in a row died at the same step of thread {thread}; "
+            "send a new message to go on without that step"
+        )
+        opened.run.lease = lease
+        await fail(opened, io, poisoned, tries=tries)
+        raise poisoned
+    opened.run.lease = lease
+    opened.run.ledger = opened.saver.ledger(lease)
 
 
 async def keep_finished(opened: Opened, io: Leaves) -> None:
@@ -147,18 +180,20 @@ async def end(opened: Opened, io: Leaves) -> None:
     await _close(opened, io, None)
 
 
-async def fail(opened: Opened, io: Leaves, error: BaseException) -> None:
+async def fail(opened: Opened, io: Leaves, error: BaseException, *, tries: int = 0) -> None:
     """Close a run that an error or a cancellation ended; the thread can be used again."""
     opened.run.stopped = "cancelled" if isinstance(error, CANCELLED) else "failed"
-    await _close(opened, io, error)
+    await _close(opened, io, error, tries)
 
 
-async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> None:
+async def _close(opened: Opened, io: Leaves, error: BaseException | None, tries: int = 0) -> None:
     run, threads = opened.run, _threads(opened)
     if run.port.active:
         data = {"stopped_because": run.stopped, "error": error, "run_id": run.run_id}
         run.port.record(Moment("run", "exit" if error is None else "error", "", data))
     if threads is None or run.thread_id is None:
+        return
+    if run.lease is not None and run.lease.lost:  # the thread is another run's by now
         return
     thread, stopped = run.thread_id, run.stopped or "done"
     status = {"interrupted": "waiting", "failed": "failed"}.get(stopped, "idle")
@@ -169,6 +204,13 @@ async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> Non
             threads.aclose(thread, status=status, stopped_because=stopped, error=text)
         ),
     )
+    lease, run.lease = run.lease, None
+    if lease is not None:
+        leases = opened.saver.leases
+        await io.either(
+            lambda: leases.release(lease, tries=tries),
+            lambda: asyncio.shield(leases.arelease(lease, tries=tries)),
+        )
 
 
 def check_input(input: Any) -> None:

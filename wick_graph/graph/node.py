@@ -64,6 +64,7 @@ class Router(Runnable[Any, Any]):
         run = run_of(config or {})
         run.ended = isinstance(target, str)
         run.stopped = (input.get("stop_reason") or "done") if run.ended else ""
+        run.ledgered = not run.ended and run.ledger is not None
         if run.port.active:
             run.port.record(Moment("route", "taken", self.name, {"target": target, "state": input}))
         return target

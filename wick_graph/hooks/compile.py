@@ -8,16 +8,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from langgraph.errors import GraphBubbleUp
 
 from wick_graph.drive import Leaves
 from wick_graph.errors import ConfigError, HookError
-from wick_graph.hooks.protocol import PHASES, BaseHook
+from wick_graph.hooks.protocol import IN_PLACE, PHASES, BaseHook
 from wick_graph.moments import Abort, Moment, Port, Replace, Skip
 from wick_graph.state import WRITABLE
-from wick_graph.types import Phase
+from wick_graph.types import Phase, StoppedBecause
 
 TITLES: Final[Mapping[Phase, str]] = {
     "before_agent": "BeforeAgent",
@@ -27,6 +27,7 @@ TITLES: Final[Mapping[Phase, str]] = {
     "wrap_tool_call": "WrapToolCall",
 }
 """How error texts name the phases."""
+_REASONS: Final = ("", *get_args(StoppedBecause))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Layer:
     phase: Phase
     fn: Callable[..., Any]
     is_async: bool
+    in_place: bool = False
+    """It awaits nothing but `next`, so both drivers can run it as a part of their own body."""
 
     def error(self, problem: object) -> HookError:
         """Build the error that names this hook and phase."""
@@ -85,7 +88,8 @@ def compile_hooks(hooks: Sequence[Any]) -> Hooks:
                     f"hook {name} has a method {phase} but does not list the phase; "
                     f"add {phase!r} to its phases or remove the method"
                 )
-            by_phase[phase].append(Layer(name, phase, fn, _is_async(fn)))
+            here = getattr(fn, IN_PLACE, False)
+            by_phase[phase].append(Layer(name, phase, fn, _is_async(fn), here))
         if (tools := _override(hook, "tools")) is not None:
             sources.append((name, tools))
     return Hooks(
@@ -135,7 +139,10 @@ class Onion:
         if self.port.active:
             value = await enter(self.port, layer, value, self.call_id)
         try:
-            result = await self.io.wrap(layer.fn, layer.is_async, value, inner)
+            if layer.in_place:
+                result = await layer.fn(value, inner)
+            else:
+                result = await self.io.wrap(layer.fn, layer.is_async, value, inner)
         except Exception as error:
             note(self.port, layer, "error", error, self.call_id)
             if error in passed or isinstance(error, GraphBubbleUp | HookError):
@@ -169,7 +176,10 @@ async def apply(
     if port.active:
         value = await enter(port, layer, value, None)
     try:
-        result = await io.call(layer.fn, layer.is_async, value, ctx)
+        if layer.in_place:
+            result = await layer.fn(value, ctx)
+        else:
+            result = await io.call(layer.fn, layer.is_async, value, ctx)
     except GraphBubbleUp:
         raise
     except Exception as error:
@@ -207,6 +217,8 @@ def check_update(layer: Layer, update: Any) -> dict[str, Any]:
         raise layer.error(
             f"the state has no channel {unknown[0]!r}; it has {', '.join(sorted(WRITABLE))}"
         )
+    if update.get("stop_reason", "") not in _REASONS:
+        raise layer.error(f"stop_reason must be one of {', '.join(_REASONS[1:])}")
     return dict(update)
 
 

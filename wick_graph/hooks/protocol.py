@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, NoReturn, get_args
+from typing import Any, ClassVar, Final, NoReturn, TypeVar, get_args
 
 from langchain_core.messages import AIMessage
 
+from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_CONTEXT_WINDOW
 from wick_graph.errors import HookError
-from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.messages import ToolCall, ToolResult, estimate_tokens
 from wick_graph.request import ModelRequest
-from wick_graph.types import Phase
+from wick_graph.types import Phase, StoppedBecause
 
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 
@@ -23,6 +24,25 @@ ModelCallNext = Callable[[ModelRequest], AIMessage | Awaitable[AIMessage]]
 """`next` of `wrap_model_call`: awaited in an `async def`, called in a `def`."""
 ToolCallNext = Callable[[ToolCall], ToolResult | Awaitable[ToolResult]]
 """`next` of `wrap_tool_call`."""
+
+
+IN_PLACE: Final = "__wick_in_place__"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def in_place(phase: F) -> F:
+    """Mark an `async def` phase that awaits nothing but its `next`: it runs where it is called.
+
+    A phase without the mark costs a thread or a loop of its own under one of the two doors, since
+    it may block or wait; one with the mark costs a function call under both.
+    """
+    setattr(phase, IN_PLACE, True)
+    return phase
+
+
+def request_tokens(request: ModelRequest) -> int:
+    """Estimate the tokens of a request's system prompt and messages, without its tools."""
+    return len(request.system_text) // CHARS_PER_TOKEN + estimate_tokens([*request.messages])
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +56,12 @@ class HookContext:
     """Model calls that this run has made so far."""
     config: Mapping[str, Any] = field(repr=False)
     """LangChain's `RunnableConfig`, for models and tools that a hook calls itself."""
+    model_name: str = ""
+    """The agent's model, as it is shown."""
+    context_window: int = DEFAULT_CONTEXT_WINDOW
+    """Tokens that the agent's model can read at once."""
+    tokens_of: Callable[[ModelRequest], int] = field(default=request_tokens, repr=False)
+    """Estimate the tokens of all that a request sends, the tools' schemas included."""
 
     def register_tool(self, tool: object) -> NoReturn:
         """Refuse: a tool registered while a run goes on would be missing after a restart.
@@ -57,6 +83,8 @@ class Verdict:
     """Results for calls that are not to be run, by call id."""
     end: bool = False
     """True: the run ends with this reply; calls that are still open are refused."""
+    because: StoppedBecause = "done"
+    """Why, where it ends."""
     update: Mapping[str, Any] = field(default_factory=dict)
 
 

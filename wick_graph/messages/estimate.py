@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.utils import count_tokens_approximately
 
 from wick_graph.constants import CHARS_PER_TOKEN
 from wick_graph.errors import MessageError
@@ -36,13 +37,21 @@ def message_tokens(message: BaseMessage) -> int:
     return total
 
 
+def sent_tokens(message: BaseMessage) -> int:
+    """Estimate what a message costs to send: as `message_tokens`, and images and the like too."""
+    if isinstance(message.content, str):
+        return message_tokens(message)
+    return max(message_tokens(message), count_tokens_approximately([message]))
+
+
 class PrefixEstimate:
     """Estimate a growing chain again and again, counting only what is new each time.
 
-    Hold one per chain.
+    Hold one per chain. `count` estimates one message.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[BaseMessage], int] = message_tokens) -> None:
+        self._count = count
         self._seen: list[BaseMessage] = []
         self._costs: list[int] = []
         self._total = 0
@@ -53,7 +62,7 @@ class PrefixEstimate:
         self._total -= sum(dropped)
         del self._costs[len(messages) :]
         for index in changed(self._seen, messages):
-            cost = message_tokens(messages[index])
+            cost = self._count(messages[index])
             if index < len(self._costs):
                 self._total -= self._costs[index]
                 self._costs[index] = cost

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -15,6 +16,7 @@ from wick_graph.models.call import ensure_whole, merge_chunks
 from wick_graph.models.retry import classify, retry_delay
 from wick_graph.models.shortcut import agenerate, generate, shorter_way
 from wick_graph.moments import Moment
+from wick_graph.request import AGENT, ModelRequest
 
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
@@ -26,99 +28,105 @@ if TYPE_CHECKING:
 
 async def ask(
     ctx: NodeContext,
+    request: ModelRequest,
     messages: list[BaseMessage],
     tools: Sequence[BoundTool],
-    settings: Mapping[str, Any],
-    withheld: bool,
 ) -> AIMessage:
-    """Return the reply of the agent's model, or of the first of its fallbacks that answers.
+    """Return the reply of the request's model, or of the first of its fallbacks that answers.
+
+    `messages` and `tools` are what the request comes to for a model.
 
     Raises:
         Exception: What the last model raised, once retries and fallbacks are used up.
     """
-    options = (ctx.spec.model, *ctx.spec.model.fallbacks)
+    first: ModelChoice = request.model or ctx.spec.model
+    options = (first, *first.fallbacks)
     for position, option in enumerate(options):
-        bound = ctx.spec.binder.bind(option, tools, settings, withheld)
+        bound = ctx.spec.binder.bind(option, tools, request.settings, request.withheld)
+        call = _Call(ctx, option, bound, messages, request.purpose)
         try:
-            reply = await _with_retries(ctx, option, bound, messages)
+            reply = await call.with_retries()
         except Exception as error:
             if position + 1 == len(options) or classify(error) == "overflow":
                 raise
-            _tell(ctx, "fallback", option, error, 0.0)
+            call.tell("fallback", error, 0.0)
             continue
-        ctx.run.model = option.name
+        if request.purpose == AGENT:
+            ctx.run.model = option.name
         return reply
     raise AssertionError("an agent has at least one model")
 
 
-async def _with_retries(
-    ctx: NodeContext, option: ModelChoice, bound: Runnable[Any, Any], messages: list[BaseMessage]
-) -> AIMessage:
-    started = time.monotonic()
-    attempt = 1
-    while True:
-        try:
-            return await _once(ctx, option, bound, messages)
-        except Exception as error:
-            elapsed = time.monotonic() - started
-            delay = retry_delay(error, attempt, option.retry, elapsed, random.random)
-            if delay is None:
-                raise
-            _tell(ctx, "retry", option, error, delay)
-        await ctx.io.sleep(delay)
-        attempt += 1
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One model, bound, and what it is asked; tried as often as its policy says."""
 
+    ctx: NodeContext
+    option: ModelChoice
+    bound: Runnable[Any, Any]
+    messages: list[BaseMessage]
+    purpose: str
 
-async def _once(
-    ctx: NodeContext, option: ModelChoice, bound: Runnable[Any, Any], messages: list[BaseMessage]
-) -> AIMessage:
-    config: Any = keys.with_metadata(ctx.config, wick_agent=ctx.spec.name, wick_purpose="agent")
-    if ctx.run.port.tokens:
-        return await _streamed(ctx, option, bound, messages, config)
-    way = shorter_way(bound, messages, config)
-    if way is not None:
-        quick: AIMessage = await ctx.io.either(
-            lambda: generate(way, messages), lambda: agenerate(way, messages)
+    async def with_retries(self) -> AIMessage:
+        started = time.monotonic()
+        attempt = 1
+        while True:
+            try:
+                return await self.once()
+            except Exception as error:
+                elapsed = time.monotonic() - started
+                delay = retry_delay(error, attempt, self.option.retry, elapsed, random.random)
+                if delay is None:
+                    raise
+                self.tell("retry", error, delay)
+            await self.ctx.io.sleep(delay)
+            attempt += 1
+
+    async def once(self) -> AIMessage:
+        ctx, bound, messages = self.ctx, self.bound, self.messages
+        config: Any = keys.with_metadata(
+            ctx.config, wick_agent=ctx.spec.name, wick_purpose=self.purpose
         )
-        return ensure_whole(quick)
-    reply: AIMessage = await ctx.io.either(
-        lambda: bound.invoke(messages, config), lambda: bound.ainvoke(messages, config)
-    )
-    return ensure_whole(reply)
+        if self.purpose != AGENT:  # nobody who reads the answer is to read this
+            config = keys.with_tag(config, keys.NOSTREAM)
+        elif ctx.run.port.tokens:
+            return await self.streamed(config)
+        way = shorter_way(bound, messages, config)
+        if way is not None:
+            quick: AIMessage = await ctx.io.either(
+                lambda: generate(way, messages), lambda: agenerate(way, messages)
+            )
+            return ensure_whole(quick)
+        reply: AIMessage = await ctx.io.either(
+            lambda: bound.invoke(messages, config), lambda: bound.ainvoke(messages, config)
+        )
+        return ensure_whole(reply)
 
+    async def streamed(self, config: Any) -> AIMessage:
+        chunks: list[AIMessage] = []
+        port = self.ctx.run.port
 
-async def _streamed(
-    ctx: NodeContext,
-    option: ModelChoice,
-    bound: Runnable[Any, Any],
-    messages: list[BaseMessage],
-    config: Any,
-) -> AIMessage:
-    chunks: list[AIMessageChunk] = []
-    port = ctx.run.port
+        async def take(chunk: AIMessage) -> None:
+            chunks.append(chunk)
+            if chunk.content:
+                moment = Moment("model", "chunk", self.option.name, {"chunk": chunk})
+                port.record(moment)
+                await port.at(moment)  # a slow reader holds the model back, and loses nothing
 
-    async def take(chunk: AIMessageChunk) -> None:
-        chunks.append(chunk)
-        if chunk.content:
-            moment = Moment("model", "chunk", option.name, {"chunk": chunk})
-            port.record(moment)
-            await port.at(moment)  # a slow reader holds the model back, and loses nothing
+        def read() -> None:
+            for chunk in self.bound.stream(self.messages, config):
+                run_to_end(take(chunk))
 
-    def read() -> None:
-        for chunk in bound.stream(messages, config):
-            run_to_end(take(chunk))
+        async def aread() -> None:
+            async for chunk in self.bound.astream(self.messages, config):
+                await take(chunk)
 
-    async def aread() -> None:
-        async for chunk in bound.astream(messages, config):
-            await take(chunk)
+        await self.ctx.io.either(read, aread)
+        if len(chunks) == 1 and not isinstance(chunks[0], AIMessageChunk):
+            return ensure_whole(chunks[0])  # a model that cannot stream gives its reply at once
+        return ensure_whole(merge_chunks([c for c in chunks if isinstance(c, AIMessageChunk)]))
 
-    await ctx.io.either(read, aread)
-    return ensure_whole(merge_chunks(chunks))
-
-
-def _tell(
-    ctx: NodeContext, phase: str, option: ModelChoice, error: Exception, delay: float
-) -> None:
-    if ctx.run.port.active:
-        data = {"error": error, "delay": delay}
-        ctx.run.port.record(Moment("model", phase, option.name, data))
+    def tell(self, phase: str, error: Exception, delay: float) -> None:
+        if self.ctx.run.port.active:
+            data = {"error": error, "delay": delay, "purpose": self.purpose}
+            self.ctx.run.port.record(Moment("model", phase, self.option.name, data))

@@ -10,6 +10,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from sqlalchemy import and_, or_, select
 from sqlalchemy.sql import Select
 
+from wick_graph.keys import CHECKPOINT_ID, CHECKPOINT_NS, THREAD_ID, configurable
 from wick_graph.store import sql
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
@@ -90,17 +91,17 @@ class Listing:
             .where(threads.c.tenant == self._core.tenant, checkpoints.c.hidden == 0)
             .order_by(checkpoints.c.id.desc(), checkpoints.c.rid.desc())
         )
-        asked = config["configurable"] if config else {}
-        if "thread_id" in asked:
-            query = query.where(threads.c.thread == text_bytes(str(asked["thread_id"])))
-        if asked.get("checkpoint_ns") is not None:
+        asked = configurable(config)
+        if THREAD_ID in asked:
+            query = query.where(threads.c.thread == text_bytes(str(asked[THREAD_ID])))
+        if asked.get(CHECKPOINT_NS) is not None:
             within = names.c.thread == threads.c.id
-            named = names.c.text == text_bytes(asked["checkpoint_ns"])
+            named = names.c.text == text_bytes(asked[CHECKPOINT_NS])
             space = select(names.c.id).where(within, names.c.scope == 0, named)
             query = query.where(checkpoints.c.ns == space.correlate(threads).scalar_subquery())
-        if checkpoint := asked.get("checkpoint_id"):
+        if checkpoint := asked.get(CHECKPOINT_ID):
             query = query.where(checkpoints.c.id == pack_id(checkpoint))
-        if before and (limit_id := before["configurable"].get("checkpoint_id")):
+        if limit_id := configurable(before).get(CHECKPOINT_ID):
             query = query.where(checkpoints.c.id < pack_id(limit_id))
         return self._filtered(query)
 

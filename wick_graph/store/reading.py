@@ -20,6 +20,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from wick_graph.errors import StorageError
 from wick_graph.store import sql
+from wick_graph.store.address import Address
 from wick_graph.store.cache import PLACES, Known, ThreadCache, digest
 from wick_graph.store.codec import Codec
 from wick_graph.store.rows import (
@@ -239,13 +240,7 @@ class Reader:
             ) from None
 
     def _config(self, ns: int, checkpoint: bytes) -> RunnableConfig:
-        return {
-            "configurable": {
-                "thread_id": self.thread_id,
-                "checkpoint_ns": self._text(ns),
-                "checkpoint_id": unpack_id(checkpoint),
-            }
-        }
+        return Address(self.thread_id, self._text(ns), unpack_id(checkpoint)).config()
 
     def _what(self, table: str) -> str:
         return f"table {table} of thread {self.thread_id!r}"

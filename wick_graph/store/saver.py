@@ -29,10 +29,13 @@ from langgraph.checkpoint.base import (
 
 from wick_graph.config.durations import seconds
 from wick_graph.store import upkeep
+from wick_graph.store.address import Address, address_of
 from wick_graph.store.allow import AllowList
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.history import delta_history
+from wick_graph.store.leases import Lease, Leases, fence
+from wick_graph.store.ledger import Ledger
 from wick_graph.store.listing import Listing
 from wick_graph.store.reading import Reader, Row, find
 from wick_graph.store.rows import unpack_id
@@ -57,6 +60,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def __init__(self, core: Core, codec: Codec) -> None:
         super().__init__(serde=codec)
         self._core = core
+        self.leases = Leases(core)
+        """Who may write to which thread; runs of wick_graph's agents take one each."""
 
     @classmethod
     def from_url(
@@ -111,7 +116,12 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
     def close(self) -> None:
         """Finish what is under way and close the database; closing twice is harmless."""
+        self.leases.close()
         self._core.close()
+
+    def ledger(self, lease: Lease) -> Ledger:
+        """Return the tool calls of the thread that a lease is for."""
+        return Ledger(self._core, self.serde, lease)
 
     def __enter__(self) -> Self:
         return self
@@ -164,19 +174,14 @@ class SqlSaver(BaseCheckpointSaver[int]):
             StorageError: for a value that cannot be stored, saying how to allow it; for whatever
                 the database reports. Nothing is stored then.
         """
-        thread_id, ns, parent = _address(config)
+        thread_id, ns, parent = address_of(config)
         full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
         with self._core.writing() as db:
+            fence(db, config)
             cache = self._core.thread_for_writing(db, thread_id)
             step = Step(db, cache, self.serde, thread_id, ns)
             step.checkpoint(checkpoint, full, new_versions, parent)
-        return {
-            "configurable": {
-                "thread_id": thread_id,
-                "checkpoint_ns": ns,
-                "checkpoint_id": checkpoint["id"],
-            }
-        }
+        return Address(thread_id, ns, checkpoint["id"]).config()
 
     def put_writes(
         self,
@@ -190,10 +195,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
         Raises:
             StorageError: as `put`.
         """
-        thread_id, ns, checkpoint = _address(config)
+        thread_id, ns, checkpoint = address_of(config)
         if not writes:
             return
         with self._core.writing() as db:
+            fence(db, config)
             cache = self._core.thread_for_writing(db, thread_id)
             step = Step(db, cache, self.serde, thread_id, ns)
             step.writes(checkpoint or "", writes, task_id, task_path)
@@ -204,7 +210,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         Raises:
             StorageError: if a row is damaged, naming the table and the thread.
         """
-        thread_id, ns, checkpoint = _address(config)
+        thread_id, ns, checkpoint = address_of(config)
         with self._core.reading() as db:
             cache = self._core.thread(db, thread_id)
             row = None if cache is None else find(db, cache, ns, checkpoint)
@@ -235,7 +241,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return the writes of delta channels since their last stored value, oldest first."""
-        thread_id, ns, checkpoint = _address(config)
+        thread_id, ns, checkpoint = address_of(config)
         with self._core.reading() as db:
             cache = self._core.thread(db, thread_id)
             row = None if cache is None else find(db, cache, ns, checkpoint)
@@ -340,12 +346,6 @@ class SqlSaver(BaseCheckpointSaver[int]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Do `prune` in the store's thread."""
         await self._core.worker.run(self.prune, thread_ids, strategy=strategy)
-
-
-def _address(config: RunnableConfig) -> tuple[str, str, str | None]:
-    """Return thread, namespace and checkpoint of a config."""
-    asked = config["configurable"]
-    return str(asked["thread_id"]), asked.get("checkpoint_ns") or "", asked.get("checkpoint_id")
 
 
 def _latest(rows: list[Row]) -> set[int]:

@@ -147,7 +147,11 @@ leases: Final = Table(
     Column("owner", LargeBinary, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("until", Float, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("head", LargeBinary),
 )
+"""`until` is 0 for a lease that was given back; `tries` counts the owners in a row that died while
+`head` was the thread's latest checkpoint."""
 
 runs: Final = Table(
     "runs",

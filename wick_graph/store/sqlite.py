@@ -6,7 +6,9 @@ lost. So whose file it is gets decided on the 100 bytes of its header, read as p
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import sqlite3
 import stat
 import struct
@@ -75,6 +77,7 @@ def connect(
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"the folder of {path} cannot be made: {error.strerror}") from error
+        _make(path)
     try:
         connection = sqlite3.connect(
             ":memory:" if path is None else path,
@@ -165,6 +168,34 @@ def _judge(path: Path, head: bytes, size: int) -> None:
         raise StorageError(
             f"{path} is damaged: it has {size} of {pages * page} bytes; restore a backup"
         )
+
+
+def _make(path: Path) -> None:
+    """Put a whole new database in the place of nothing, or of an empty file, in one step.
+
+    Made in place it would be half there for a moment, and a process killed in that moment would
+    leave a file that is nobody's.
+    """
+    if path.exists() and path.stat().st_size:
+        return
+    made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
+    try:
+        connection = sqlite3.connect(made, isolation_level=None)
+        try:
+            _create(connection, made)
+        finally:
+            connection.close()
+        if path.exists():  # an empty file: whoever made it meant this
+            made.replace(path)
+        else:
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                os.link(made, path)
+    except (sqlite3.Error, OSError) as error:
+        text = str(error) if isinstance(error, sqlite3.Error) else error.strerror
+        raise StorageError(f"the database {path} cannot be made: {text}") from error
+    finally:
+        made.unlink(missing_ok=True)
+        made.with_name(made.name + "-journal").unlink(missing_ok=True)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path | None, synchronous: Synchronous) -> None:

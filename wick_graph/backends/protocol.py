@@ -1,0 +1,243 @@
+"""What the file tools ask of a backend: one protocol, and the plain data that goes through it.
+
+A backend that works at a distance can send every argument and every answer as JSON and bytes.
+Each refusal is a `ToolError` of one sentence, written for the model.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+EntryType = Literal["file", "dir", "symlink", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory."""
+
+    name: str
+    """As it is on disk; a byte that is not UTF-8 is written `\\xNN` and can be named that way."""
+    type: EntryType
+    """Links are named as links; devices, pipes and sockets are `other`."""
+    size: int
+    """Bytes of a file; 0 for everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is in a directory."""
+
+    entries: list[Entry]
+    """Sorted by name."""
+    total: int
+    """How many there are, also when fewer are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A window of a file."""
+
+    path: str
+    """The file's one absolute path, however it was named."""
+    text: str
+    size: int
+    """Bytes of the whole file when it was opened."""
+    digest: str
+    """Of the whole file; empty for one that is too long to be edited."""
+    notes: tuple[str, ...] = ()
+    """What the reader must know: that there is more, that bytes were replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write left on disk."""
+
+    path: str
+    bytes_written: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """What an edit left on disk."""
+
+    path: str
+    text: str
+    """The whole file after it."""
+    digest: str
+    remaining: int
+    """Further places where the old text stands."""
+    repeated: bool = False
+    """This very call had changed the file before; it was not changed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Files whose names match."""
+
+    files: list[str]
+    """Absolute paths, sorted."""
+    truncated: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One line of a file."""
+
+    file: str
+    line: int
+    """Counted from 1."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Lines that match."""
+
+    matches: list[Match]
+    """In the order of the files' paths."""
+    truncated: bool
+    notes: tuple[str, ...] = ()
+    """What was passed over, and why a search ended early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """How a command ended."""
+
+    stdout: str
+    """Head and tail, where it is long."""
+    stderr: str
+    exit_code: int
+    """124 after a time-out, 128 and the signal's number after a signal."""
+    timed_out: bool
+    signal: str | None = None
+    """The signal that ended it."""
+    stdout_bytes: int = 0
+    """Of the whole output."""
+    stderr_bytes: int = 0
+    stdout_file: str | None = None
+    """Where the whole output is, if `stdout` is not all of it."""
+    stderr_file: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Stop:
+    """Tell a call that runs in another thread that nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._set = False
+        self._actions: list[Callable[[], object]] = []
+
+    def set(self) -> None:
+        """Stop; a second time does nothing."""
+        with self._lock:
+            self._set, actions, self._actions = True, self._actions, []
+        for action in actions:
+            action()
+
+    def is_set(self) -> bool:
+        """Say whether the call is to end."""
+        return self._set
+
+    def then(self, action: Callable[[], object]) -> None:
+        """Do this when it is set; at once if it is already."""
+        with self._lock:
+            if not self._set:
+                self._actions.append(action)
+                return
+        action()
+
+
+class FileSystem(Protocol):
+    """Files and commands in one working directory; safe for use by several threads at once."""
+
+    @property
+    def workdir(self) -> str:
+        """Return the absolute path that relative paths start from."""
+        ...
+
+    @property
+    def can_execute(self) -> bool:
+        """Say whether `exec` is allowed."""
+        ...
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Say in one line each what is not available here, and why."""
+        ...
+
+    def ls(self, path: str = ".", limit: int | None = None) -> Listing:
+        """List a directory, at most `limit` entries of it."""
+        ...
+
+    def read(
+        self, path: str, *, line: int = 1, lines: int | None = None, byte: int = 0
+    ) -> Text:
+        """Read a file from a line (counted from 1, behind `byte`), as far as one answer goes."""
+        ...
+
+    def write(self, path: str, data: bytes) -> Written:
+        """Replace a file, or create it and the directories above it.
+
+        Atomic: whatever happens, the file has its old content or the new one.
+        """
+        ...
+
+    def edit(
+        self,
+        path: str,
+        old: str,
+        new: str,
+        *,
+        unique: bool = False,
+        seen: str | None = None,
+        key: str = "",
+    ) -> Edited:
+        """Replace the first occurrence of a text; every other byte stays as it is.
+
+        Args:
+            path: The file.
+            old: The text, exactly.
+            new: What stands there afterwards.
+            unique: Refuse where the text stands more than once.
+            seen: Digest of the content that the caller knows; another one on disk is refused.
+            key: The call's key, `step:index`. A call that changed the file before is not carried
+                out again, and what calls of the same step changed counts as seen.
+        """
+        ...
+
+    def glob(self, pattern: str, path: str = ".", stop: Stop | None = None) -> Found:
+        """Find files: by name anywhere below, or by relative path if there is a `/` or `**`."""
+        ...
+
+    def grep(self, pattern: str, path: str = ".", stop: Stop | None = None) -> Matches:
+        """Find lines, by a regular expression in RE2's dialect, in a file or below a directory."""
+        ...
+
+    def exec(
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        name: str = "",
+        stop: Stop | None = None,
+    ) -> Executed:
+        """Run a shell command in the working directory; nothing of it is left when this returns.
+
+        Args:
+            command: What `sh -c` gets.
+            timeout: Seconds; None for the backend's own.
+            name: What the file of a long output is called by.
+            stop: Ends the command early.
+        """
+        ...
+
+    def keep(self, name: str, data: bytes) -> str:
+        """Keep a whole result in a file of the backend's own; return the path to read it by."""
+        ...

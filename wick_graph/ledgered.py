@@ -1,0 +1,117 @@
+"""What stands between the hooks and a tool: the ledger, so that nothing finished is run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from langgraph.errors import GraphBubbleUp
+
+from wick_graph.errors import ToolError
+from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.runtime import NodeContext
+from wick_graph.store.ledger import Ledger, Recorded, Unknown
+from wick_graph.tools.bound import BoundTool
+from wick_graph.tools.execute import execute
+from wick_graph.tools.result import failure
+
+UNKNOWN: Final = (
+    "interrupted, outcome unknown: the call was under way when the process died; "
+    "it may or may not have had its effect"
+)
+POISON: Final = "interrupted, outcome unknown: the process died each time this call was run"
+
+
+async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> ToolResult:
+    """Run a call once, whatever happens: a finished one gives its recorded result.
+
+    A call that may be repeated needs no intent: a crash runs it again. Any other has its intent
+    committed before it starts. The result is committed before anybody is told of it.
+
+    Raises:
+        ThreadBusyError: The run lost its thread; the call was not started.
+    """
+    ledger = ctx.run.ledger
+    if ledger is None or tool is None or tool.check(call.args):
+        ctx.run.ledgered = False
+        return storable(await execute(call, tool, ctx.io, ctx.spec.tool_timeout), ledger)
+    if tool.replay == "safe":
+        return await _repeatable(call, tool, ctx, ledger)
+    key, name, args = call.ctx.key, call.name, call.args
+    verdict = await ctx.io.either(
+        lambda: ledger.begin(key, name, args, tool.replay),
+        lambda: ledger.abegin(key, name, args, tool.replay),
+    )
+    if isinstance(verdict, Recorded):
+        return recorded(call, verdict.fields)
+    if isinstance(verdict, Unknown):
+        return failure(call, ToolError(POISON if verdict.poisoned else UNKNOWN))
+    if verdict.tries > 1:
+        call = call.replace(ctx=replace(call.ctx, replayed=True))
+    try:
+        result = await execute(call, tool, ctx.io, ctx.spec.tool_timeout)
+    except GraphBubbleUp:
+        await ctx.io.either(lambda: ledger.wait(key), lambda: ledger.await_(key))
+        raise
+    result = storable(result, ledger)
+    await _finish(call, result, ctx, ledger)
+    return result
+
+
+async def _repeatable(
+    call: ToolCall, tool: BoundTool, ctx: NodeContext, ledger: Ledger
+) -> ToolResult:
+    """Run a call that may be repeated; only what somebody was told of is looked up and kept."""
+    key, name, args = call.ctx.key, call.name, call.args
+    if ctx.run.resumed:
+        known = await ctx.io.either(
+            lambda: ledger.recorded(key, name, args), lambda: ledger.arecorded(key, name, args)
+        )
+        if known is not None:
+            return recorded(call, known.fields)
+    result = storable(await execute(call, tool, ctx.io, ctx.spec.tool_timeout), ledger)
+    if ctx.run.told:
+        await _finish(call, result, ctx, ledger)
+    else:
+        ctx.run.ledgered = False
+    return result
+
+
+async def _finish(call: ToolCall, result: ToolResult, ctx: NodeContext, ledger: Ledger) -> None:
+    key, name, args, fields = call.ctx.key, call.name, call.args, written(result)
+    await ctx.io.either(
+        lambda: ledger.finish(key, name, args, fields),
+        lambda: ledger.afinish(key, name, args, fields),
+    )
+
+
+def written(result: ToolResult) -> dict[str, Any]:
+    """Write down a call's whole result."""
+    return {
+        "output": result.output,
+        "error": result.error,
+        "content": result.content,
+        "update": None if result.update is None else dict(result.update),
+        "artifact": result.artifact,
+    }
+
+
+def recorded(call: ToolCall, fields: Mapping[str, Any]) -> ToolResult:
+    """Read a call's result back."""
+    return ToolResult(tool_call_id=call.id, name=call.name, **fields)
+
+
+def storable(result: ToolResult, ledger: Ledger | None) -> ToolResult:
+    """Replace what no store can hold, at the tool's edge, where it can still be said.
+
+    An artifact becomes a note of what it was; a state update makes the call fail.
+    """
+    if ledger is None:
+        return result
+    if result.artifact is not None and (why := ledger.refusal(result.artifact)) is not None:
+        kind = type(result.artifact).__name__
+        result = result.replace(artifact={"not_stored": kind, "why": why})
+    if result.update and (why := ledger.refusal(dict(result.update))) is not None:
+        return result.replace(update=None, output="", error=f"its state update is refused: {why}")
+    return result

@@ -1,0 +1,194 @@
+"""The ledger of tool calls: what was begun, and what came of it.
+
+A call that is not safe to repeat has its intent committed before it starts and its result before
+anybody is told. After a crash a finished call is never run again; one that was in flight is run
+again only if its tool says that this is safe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sqlalchemy import insert, select, update
+
+from wick_graph.errors import StorageError
+from wick_graph.store import sql
+from wick_graph.store.codec import Codec
+from wick_graph.store.core import Core
+from wick_graph.store.leases import MAX_TRIES, Lease, check
+from wick_graph.store.rows import seal, text_bytes, unseal
+from wick_graph.store.schema import calls
+from wick_graph.types import Replay
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Run the call."""
+
+    tries: int
+    """1 for the first time; more if a run died while it was in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Take this as the call's result: it has run already."""
+
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The call was in flight when a run died, and must not be run again."""
+
+    poisoned: bool
+    """It may be repeated, but every try so far took the process down."""
+
+
+Verdict = Go | Recorded | Unknown
+
+
+class Ledger:
+    """The calls of one thread, written under one lease."""
+
+    def __init__(self, core: Core, codec: Codec, lease: Lease) -> None:
+        self._core = core
+        self._codec = codec
+        self._lease = lease
+
+    def begin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
+        """Look a call up, and commit the intent to run it where that is what follows.
+
+        A row with other arguments is another call: the reply was edited since.
+
+        Raises:
+            ThreadBusyError: The run lost its thread; nothing may be started.
+            StorageError: The database refuses.
+        """
+        hashed = args_hash(name, args)
+        with self._core.writing() as db:
+            check(db, self._lease)
+            row = self._row(db, key)
+            if row is not None and row[0] == hashed:
+                verdict = self._known(db, key, row, replay)
+                if verdict is not None:
+                    return verdict
+            self._write(db, key, name=text_bytes(name), args=hashed, state="intent", tries=1)
+        return Go(1)
+
+    def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
+        """Look a finished call up without writing anything."""
+        with self._core.reading() as db:
+            row = self._row(db, key)
+            if row is None or row[0] != args_hash(name, args) or row[1] != "done":
+                return None
+            return self._result(key, row)
+
+    def finish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
+        """Commit a call's whole result: nobody is told of it before this returns.
+
+        Raises:
+            StorageError: The result cannot be stored, or the run lost its thread.
+        """
+        payload = self._codec.pack(fields)
+        with self._core.writing() as db:
+            check(db, self._lease)
+            body = seal(payload, "calls", self._lease.thread, text_bytes(key))
+            hashed = args_hash(name, args)
+            ended = self._core.now()
+            known = self._row(db, key)
+            tries = 1 if known is None else known[2]
+            self._write(
+                db,
+                key,
+                name=text_bytes(name),
+                args=hashed,
+                state="done",
+                tries=tries,
+                ended=ended,
+                body=body,
+            )
+
+    async def abegin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
+        """Do `begin` in the store's thread."""
+        return await self._core.worker.run(self.begin, key, name, args, replay)
+
+    async def afinish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
+        """Do `finish` in the store's thread."""
+        await self._core.worker.run(self.finish, key, name, args, fields)
+
+    async def arecorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
+        """Do `recorded` in the store's thread."""
+        return await self._core.worker.run(self.recorded, key, name, args)
+
+    async def await_(self, key: str) -> None:
+        """Do `wait` in the store's thread."""
+        await self._core.worker.run(self.wait, key)
+
+    def refusal(self, value: Any) -> str | None:
+        """Say why a value cannot be stored, or None if it can."""
+        try:
+            self._codec.pack(value)
+        except StorageError as error:
+            return str(error)
+        return None
+
+    def wait(self, key: str) -> None:
+        """Note that a call stopped to ask somebody: the answer starts it anew, by right."""
+        self._mark(key, "waiting")
+
+    def _known(
+        self, db: sqlite3.Connection, key: str, row: tuple[Any, ...], replay: Replay
+    ) -> Verdict | None:
+        _, state, tries, _ = row
+        if state == "done":
+            return self._result(key, row)
+        if state == "waiting":
+            return None
+        if replay == "never" or state == "unknown":
+            self._write(db, key, state="unknown")
+            return Unknown(poisoned=False)
+        if tries >= MAX_TRIES:
+            self._write(db, key, state="unknown")
+            return Unknown(poisoned=True)
+        self._write(db, key, tries=tries + 1)
+        return Go(tries + 1)
+
+    def _row(self, db: sqlite3.Connection, key: str) -> tuple[Any, ...] | None:
+        columns = (calls.c.args, calls.c.state, calls.c.tries, calls.c.body)
+        mine = (calls.c.thread == self._lease.thread, calls.c.key == text_bytes(key))
+        found = db.execute(*sql.compiled(select(*columns).where(*mine))).fetchone()
+        return None if found is None else tuple(found)
+
+    def _result(self, key: str, row: tuple[Any, ...]) -> Recorded:
+        what = f"a recorded tool result of thread {self._lease.thread_id}"
+        body = unseal(row[3], what, "calls", self._lease.thread, text_bytes(key))
+        return Recorded(self._codec.unpack(body))
+
+    def _mark(self, key: str, state: Literal["waiting", "unknown"]) -> None:
+        with self._core.writing() as db:
+            check(db, self._lease)
+            self._write(db, key, state=state)
+
+    def _write(self, db: sqlite3.Connection, key: str, **values: Any) -> None:
+        lease = self._lease
+        mine = (calls.c.thread == lease.thread, calls.c.key == text_bytes(key))
+        changed = {**values, "epoch": lease.epoch}
+        done = db.execute(*sql.compiled(update(calls).where(*mine).values(**changed)))
+        if not done.rowcount and "args" in values:
+            row = {"started": self._core.now(), **changed}
+            made = insert(calls).values(thread=lease.thread, key=text_bytes(key), **row)
+            db.execute(*sql.compiled(made))
+
+
+_HASH_BYTES: Final = 16
+
+
+def args_hash(name: str, args: Mapping[str, Any]) -> bytes:
+    """Identify a call by what it asks for."""
+    text = json.dumps([name, args], sort_keys=True, ensure_ascii=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES).digest()
