@@ -13,12 +13,12 @@ export ASK
 $(BIN)/.run: pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Setting up $(VENV) (once, a minute or two) …"
-	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet -e '.[openai,anthropic,ollama]' -C editable_mode=compat
+	@$(BIN)/python -m pip install -qq --upgrade pip
+	@$(BIN)/python -m pip install -qq -e '.[openai,anthropic,ollama]' -C editable_mode=compat
 	@touch $@
 
 $(BIN)/.test: $(BIN)/.run
-	@$(BIN)/python -m pip install --quiet -e '.[test]' -C editable_mode=compat
+	@$(BIN)/python -m pip install -qq -e '.[test]' -C editable_mode=compat
 	@touch $@
 
 run: $(BIN)/.run          ## run the main job: a question that needs the tools, answered as a stream

@@ -194,4 +194,3 @@ def test_a_call_with_a_key_is_repeated_under_the_same_key(tmp_path: Path) -> Non
     (first, was), (second, again) = (line.split() for line in seen.read_text().splitlines())
     assert first == second
     assert (was, again) == ("False", "True")
-
