@@ -7,7 +7,7 @@ ASK    ?= What is 21*2, and which files are here?
 MODEL  ?=
 export ASK
 
-.PHONY: run test fmt lint type all test-slow test-local-llm clean
+.PHONY: run test fmt lint type all test-slow test-local-llm bench clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -43,6 +43,9 @@ test-slow: $(BIN)/.test   ## the tests that take minutes
 
 test-local-llm: $(BIN)/.test  ## against a running server: WICK_TEST_BASE_URL, WICK_TEST_MODEL
 	@$(BIN)/python -m pytest -m local_llm -p no:randomly $(ARGS)
+
+bench: $(BIN)/.test        ## time the loop side by side with create_agent
+	@$(BIN)/python benchmarks/loop.py $(ARGS)
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

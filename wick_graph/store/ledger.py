@@ -12,9 +12,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
-
-from sqlalchemy import insert, select, update
+from typing import Any, Final
 
 from wick_graph.errors import StorageError
 from wick_graph.store import sql
@@ -22,7 +20,6 @@ from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.leases import MAX_TRIES, Lease, check
 from wick_graph.store.rows import seal, text_bytes, unseal
-from wick_graph.store.schema import calls
 from wick_graph.types import Replay
 
 
@@ -77,7 +74,7 @@ class Ledger:
                 verdict = self._known(db, key, row, replay)
                 if verdict is not None:
                     return verdict
-            self._write(db, key, name=text_bytes(name), args=hashed, state="intent", tries=1)
+            self._put(db, key, name, hashed, "intent", 1)
         return Go(1)
 
     def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
@@ -98,20 +95,7 @@ class Ledger:
         with self._core.writing() as db:
             check(db, self._lease)
             body = seal(payload, "calls", self._lease.thread, text_bytes(key))
-            hashed = args_hash(name, args)
-            ended = self._core.now()
-            known = self._row(db, key)
-            tries = 1 if known is None else known[2]
-            self._write(
-                db,
-                key,
-                name=text_bytes(name),
-                args=hashed,
-                state="done",
-                tries=tries,
-                ended=ended,
-                body=body,
-            )
+            self._put(db, key, name, args_hash(name, args), "done", 1, body)
 
     async def abegin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
         """Do `begin` in the store's thread."""
@@ -139,7 +123,9 @@ class Ledger:
 
     def wait(self, key: str) -> None:
         """Note that a call stopped to ask somebody: the answer starts it anew, by right."""
-        self._mark(key, "waiting")
+        with self._core.writing() as db:
+            check(db, self._lease)
+            self._state(db, key, "waiting", 1)
 
     def _known(
         self, db: sqlite3.Connection, key: str, row: tuple[Any, ...], replay: Replay
@@ -150,18 +136,16 @@ class Ledger:
         if state == "waiting":
             return None
         if replay == "never" or state == "unknown":
-            self._write(db, key, state="unknown")
+            self._state(db, key, "unknown", tries)
             return Unknown(poisoned=False)
         if tries >= MAX_TRIES:
-            self._write(db, key, state="unknown")
+            self._state(db, key, "unknown", tries)
             return Unknown(poisoned=True)
-        self._write(db, key, tries=tries + 1)
+        self._state(db, key, "intent", tries + 1)
         return Go(tries + 1)
 
     def _row(self, db: sqlite3.Connection, key: str) -> tuple[Any, ...] | None:
-        columns = (calls.c.args, calls.c.state, calls.c.tries, calls.c.body)
-        mine = (calls.c.thread == self._lease.thread, calls.c.key == text_bytes(key))
-        found = db.execute(*sql.compiled(select(*columns).where(*mine))).fetchone()
+        found = db.execute(sql.CALL, (self._lease.thread, text_bytes(key))).fetchone()
         return None if found is None else tuple(found)
 
     def _result(self, key: str, row: tuple[Any, ...]) -> Recorded:
@@ -169,20 +153,24 @@ class Ledger:
         body = unseal(row[3], what, "calls", self._lease.thread, text_bytes(key))
         return Recorded(self._codec.unpack(body))
 
-    def _mark(self, key: str, state: Literal["waiting", "unknown"]) -> None:
-        with self._core.writing() as db:
-            check(db, self._lease)
-            self._write(db, key, state=state)
-
-    def _write(self, db: sqlite3.Connection, key: str, **values: Any) -> None:
+    def _state(self, db: sqlite3.Connection, key: str, state: str, tries: int) -> None:
         lease = self._lease
-        mine = (calls.c.thread == lease.thread, calls.c.key == text_bytes(key))
-        changed = {**values, "epoch": lease.epoch}
-        done = db.execute(*sql.compiled(update(calls).where(*mine).values(**changed)))
-        if not done.rowcount and "args" in values:
-            row = {"started": self._core.now(), **changed}
-            made = insert(calls).values(thread=lease.thread, key=text_bytes(key), **row)
-            db.execute(*sql.compiled(made))
+        db.execute(sql.CALL_STATE, (state, lease.epoch, tries, lease.thread, text_bytes(key)))
+
+    def _put(
+        self,
+        db: sqlite3.Connection,
+        key: str,
+        name: str,
+        hashed: bytes,
+        state: str,
+        tries: int,
+        body: bytes | None = None,
+    ) -> None:
+        lease, now = self._lease, self._core.now()
+        ended = None if body is None else now
+        row = (lease.thread, text_bytes(key), text_bytes(name), hashed, state, lease.epoch, tries)
+        db.execute(sql.PUT_CALL, (*row, now, ended, body))
 
 
 _HASH_BYTES: Final = 16
