@@ -7,12 +7,17 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from wick_graph.errors import MessageError
+from wick_graph.errors import MessageError, ToolError
 from wick_graph.hooks.compile import apply
+from wick_graph.ledgered import UNKNOWN, recorded
+from wick_graph.messages import ToolCall
+from wick_graph.nodes.route import sent_for
 from wick_graph.runtime import NodeContext
 from wick_graph.state import Update
+from wick_graph.store.ledger import Recorded
+from wick_graph.tools.result import failure
 
-INTERRUPTED: Final = "Error: run interrupted before this tool finished"
+INTERRUPTED: Final = "run interrupted before this tool finished"
 """What the model reads of a call that an earlier run left without a result."""
 
 
@@ -27,9 +32,8 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
     if not messages:
         raise MessageError("messages must not be empty")
     updates: list[tuple[str, Any]] = [("iteration", 0), ("stop_reason", "")]
-    repairs = list(dangling(messages))
-    if repairs:
-        updates.append(("messages", repairs))
+    for reply, index in dangling(messages):
+        updates += await _repaired(reply, index, ctx)
     for layer in ctx.spec.hooks.before_agent:
         _, update = await apply(layer, ctx.io, ctx.run.port, state, ctx.for_hooks(state))
         updates.extend(update.items())
@@ -43,18 +47,34 @@ def overlaid(state: Mapping[str, Any], update: Update) -> Mapping[str, Any]:
     return {**state, **visible} if visible else state
 
 
-def dangling(messages: Sequence[BaseMessage]) -> Iterator[ToolMessage]:
-    """Make an answer for each call without one: a model refuses a history that has such calls.
+def dangling(messages: Sequence[BaseMessage]) -> Iterator[tuple[AIMessage, int]]:
+    """Find each call without an answer: a model refuses a history that has such calls.
 
     Answers stand right behind the reply that asked (the reducer files them there), so a call id
     that a provider uses again in a later turn is told apart.
     """
-    open_calls: dict[str, str] = {}
+    asker: AIMessage | None = None
+    answered: set[str] = set()
     for message in [*messages, None]:
         if isinstance(message, ToolMessage):
-            open_calls.pop(message.tool_call_id, None)
+            answered.add(message.tool_call_id)
             continue
-        for call_id, name in open_calls.items():
-            yield ToolMessage(INTERRUPTED, tool_call_id=call_id, name=name, status="error")
-        calls = message.tool_calls if isinstance(message, AIMessage) else ()
-        open_calls = {call["id"] or "": call["name"] for call in calls}
+        for i, call in enumerate(asker.tool_calls if asker else ()):
+            if asker is not None and call["id"] not in answered:
+                yield asker, i
+        asker, answered = (message if isinstance(message, AIMessage) else None), set()
+
+
+async def _repaired(reply: AIMessage, index: int, ctx: NodeContext) -> list[tuple[str, Any]]:
+    """Answer a call that was left open: by its recorded result, or by what is known of it."""
+    sent = sent_for(reply, index)
+    call = ToolCall(id=sent["id"], name=sent["name"], args=sent["args"])
+    known, ledger = None, ctx.run.ledger
+    if ledger is not None:
+        look = (sent["key"], call.name, call.args)
+        known = await ctx.io.either(lambda: ledger.look(*look), lambda: ledger.alook(*look))
+    if isinstance(known, Recorded):
+        result = recorded(call, known.fields)
+    else:
+        result = failure(call, ToolError(INTERRUPTED if known is None else UNKNOWN))
+    return [*(result.update or {}).items(), ("messages", [result.to_message()])]

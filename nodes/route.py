@@ -35,7 +35,7 @@ def decide(state: Mapping[str, Any]) -> Decision:
     calls = tuple(
         sent
         for i in range(len(reply.tool_calls))
-        if (sent := _sent(reply, i))["id"] not in answered
+        if (sent := sent_for(reply, i))["id"] not in answered
     )
     return Decision(TOOLS, f"the reply calls {len(reply.tool_calls)} tool(s)", calls)
 
@@ -63,7 +63,8 @@ def _reply(messages: Sequence[BaseMessage]) -> tuple[AIMessage | None, set[str]]
     return None, answered
 
 
-def _sent(reply: AIMessage, index: int) -> dict[str, Any]:
+def sent_for(reply: AIMessage, index: int) -> dict[str, Any]:
+    """Write down what a call's task is sent: the call, its place in the reply, its ledger key."""
     call = reply.tool_calls[index]
     mark = reply.response_metadata.get("wick") or {}
     # A reply that somebody wrote by hand has no step; its own id tells its calls apart.

@@ -17,7 +17,7 @@ from wick_graph.tools.execute import execute
 from wick_graph.tools.result import failure
 
 UNKNOWN: Final = (
-    "interrupted, outcome unknown: the call was under way when the process died; "
+    "interrupted, outcome unknown: the call was under way when its run ended; "
     "it may or may not have had its effect"
 )
 POISON: Final = "interrupted, outcome unknown: the process died each time this call was run"

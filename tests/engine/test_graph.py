@@ -380,10 +380,9 @@ def test_cancellation_leaves_a_usable_thread() -> None:
         assert (info.status, info.stopped_because) == ("idle", "cancelled")
         result = await agent.ainvoke("again", thread_id="t")
         assert result.text == "ok"
-        assert [m.text for m in result.messages[2:4]] == [
-            "Error: run interrupted before this tool finished",
-            "3",
-        ]
+        cut, done = result.messages[2:4]
+        assert cut.text.startswith("Error: interrupted, outcome unknown")
+        assert done.text == "3"
 
     asyncio.run(run())
 

@@ -85,6 +85,20 @@ class Ledger:
                 return None
             return self._result(key, row)
 
+    def look(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Unknown | None:
+        """Say what is known of a call that will not be run: its result, that it began, nothing."""
+        with self._core.reading() as db:
+            row = self._row(db, key)
+            if row is None or row[0] != args_hash(name, args) or row[1] == "waiting":
+                return None
+            return self._result(key, row) if row[1] == "done" else Unknown(poisoned=False)
+
+    async def alook(
+        self, key: str, name: str, args: Mapping[str, Any]
+    ) -> Recorded | Unknown | None:
+        """Do `look` in the store's thread."""
+        return await self._core.worker.run(self.look, key, name, args)
+
     def finish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
         """Commit a call's whole result: nobody is told of it before this returns.
 
