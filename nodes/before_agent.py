@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 
 from wick_graph.errors import MessageError, ToolError
 from wick_graph.hooks.compile import apply
@@ -34,8 +34,10 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
     updates: list[tuple[str, Any]] = [("iteration", 0), ("stop_reason", "")]
     for reply, index in dangling(messages):
         updates += await _repaired(reply, index, ctx)
+    if lost := [RemoveMessage(m.id) for m in orphans(messages) if m.id]:
+        updates.append(("messages", lost))
     for layer in ctx.spec.hooks.before_agent:
-        _, update = await apply(layer, ctx.io, ctx.run.port, state, ctx.for_hooks(state))
+        _, update = await apply(layer, ctx.io, ctx.port, state, ctx.for_hooks(state))
         updates.extend(update.items())
         state = overlaid(state, update)
     return updates
@@ -63,6 +65,18 @@ def dangling(messages: Sequence[BaseMessage]) -> Iterator[tuple[AIMessage, int]]
             if asker is not None and call["id"] not in answered:
                 yield asker, i
         asker, answered = (message if isinstance(message, AIMessage) else None), set()
+
+
+def orphans(messages: Sequence[BaseMessage]) -> Iterator[ToolMessage]:
+    """Find each answer to a call that nobody made: a model refuses a history that has one."""
+    asked: set[str] = set()
+    for message in messages:
+        if isinstance(message, AIMessage):
+            asked = {call["id"] or "" for call in message.tool_calls}
+        elif not isinstance(message, ToolMessage):
+            asked = set()
+        elif message.tool_call_id not in asked:
+            yield message
 
 
 async def _repaired(reply: AIMessage, index: int, ctx: NodeContext) -> list[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -15,10 +16,11 @@ from wick_graph.hooks.protocol import Verdict
 from wick_graph.messages import ToolResult
 from wick_graph.models.ask import ask
 from wick_graph.models.call import is_empty, normalise_reply
-from wick_graph.moments import Abort, Moment, Replace, Skip
+from wick_graph.moments import Abort, Directive, Moment, Replace, Skip
 from wick_graph.nodes.modify_request import resolve_request
 from wick_graph.request import ModelRequest, position
 from wick_graph.runtime import NodeContext
+from wick_graph.tools.bound import BoundTool
 from wick_graph.types import StoppedBecause
 from wick_graph.usage import usage_of
 
@@ -84,7 +86,7 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
         layers=ctx.spec.hooks.wrap_model_call,
         base=base,
         io=ctx.io,
-        port=ctx.run.port,
+        port=ctx.port,
         takes=ModelRequest,
         gives=AIMessage,
         updates=writes,
@@ -100,34 +102,66 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
 
 async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:
     """The innermost layer: exactly these messages, these tools, these settings."""
-    messages = ctx.lower(request.to_messages())
-    port = ctx.run.port
-    if port.active:
-        data = {"request": request, "purpose": request.purpose}
-        moment = Moment("model", "request", ctx.spec.model.name, data)
-        port.record(moment)
-        directive = await port.at(moment)
-        if isinstance(directive, Skip):
-            return directive.value  # type: ignore[no-any-return]  # a listener's own reply
-        if isinstance(directive, Abort):
-            raise ModelError(f"stopped before the model call: {directive.reason}")
-        if isinstance(directive, Replace):
-            request = directive.value
-            messages = ctx.lower(request.to_messages())
-    try:
-        ctx.run.validator.check(messages)
-    except MessageError as error:
-        raise MessageError(f"invalid messages: {error}") from None
-    known = ctx.tools(request.state)
-    tools = [known[name] for name in request.tools if name in known]
-    reply = await ask(ctx, request, messages, tools)
+    sent = _Sent.of(request, ctx)
+    given: AIMessage | None = None
+    if ctx.port.active:
+        said = await _offer(sent, ctx)
+        if isinstance(said, Abort):
+            raise ModelError(f"stopped before the model call: {said.reason}")
+        if isinstance(said, Skip):
+            given = said.value
+        elif isinstance(said, Replace):
+            sent = _Sent.of(said.value, ctx)
+            ctx.port.record(sent.moment("replaced", ctx))
+    reply = given if given is not None else await _asked(sent, ctx)
     used = usage_of(reply)  # here, so that every call counts that a hook makes through `next`
     ctx.run.usage += used
     writes.append(("usage", used.to_dict()))
-    if port.active:
-        data = {"reply": reply, "purpose": request.purpose}
-        port.record(Moment("model", "response", ctx.run.model, data))
+    if ctx.port.active:
+        data = {"reply": reply, "usage": used, "purpose": request.purpose}
+        data["given"] = given is not None
+        ctx.port.record(Moment("model", "response", ctx.run.model, data))
     return reply
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What a request comes to for a model."""
+
+    request: ModelRequest
+    messages: list[BaseMessage]
+    tools: list[BoundTool]
+
+    @classmethod
+    def of(cls, request: ModelRequest, ctx: NodeContext) -> _Sent:
+        known = ctx.tools(request.state)
+        tools = [known[name] for name in request.tools if name in known]
+        return cls(request, ctx.lower(request.to_messages()), tools)
+
+    def moment(self, phase: str, ctx: NodeContext) -> Moment:
+        purpose = self.request.purpose
+        data = {"request": self.request, "messages": self.messages, "tools": self.tools}
+        return Moment("model", phase, ctx.spec.model.name, {**data, "purpose": purpose})
+
+
+async def _offer(sent: _Sent, ctx: NodeContext) -> Directive:
+    """Show a listener what will be sent; what it says comes in the place of a call, or before."""
+    moment = sent.moment("request", ctx)
+    ctx.port.record(moment)
+    return await ctx.port.at(moment)
+
+
+async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
+    try:
+        ctx.run.validator.check(sent.messages)
+        return await ask(ctx, sent.request, sent.messages, sent.tools)
+    except BaseException as error:
+        if ctx.port.active:
+            data = {"error": error, "purpose": sent.request.purpose}
+            ctx.port.record(Moment("model", "error", ctx.spec.model.name, data))
+        if isinstance(error, MessageError):
+            raise MessageError(f"invalid messages: {error}") from None
+        raise
 
 
 async def _verdict(
@@ -137,7 +171,7 @@ async def _verdict(
     answers: dict[str, ToolResult | str] = {}
     because: StoppedBecause | None = None
     for layer in ctx.spec.hooks.after_model:
-        made, update = await apply(layer, ctx.io, ctx.run.port, reply, ctx.for_hooks(state))
+        made, update = await apply(layer, ctx.io, ctx.port, reply, ctx.for_hooks(state))
         writes += update.items()
         if isinstance(made, Verdict):
             answers = {**made.answers, **answers}

@@ -23,6 +23,17 @@ class Decision:
     """What each tool task is sent: the call, its place in the reply, and its ledger key."""
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One rule of the decision, and what it said."""
+
+    label: str
+    predicate: str
+    result: bool
+    reads: str
+    """The channel that it looks at."""
+
+
 def decide(state: Mapping[str, Any]) -> Decision:
     """Decide from the state alone; any last message will do, an edited one included."""
     if state.get("stop_reason"):
@@ -50,6 +61,19 @@ def route(state: Mapping[str, Any]) -> str | list[Send]:
     if decision.label == END_LABEL:
         return END_LABEL
     return [Send("tools", sent) for sent in decision.calls] or [Send("tools", {})]
+
+
+def explain(state: Mapping[str, Any]) -> tuple[str, tuple[Candidate, ...]]:
+    """Say why the decision falls as it does, and list its rules; the first that holds decides."""
+    reply, _ = _reply(state.get("messages") or ())
+    calls = len(reply.tool_calls) if reply is not None else 0
+    rules = (
+        Candidate(END_LABEL, "a stop_reason is set", bool(state.get("stop_reason")), "stop_reason"),
+        Candidate(END_LABEL, "the last message is no reply", reply is None, "messages"),
+        Candidate(END_LABEL, "the reply calls no tool", not calls, "messages"),
+        Candidate(TOOLS, "the reply calls tools", calls > 0, "messages"),
+    )
+    return decide(state).reason, rules
 
 
 def _reply(messages: Sequence[BaseMessage]) -> tuple[AIMessage | None, set[str]]:

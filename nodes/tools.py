@@ -15,6 +15,7 @@ from wick_graph.runtime import NodeContext
 from wick_graph.state import LASTING
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
+from wick_graph.updates import problem
 
 
 async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
@@ -27,7 +28,7 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     if not sent:
         return []
     call = _call(sent, ctx)
-    port = ctx.run.port
+    port = ctx.port
     updates: list[tuple[str, Any]] = []
     if port.active:
         port.record(Moment("tool", "enter", call.name, {"args": call.args}, call.id))
@@ -41,9 +42,17 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
         updates=updates,
         call_id=call.id,
     )
-    result: ToolResult = await onion.run(call)
+    try:
+        result: ToolResult = await onion.run(call)
+    except BaseException as error:
+        if port.active:
+            port.record(Moment("tool", "error", call.name, {"error": error}, call.id))
+        raise
     # A hook may have changed the call on its way in; the answer is to what the model asked.
     result = result.replace(tool_call_id=call.id, name=call.name)
+    wrong = problem(result.update) if result.update else None
+    if wrong is not None:
+        result = failure(call, ToolError(f"the tool's state update is refused: {wrong}"))
     if port.active:
         port.record(Moment("tool", "exit", call.name, {"result": result}, call.id))
     return [*updates, *(result.update or {}).items(), ("messages", [result.to_message()])]
@@ -53,23 +62,36 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
     """The innermost layer: the tool itself."""
     if sent.get("bad"):
         return failure(call, ToolError(sent["bad"]))
-    port = ctx.run.port
-    if port.active:
-        moment = Moment("tool", "call", call.name, {"args": call.args, "key": sent["key"]}, call.id)
-        port.record(moment)
-        directive = await port.at(moment)
-        if isinstance(directive, Skip):
-            return directive.value  # type: ignore[no-any-return]  # a listener's own result
-        if isinstance(directive, Abort):
-            raise ToolError(f"stopped before the call: {directive.reason}")
-        if isinstance(directive, Replace):
-            call = call.replace(args=directive.value)
     tool = ctx.tools(call.ctx.state).get(call.name)
-    return await through_ledger(call, tool, ctx)
+    port = ctx.port
+    if not port.active:
+        return await through_ledger(call, tool, ctx)
+    data = {"args": call.args, "key": sent["key"], "replay": tool.replay if tool else None}
+    moment = Moment("tool", "call", call.name, data, call.id)
+    port.record(moment)
+    said = await port.at(moment)
+    if isinstance(said, Abort):
+        raise ToolError(f"stopped before the call: {said.reason}")
+    if isinstance(said, Replace):
+        call = call.replace(args=said.value)
+        port.record(Moment("tool", "replaced", call.name, {**data, "args": call.args}, call.id))
+    given = isinstance(said, Skip)
+    result: ToolResult = (
+        said.value if isinstance(said, Skip) else await through_ledger(call, tool, ctx)
+    )
+    if ctx.spec.hooks.wrap_tool_call:  # else it is what `exit` tells
+        data = {"result": result, "given": given}
+        port.record(Moment("tool", "return", call.name, data, call.id))
+    return result
 
 
 def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
     state = keys.read_state(ctx.config, LASTING)
+
+    def check(args: Any) -> str | None:
+        tool = ctx.tools(state).get(sent["name"])
+        return sent.get("bad") or (None if tool is None else tool.check(args))
+
     context = ToolContext(
         call_id=sent["id"],
         name=sent["name"],
@@ -81,5 +103,6 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
         agent=ctx.spec.name,
         state=state,
         config=ctx.config,
+        check=check,
     )
     return ToolCall(id=sent["id"], name=sent["name"], args=sent["args"], ctx=context)

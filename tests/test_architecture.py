@@ -28,12 +28,16 @@ from wick_graph import errors
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "constants", "keys"),
     ("messages",),
-    ("moments", "drive", "reducers", "state", "usage", "request", "events"),
+    ("expressions",),
+    ("moments", "drive", "reducers", "state", "usage", "request", "updates", "events"),
+    ("redact", "cost", "tracing"),
     ("config", "backends", "tools", "testing", "models", "hooks", "store"),
+    ("journal",),
     ("runtime",),
     ("ledgered",),
     ("nodes",),
     ("graph",),
+    ("picture",),
     ("result", "streaming"),
     ("agent",),
     ("loading",),
@@ -52,11 +56,13 @@ KNOWS: dict[str, frozenset[str]] = {
 
 OUTSIDE: dict[str, frozenset[str]] = {
     "sqlalchemy": frozenset({"store"}),
-    "sqlite3": frozenset({"store", "cli"}),  # the command line tells its version
+    "sqlite3": frozenset({"store", "cli", "journal"}),  # the command line tells its version
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
     "yaml": frozenset({"config", "testing"}),
     "langchain": frozenset({"models"}),
+    "genai_prices": frozenset({"cost"}),
+    "opentelemetry": frozenset({"tracing"}),
 }
 """Libraries that only these parts may use."""
 PRIVATE = frozenset(
@@ -73,7 +79,9 @@ MAX_FUNCTION_LINES = 50
 LONG: frozenset[str] = frozenset()
 """Modules, and functions as `module:name`, that are longer all the same."""
 
-LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset()
+LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
+    {("wick_graph.cost", "genai_prices"), ("wick_graph.tracing.otel", "opentelemetry")}
+)
 """(module, what it imports inside a function) for optional extras; the door and `cli` are free."""
 
 OTHER_ERRORS = frozenset(

@@ -12,6 +12,7 @@ from typing import Any
 
 import langgraph._internal._constants as langgraph_constants
 import pytest
+from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 import wick_graph
@@ -136,7 +137,14 @@ def test_help_and_version_are_light(argument: str, tmp_path: Path) -> None:
     assert seen["did"] == []
 
 
-@pytest.mark.parametrize("name", [n for n in vars(keys) if n.isupper() and n != "RUN"])
+def test_the_tag_that_hides_a_call_is_langgraphs_own() -> None:
+    assert keys.NOSTREAM == TAG_NOSTREAM
+
+
+OWN = ("RUN", "NOSTREAM", "STEP")
+
+
+@pytest.mark.parametrize("name", [n for n in vars(keys) if n.isupper() and n not in OWN])
 def test_key_is_langgraphs_own(name: str) -> None:
     theirs = "CONF" if name == "CONFIGURABLE" else f"CONFIG_KEY_{name}"
     assert getattr(keys, name) == getattr(langgraph_constants, theirs)

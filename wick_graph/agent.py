@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from langchain_core.language_models import BaseChatModel
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.types import Command
+from langgraph.types import Command, Interrupt
 
 from wick_graph import keys
 from wick_graph.config.durations import seconds
@@ -28,7 +28,7 @@ from wick_graph.events import Done, Event, Failed, Interrupted
 from wick_graph.graph import AgentGraph, build_graph
 from wick_graph.hooks import compile_hooks
 from wick_graph.models.resolve import ModelChoice, resolve_model
-from wick_graph.moments import NULL_PORT
+from wick_graph.moments import JournalLevel, JournalOptions
 from wick_graph.result import Result, checked_thread_id, read_input, result_of
 from wick_graph.runtime import AgentSpec, Run
 from wick_graph.store import SqlSaver
@@ -63,6 +63,8 @@ class Agent:
         max_iterations: Model calls in one run.
         ttl: How long an idle thread is kept: seconds, `30m`, `7d`, or `never`.
         tool_timeout: Seconds for a tool that says nothing of its own; None for no limit.
+        journal: What is recorded of runs in a store of ours: `off`, `steps`, or `full`, which keeps
+            the pieces of streamed replies too; with patterns of secrets as `JournalOptions`.
         allow_client_system: Whether inputs may carry messages of the role `system`.
         base_dir: What relative paths in `model` are relative to.
 
@@ -83,6 +85,7 @@ class Agent:
         max_iterations: int = MAX_ITERATIONS,
         ttl: str | float | None = THREAD_TTL_SECONDS,
         tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS,
+        journal: JournalLevel | JournalOptions = "steps",
         allow_client_system: bool = True,
         base_dir: Path | None = None,
     ) -> None:
@@ -99,6 +102,7 @@ class Agent:
             tools=ToolRegistry(tools).all(),
             max_iterations=max_iterations,
             tool_timeout=tool_timeout,
+            journal=JournalOptions.of(journal),
         )
         self.name = name
         self.allow_client_system = allow_client_system
@@ -230,14 +234,21 @@ class Agent:
     def _call(
         self, given: Any, thread_id: str | None, config: Any, answer: Any = _CONTINUE
     ) -> _Call:
-        thread = checked_thread_id(thread_id)
+        named = keys.thread_of(config)
+        if named is not None and thread_id not in (None, named):
+            raise ConfigError(
+                f"two thread ids: thread_id={thread_id!r}, and {named!r} in the config"
+            )
+        thread = checked_thread_id(named if thread_id is None else thread_id)
         run = Run(thread_id=thread)
         value: Any = None
         if given is not _CONTINUE:
             value = {"messages": read_input(given, allow_system=self.allow_client_system)}
         elif answer is not _CONTINUE:
             value = Command(resume=answer)
-        made = keys.with_configurable(config, **{keys.THREAD_ID: thread, keys.RUN: run})
+        made = keys.with_configurable(
+            keys.without_task(config), **{keys.THREAD_ID: thread, keys.RUN: run}
+        )
         return _Call(value, made, run, thread)
 
     def _result(self, call: _Call, values: Any) -> Result:
@@ -291,16 +302,14 @@ class Agent:
                 if isinstance(event, Done | Failed):
                     return
         finally:
-            call.run.port = NULL_PORT
+            port.close()
             task.cancel()
             await asyncio.wait([task])
 
     def _last(self, call: _Call, values: Any) -> list[Event]:
         result = self._result(call, values)
         ids: dict[str, Any] = {"run_id": call.run.run_id, "thread_id": call.thread_id}
-        asked: list[Event] = [
-            Interrupted(interrupt_id=i.id, value=i.value, **ids) for i in result.interrupts
-        ]
+        asked: list[Event] = [asked_event(i, ids) for i in result.interrupts]
         if result.stopped_because == "interrupted" and not asked:
             asked = [Interrupted(**ids)]
         spent = int((time.monotonic() - call.run.started) * 1000)
@@ -316,6 +325,13 @@ class Agent:
             run_id=call.run.run_id,
             thread_id=call.thread_id,
         )
+
+
+def asked_event(asked: Interrupt, ids: Mapping[str, Any]) -> Interrupted:
+    """Make the event of a question; one that a tool call asks bears the call's id."""
+    call = asked.value.get("call_id") if isinstance(asked.value, Mapping) else None
+    of_call = {"run_id": call} if isinstance(call, str) and call else {}
+    return Interrupted(interrupt_id=asked.id, value=asked.value, **{**ids, **of_call})
 
 
 def failure_text(error: BaseException) -> str:

@@ -16,11 +16,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from wick_graph.errors import WickError
+from wick_graph.errors import RunCancelled, WickError
 
 T = TypeVar("T")
 Next = Callable[[Any], Any]
@@ -86,9 +86,12 @@ class _Worker:
             self._wake.acquire()
             assert self._work is not None
             (future, call), self._work = self._work, None
-            result, error = None, None
+            result: Any = None
+            error: BaseException | None = None
             try:
                 result = call()
+            except StopIteration as exc:  # no future can carry it: a coroutine would end by it
+                error = RuntimeError(f"raised StopIteration: {exc}")
             except BaseException as exc:  # a future carries whatever the call raised
                 error = exc
             keep = len(self._idle) < (self._idle.maxlen or 0)
@@ -162,6 +165,12 @@ class Leaves(Protocol):
     async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the form that fits the driver, of something that has both."""
 
+    async def cancels_itself(self) -> bool:
+        """Say whether a CancelledError comes from what was called, and not from the run's end."""
+
+    async def whole(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+        """Do the same, to its end even if the waiter is cancelled meanwhile."""
+
 
 class AsyncLeaves:
     """Leaves for a body that runs in the caller's loop; blocking calls go to threads."""
@@ -177,11 +186,25 @@ class AsyncLeaves:
         if is_async:
             return await fn(value, inner)
         loop = asyncio.get_running_loop()
+        under_way: list[Future[Any]] = []
+        cancelled = threading.Event()
 
         def blocking_next(changed: Any) -> Any:
-            return asyncio.run_coroutine_threadsafe(inner(changed), loop).result()
+            if cancelled.is_set():
+                raise RunCancelled
+            under_way.append(asyncio.run_coroutine_threadsafe(inner(changed), loop))
+            try:
+                return under_way[-1].result()
+            except CancelledError:  # this one is an Exception; a hook must not take it for one
+                raise RunCancelled from None
 
-        return await asyncio.wrap_future(THREADS.submit(fn, value, blocking_next))
+        try:
+            return await asyncio.wrap_future(THREADS.submit(fn, value, blocking_next))
+        except asyncio.CancelledError:
+            cancelled.set()
+            for future in under_way:
+                future.cancel()
+            raise
 
     async def timed(
         self, fn: Callable[..., Any], is_async: bool, seconds: float | None, *args: Any
@@ -202,6 +225,27 @@ class AsyncLeaves:
     async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Await the async form."""
         return await async_()
+
+    async def cancels_itself(self) -> bool:
+        """Say whether a CancelledError comes from what was called, and not from the run's end."""
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
+
+    async def whole(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+        """Await the async form to its end; a cancellation meanwhile is raised afterwards."""
+        task = asyncio.ensure_future(async_())
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as error:
+                cancelled = error
+            except BaseException:  # it is in the task, and raised from there
+                break
+        if cancelled is not None and not task.cancelled():
+            task.exception()  # looked at: the cancellation goes before it
+            raise cancelled
+        return task.result()
 
 
 class SyncLeaves:
@@ -244,6 +288,14 @@ class SyncLeaves:
         time.sleep(seconds)  # noqa: ASYNC251  # this driver has no loop to hold up
 
     async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+        """Call the sync form."""
+        return sync()
+
+    async def cancels_itself(self) -> bool:
+        """Say yes: nobody can cancel a body that never suspends."""
+        return True
+
+    async def whole(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the sync form."""
         return sync()
 

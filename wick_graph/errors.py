@@ -2,6 +2,7 @@
 
     WickError                    what an application catches
     ├── ConfigError              agents.yaml, a constructor argument, a flag (also ValueError)
+    ├── ExpressionError          an expression is none, or has no value here (also ValueError)
     ├── MessageError             a message or a chain breaks a rule (also ValueError)
     ├── ModelError               a model cannot be found, built or called
     ├── ToolError                a tool failed; its text goes to the model
@@ -32,6 +33,17 @@ class ConfigError(WickError, ValueError):
     """Refuse a configuration: names the file, line and key path where there is one."""
 
     code = "config"
+
+
+class ExpressionError(WickError, ValueError):
+    """Refuse an expression, or say why it has no value; names the column, counted from 1."""
+
+    code = "expression"
+
+    def __init__(self, problem: str, position: int | None = None) -> None:
+        super().__init__(problem if position is None else f"column {position}: {problem}")
+        self.problem = problem
+        self.position = position
 
 
 class MessageError(WickError, ValueError):

@@ -26,7 +26,7 @@ from wick_graph.types import StoppedBecause
 class _Event:
     event: ClassVar[str]
     run_id: str = ""
-    """The tool call's id on tool events, else the run's id."""
+    """The tool call's id on tool events and on a tool call's question, else the run's id."""
     thread_id: str | None = None
 
     def data(self) -> dict[str, Any]:

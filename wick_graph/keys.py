@@ -16,6 +16,9 @@ CHECKPOINT_NS: Final = "checkpoint_ns"
 TASK_ID: Final = "__pregel_task_id"
 READ: Final = "__pregel_read"
 CHECKPOINTER: Final = "__pregel_checkpointer"
+CHECKPOINT_MAP: Final = "checkpoint_map"
+"""What each graph around a task began its superstep from, by namespace."""
+STEP: Final = "langgraph_step"
 NOSTREAM: Final = "nostream"
 """The tag of a model call that LangGraph's `messages` stream leaves out."""
 RUN: Final = "__wick_run"
@@ -45,12 +48,29 @@ def task_of(config: Config | None) -> str:
     return str(configurable(config).get(TASK_ID, ""))
 
 
+def superstep_of(config: Config | None) -> tuple[str, int]:
+    """Return what the running superstep of an outermost graph began from, and its number."""
+    began = configurable(config).get(CHECKPOINT_MAP) or {}
+    step = ((config or {}).get("metadata") or {}).get(STEP)
+    return str(began.get("", "")), step if isinstance(step, int) else 0
+
+
 def read_state(config: Config | None, channels: Sequence[str]) -> dict[str, Any]:
     """Read channels as they were when the running superstep began."""
     read = configurable(config).get(READ)
     if read is None:
         return {}
     return cast(dict[str, Any], read(list(channels)))
+
+
+def without_task(config: Config | None) -> dict[str, Any]:
+    """Return a copy of a config without what ties it to a task of another graph."""
+    own = {
+        key: value
+        for key, value in configurable(config).items()
+        if not key.startswith(("__pregel_", "checkpoint_"))
+    }
+    return {**(config or {}), CONFIGURABLE: own}
 
 
 def with_configurable(config: Config | None, **values: Any) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -10,8 +11,10 @@ from typing import Any, Self
 from langchain_core.language_models import FakeListChatModel
 
 from wick_graph.agent import Agent
-from wick_graph.config import AgentsFile, load_config
+from wick_graph.config import AgentConfig, AgentsFile, load_config
 from wick_graph.errors import ConfigError
+from wick_graph.hooks.activation import activate, backend_of
+from wick_graph.hooks.protocol import BaseHook
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.store import SqlSaver
 from wick_graph.tools.builtin import builtin
@@ -40,6 +43,13 @@ class Agents(Mapping[str, Agent]):
         if agent_id not in self._made:
             self._made[agent_id] = self._build(agent_id)
         return self._made[agent_id]
+
+    def __contains__(self, agent_id: object) -> bool:
+        return agent_id in self.config.agents
+
+    def get(self, agent_id: str, default: Any = None) -> Any:
+        """Return an agent, or the default if the file has none of this id."""
+        return self[agent_id] if agent_id in self.config.agents else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.config.agents)
@@ -83,7 +93,12 @@ def load(path: str | Path = "agents.yaml", *, model: str | None = None) -> Agent
 
 
 def build_agent(
-    agent_id: str, file: AgentsFile, *, store: Any = None, model: str | ModelChoice | None = None
+    agent_id: str,
+    file: AgentsFile,
+    *,
+    store: Any = None,
+    model: str | ModelChoice | None = None,
+    hooks: Sequence[BaseHook] | None = None,
 ) -> Agent:
     """Make an agent of its configuration.
 
@@ -93,6 +108,7 @@ def build_agent(
         store: As `Agent` takes it, or a function that opens it. It is called last, so that a
             refused configuration leaves no database behind.
         model: A model to use instead of the one that the file names.
+        hooks: Hooks to use instead of those that the configuration switches on.
 
     Raises:
         ConfigError: There is no such agent, or it names a tool that does not exist.
@@ -100,7 +116,7 @@ def build_agent(
     """
     config = file.agent(agent_id)
     try:
-        tools = builtin(config.tools, file.base_dir)
+        tools = builtin(config.tools, file.base_dir, search=config.search)
     except ConfigError as error:
         raise file.error(("agents", agent_id, "tools"), str(error)) from None
     if not isinstance(model, ModelChoice):
@@ -110,6 +126,7 @@ def build_agent(
         model,
         system_prompt=config.system_prompt,
         tools=tools,
+        hooks=hooks_of(agent_id, file) if hooks is None else hooks,
         store=store() if callable(store) else store,
         max_iterations=config.max_iterations,
         ttl=config.ttl,
@@ -117,6 +134,35 @@ def build_agent(
         allow_client_system=config.allow_client_system,
         base_dir=file.base_dir,
     )
+
+
+def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> list[BaseHook]:
+    """Make the hooks that an agent's configuration switches on.
+
+    The folder of its backend is made if it is not there; not if the agent is only looked at.
+
+    Raises:
+        ConfigError: The folder cannot be opened, or a hook cannot work as it is configured.
+    """
+    config = file.agent(agent_id)
+    key = "backend"
+    try:
+        backend = backend_of(config, _workdir(config, file.base_dir, to_look_at))
+        key = "budget"
+        return activate(config, backend)
+    except (ConfigError, OSError) as error:
+        raise file.error(("agents", agent_id, key), str(error)) from None
+
+
+def _workdir(config: AgentConfig, base_dir: Path, to_look_at: bool) -> Path:
+    backend = config.backend
+    if backend is None or backend.type != "local":
+        return base_dir
+    workdir = Path(os.path.normpath(base_dir.absolute() / (backend.workdir or ".")))
+    if to_look_at and not workdir.is_dir():
+        return base_dir.absolute()  # nothing is read from it
+    workdir.mkdir(parents=True, exist_ok=True)
+    return workdir
 
 
 def outline(agent_id: str, file: AgentsFile) -> Agent:
@@ -130,4 +176,5 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
     named = file.agent(agent_id).model
     name = named if isinstance(named, str) else named.model
     stand_in = ModelChoice(model=FakeListChatModel(responses=[]), name=name)
-    return build_agent(agent_id, file, store=False, model=stand_in)
+    hooks = hooks_of(agent_id, file, to_look_at=True)
+    return build_agent(agent_id, file, store=False, model=stand_in, hooks=hooks)

@@ -7,17 +7,67 @@ reached: each point costs one attribute look-up.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
+
+from wick_graph.errors import ConfigError
 
 Kind = Literal["run", "node", "hook", "model", "route", "tool", "interrupt", "event"]
+JournalLevel = Literal["off", "steps", "full"]
+"""What a run's journal keeps: nothing, every moment, or the pieces of streamed replies too."""
 
 
 @dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """How an agent's runs are recorded."""
+
+    level: JournalLevel = "steps"
+    redact: tuple[str, ...] = ()
+    """Regular expressions of texts that are secret, beside those that are known to be."""
+
+    @classmethod
+    def of(cls, given: JournalOptions | str) -> JournalOptions:
+        """Take a level, or the options themselves.
+
+        Raises:
+            ConfigError: There is no such level, or a pattern is no regular expression.
+        """
+        made = given if isinstance(given, cls) else cls(level=given)  # type: ignore[arg-type]  # checked below
+        if made.level not in get_args(JournalLevel):
+            levels = ", ".join(get_args(JournalLevel))
+            raise ConfigError(f"journal must be one of {levels}, not {made.level!r}")
+        for pattern in made.redact:
+            try:
+                re.compile(pattern)
+            except re.error as problem:
+                raise ConfigError(
+                    f"the journal's pattern {pattern!r} is no regular expression: {problem}"
+                ) from None
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a run something happens: one visit of a node."""
+
+    node: str
+    task: str
+    """The superstep task that runs the node; the same after a crash."""
+    checkpoint: str
+    """What the superstep began from."""
+    superstep: int
+
+
+@dataclass(slots=True)
 class Moment:
-    """One thing that happened in a run, in the order in which it happened."""
+    """One thing that happened in a run, in the order in which it happened.
+
+    Nobody changes a moment but the port of its node and the journal, each of which fills in what
+    it alone knows before anybody else sees it.
+    """
 
     kind: Kind
     phase: str
@@ -28,6 +78,10 @@ class Moment:
     """References to live objects: a listener that keeps them must copy or encode them."""
     call_id: str | None = None
     at_ns: int = field(default_factory=time.monotonic_ns)
+    place: Place | None = None
+    """The visit of a node that it belongs to; None for what is about the run."""
+    seq: int = 0
+    """Its number in the thread's journal; 0 where none is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +112,13 @@ Directive = Replace | Skip | Abort | None
 class Port(Protocol):
     """What listens to a run."""
 
-    active: bool
-    """False: nobody listens, and neither method is called."""
-    tokens: bool
-    """True: replies are streamed, and each piece is a moment `model.chunk`."""
+    @property
+    def active(self) -> bool:
+        """False: nobody listens, and neither method is called."""
+
+    @property
+    def tokens(self) -> bool:
+        """True: replies are streamed, and each piece is a moment `model.chunk`."""
 
     def record(self, moment: Moment) -> None:
         """Note a moment; never raises into the run."""
@@ -85,3 +142,54 @@ class NullPort:
 
 
 NULL_PORT = NullPort()
+
+
+class Ports:
+    """Several listeners: each notes every moment, and each is asked at every stop, in order."""
+
+    active = True
+
+    def __init__(self, ports: Sequence[Port]) -> None:
+        self._ports = tuple(ports)
+        self.tokens = any(port.tokens for port in ports)
+
+    @staticmethod
+    def of(*ports: Port) -> Port:
+        """Return what stands for these: none of them, the one that listens, or a fan-out."""
+        active = [port for port in ports if port.active]
+        if not active:
+            return NULL_PORT
+        return active[0] if len(active) == 1 else Ports(active)
+
+    def record(self, moment: Moment) -> None:
+        """Tell all of them."""
+        for port in self._ports:
+            port.record(moment)
+
+    async def at(self, moment: Moment) -> Directive:
+        """Wait for all of them; the first that says anything decides."""
+        answer: Directive = None
+        for port in self._ports:
+            said = await port.at(moment)
+            answer = said if answer is None else answer
+        return answer
+
+
+class NodePort:
+    """What one visit of a node speaks to: it says of every moment where it happened."""
+
+    __slots__ = ("_place", "_port", "active", "tokens")
+
+    def __init__(self, port: Port, place: Place) -> None:
+        self._port, self._place = port, place
+        self.active, self.tokens = port.active, port.tokens
+
+    def record(self, moment: Moment) -> None:
+        """Pass a moment on."""
+        moment.place = self._place
+        self._port.record(moment)
+
+    async def at(self, moment: Moment) -> Directive:
+        """Hold where the listener wants to."""
+        moment.place = self._place
+        return await self._port.at(moment)

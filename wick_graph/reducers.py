@@ -44,6 +44,14 @@ def add_numbers(old: Mapping[str, int] | None, new: Mapping[str, int] | None) ->
     return total
 
 
+def tally(old: Mapping[str, int] | None, new: Mapping[str, int | None] | None) -> dict[str, int]:
+    """Add counters by key; None starts a key again from zero."""
+    total = dict(old or {})
+    for key, value in (new or {}).items():
+        total[key] = 0 if value is None else total.get(key, 0) + value
+    return total
+
+
 class MessageList(list[BaseMessage]):
     """A list of messages that knows where each id stands.
 

@@ -15,6 +15,7 @@ from langchain_core.messages import (
     convert_to_messages,
 )
 
+from wick_graph.cost import Cost
 from wick_graph.errors import ConfigError, MessageError
 from wick_graph.messages import to_wick
 from wick_graph.messages.check import validate_user_input
@@ -44,6 +45,10 @@ class Result:
     """Tokens of this run."""
     thread_usage: Usage = field(default_factory=Usage)
     """Tokens of the whole thread."""
+    cost: Cost | None = None
+    """Money of this run; None where no hook counts it."""
+    thread_cost: Cost | None = None
+    """Money of the whole thread."""
     run_id: str = ""
     interrupts: tuple[Any, ...] = ()
     """LangGraph's `Interrupt` objects that wait for an answer."""
@@ -52,9 +57,15 @@ class Result:
     def tool_calls(self) -> list[dict[str, Any]]:
         """List what this run called: id, name, args, output, and the error of a failed call."""
         start = max((i for i, m in enumerate(self.messages) if m.type == "human"), default=-1)
-        asked = [m for m in self.messages[start + 1 :] if isinstance(m, AIMessage)]
-        answers = {m.tool_call_id: m for m in self.messages if isinstance(m, ToolMessage)}
-        return [_call(c, answers.get(c["id"] or "")) for m in asked for c in m.tool_calls]
+        made: list[dict[str, Any]] = []
+        calls: dict[str, Mapping[str, Any]] = {}
+        for message in self.messages[start + 1 :]:  # ids are told apart by the reply they stand in
+            if isinstance(message, AIMessage):
+                made += [_call(call, None) for call in calls.values()]
+                calls = {call["id"] or "": call for call in message.tool_calls}
+            elif isinstance(message, ToolMessage) and message.tool_call_id in calls:
+                made.append(_call(calls.pop(message.tool_call_id), message))
+        return made + [_call(call, None) for call in calls.values()]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for scripts; the messages are in wick's JSON form."""
@@ -70,6 +81,8 @@ class Result:
             "files": self.files,
             "usage": self.usage.to_dict(),
             "thread_usage": self.thread_usage.to_dict(),
+            **({} if self.cost is None else {"cost": self.cost.to_dict()}),
+            **({} if self.thread_cost is None else {"thread_cost": self.thread_cost.to_dict()}),
             "interrupts": [{"id": i.id, "value": i.value} for i in self.interrupts],
         }
 
@@ -78,6 +91,7 @@ def result_of(values: Mapping[str, Any], run: Run, thread_id: str, model: str) -
     """Read a result from the graph's final values and what the run noted."""
     messages = list(values.get("messages") or ())
     last = messages[-1] if messages else None
+    counted = values.get("cost")
     answered = isinstance(last, AIMessage) and not last.tool_calls and run.stopped != "empty"
     return Result(
         text=last.text if answered and last is not None else "",
@@ -89,6 +103,8 @@ def result_of(values: Mapping[str, Any], run: Run, thread_id: str, model: str) -
         files=dict(values.get("files") or {}),
         usage=run.usage,
         thread_usage=Usage.from_dict(values.get("usage") or {}),
+        cost=Cost.of(counted, "run_") if counted else None,
+        thread_cost=Cost.of(counted) if counted else None,
         run_id=run.run_id,
         interrupts=tuple(values.get("__interrupt__") or ()),
     )

@@ -26,7 +26,7 @@ from wick_graph.messages.estimate import PrefixEstimate, sent_tokens
 from wick_graph.messages.lower import Lowering
 from wick_graph.models.binder import Binder
 from wick_graph.models.resolve import ModelChoice
-from wick_graph.moments import NULL_PORT, Port
+from wick_graph.moments import NULL_PORT, JournalOptions, Place, Port
 from wick_graph.request import ModelRequest
 from wick_graph.store.leases import Lease
 from wick_graph.store.ledger import Ledger
@@ -49,8 +49,12 @@ class AgentSpec:
     """Model calls in one run; the last of them is made without tools."""
     tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS
     """Seconds for a tool that says nothing of its own; None for no limit."""
+    journal: JournalOptions = JournalOptions()
+    """What is recorded of its runs, where the store is ours."""
     toolbox: Toolbox = field(init=False, repr=False)
     binder: Binder = field(init=False, repr=False, default_factory=Binder)
+    recorded: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """What recordings say of the agent, once somebody has asked."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "toolbox", Toolbox(self.tools, self.hooks.tool_sources))
@@ -72,6 +76,8 @@ class Run:
     """Why the run ended; empty while it goes on."""
     lease: Lease | None = field(default=None, repr=False)
     """The right to write to the thread; the store checks it with every write."""
+    journal: Any = field(default=None, repr=False)
+    """The port that records it (`wick_graph.journal`); None where nothing is recorded."""
     ledger: Ledger | None = field(default=None, repr=False)
     """The thread's record of tool calls; None where the store is not ours."""
     resumed: bool = False
@@ -100,6 +106,8 @@ class NodeContext:
     run: Run
     io: Leaves
     config: Mapping[str, Any]
+    port: Port = NULL_PORT
+    """What listens to this visit of the node."""
 
     @property
     def task_id(self) -> str:
@@ -141,6 +149,12 @@ class NodeContext:
 def schema_tokens(tool: BoundTool) -> int:
     """Estimate what a tool's schema adds to every prompt."""
     return len(json.dumps(tool.schema, ensure_ascii=False)) // CHARS_PER_TOKEN
+
+
+def place_of(node: str, config: Mapping[str, Any]) -> Place:
+    """Say which visit of a node a config belongs to."""
+    checkpoint, superstep = keys.superstep_of(config)
+    return Place(node, keys.task_of(config), checkpoint, superstep)
 
 
 def run_of(config: Mapping[str, Any]) -> Run:

@@ -12,7 +12,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.channels.ephemeral_value import EphemeralValue
 from typing_extensions import TypedDict
 
-from wick_graph.reducers import add_numbers, last, merge, reduce_messages
+from wick_graph.reducers import add_numbers, last, merge, reduce_messages, tally
 
 # Written out, not through `typing.TypedDict`: LangGraph and pydantic read these annotations at
 # run time, and `typing_extensions` gives the same answer on every supported Python.
@@ -42,6 +42,8 @@ class AgentOutput(TypedDict, total=False):
     files: Annotated[dict[str, Any], merge]
     summary: Annotated[dict[str, Any], last]
     usage: Annotated[dict[str, int], add_numbers]
+    cost: Annotated[dict[str, int], tally]
+    """Money, where a hook counts it: of the thread, and of the run under keys with `run_`."""
     iteration: Annotated[int, last]
     stop_reason: Annotated[str, last]
 
@@ -53,6 +55,8 @@ class AgentState(AgentOutput, total=False):
     """Text that a hook loaded once for the run, by source."""
     skills: Annotated[list[dict[str, Any]], last]
     """Catalogue entries that a hook loaded."""
+    seen: Annotated[dict[str, str], merge]
+    """Digests of the files' contents that the model knows, by path."""
     request: Annotated[dict[str, Any], EphemeralValue]
     """The overlay: how the next request differs from the thread (`wick_graph.request`)."""
 

@@ -125,11 +125,14 @@ class LoopPort(_EventPort):
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         super().__init__(run_id, thread_id, tokens)
         self.events: asyncio.Queue[Any] = asyncio.Queue()
+        self._closed = False
         self._room = asyncio.Event()
         self._room.set()
 
     def put(self, event: Any) -> None:
         """Hand it over at once; `at` is where the run waits."""
+        if self._closed:
+            return
         self.events.put_nowait(event)
         if self.events.qsize() >= EVENT_QUEUE_SIZE:
             self._room.clear()
@@ -138,6 +141,11 @@ class LoopPort(_EventPort):
         """Wait while the reader is behind."""
         await self._room.wait()
         return None
+
+    def close(self) -> None:
+        """Say that the reader has left: nothing is kept for it, and nothing waits for it."""
+        self._closed = True
+        self._room.set()
 
     async def get(self) -> Any:
         """Take the next event and make room."""

@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.rate_limiters import InMemoryRateLimiter
 from langgraph.config import get_config
+from pydantic import Field
 
 from tests.engine.support import Door
 from wick_graph import Agent, BaseHook, events
@@ -21,7 +22,7 @@ from wick_graph.testing import ScriptedModel, call
 class Plain(BaseChatModel):
     """A chat model that overrides nothing but what it must."""
 
-    managers: list[Any] = []
+    managers: list[Any] = Field(default_factory=list)
 
     @property
     def _llm_type(self) -> str:
@@ -68,7 +69,9 @@ class Ear(BaseCallbackHandler):
 def test_the_reply_is_the_same_whether_somebody_listens_or_not(door: Door) -> None:
     quiet, heard, ear = Plain(managers=[]), Plain(managers=[]), Ear()
     alone = door(Agent(model=quiet, tools=[add], system_prompt="Hi."), "?")
-    told = door(Agent(model=heard, tools=[add], system_prompt="Hi."), "?", config={"callbacks": [ear]})
+    told = door(
+        Agent(model=heard, tools=[add], system_prompt="Hi."), "?", config={"callbacks": [ear]}
+    )
     assert quiet.managers == [None]  # the short way
     assert heard.managers != [None]  # LangChain's own
     assert ear.heard == ["start", "end"]

@@ -32,7 +32,7 @@ class Named(TypedDict):
 
 
 def config(thread: str = "t", **more: Any) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread, **more}, "recursion_limit": 10_000}
+    return {"configurable": {"thread_id": thread, **more}, "recursion_limit": 10_000_000}
 
 
 def looping_graph(saver: BaseCheckpointSaver[Any], turns: int) -> Any:

@@ -28,13 +28,14 @@ class Line:
         self.parent: str | None = None
         self.version: int | None = None
         self.step = 0
+        self.run: dict[str, Any] = {}
 
-    def put(self, **values: Any) -> str:
+    def put(self, id: str | None = None, **values: Any) -> str:
         self.version = self.saver.get_next_version(self.version, None)
         self.step += 1
         made: Any = {
             "v": 4,
-            "id": str(uuid6(clock_seq=self.step)),
+            "id": id or str(uuid6(clock_seq=self.step)),
             "ts": f"2026-11-21T10:00:00.{self.step:06}+00:00",
             "channel_values": values,
             "channel_versions": dict.fromkeys(values, self.version),
@@ -42,7 +43,7 @@ class Line:
             "updated_channels": sorted(values),
         }
         checkpoint: Checkpoint = made
-        address = config(self.thread, checkpoint_ns="", checkpoint_id=self.parent)
+        address = config(self.thread, checkpoint_ns="", checkpoint_id=self.parent, **self.run)
         versions = checkpoint["channel_versions"]
         self.saver.put(address, checkpoint, {"source": "loop", "step": self.step}, versions)
         self.parent = checkpoint["id"]
@@ -301,3 +302,72 @@ def test_a_generation_that_changed_elsewhere_is_noticed(url: str) -> None:
         line.parent = None
         last = line.put(messages=messages)
         assert line.get(last)["messages"] == messages
+
+
+LONG = "A long text, the same at each step. " * 800
+
+
+def surrounded(n: int, text: str = LONG) -> dict[str, Any]:
+    """A value that is new at each step, but for the long text in it."""
+    return {"system": [[f"step {n}", "hook"], [text, "hook"]], "stamp": [n, f"id-{n}"]}
+
+
+def test_a_long_text_in_new_surroundings_is_stored_once(
+    saver: SqlSaver, path: Path, counts: Counts
+) -> None:
+    line = Line(saver)
+    put = [line.put(request=surrounded(n)) for n in range(50)]
+    assert counts()["blobs"] == 1
+    assert size(path) < 200_000
+    for n, checkpoint in enumerate(put):
+        assert line.get(checkpoint)["request"] == surrounded(n)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param([{"a": (LONG, [LONG + "x"])}, LONG], id="nested"),
+        pytest.param({"a": {"b": {"c": [("é" * 400,)]}}}, id="bytes"),
+        pytest.param({"a": {"k" * 600: [LONG]}}, id="key"),
+        pytest.param({"a": ["\ud800" * 600, "\x00" * 600]}, id="odd"),
+        pytest.param([LONG, [LONG]], id="element"),
+    ],
+)
+def test_a_value_with_long_texts_comes_back_equal(saver: SqlSaver, url: str, value: Any) -> None:
+    line = Line(saver)
+    line.put(value=value)
+    line.put(value=[value, [LONG]])
+    assert line.get()["value"] == [value, [LONG]]
+    with SqlSaver.from_url(url) as other:
+        line.saver = other
+        assert line.get()["value"] == [value, [LONG]]
+        line.put(value=[[LONG], value])
+        assert line.get()["value"] == [[LONG], value]
+
+
+def test_long_texts_go_with_what_refers_to_them(saver: SqlSaver, counts: Counts) -> None:
+    line = Line(saver)
+    line.put(request=surrounded(0, LONG + "old"))
+    line.put(request=surrounded(1))
+    saver.copy_thread("t", "copy")
+    saver.prune(["t"])
+    assert counts()["blobs"] == 1 + 2
+    assert line.get()["request"] == surrounded(1)
+    line.put(request=surrounded(2, LONG + "old"))
+    assert line.get()["request"] == surrounded(2, LONG + "old")
+    saver.delete_thread("t")
+    line.thread = "copy"
+    assert line.get()["request"] == surrounded(1)
+    saver.delete_thread("copy")
+    assert no_rows(counts())
+
+
+def test_a_text_that_is_missing_is_an_error(saver: SqlSaver, path: Path) -> None:
+    line = Line(saver)
+    line.put(request=surrounded(0))
+    db = sqlite3.connect(path)
+    db.execute("DELETE FROM blobs")
+    db.commit()
+    db.close()
+    with pytest.raises(Exception, match="table blobs of thread 't' is damaged"):
+        line.get()

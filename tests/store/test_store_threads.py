@@ -131,14 +131,15 @@ def test_each_transaction_of_a_sweep_is_small(
     seen: list[int] = []
     writing = saver._core.writing
 
-    def counted() -> object:
+    def counted(*, alone: bool) -> object:
+        assert alone
         seen.append(1)
         with saver._core.reading() as db:
             left = db.execute("SELECT count(*) FROM items").fetchone()[0]
         if len(seen) > 2 and left:
             assert saver.get_tuple(config()) is None
             assert saver.threads.list() == []
-        return writing()
+        return writing(alone=alone)
 
     monkeypatch.setattr(saver._core, "writing", counted)
     assert saver.sweep() == ["t"]
@@ -206,7 +207,10 @@ def test_the_life_of_a_thread_is_listed(saver: SqlSaver, clock: Clock) -> None:
         "it \x00 broke",
     )
     assert info.steps == len([*saver.list(config())])
-    reopened = saver.threads.open("t", agent="other", ttl=None, run_id="2")
+    before = saver.threads.open("t", agent="other", ttl=None, run_id="2")
+    assert before == info
+    reopened = saver.threads.get("t")
+    assert reopened is not None
     assert (reopened.agent, reopened.title, reopened.status) == ("other", "Title", "running")
     assert (reopened.last_error, reopened.expires_at) == (None, None)
 
@@ -252,8 +256,10 @@ def test_unknown_threads(saver: SqlSaver) -> None:
 
 async def test_every_door_has_an_async_twin(saver: SqlSaver, clock: Clock) -> None:
     threads = saver.threads
-    info = await threads.aopen("t", agent="a", ttl=60.0, run_id="r", title="x")
-    assert info == await threads.aget("t")
+    assert await threads.aopen("t", agent="a", ttl=60.0, run_id="r", title="x") is None
+    info = await threads.aget("t")
+    assert info is not None
+    assert await threads.aopen("t", agent="a", ttl=60.0, run_id="s") == info
     await threads.apin("t")
     await threads.aclose("t", status="idle", stopped_because="done")
     await threads.atouch("t")

@@ -2,6 +2,37 @@
 
 from __future__ import annotations
 
-from wick_graph.backends.root import Entry, Root
+from wick_graph.backends.local import LocalBackend
+from wick_graph.backends.places import PROTECTED, ExtraRoot
+from wick_graph.backends.protocol import (
+    Edited,
+    Entry,
+    Executed,
+    FileSystem,
+    Found,
+    Listing,
+    Match,
+    Matches,
+    Stop,
+    Text,
+    Written,
+)
+from wick_graph.backends.root import Root
 
-__all__ = ["Entry", "Root"]
+__all__ = [
+    "PROTECTED",
+    "Edited",
+    "Entry",
+    "Executed",
+    "ExtraRoot",
+    "FileSystem",
+    "Found",
+    "Listing",
+    "LocalBackend",
+    "Match",
+    "Matches",
+    "Root",
+    "Stop",
+    "Text",
+    "Written",
+]

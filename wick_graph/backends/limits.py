@@ -20,9 +20,7 @@ GLOB_SECONDS: Final = 1.5
 GREP_SECONDS: Final = 20.0
 MAX_DEPTH: Final = 200
 """Directories below one another that a search goes down."""
-SKIPPED_DIRS: Final = frozenset(
-    {".git", ".hg", ".svn", ".wick", ".venv", "node_modules", "__pycache__"}
-)
+SKIPPED_DIRS: Final = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", "__pycache__"})
 """Directories that a search does not enter, unless it begins there."""
 COMMAND_SECONDS: Final = 120.0
 MAX_COMMAND_SECONDS: Final = 600.0

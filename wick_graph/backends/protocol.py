@@ -7,7 +7,7 @@ Each refusal is a `ToolError` of one sentence, written for the model.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -176,9 +176,7 @@ class FileSystem(Protocol):
         """List a directory, at most `limit` entries of it."""
         ...
 
-    def read(
-        self, path: str, *, line: int = 1, lines: int | None = None, byte: int = 0
-    ) -> Text:
+    def read(self, path: str, *, line: int = 1, lines: int | None = None, byte: int = 0) -> Text:
         """Read a file from a line (counted from 1, behind `byte`), as far as one answer goes."""
         ...
 
@@ -196,7 +194,7 @@ class FileSystem(Protocol):
         new: str,
         *,
         unique: bool = False,
-        seen: str | None = None,
+        seen: Mapping[str, str] | None = None,
         key: str = "",
     ) -> Edited:
         """Replace the first occurrence of a text; every other byte stays as it is.
@@ -206,9 +204,9 @@ class FileSystem(Protocol):
             old: The text, exactly.
             new: What stands there afterwards.
             unique: Refuse where the text stands more than once.
-            seen: Digest of the content that the caller knows; another one on disk is refused.
-            key: The call's key, `step:index`. A call that changed the file before is not carried
-                out again, and what calls of the same step changed counts as seen.
+            seen: Digests of the contents that the caller knows, by absolute path; a file that
+                has another one by now is refused.
+            key: The call's own key: one that changed the file before does not change it again.
         """
         ...
 

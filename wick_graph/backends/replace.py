@@ -8,6 +8,7 @@ target clears away what a killed one left.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -36,23 +37,24 @@ def replace_file(
     """
     old = _status(directory, name)
     check(old)
-    fd, temporary = _nameless(directory), b""
+    temporary = temporary_name(name)
+    fd = _nameless(directory)
+    nameless = fd is not None
     if fd is None:
-        fd, temporary = _named(directory, name)
+        fd, temporary = _named(directory, temporary)
     try:
         try:
             _fill(fd, data, old)
             check(_status(directory, name))
-            if temporary:
-                _rename(temporary, name, directory)
+            if nameless:
+                _publish(fd, temporary, name, directory)
             else:
-                temporary = _publish(fd, name, directory)
+                _rename(temporary, name, directory)
         finally:
             os.close(fd)
     except BaseException:
-        if temporary:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=directory)
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
         raise
     os.fsync(directory)
 
@@ -78,11 +80,16 @@ def _nameless(directory: int) -> int | None:
         return None
 
 
-def _named(directory: int, name: bytes) -> tuple[int, bytes]:
+def _named(directory: int, temporary: bytes) -> tuple[int, bytes]:
     """Create the temporary file; one that no living process writes is cleared away first."""
-    temporary = temporary_name(name)
-    with suppress(FileNotFoundError):
+    try:
         left = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except FileNotFoundError:
+        left = -1
+    except OSError:  # a link, or what may not be read
+        left = -1
+        os.unlink(temporary, dir_fd=directory)
+    if left >= 0:
         try:
             fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(temporary, dir_fd=directory)
@@ -108,9 +115,9 @@ def _fill(fd: int, data: bytes, old: os.stat_result | None) -> None:
     os.fsync(fd)
 
 
-def _publish(fd: int, name: bytes, directory: int) -> bytes:
+def _publish(fd: int, temporary: bytes, name: bytes, directory: int) -> None:
     """Give a nameless file its name, by way of the temporary one: only a rename replaces."""
-    temporary, source = temporary_name(name), str(_DESCRIPTORS / str(fd))
+    source = str(_DESCRIPTORS / str(fd))
     for _ in range(_TRIES):
         try:
             os.link(source, temporary, dst_dir_fd=directory, follow_symlinks=True)
@@ -121,8 +128,8 @@ def _publish(fd: int, name: bytes, directory: int) -> bytes:
         except FileNotFoundError:  # another process took it for a left one
             continue
         else:
-            return temporary
-    raise FileExistsError(17, "the temporary name is taken")
+            return
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
 def _rename(old: bytes, new: bytes, directory: int) -> None:

@@ -5,46 +5,20 @@ from __future__ import annotations
 import errno
 import heapq
 import os
-import re
 import stat
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final, Literal, Self
 
 from wick_graph.backends.beneath import O_PATH, Mechanism, choose, components
+from wick_graph.backends.names import REASONS, decoded, encoded, plain, shown, why
+from wick_graph.backends.protocol import Entry, EntryType
+from wick_graph.backends.replace import replace_file
 from wick_graph.errors import ConfigError, ToolError
 
-_MAX_PATH_BYTES: Final = 4_095
-_SHOWN_CHARS: Final = 200
-_ESCAPED_BYTE: Final = re.compile(rb"\\x([89a-f][0-9a-f])")
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-_REASONS: Final = {
-    errno.ENOENT: "does not exist",
-    errno.ELOOP: "is or passes through a symbolic link that is not followed here",
-    errno.EXDEV: "leads outside the working directory; name a path inside it",
-    errno.ENOTDIR: "uses something as a directory that is none",
-    errno.EACCES: "may not be read: permission denied",
-    errno.EPERM: "may not be read: permission denied",
-    errno.ENAMETOOLONG: "is too long for a file name",
-    errno.ENXIO: "is not a regular file",
-}
-
-EntryType = Literal["file", "dir", "symlink", "other"]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name in a directory."""
-
-    name: str
-    """As it is on disk; a byte that is not UTF-8 is written `\\xNN` and can be named that way."""
-    type: EntryType
-    """Links are named as links; devices, pipes and sockets are `other`."""
-    size: int
-    """Bytes of a file; 0 for everything else."""
 
 
 class Root:
@@ -78,7 +52,7 @@ class Root:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"the directory {shown(self.path)} cannot be opened ({_why(error)}); "
+                f"the directory {shown(self.path)} cannot be opened ({why(error)}); "
                 "name one that exists and may be read"
             ) from error
         self._close = weakref.finalize(self, os.close, self._fd)
@@ -116,7 +90,7 @@ class Root:
                 yield item
 
         def by_name(item: os.DirEntry[str]) -> str:
-            return _decoded(item.name)
+            return decoded(item.name)
 
         with _closing(self.open_dir(rel)) as fd, os.scandir(fd) as found:
             if limit is None:
@@ -131,11 +105,59 @@ class Root:
         A pipe, a device or a socket is refused at once and never waited for. So is a file with a
         second hard link that belongs to somebody else than the directory.
         """
+        with self.file(rel) as (fd, status):
+            return read_at(fd, 0, min(limit, status.st_size))
+
+    @contextmanager
+    def file(self, rel: str) -> Iterator[tuple[int, os.stat_result]]:
+        """Open a file for reading: its descriptor, and what it was at that moment.
+
+        It is refused as `read_bytes` does.
+        """
         with _closing(self._open(rel, _READ)) as fd:
             status = os.fstat(fd)
             self._must_be_own_file(rel, status)
-            with os.fdopen(fd, "rb", closefd=False) as file:
-                return file.read(min(limit, status.st_size))
+            yield fd, status
+
+    def names(self, rel: str = ".") -> list[tuple[str, EntryType]]:
+        """Return every name in the directory with what it is, sorted; faster than `list_dir`."""
+        with _closing(self.open_dir(rel)) as fd, os.scandir(fd) as found:
+            return sorted((decoded(item.name), _kind(item)) for item in found)
+
+    def replace(self, rel: str, data: bytes, was: os.stat_result | None = None) -> None:
+        """Write a file atomically; directories above it that are missing are made.
+
+        A new file's mode is what the umask leaves, an old one keeps its mode without set-id bits.
+        Refused over a directory, a device, a file that is read-only or somebody else's, and
+        through any link, whatever the policy: what is written is where its name says.
+
+        Args:
+            rel: The file.
+            data: Its new content.
+            was: What it was when it was read; refused if it changed since.
+        """
+
+        def check(status: os.stat_result | None) -> None:
+            self._may_replace(rel, status)
+            if was is not None and (status is None or _stamp(status) != _stamp(was)):
+                raise ToolError(f"{shown(rel)} changed on disk meanwhile; read it again")
+
+        with self._parent_of(rel) as (fd, name):
+            replace_file(fd, name, data, check)
+
+    def create(self, rel: str, mode: int = 0o600) -> int:
+        """Create a file of ours anew and return a descriptor to write to; the caller closes it."""
+        with self._parent_of(rel) as (fd, name):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=fd)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            return os.open(name, flags, mode, dir_fd=fd)
+
+    def remove(self, rel: str) -> None:
+        """Remove a file's name; one that is not there is no error."""
+        parent, _, name = rel.rpartition("/")
+        with _closing(self.open_dir(parent or ".")) as fd, suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=fd)
 
     def stat(self, rel: str) -> os.stat_result:
         """Return what the system knows about the file, without opening it for reading."""
@@ -161,9 +183,7 @@ class Root:
         return f"Root({self.path!r}, mechanism={self.mechanism!r})"
 
     def _open(self, rel: str, flags: int) -> int:
-        if not self._close.alive:
-            raise ToolError(f"the directory {shown(self.path)} was closed; open a new Root")
-        raw = _encoded(rel)
+        raw = encoded(rel)
         parts = self._below(rel, raw)
         if raw.endswith((b"/", b"/.")):
             flags |= os.O_DIRECTORY
@@ -171,63 +191,121 @@ class Root:
             try:
                 return self._opener.open(self._fd, parts, flags, self._follow)
             except FileNotFoundError:
-                plain = [_ESCAPED_BYTE.sub(_byte, part) for part in parts]
-                if plain == parts:
+                meant = [plain(part) for part in parts]
+                if meant == parts:
                     raise
-                return self._opener.open(self._fd, plain, flags, self._follow)
+                return self._opener.open(self._fd, meant, flags, self._follow)
         except OSError as error:
-            raise ToolError(f"{shown(rel)} {_why(error)}") from error
+            raise ToolError(f"{shown(rel)} {why(error)}") from error
+
+    @contextmanager
+    def _parent_of(self, rel: str) -> Iterator[tuple[int, bytes]]:
+        """Open the directory of a file, made if it is missing; give it and the file's name."""
+        raw = encoded(rel)
+        *above, name = self._below(rel, raw) or [b".."]
+        if name == b".." or raw.endswith((b"/", b"/.")):
+            raise ToolError(f"{shown(rel)} is a directory; name a file in it")
+        try:
+            with _closing(self._make_dirs(above)) as fd:
+                yield fd, _name_on_disk(fd, name)
+        except OSError as error:
+            raise ToolError(f"{shown(rel)} {why(error, 'written')}") from error
+
+    def _make_dirs(self, parts: list[bytes]) -> int:
+        """Open a directory; what is missing of it is made, one component at a time."""
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        for there in range(len(parts), -1, -1):
+            known = parts[:there]
+            for form in (known, [plain(part) for part in known]):
+                try:
+                    fd = self._opener.open(self._fd, form, flags, follow=False)
+                except FileNotFoundError:
+                    continue
+                return self._descend(fd, parts[there:])
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    def _descend(self, fd: int, missing: list[bytes]) -> int:
+        try:
+            if b".." in missing:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            for part in missing:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=fd)
+                    os.fsync(fd)
+                flags = os.O_RDONLY | os.O_DIRECTORY
+                fd, above = self._opener.open(fd, [part], flags, follow=False), fd
+                os.close(above)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _may_replace(self, rel: str, status: os.stat_result | None) -> None:
+        if status is None:
+            return
+        if stat.S_ISLNK(status.st_mode):
+            raise ToolError(f"{shown(rel)} is a symbolic link; name the file that it leads to")
+        self._must_be_own_file(rel, status)
+        if status.st_uid not in (self._owner, os.geteuid()):
+            raise ToolError(f"{shown(rel)} belongs to somebody else and is not replaced")
+        if not status.st_mode & 0o222:
+            raise ToolError(f"{shown(rel)} is read-only; its mode must be changed first")
 
     def _below(self, rel: str, raw: bytes) -> list[bytes]:
+        if not self._close.alive:
+            raise ToolError(f"the directory {shown(self.path)} was closed; open a new Root")
         parts = components(raw)
         if not raw.startswith(b"/"):
             return parts
         for prefix in self._prefixes:
             if parts[: len(prefix)] == prefix:
                 return parts[len(prefix) :]
-        raise ToolError(f"{shown(rel)} {_REASONS[errno.EXDEV]}, such as '.'")
+        raise ToolError(f"{shown(rel)} {REASONS[errno.EXDEV]}, such as '.'")
 
     def _must_be_own_file(self, rel: str, status: os.stat_result) -> None:
         if stat.S_ISDIR(status.st_mode):
             raise ToolError(f"{shown(rel)} is a directory; name a file in it")
         if not stat.S_ISREG(status.st_mode):
-            raise ToolError(f"{shown(rel)} {_REASONS[errno.ENXIO]}")
+            raise ToolError(f"{shown(rel)} {REASONS[errno.ENXIO]}")
         if status.st_nlink > 1 and status.st_uid != self._owner:
             raise ToolError(f"{shown(rel)} is a hard link to somebody else's file")
 
 
-def shown(path: str) -> str:
-    """Quote a path for a sentence: cut, and with nothing in it that a terminal would obey."""
-    text = ascii(path) if not path.isprintable() else f"'{path}'"
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…'"
+def _name_on_disk(directory: int, name: bytes) -> bytes:
+    """Take the name literally, unless only the one with real bytes in it is there."""
+    meant = plain(name)
+    if meant == name or not _exists(directory, meant) or _exists(directory, name):
+        return name
+    return meant
 
 
-def _encoded(rel: str) -> bytes:
-    if not rel:
-        raise ToolError("the path is empty; write '.' for the working directory")
-    if "\0" in rel:
-        raise ToolError(f"{shown(rel)} has a NUL character, which no path can have")
+def _exists(directory: int, name: bytes) -> bool:
     try:
-        raw = os.fsencode(rel)
-    except UnicodeEncodeError as error:
-        raise ToolError(f"{shown(rel)} has a character that no path can have") from error
-    if len(raw) > _MAX_PATH_BYTES:
-        raise ToolError(f"{shown(rel)} {_REASONS[errno.ENAMETOOLONG]}")
-    return raw
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
-def _decoded(name: str) -> str:
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _byte(match: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(match[1].decode())
+def read_at(fd: int, start: int, count: int) -> bytes:
+    """Read up to `count` bytes from a place in a file, fewer only where it ends."""
+    parts = []
+    while count > 0 and (data := os.pread(fd, count, start)):
+        parts.append(data)
+        start, count = start + len(data), count - len(data)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _why(error: OSError | ValueError) -> str:
-    if isinstance(error, OSError) and error.errno is not None:
-        return _REASONS.get(error.errno) or f"cannot be opened: {error.strerror}"
-    return str(error)
+def _kind(item: os.DirEntry[str]) -> EntryType:
+    if item.is_symlink():
+        return "symlink"
+    if item.is_dir(follow_symlinks=False):
+        return "dir"
+    return "file" if item.is_file(follow_symlinks=False) else "other"
 
 
 def _entry(item: os.DirEntry[str]) -> Entry | None:
@@ -237,7 +315,7 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
     except FileNotFoundError:
         return None
     return Entry(
-        name=_decoded(item.name),
+        name=decoded(item.name),
         type=_type(status.st_mode),
         size=status.st_size if stat.S_ISREG(status.st_mode) else 0,
     )

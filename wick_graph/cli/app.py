@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wick_graph.cli import graph, hooks, output, run, threads, validate
+from wick_graph.cli import chat, graph, hooks, output, resume, run, schema, threads, validate
 from wick_graph.errors import WickError
 
 app = typer.Typer(
@@ -20,10 +20,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.command("run", options_metavar="[OPTIONS] [AGENT]")(run.run)
+app.command("resume", options_metavar="[OPTIONS]")(resume.resume)
+app.command("chat")(chat.chat)
 app.command("graph")(graph.graph)
 app.command("hooks")(hooks.hooks)
 app.add_typer(threads.app, name="threads")
 app.command("validate")(validate.validate)
+app.command("schema")(schema.schema)
 
 
 def main() -> NoReturn:

@@ -1,38 +1,151 @@
-"""`wick graph`: the loop of an agent, with the hook layers in its nodes."""
+"""`wick graph`: the loop of an agent with its hook layers, and a thread laid over it."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE, AgentArgument, pick
 
+if TYPE_CHECKING:
+    from wick_graph.config import AgentsFile
+    from wick_graph.picture import Picture
+
+Form = Literal["text", "svg", "mermaid", "dot", "json", "html"]
+_SUFFIXES: Final[dict[str, Form]] = {
+    ".svg": "svg",
+    ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+    ".dot": "dot",
+    ".gv": "dot",
+    ".json": "json",
+    ".html": "html",
+    ".htm": "html",
+}
+"""The form that a file's name asks for; any other name means text."""
+_DRAWN: Final = "┌│▼"
+
 
 def graph(
     agent: AgentArgument = None,
     form: Annotated[
-        Literal["text", "mermaid", "json", "dot"],
-        typer.Option("--format", "-f", help="How to write it."),
-    ] = "text",
+        Form | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="How to write it: text, or what the name after --output ends in.",
+            show_default=False,
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this file."),
+    ] = None,
+    thread: Annotated[
+        str | None,
+        typer.Option("--thread", "-t", metavar="ID", help="Lay this thread's runs over it."),
+    ] = None,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Show the graph of an agent.
 
-    Its four nodes with the hook layers in them, and the router's two labelled edges. Needs no
-    model and no key.
+    Its nodes with the hook layers, tools and limits in them, and the ways between. Needs no model
+    and no key.
     """
-    from wick_graph.cli import picture
     from wick_graph.config import load_config
-    from wick_graph.loading import outline
 
-    file = load_config(config)
-    drawn = picture.picture_of(outline(pick(agent, file), file))
-    if form == "json":
-        output.print_json(drawn.to_dict())
-        return
-    write = {"text": picture.as_text, "mermaid": picture.as_mermaid, "dot": picture.as_dot}
-    output.print_line(write[form](drawn))
+    agents = load_config(config)
+    picture = _picture(agent, agents) if thread is None else _run(agent, agents, thread)
+    chosen = form or (_SUFFIXES.get(file.suffix.lower(), "text") if file else "text")
+    text = _written(picture, chosen, in_file=file is not None)
+    if file is None:
+        output.print_line(text)
+    else:
+        _save(file, text)
+
+
+def _picture(agent: str | None, file: AgentsFile) -> Picture:
+    from wick_graph.loading import outline
+    from wick_graph.picture import picture_of
+
+    return picture_of(outline(pick(agent, file), file).graph)
+
+
+def _run(agent: str | None, file: AgentsFile, thread_id: str) -> Picture:
+    """Draw the agent of a thread, with what the thread's checkpoints tell.
+
+    Raises:
+        ThreadNotFoundError: The store has no such thread; nothing is created.
+    """
+    from wick_graph.errors import ThreadNotFoundError
+    from wick_graph.graph import build_graph
+    from wick_graph.loading import outline
+    from wick_graph.picture import overlay_of, picture_of
+    from wick_graph.result import checked_thread_id
+    from wick_graph.store import SqlSaver
+    from wick_graph.store.sqlite import path_of
+
+    checked_thread_id(thread_id)
+    unknown = ThreadNotFoundError(
+        f"there is no thread {thread_id}; `wick threads list` shows those there are"
+    )
+    path = path_of(file.store_url)
+    if path is None or not path.exists():
+        raise unknown
+    with SqlSaver.from_url(file.store_url) as store:
+        info = store.threads.get(thread_id)
+        if info is None:
+            raise unknown
+        known = agent is None and info.agent in file.agents
+        chosen = str(info.agent) if known else pick(agent, file)
+        if info.agent not in (None, chosen):
+            output.say(f"this thread belongs to the agent {info.agent}, and {chosen} is drawn")
+        built = build_graph(outline(chosen, file).spec, store)
+        return picture_of(built).with_run(overlay_of(built, thread_id))
+
+
+def _written(picture: Picture, form: Form, *, in_file: bool) -> str:
+    from wick_graph import picture as forms
+
+    if form == "text":
+        terminal = output.is_terminal(sys.stdout) and not in_file
+        width = shutil.get_terminal_size().columns if terminal else None
+        return forms.as_text(picture, ascii_only=terminal and not _draws_boxes(), width=width)
+    write = {
+        "svg": forms.as_svg,
+        "mermaid": forms.as_mermaid,
+        "dot": forms.as_dot,
+        "json": forms.as_json,
+        "html": forms.as_html,
+    }
+    return write[form](picture).rstrip("\n")
+
+
+def _draws_boxes() -> bool:
+    """Say whether the terminal's encoding has box characters."""
+    try:
+        _DRAWN.encode(sys.stdout.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
+
+
+def _save(file: Path, text: str) -> None:
+    """Write the file.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    from wick_graph.errors import ConfigError
+
+    try:
+        file.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise ConfigError(f"{file} cannot be written: {why}; name another file") from error

@@ -42,7 +42,8 @@ def hooks(
     output.print_line(f"{agent_id}: {_count(len(described['hooks']))}")
     for line in as_lines(described):
         output.print_line(line)
-    output.print_line(later_line(later))
+    if later:
+        output.print_line(later_line(later))
 
 
 def describe(compiled: Hooks) -> dict[str, Any]:

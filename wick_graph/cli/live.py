@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.cli import output
+from wick_graph.cli.asking import describe
 
 if TYPE_CHECKING:
     from wick_graph import events
@@ -25,6 +26,10 @@ class View:
     def __init__(self) -> None:
         self.result: Result | None = None
         self.failed: BaseException | None = None
+
+    def begin(self) -> None:
+        """Forget the run before."""
+        self.result = self.failed = None
 
     def __call__(self, event: events.Event) -> None:
         """Show one event; the methods bear the events' names."""
@@ -47,9 +52,13 @@ class View:
 class Live(View):
     """Show events to a person, as they come."""
 
-    def __init__(self, *, tokens: bool) -> None:
+    def __init__(self, *, tokens: bool, asks: bool = False) -> None:
         super().__init__()
         self._tokens = tokens
+        self._asks = asks
+        """Somebody else shows the questions, and asks them."""
+        self._begun: set[str] = set()
+        """Calls that stopped to ask: going on, they begin once more."""
         self._open_line = False
         self._streamed = ""
         """Text of the reply that is coming in."""
@@ -90,10 +99,14 @@ class Live(View):
     def on_tool_start(self, event: events.ToolStart) -> None:
         """Show a call."""
         self.end_line()
+        if event.run_id and event.run_id in self._begun:
+            return
+        self._begun.add(event.run_id)
         output.say(output.shorten(f"→ {call_text(event.name, event.args)}", output.line_width()))
 
     def on_tool_end(self, event: events.ToolEnd) -> None:
         """Show a call's result, with the tool's name where several are on their way."""
+        self._begun.discard(event.run_id)
         name = f"{event.name}: " if self._several else ""
         text = event.output if event.error is None else f"failed: {event.error}"
         output.say(output.shorten(f"← {name}{text}", output.line_width()))
@@ -101,8 +114,11 @@ class Live(View):
     def interrupt(self, event: events.Interrupted) -> None:
         """Show what the run waits for."""
         self.end_line()
-        asked = "it stands at a breakpoint" if event.value is None else _plain(event.value)
-        output.say(f"? {asked}")
+        if event.value is None:
+            output.say("? it stands at a breakpoint")
+        elif not self._asks:
+            for line in describe(event.interrupt_id, event.value):
+                output.say(line)
 
     def done(self, event: events.Done) -> None:
         """Show an answer that has not been shown yet, such as one that a hook gave."""
@@ -155,10 +171,6 @@ def call_text(name: str, args: Mapping[str, Any]) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _ARGUMENT else text[: _ARGUMENT - 1] + "…"
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def program() -> list[str]:

@@ -207,3 +207,12 @@ AS_JSON: Final[Any] = typer.Option("--json", help="Print JSON.")
 DEBUG: Final[Any] = typer.Option(
     "--debug", help="Show the traceback of an error.", callback=Debug.switch, is_eager=True
 )
+MODEL: Final[Any] = typer.Option(
+    "--model", "-m", metavar="SPEC", help="Use this model: provider:model."
+)
+RESULT_AS_JSON: Final[Any] = typer.Option(
+    "--json", help="Print the result as JSON; with --stream, each event a line."
+)
+STREAM: Final[Any] = typer.Option(
+    "--stream/--no-stream", help="Show the answer as it comes (unless --json is given)."
+)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
-from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,12 +11,11 @@ import typer
 
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE, pick
-from wick_graph.cli.live import JsonLines, JsonResult, Live, View, program
+from wick_graph.cli.live import program
+from wick_graph.cli.turns import Where, watched
 
 if TYPE_CHECKING:
-    from wick_graph.agent import Agent
     from wick_graph.config import AgentsFile
-    from wick_graph.loading import Agents
 
 _STDIN: Final = "-"
 
@@ -30,47 +26,24 @@ _TEXT: Final[Any] = typer.Argument(
     show_default=False,
 )
 _THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Go on in this thread.")
-_MODEL: Final[Any] = typer.Option(
-    "--model", "-m", metavar="SPEC", help="Use this model: provider:model."
-)
-_JSON: Final[Any] = typer.Option(
-    "--json", help="Print the result as JSON; with --stream, each event a line."
-)
-_STREAM: Final[Any] = typer.Option(
-    "--stream/--no-stream", help="Show the answer as it comes (unless --json is given)."
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What the command line says, checked."""
-
-    agent_id: str
-    text: str
-    thread_id: str
-    model: str | None
-    config: Path
-    as_json: bool
-    stream: bool
-    kept: bool
-    """Whether the thread outlives the process."""
 
 
 def run(
     words: Annotated[list[str], _TEXT],
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     thread: Annotated[str | None, _THREAD] = None,
-    model: Annotated[str | None, _MODEL] = None,
-    as_json: Annotated[bool, _JSON] = False,
-    stream: Annotated[bool | None, _STREAM] = None,
+    model: Annotated[str | None, output.MODEL] = None,
+    as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
+    stream: Annotated[bool | None, output.STREAM] = None,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Put a text to an agent.
 
-    The answer goes to standard output, all else to standard error.
+    The answer goes to standard output, all else to standard error. What the run wants to know
+    it asks at a terminal; elsewhere it waits, and `wick resume` brings the answer.
 
-    Exit codes: 0 answered, 1 the run failed, 2 the command or the configuration is wrong,
-    130 cancelled.
+    Exit codes: 0 answered or waiting, 1 the run failed, 2 the command or the configuration is
+    wrong, 130 cancelled.
     """
     from wick_graph.loading import load
     from wick_graph.result import checked_thread_id
@@ -79,17 +52,11 @@ def run(
     thread_id = checked_thread_id(thread)
     with load(config, model=model) as agents:
         agent_id, text = _split(words, agents.config)
-        asked = _Asked(
-            agent_id=agent_id,
-            text=_read(text),
-            thread_id=thread_id,
-            model=model,
-            config=config,
-            as_json=as_json,
-            stream=not as_json if stream is None else stream,
-            kept=path_of(agents.config.store_url) is not None,
-        )
-        code = _run(agents, asked)
+        text = _read(text)
+        kept = path_of(agents.config.store_url) is not None
+        where = Where(thread_id=thread_id, agent_id=agent_id, config=config, model=model, kept=kept)
+        tokens = not as_json if stream is None else stream
+        code = watched(agents, where, lambda turns: turns.say(text), as_json, tokens)
     raise typer.Exit(code)
 
 
@@ -131,63 +98,3 @@ def _read(text: str) -> str:
         raise MessageError("the text is empty; say what the agent is to do")
     read_input(text)
     return text
-
-
-def _run(agents: Agents, asked: _Asked) -> int:
-    for notice in agents.config.notices:
-        output.say(f"note: {notice}")
-    agent = agents[asked.agent_id]
-    if agent.spec.model.notice:
-        output.say(agent.spec.model.notice)
-    view = _view(asked)
-    try:
-        asyncio.run(_watch(agent, asked, view))
-    except KeyboardInterrupt:
-        view.end_line()
-        output.say("stopped: cancelled")
-        _point_to_thread(asked)
-        return output.CANCELLED
-    if view.failed is not None:
-        output.report(view.failed)
-    if not asked.as_json:
-        if view.result is not None and view.result.stopped_because != "done":
-            output.say(f"stopped: {_why(view.result.stopped_because, agent)}")
-        _point_to_thread(asked)
-    return 0 if view.failed is None else output.FAILED
-
-
-async def _watch(agent: Agent, asked: _Asked, view: View) -> None:
-    events: Any = agent.astream(asked.text, thread_id=asked.thread_id, tokens=asked.stream)
-    async with aclosing(events):
-        async for event in events:
-            view(event)
-
-
-def _view(asked: _Asked) -> View:
-    if asked.as_json:
-        return JsonLines() if asked.stream else JsonResult()
-    return Live(tokens=asked.stream)
-
-
-def _why(reason: str, agent: Agent) -> str:
-    steps = agent.spec.max_iterations
-    return {
-        "limit": f"limit: the agent may make {steps} model call{'s' * (steps != 1)} in one run",
-        "empty": "empty: the model gave no answer",
-        "interrupted": "interrupted: the run waits; a new text goes on without an answer",
-    }.get(reason, reason)
-
-
-def _point_to_thread(asked: _Asked) -> None:
-    """Say which thread it was, and the command that goes on in it."""
-    if not asked.kept:
-        output.say(f"thread {asked.thread_id} (in memory: it ends here)", dim=True)
-        return
-    words = [*program(), "run", "-t", asked.thread_id]
-    if asked.config != DEFAULT_FILE:
-        words += ["-c", str(asked.config)]
-    if asked.model is not None:
-        words += ["-m", asked.model]
-    if asked.agent_id != "default":
-        words.append(asked.agent_id)
-    output.say(f'thread {asked.thread_id} (continue: {shlex.join(words)} "…")', dim=True)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.cli import output
+from wick_graph.cli.asking import headline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,17 +20,13 @@ _WORDS: Final = 60
 def state_of(store: SqlSaver, thread_id: str) -> tuple[Mapping[str, Any], list[Any]]:
     """Read a thread's last state, and the questions that wait for an answer."""
     from wick_graph import keys
+    from wick_graph.graph.answers import waiting
 
     config: Any = keys.with_configurable(None, **{keys.THREAD_ID: thread_id})
     saved = store.get_tuple(config)
     if saved is None:
         return {}, []
-    asked = [
-        getattr(interrupt, "value", interrupt)
-        for _, channel, value in saved.pending_writes or ()
-        if channel == "__interrupt__"
-        for interrupt in (value if isinstance(value, list | tuple) else [value])
-    ]
+    asked = [interrupt.value for interrupt in waiting(saved)]
     return saved.checkpoint["channel_values"], asked
 
 
@@ -92,7 +89,7 @@ def as_lines(
         ("agent", facts["agent"]),
         ("status", _status(facts)),
         ("last error", facts["last_error"]),
-        ("waits for", "; ".join(map(str, waits_for))),
+        ("waits for", "; ".join(map(headline, waits_for))),
         ("parent", facts["parent"]),
         ("created", _when(facts["created"], now, 2)),
         ("last used", _when(facts["last_access"], now, 2)),

@@ -49,7 +49,7 @@ def _problems(file: AgentsFile) -> list[str]:
     """Find what only shows when names are looked up: tools, models' names, the store's address."""
     from wick_graph.models.spec import parse
     from wick_graph.store.sqlite import path_of
-    from wick_graph.tools.builtin import BUILTINS
+    from wick_graph.tools.builtin import BUILTINS, SEARCH_NEEDED
 
     found: list[str] = []
     try:
@@ -57,6 +57,8 @@ def _problems(file: AgentsFile) -> list[str]:
     except WickError as error:
         found += str(error).splitlines()
     for agent_id, agent in file.agents.items():
+        if "internet_search" in agent.tools and agent.search is None:
+            found.append(str(file.error(("agents", agent_id, "tools"), SEARCH_NEEDED)))
         try:
             parse(agent.model_spec())
         except WickError as error:
@@ -95,5 +97,5 @@ def _lines(file: AgentsFile) -> list[str]:
     count = f"{len(file.agents)} agent{'s' * (len(file.agents) != 1)}"
     lines = [f"{file.source}: ok, {count}: {', '.join(file.agents)}"]
     lines += [f"note: {notice}" for notice in file.notices]
-    lines += [f"{key}: {later_line(pending(agent))}" for key, agent in file.agents.items()]
-    return lines
+    later = {key: pending(agent) for key, agent in file.agents.items()}
+    return [*lines, *(f"{key}: {later_line(names)}" for key, names in later.items() if names)]

@@ -12,9 +12,11 @@ from wick_graph.config.schema import (
     AgentConfig,
     AgentsFile,
     BackendConfig,
+    BudgetConfig,
     MemoryConfig,
     ModelConfig,
     ModelTarget,
+    SearchConfig,
     SkillsConfig,
 )
 
@@ -22,9 +24,11 @@ __all__ = [
     "AgentConfig",
     "AgentsFile",
     "BackendConfig",
+    "BudgetConfig",
     "MemoryConfig",
     "ModelConfig",
     "ModelTarget",
+    "SearchConfig",
     "SkillsConfig",
     "agent_config",
     "describe",

@@ -12,6 +12,9 @@ _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _NUMBER: Final = r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
 _WRITTEN: Final = re.compile("".join(f"(?:({_NUMBER}){unit})?" for unit in _UNITS), re.ASCII)
 _PLAIN: Final = re.compile(_NUMBER, re.ASCII)
+_PARTS: Final = "".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS)
+PATTERN: Final = f"^(?:never|{_NUMBER}|(?=.){_PARTS})$"
+"""What a text must look like to be a duration, for other programs."""
 _LONGEST_TEXT: Final = 40
 LONGEST_SECONDS: Final = 36_500 * 86_400
 """A hundred years; anything longer is meant to be `never`, and overflows a date."""

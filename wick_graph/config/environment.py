@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-ENV_FIELDS: Final = frozenset({"store", "model", "base_url", "api_key", "workdir", "image"})
+ENV_FIELDS: Final = frozenset({"store", "model", "base_url", "api_key", "url", "workdir", "image"})
 """The fields in which `${NAME}` is replaced; in every other one it stays the text that it is.
 
 Their values are left out of every `repr` and every error.

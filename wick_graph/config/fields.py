@@ -16,12 +16,15 @@ from pydantic import (
     Field,
     Strict,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
 )
 
 from wick_graph.config import durations
 from wick_graph.config.environment import ENV_FIELDS, expand
 from wick_graph.config.places import Places, show_key
+from wick_graph.errors import ExpressionError
+from wick_graph.expressions import compile_expression
 
 RESERVED_IDS: Final = frozenset(
     {
@@ -46,7 +49,8 @@ RESERVED_IDS: Final = frozenset(
 )
 """Words that follow `/agents/` in a URL, and so cannot be an agent's id."""
 
-_AGENT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_TOOL_PATTERN: Final = re.compile(r"[a-zA-Z0-9_*?\[\]!-]{1,64}")
+AGENT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _HIDDEN: Final = ENV_FIELDS | {"params"}
 NAME_TAG: Final = "\0name"
 BLOCK_TAG: Final = "\0block"
@@ -68,7 +72,7 @@ def slug(name: str) -> str:
     """Turn a name into an agent id; `default` where nothing usable is left."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     made = re.sub(r"[^a-z0-9_]+", "-", plain)[:64].strip("-_")
-    return made if _AGENT_ID.fullmatch(made) and made not in RESERVED_IDS else "default"
+    return made if AGENT_ID.fullmatch(made) and made not in RESERVED_IDS else "default"
 
 
 def check_agent_id(value: str) -> str:
@@ -79,7 +83,7 @@ def check_agent_id(value: str) -> str:
     """
     if value in RESERVED_IDS:
         raise ValueError(f"a reserved word cannot be an agent's id; write {value}-agent")
-    if not _AGENT_ID.fullmatch(value):
+    if not AGENT_ID.fullmatch(value):
         raise ValueError(
             "an agent's id has up to 64 lower-case letters, digits, - and _; "
             f"write {slug(value)} and put the rest under name:"
@@ -112,6 +116,32 @@ def check_http_url(value: str) -> str:
     return value
 
 
+def check_patterns(rules: dict[str, Any]) -> dict[str, Any]:
+    """Return rules whose keys can be matched with tool names.
+
+    Raises:
+        ValueError: naming the first key that cannot.
+    """
+    for name in rules:
+        if not _TOOL_PATTERN.fullmatch(name):
+            raise ValueError(
+                f"has the key {show_key(name)}, which fits no tool; "
+                "write a tool's name, or a pattern such as fs_*"
+            )
+    return rules
+
+
+def _approval_rule(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            compile_expression(value)
+        except ExpressionError as error:
+            raise ValueError(f"is no expression, at {error}") from None
+    elif not isinstance(value, bool):
+        raise ValueError("must be true, false, or an expression in quotes")
+    return value
+
+
 def _limit(value: Any) -> float:
     found = durations.seconds(value)
     if found is None:
@@ -127,10 +157,25 @@ def form_of(value: Any) -> str:
 Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[tuple[Text, ...], Strict(False)]
 """A list; kept as a tuple, so that agents cannot change each other's."""
-Duration = Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(durations.seconds)]
+_WRITTEN: Final = [
+    {"type": "number", "exclusiveMinimum": 0},
+    {"type": "string", "pattern": durations.PATTERN},
+]
+Duration = Annotated[
+    Annotated[float, Field(gt=0)] | None,
+    BeforeValidator(durations.seconds),
+    WithJsonSchema({"anyOf": _WRITTEN, "examples": ["30s", "5m", "1h", "7d", "never"]}),
+]
 """Seconds; None is `never`."""
-Limit = Annotated[float, Field(gt=0), BeforeValidator(_limit)]
+Limit = Annotated[
+    float,
+    Field(gt=0),
+    BeforeValidator(_limit),
+    WithJsonSchema({"anyOf": _WRITTEN, "examples": ["30s", "5m"]}),
+]
 """Seconds, never without end."""
+ApprovalRule = Annotated[bool | str, BeforeValidator(_approval_rule)]
+"""Whether a call needs approval: always, never, or where an expression on its arguments holds."""
 Tokens = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 
@@ -139,7 +184,12 @@ class Block(BaseModel):
     """Base of every block: closed, strict, immutable; hides what may come from the environment."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,  # editors show them, by way of the JSON schema
     )
 
     @field_validator("*", mode="before")

@@ -15,9 +15,11 @@ from wick_graph.config.schema import (
     AgentConfig,
     AgentsFile,
     BackendConfig,
+    BudgetConfig,
     MemoryConfig,
     ModelConfig,
     ModelTarget,
+    SearchConfig,
     SkillsConfig,
 )
 from wick_graph.errors import ConfigError
@@ -32,6 +34,8 @@ _BLOCKS: Final[Mapping[str, type[BaseModel]]] = {
     "backend": BackendConfig,
     "skills": SkillsConfig,
     "memory": MemoryConfig,
+    "search": SearchConfig,
+    "budget": BudgetConfig,
 }
 
 _REFUSED: Final = frozenset({"hooks", "class_path", "middleware"})

@@ -5,7 +5,9 @@
         ├── ModelConfig   `model:` as a block, with fallbacks (ModelTarget)
         ├── BackendConfig
         ├── SkillsConfig
-        └── MemoryConfig
+        ├── MemoryConfig
+        ├── BudgetConfig  `budget:` as a block
+        └── SearchConfig
 
 `model_fields_set` tells what a file said (in `defaults:` or in the agent) from what is a default.
 """
@@ -21,6 +23,7 @@ from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, SecretSt
 from wick_graph.config.fields import (
     BLOCK_TAG,
     NAME_TAG,
+    ApprovalRule,
     Block,
     Duration,
     Limit,
@@ -32,6 +35,7 @@ from wick_graph.config.fields import (
     check_agent_id,
     check_http_url,
     check_once,
+    check_patterns,
     form_of,
 )
 from wick_graph.config.nearest import did_you_mean
@@ -98,6 +102,8 @@ class BackendConfig(Block):
     """A relative one belongs to the YAML file's folder, if the backend is local."""
     image: Text | None = None
     """Container image; only docker has one."""
+    execute: Literal["local"] | None = None
+    """`local` lets the agent run commands with the rights of this process, which is no sandbox."""
 
 
 class SkillsConfig(Block):
@@ -110,6 +116,27 @@ class MemoryConfig(Block):
     """Files that an agent remembers by."""
 
     paths: Texts
+
+
+class BudgetConfig(Block):
+    """What may be spent; the run then ends politely."""
+
+    usd: Annotated[float, Field(gt=0)] | None = None
+    """Dollars."""
+    tokens: Tokens | None = None
+    """Tokens, read and written."""
+    per: Literal["run", "thread"] = "run"
+
+
+class SearchConfig(Block):
+    """The HTTP endpoint that `internet_search` asks."""
+
+    url: Annotated[str, AfterValidator(check_http_url)]
+    """Answers a query with JSON; the query is its parameter `q`."""
+    api_key: Annotated[SecretStr, Field(min_length=1)] | None = None
+    """Sent as `Authorization: Bearer …`."""
+    method: Literal["GET", "POST"] = "GET"
+    """`POST` sends the query as JSON."""
 
 
 class AgentConfig(Block):
@@ -136,6 +163,20 @@ class AgentConfig(Block):
     temperature: Temperature | None = None
     tool_timeout: Duration = DEFAULT_TOOL_TIMEOUT_SECONDS
     """Seconds for one tool call; None is no limit."""
+    budget: (
+        Annotated[
+            Annotated[float, Field(gt=0), Tag(NAME_TAG)] | Annotated[BudgetConfig, Tag(BLOCK_TAG)],
+            Discriminator(form_of),
+        ]
+        | None
+    ) = None
+    """Dollars that one run may cost, or a block with `usd`, `tokens` and `per`."""
+    approvals: Annotated[dict[Text, ApprovalRule], AfterValidator(check_patterns)] = Field(
+        default_factory=dict
+    )
+    """By tool name or pattern, which calls a person must allow: `true`, `false`, or an expression
+    on the arguments such as `glob(path, '*.env')`."""
+    search: SearchConfig | None = None
     allow_client_system: bool = True
     """Whether a caller's messages may have the role `system`."""
 

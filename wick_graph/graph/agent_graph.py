@@ -54,8 +54,8 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
                 "invoke and stream would block the engine's own loop; await ainvoke here"
             )
         opened = lifecycle.Opened.of(self, input, config, kwargs)
-        run_to_end(lifecycle.begin(opened, SYNC_LEAVES))
         try:
+            run_to_end(lifecycle.begin(opened, SYNC_LEAVES))
             run: Any = super().stream
             yield from run(opened.input, opened.config, **opened.kwargs)
         except BaseException as error:
@@ -71,8 +71,8 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
                 yield chunk
             return
         opened = lifecycle.Opened.of(self, input, config, kwargs)
-        await lifecycle.begin(opened, ASYNC_LEAVES)
         try:
+            await lifecycle.begin(opened, ASYNC_LEAVES)
             run: Any = super().astream
             async for chunk in run(opened.input, opened.config, **opened.kwargs):
                 yield chunk

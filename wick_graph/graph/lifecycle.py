@@ -7,23 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import convert_to_messages
-from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT, var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command
 
 from wick_graph import keys
 from wick_graph.constants import MAX_CONCURRENCY
 from wick_graph.drive import Leaves
-from wick_graph.errors import MessageError, RunCancelled, RunError
-from wick_graph.messages.check import validate
-from wick_graph.messages.lower import lower
+from wick_graph.errors import ConfigError, MessageError, RunCancelled, RunError, ThreadNotFoundError
+from wick_graph.graph.answers import take_answers
+from wick_graph.graph.recording import record_run
 from wick_graph.moments import Moment
 from wick_graph.runtime import AgentSpec, Run
 from wick_graph.store.leases import MAX_TRIES
 
 if TYPE_CHECKING:
     from wick_graph.graph.agent_graph import AgentGraph
+from wick_graph.types import THREAD_ID_PATTERN
+from wick_graph.updates import problem
 
 _OF_INVOKE = ("values", ["updates", "values"])
 """How LangGraph's `invoke` streams: its caller learns of nothing before the end."""
@@ -64,6 +65,8 @@ class Opened:
     kwargs: dict[str, Any] = field(default_factory=dict)
     before: Any = None
     """The thread as the store knew it when the run was opened."""
+    poisoned: int = 0
+    """How often going on took the process down, where that is why the run is refused."""
 
     @classmethod
     def of(cls, graph: AgentGraph, input: Any, config: Any, kwargs: dict[str, Any]) -> Opened:
@@ -73,7 +76,16 @@ class Opened:
             MessageError: The input holds a message that breaks a rule.
         """
         check_input(input)
+        thread = keys.thread_of(config)
+        if thread is not None and not THREAD_ID_PATTERN.fullmatch(thread):
+            raise ConfigError(
+                f"the thread id {thread!r:.80} is refused; "
+                "use 1 to 128 letters, digits, and _ . : -"
+            )
         own = graph.config or {}
+        if (config or {}).get("recursion_limit") == DEFAULT_RECURSION_LIMIT:
+            # LangChain's doors (batch, astream_events, a chain) put their default in: nobody's wish
+            config = {key: value for key, value in config.items() if key != "recursion_limit"}
         saver = keys.configurable(config).get(keys.CHECKPOINTER, graph.checkpointer)
         saver = saver if isinstance(saver, BaseCheckpointSaver) else None
         run = keys.configurable(config).get(keys.RUN)
@@ -96,46 +108,66 @@ class Opened:
 
 
 async def begin(opened: Opened, io: Leaves) -> None:
-    """Open the run: mark the thread, and keep what an interrupted run had finished."""
-    run, threads = opened.run, _threads(opened)
-    if threads is not None and run.thread_id is not None:
-        thread, agent, ttl = run.thread_id, opened.graph.spec.name, opened.graph.ttl
-        await _take(opened, io, thread)
-        opened.before = await io.either(
-            lambda: threads.open(thread, agent=agent, ttl=ttl, run_id=run.run_id),
-            lambda: threads.aopen(thread, agent=agent, ttl=ttl, run_id=run.run_id),
-        )
-    if run.port.active:
-        data = {"input": opened.input, "thread_id": run.thread_id, "run_id": run.run_id}
-        run.port.record(Moment("run", "enter", opened.graph.spec.name, data))
-    if opened.is_new_input and opened.saver is not None:
-        try:
-            await keep_finished(opened, io)
-        except BaseException as error:
-            await fail(opened, io, error)
-            raise
+    """Open the run: take the thread, and keep what an interrupted run had finished.
 
-
-async def _take(opened: Opened, io: Leaves, thread: str) -> None:
-    """Take the thread's lease, unless going on has taken the process down too often.
+    Whatever it raises is for `fail` to close, and a lease that it took is in the run by then.
 
     Raises:
+        ThreadNotFoundError: There is nothing to go on with.
         ThreadBusyError: Another run goes on in the thread.
         RunError: The thread is poisoned; only a new message goes on from here.
     """
-    leases = opened.saver.leases
-    lease = await io.either(lambda: leases.take(thread), lambda: leases.atake(thread))
-    if lease.tries >= MAX_TRIES and not opened.is_new_input:
-        tries = lease.tries
-        poisoned = RunError(
-            f"poison: {tries} runs in a row died at the same step of thread {thread}; "
-            "send a new message to go on without that step"
+    run, threads = opened.run, _threads(opened)
+    if threads is not None and run.thread_id is not None:
+        await _refuse_nothing(opened, io, threads)
+        await io.whole(lambda: _take(opened, threads), lambda: _atake(opened, threads))
+        _refuse_poison(opened)
+    await record_run(opened, io)
+    await take_answers(opened, io)
+    if opened.is_new_input and opened.saver is not None:
+        await keep_finished(opened, io)
+
+
+async def _refuse_nothing(opened: Opened, io: Leaves, threads: Any) -> None:
+    """Refuse to go on in a thread that does not exist; no trace of it is left."""
+    given = opened.input
+    if isinstance(given, Mapping) and given.get("messages"):
+        return
+    thread = opened.run.thread_id
+    known = await io.either(lambda: threads.get(thread), lambda: threads.aget(thread))
+    if known is None or not known.steps:
+        if opened.is_new_input:
+            raise MessageError("messages must not be empty")
+        raise ThreadNotFoundError(f"there is no thread {thread} to go on with; send a message")
+
+
+def _take(opened: Opened, threads: Any) -> None:
+    run, spec = opened.run, opened.graph.spec
+    run.lease = opened.saver.leases.take(run.thread_id)
+    opened.before = threads.open(
+        run.thread_id, agent=spec.name, ttl=opened.graph.ttl, run_id=run.run_id
+    )
+    run.ledger = opened.saver.ledger(run.lease)
+
+
+async def _atake(opened: Opened, threads: Any) -> None:
+    run, spec = opened.run, opened.graph.spec
+    run.lease = await opened.saver.leases.atake(run.thread_id)
+    opened.before = await threads.aopen(
+        run.thread_id, agent=spec.name, ttl=opened.graph.ttl, run_id=run.run_id
+    )
+    run.ledger = opened.saver.ledger(run.lease)
+
+
+def _refuse_poison(opened: Opened) -> None:
+    """Refuse to go on where going on has taken the process down too often."""
+    lease = opened.run.lease
+    if lease is not None and lease.tries >= MAX_TRIES and not opened.is_new_input:
+        opened.poisoned = lease.tries
+        raise RunError(
+            f"poison: {lease.tries} runs in a row died at the same step of thread "
+            f"{lease.thread_id}; send a new message to go on without that step"
         )
-        opened.run.lease = lease
-        await fail(opened, io, poisoned, tries=tries)
-        raise poisoned
-    opened.run.lease = lease
-    opened.run.ledger = opened.saver.ledger(lease)
 
 
 async def keep_finished(opened: Opened, io: Leaves) -> None:
@@ -175,58 +207,76 @@ async def end(opened: Opened, io: Leaves) -> None:
     run = opened.run
     if not run.ended:
         run.stopped = "interrupted"
-    if not run.ran and opened.input is None:  # a finished thread was asked to go on: nothing did
+    if not run.ran and not opened.is_new_input:  # a finished thread was asked to go on: nothing did
         run.stopped = getattr(opened.before, "stopped_because", None) or "done"
     await _close(opened, io, None)
 
 
-async def fail(opened: Opened, io: Leaves, error: BaseException, *, tries: int = 0) -> None:
-    """Close a run that an error or a cancellation ended; the thread can be used again."""
-    opened.run.stopped = "cancelled" if isinstance(error, CANCELLED) else "failed"
-    await _close(opened, io, error, tries)
+async def fail(opened: Opened, io: Leaves, error: BaseException) -> None:
+    """Close a run that an error or a cancellation ended; the thread can be used again.
+
+    An answer that is refused leaves the thread as it was: it still waits for one.
+    """
+    run, before = opened.run, opened.before
+    run.stopped = "cancelled" if isinstance(error, CANCELLED) else "failed"
+    waited = before is not None and before.stopped_because == "interrupted"
+    if waited and not run.ran and not opened.is_new_input and not opened.poisoned:
+        run.stopped = "interrupted"
+    await _close(opened, io, error)
 
 
-async def _close(opened: Opened, io: Leaves, error: BaseException | None, tries: int = 0) -> None:
+async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> None:
     run, threads = opened.run, _threads(opened)
     if run.port.active:
         data = {"stopped_because": run.stopped, "error": error, "run_id": run.run_id}
         run.port.record(Moment("run", "exit" if error is None else "error", "", data))
-    if threads is None or run.thread_id is None:
+    lease, run.lease = run.lease, None
+    if threads is None or lease is None:  # it never had the thread
         return
-    if run.lease is not None and run.lease.lost:  # the thread is another run's by now
-        return
-    thread, stopped = run.thread_id, run.stopped or "done"
+    stopped, leases, tries = run.stopped or "done", opened.saver.leases, opened.poisoned
     status = {"interrupted": "waiting", "failed": "failed"}.get(stopped, "idle")
     text = None if error is None or stopped == "cancelled" else str(error) or type(error).__name__
-    await io.either(
-        lambda: threads.close(thread, status=status, stopped_because=stopped, error=text),
-        lambda: asyncio.shield(
-            threads.aclose(thread, status=status, stopped_because=stopped, error=text)
-        ),
-    )
-    lease, run.lease = run.lease, None
-    if lease is not None:
-        leases = opened.saver.leases
-        await io.either(
-            lambda: leases.release(lease, tries=tries),
-            lambda: asyncio.shield(leases.arelease(lease, tries=tries)),
-        )
+    told = {"status": status, "stopped_because": stopped, "error": text}
+
+    def close() -> None:
+        try:
+            if not lease.lost:  # else the thread is another run's by now
+                threads.close(run.thread_id, **told)
+        finally:
+            leases.release(lease, tries=tries)
+
+    async def aclose() -> None:
+        try:
+            if not lease.lost:
+                await threads.aclose(run.thread_id, **told)
+        finally:
+            await leases.arelease(lease, tries=tries)
+
+    await io.whole(close, aclose)
 
 
 def check_input(input: Any) -> None:
-    """Refuse a bad message before anything is stored.
+    """Refuse what would poison a thread before anything is stored.
 
     Raises:
-        MessageError: Names the message by its index in the input.
+        MessageError: Names the message by its index in the input, or the channel.
     """
-    if not isinstance(input, Mapping) or input.get("messages") is None:
+    if isinstance(input, Command):
+        input = dict(input._update_as_tuples())
+    if input is None:
         return
-    given = input["messages"]
-    try:
-        messages = convert_to_messages(given if isinstance(given, list | tuple) else [given])
-    except (ValueError, TypeError, NotImplementedError) as error:
-        raise MessageError(f"messages: {str(error).splitlines()[0]}") from None
-    validate(lower([m for m in messages if m.type != "remove"]))
+    if not isinstance(input, Mapping):
+        raise MessageError(
+            f"the input must be a mapping with messages, not a {type(input).__name__}"
+        )
+    wrong = problem({key: value for key, value in input.items() if value is not None})
+    if wrong is not None:
+        raise MessageError(_plain(wrong))
+
+
+def _plain(wrong: str) -> str:
+    """Let a message's own sentence stand alone."""
+    return wrong.removeprefix("messages: ") if wrong.startswith("messages: message[") else wrong
 
 
 def _threads(opened: Opened) -> Any:

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
 from wick_graph.drive import ASYNC_LEAVES, SYNC_LEAVES, Leaves, run_to_end
-from wick_graph.moments import Moment
-from wick_graph.runtime import AgentSpec, NodeContext, run_of
+from wick_graph.moments import Moment, NodePort
+from wick_graph.nodes.route import explain
+from wick_graph.runtime import AgentSpec, NodeContext, place_of, run_of
 
 Writes = list[tuple[str, Any]]
 Body = Callable[[Mapping[str, Any], NodeContext], Awaitable[Writes]]
@@ -35,14 +37,19 @@ class Node(Runnable[Any, Any]):
         return await self._run(input, config or {}, ASYNC_LEAVES)
 
     async def _run(self, input: Any, config: RunnableConfig, io: Leaves) -> Any:
-        ctx = NodeContext(self.spec, run_of(config), io, config)
-        port, ctx.run.ran = ctx.run.port, True
-        if not port.active:
-            return packed(await self.body(input, ctx))
+        run = run_of(config)
+        run.ran = True
+        if not run.port.active:
+            return packed(await self.body(input, NodeContext(self.spec, run, io, config)))
+        port = NodePort(run.port, place_of(self.name, config))
+        ctx = NodeContext(self.spec, run, io, config, port)
         port.record(Moment("node", "enter", self.name, {"input": input, "task": ctx.task_id}))
         try:
             writes = await self.body(input, ctx)
         except BaseException as error:  # cancellation and interrupts are moments too
+            if isinstance(error, GraphInterrupt):
+                asked = tuple(error.args[0]) if error.args else ()
+                port.record(Moment("interrupt", "raise", self.name, {"interrupts": asked}))
             port.record(Moment("node", "error", self.name, {"error": error}))
             raise
         port.record(Moment("node", "exit", self.name, {"writes": writes}))
@@ -66,7 +73,9 @@ class Router(Runnable[Any, Any]):
         run.stopped = (input.get("stop_reason") or "done") if run.ended else ""
         run.ledgered = not run.ended and run.ledger is not None
         if run.port.active:
-            run.port.record(Moment("route", "taken", self.name, {"target": target, "state": input}))
+            data = {"target": target, "state": input, "explain": lambda: explain(input)}
+            port = NodePort(run.port, place_of("model", config or {}))
+            port.record(Moment("route", "taken", self.name, data))
         return target
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:

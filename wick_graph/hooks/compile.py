@@ -16,8 +16,8 @@ from wick_graph.drive import Leaves
 from wick_graph.errors import ConfigError, HookError
 from wick_graph.hooks.protocol import IN_PLACE, PHASES, BaseHook
 from wick_graph.moments import Abort, Moment, Port, Replace, Skip
-from wick_graph.state import WRITABLE
 from wick_graph.types import Phase, StoppedBecause
+from wick_graph.updates import problem
 
 TITLES: Final[Mapping[Phase, str]] = {
     "before_agent": "BeforeAgent",
@@ -139,10 +139,7 @@ class Onion:
         if self.port.active:
             value = await enter(self.port, layer, value, self.call_id)
         try:
-            if layer.in_place:
-                result = await layer.fn(value, inner)
-            else:
-                result = await self.io.wrap(layer.fn, layer.is_async, value, inner)
+            result = await self._call(layer, value, inner)
         except Exception as error:
             note(self.port, layer, "error", error, self.call_id)
             if error in passed or isinstance(error, GraphBubbleUp | HookError):
@@ -151,18 +148,23 @@ class Onion:
         for swallowed in passed:  # an interrupt stops the run, whatever a layer thinks of it
             if isinstance(swallowed, GraphBubbleUp):
                 raise swallowed
-        result = self._value(layer, result)
-        note(self.port, layer, "exit", result, self.call_id)
+        result, update = self._value(layer, result)
+        note(self.port, layer, "exit", result, self.call_id, update)
         return result
 
-    def _value(self, layer: Layer, result: Any) -> Any:
+    async def _call(self, layer: Layer, value: Any, inner: Any) -> Any:
+        if layer.in_place:
+            return await layer.fn(value, inner)
+        return await self.io.wrap(layer.fn, layer.is_async, value, inner)
+
+    def _value(self, layer: Layer, result: Any) -> tuple[Any, dict[str, Any]]:
         value, update = split(layer, result)
         self.updates.extend(update.items())
         if not isinstance(value, self.gives):
             raise layer.error(
                 f"returned {_kind(value)}, not {self.gives.__name__}; return what next gave"
             )
-        return value
+        return value, update
 
 
 async def apply(
@@ -189,7 +191,7 @@ async def apply(
         made, update = None, check_update(layer, result)
     else:
         made, update = split(layer, result)
-    note(port, layer, "exit", made if made is not None else update, None)
+    note(port, layer, "exit", made, None, update)
     return made, update
 
 
@@ -212,11 +214,9 @@ def check_update(layer: Layer, update: Any) -> dict[str, Any]:
         return {}
     if not isinstance(update, Mapping):
         raise layer.error(f"returned {_kind(update)} as a state update; return a dict or None")
-    unknown = [key for key in update if key not in WRITABLE]
-    if unknown:
-        raise layer.error(
-            f"the state has no channel {unknown[0]!r}; it has {', '.join(sorted(WRITABLE))}"
-        )
+    wrong = problem(update)
+    if wrong is not None:
+        raise layer.error(wrong)
     if update.get("stop_reason", "") not in _REASONS:
         raise layer.error(f"stop_reason must be one of {', '.join(_REASONS[1:])}")
     return dict(update)
@@ -234,10 +234,17 @@ async def enter(port: Port, layer: Layer, value: Any, call_id: str | None) -> An
     return value
 
 
-def note(port: Port, layer: Layer, phase: str, value: Any, call_id: str | None) -> None:
-    """Tell the port how a layer ended."""
+def note(
+    port: Port,
+    layer: Layer,
+    phase: str,
+    value: Any,
+    call_id: str | None,
+    update: Mapping[str, Any] | None = None,
+) -> None:
+    """Tell the port how a layer ended: with a value and a state update, or with an error."""
     if port.active:
-        data = {"phase": layer.phase, "value": value}
+        data = {"phase": layer.phase, "value": value, "update": update or {}}
         port.record(Moment("hook", phase, layer.hook, data, call_id))
 
 

@@ -89,7 +89,7 @@ class _Call:
         )
         if self.purpose != AGENT:  # nobody who reads the answer is to read this
             config = keys.with_tag(config, keys.NOSTREAM)
-        elif ctx.run.port.tokens:
+        elif ctx.port.tokens:
             return await self.streamed(config)
         way = shorter_way(bound, messages, config)
         if way is not None:
@@ -104,7 +104,7 @@ class _Call:
 
     async def streamed(self, config: Any) -> AIMessage:
         chunks: list[AIMessage] = []
-        port = self.ctx.run.port
+        port = self.ctx.port
 
         async def take(chunk: AIMessage) -> None:
             chunks.append(chunk)
@@ -127,6 +127,6 @@ class _Call:
         return ensure_whole(merge_chunks([c for c in chunks if isinstance(c, AIMessageChunk)]))
 
     def tell(self, phase: str, error: Exception, delay: float) -> None:
-        if self.ctx.run.port.active:
+        if self.ctx.port.active:
             data = {"error": error, "delay": delay, "purpose": self.purpose}
-            self.ctx.run.port.record(Moment("model", phase, self.option.name, data))
+            self.ctx.port.record(Moment("model", phase, self.option.name, data))

@@ -18,6 +18,7 @@ from wick_graph.store.schema import LANE_BITS
 PLACES: Final = (1 << LANE_BITS) - 1
 _RECENT: Final = 3
 _DIGESTS: Final = 50_000
+_TEXTS: Final = 32
 
 
 def digest(core: bytes) -> bytes:
@@ -73,13 +74,20 @@ class ThreadCache:
     warm: set[int] = field(default_factory=set)
     """Namespaces whose lanes hold what the head's values need."""
     seen_others: int = 0
-    names: dict[tuple[int, str], int] | None = None
+    within: object = None
+    """The open transaction in which the thread's own row was seen last."""
+    names: dict[int, dict[str, int]] | None = None
+    """Per scope, the number of every name."""
     texts: dict[int, str] = field(default_factory=dict)
+    heads: dict[int, bytes | None] = field(default_factory=dict)
+    """Per namespace, the latest checkpoint."""
     lanes: dict[int, Lane] = field(default_factory=dict)
     exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
     """Lane, head and digest of an item: its place."""
     bases: dict[bytes, int] = field(default_factory=dict)
     """Digest of a full item: its key."""
+    texts_apart: dict[str, bytes] = field(default_factory=dict)
+    """Long texts that are stored apart: their hashes."""
 
     def lane(self, number: int) -> Lane:
         """Return a lane by its number."""
@@ -91,6 +99,7 @@ class ThreadCache:
     def doubt(self) -> None:
         """Forget what another process may have changed by adding rows."""
         self.names = None
+        self.heads.clear()
         for lane in self.lanes.values():
             lane.next = None
 
@@ -99,31 +108,49 @@ class ThreadCache:
         if len(self.exact) > _DIGESTS:
             self.exact.clear()
             self.bases.clear()
+            self.texts_apart.clear()
         self.exact[lane, head, key] = place
         if full:
             self.bases[key] = lane << LANE_BITS | place
 
+    def keep_text(self, text: str, hashed: bytes) -> None:
+        """Remember a text that is stored apart."""
+        while len(self.texts_apart) >= _TEXTS:
+            del self.texts_apart[next(iter(self.texts_apart))]
+        self.texts_apart[text] = hashed
+
+    def scope(self, db: sqlite3.Connection, scope: int) -> dict[str, int]:
+        """Return the names of a scope with their numbers; not to be changed."""
+        if self.names is None:
+            self.names, self.texts = {}, {}
+            for number, within, data in db.execute(sql.NAMES, (self.id,)).fetchall():
+                text = self.texts[number] = bytes_text(data)
+                self.names.setdefault(within, {})[text] = number
+        return self.names.setdefault(scope, {})
+
     def find_name(self, db: sqlite3.Connection, scope: int, text: str) -> int | None:
         """Return the number of a name, None if the thread has no such name."""
-        if self.names is None:
-            rows = db.execute(sql.NAMES, (self.id,)).fetchall()
-            self.texts = {number: bytes_text(data) for number, _, data in rows}
-            self.names = {(within, self.texts[number]): number for number, within, _ in rows}
-        return self.names.get((scope, text))
+        return self.scope(db, scope).get(text)
 
     def name(self, db: sqlite3.Connection, scope: int, text: str) -> int:
         """Return the number of a name, made if there is none."""
-        number = self.find_name(db, scope, text)
+        names = self.scope(db, scope)
+        number = names.get(text)
         if number is None:
             row = db.execute(sql.NEW_NAME, (self.id, scope, text_bytes(text))).fetchone()
-            number = int(row[0])
-            assert self.names is not None
-            self.names[scope, text] = number
+            number = names[text] = int(row[0])
             self.texts[number] = text
         return number
+
+    def head(self, db: sqlite3.Connection, ns: int) -> bytes | None:
+        """Return the id of a namespace's latest checkpoint."""
+        if ns not in self.heads:
+            row = db.execute(sql.HEAD, (self.id, ns, 0, 1, 0)).fetchone()
+            self.heads[ns] = None if row is None else bytes(row[0])
+        return self.heads[ns]
 
     def text(self, db: sqlite3.Connection, number: int) -> str:
         """Return the text of a name; raises KeyError for a number that is none."""
         if self.names is None:
-            self.find_name(db, 0, "")
+            self.scope(db, 0)
         return self.texts[number]

@@ -24,6 +24,7 @@ from ormsgpack import Ext
 from wick_graph.errors import StorageError
 from wick_graph.store import compact, scalars
 from wick_graph.store.allow import AllowList, key_of, put_together, take_apart
+from wick_graph.store.blobs import Blob
 from wick_graph.store.scalars import StoredError
 
 FORMAT: Final = 1
@@ -32,6 +33,8 @@ MAX_DEPTH: Final = 200
 """Levels of lists and dicts that a value may have."""
 MAX_NESTED: Final = 60
 """Levels of other types (messages, tuples, sends) among them; each costs stack when read."""
+BLOB_MARK: Final = b"\xd8\x1a"
+"""What stands before a blob's key in encoded bytes."""
 _END: Final = object()
 _END_MARK: Final = b"\xd4\x7f\x00"
 _OPTIONS: Final = (
@@ -45,6 +48,7 @@ _OPTIONS: Final = (
 )
 _BASES: Final[tuple[type[Any], ...]] = (list, dict, str, bytes, int, float)
 _PLAIN: Final = frozenset({type(None), bool, float, bytes})
+Texts = Callable[[bytes], str]
 
 
 class Tag(IntEnum):
@@ -73,6 +77,7 @@ class Tag(IntEnum):
     EXCEPTION = 23
     TIMEOUT = 24
     ALLOWED = 25
+    BLOB = 26
     END = 127
 
 
@@ -118,8 +123,8 @@ class Codec:
         except RecursionError:
             raise _too_deep() from None
 
-    def unpack(self, data: bytes) -> Any:
-        """Decode one value.
+    def unpack(self, data: bytes, texts: Texts | None = None) -> Any:
+        """Decode one value; `texts` finds the texts that are stored apart from it.
 
         Raises:
             StorageError: if the bytes are not exactly one value of the closed set.
@@ -128,7 +133,7 @@ class Codec:
 
         def extended(tag: int, body: bytes) -> Any:
             try:
-                return self._read(tag, body)
+                return self._read(tag, body, texts)
             except StorageError as error:
                 failed.append(error)  # ormsgpack hides what a hook raises
                 raise
@@ -152,9 +157,9 @@ class Codec:
         parts = self.pack(shape.write(value, with_id=False))
         return self.pack(name), self.pack(Ext(Tag.COMPACT, parts))
 
-    def join(self, head: bytes, core: bytes) -> Any:
+    def join(self, head: bytes, core: bytes, texts: Texts | None = None) -> Any:
         """Rebuild what `split` took apart."""
-        value = self.unpack(core)
+        value = self.unpack(core, texts)
         if head:
             value.__dict__["id"] = self.unpack(head)
             value.__pydantic_fields_set__.add("id")
@@ -230,7 +235,7 @@ class Codec:
             return Ext(Tag.PATH, pack(str(value)))
         return _plainer(value)
 
-    def _read(self, tag: int, body: bytes) -> Any:
+    def _read(self, tag: int, body: bytes, texts: Texts | None) -> Any:
         if tag == Tag.END:
             return _END
         if tag == Tag.TEXT:
@@ -239,7 +244,9 @@ class Codec:
             return int.from_bytes(body, "little", signed=True)
         if tag == Tag.UUID:
             return UUID(bytes=body)
-        parts = self.unpack(body)
+        if tag == Tag.BLOB and texts is not None:
+            return texts(body)
+        parts = self.unpack(body, texts)
         if tag == Tag.COMPACT:
             return compact.BY_NUMBER[parts[0]].read(*parts[1:])
         if tag == Tag.ALLOWED:
@@ -292,6 +299,7 @@ _WRITERS: Final[dict[type, Callable[[Any], tuple[int, Any]]]] = {
     Overwrite: lambda v: (Tag.OVERWRITE, v.value),
     _DeltaSnapshot: lambda v: (Tag.DELTA, v.value),
     StoredError: lambda v: (Tag.EXCEPTION, [v.name, v.text]),
+    Blob: lambda v: (Tag.BLOB, v.hash),
 }
 _READERS: Final[dict[int, Callable[[Any], Any]]] = {
     Tag.TUPLE: tuple,

@@ -1,114 +1,52 @@
-"""The one connection of a store: its lock, its transactions, its clock, and life after a fork."""
+"""The one connection of a store, what is known of its threads, its clock, and life after a fork."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import sqlite3
 import time
-import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from threading import RLock
-from typing import Any, Final
+from typing import Final
 
 from wick_graph.errors import StorageError
-from wick_graph.store import sql
+from wick_graph.store import forks, sql
 from wick_graph.store.cache import ThreadCache
+from wick_graph.store.forks_meant import MeantForks
 from wick_graph.store.rows import text_bytes
-from wick_graph.store.sqlite import Synchronous, connect, explained
+from wick_graph.store.sqlite import Synchronous, connect, explained, place_of
+from wick_graph.store.transactions import Transactions, closed
 from wick_graph.store.worker import Worker
 
 _KEPT: Final = 512
 """Threads whose cache is kept."""
-_live: Final[weakref.WeakSet[Core]] = weakref.WeakSet()
-_halted: Final[list[Core]] = []
-_watching: Final[list[bool]] = []
 
 
-class Core:
+class Core(Transactions):
     """Everything mutable of a saver; its clones share one."""
 
     def __init__(
         self, path: Path | None, *, tenant: str, ttl: float | None, synchronous: Synchronous
     ) -> None:
+        super().__init__()
         self.path = path
         self.tenant = text_bytes(tenant)
         self.ttl = ttl
         self.clock: Callable[[], float] = time.time
-        self.worker = Worker()
+        self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
+        self.forks = MeantForks()
         self._synchronous = synchronous
-        self._lock = RLock()
-        self._connection: sqlite3.Connection | None = None
-        self._others: Any = None
-        self._others_seen = 0
-        self._closed = False
         self._lost = False
+        self._place: tuple[int, int] | None = None
         self._open()
-        _watch(self)
+        forks.watch(self)
 
     def now(self) -> float:
         """Return the time, in seconds since 1970; the only clock of the store."""
         return self.clock()
-
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """Hold the database for writing; all or nothing of it is committed.
-
-        Raises:
-            StorageError: for whatever SQLite reports.
-        """
-        with self._lock:
-            try:
-                with self._transaction("BEGIN IMMEDIATE") as db:
-                    yield db
-            except BaseException:
-                self.caches.clear()  # they know of rows that were not committed
-                raise
-
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """Hold one consistent view of the database.
-
-        Raises:
-            StorageError: for whatever SQLite reports.
-        """
-        with self._lock, self._transaction("BEGIN") as db:
-            yield db
-
-    @contextlib.contextmanager
-    def idle(self) -> Iterator[sqlite3.Connection]:
-        """Hold the connection outside any transaction, for maintenance."""
-        with self._lock:
-            try:
-                yield self._connection or self._open()
-            except sqlite3.Error as error:
-                raise explained(error, self.path) from error
-
-    @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        db = self._connection or self._open()
-        try:
-            db.execute(begin)
-            self._notice_others(db)
-            yield db
-            db.execute("COMMIT")
-        except BaseException as error:
-            with contextlib.suppress(sqlite3.Error):
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise explained(error, self.path) from error
-            raise
-
-    def _notice_others(self, db: sqlite3.Connection) -> None:
-        version = db.execute("PRAGMA data_version").fetchone()[0]
-        if version != self._others:
-            self._others = version
-            self._others_seen += 1
 
     def thread(self, db: sqlite3.Connection, thread_id: str) -> ThreadCache | None:
         """Return what is known of a thread, None if the store has no such thread."""
@@ -126,6 +64,9 @@ class Core:
         come that much early.
         """
         key = text_bytes(thread_id)
+        known = self.caches.get(key)
+        if known is not None and known.within is self._group:
+            return known  # nobody else can have changed the row in this transaction
         now = self.now()
         row = db.execute(sql.THREAD, (self.tenant, key)).fetchone()
         if row is None:
@@ -149,27 +90,63 @@ class Core:
             cache.doubt()
             cache.seen_others = self._others_seen
         self.caches.move_to_end(key)
+        cache.within = self._group
         return cache
 
     def close(self) -> None:
-        """Finish what is under way and close the database; closing twice is harmless."""
+        """Finish what is under way and close the database; closing twice is harmless.
+
+        Raises:
+            StorageError: something that waited cannot be written; the store is closed all the
+                same.
+        """
         self.worker.close()
+        self._flusher.close()
         with self._lock:
-            self._closed = True
-            self.caches.clear()
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            try:
+                if self._connection is not None:
+                    self._settle(None)
+                    self.pending.complain(None)
+            finally:
+                self._closed = True
+                self.caches.clear()
+                if self._connection is not None:
+                    self._connection.close()
+                    self._connection = None
 
     def _open(self) -> sqlite3.Connection:
         if self._closed:
-            raise StorageError("the store is closed; open it again with SqlSaver.from_url")
+            raise closed()
         if self._lost:
             raise StorageError(
                 "a store in memory does not survive a fork; open one in the child, or use a file"
             )
+        self._look()
         self._connection = connect(self.path, self._synchronous, self.now)
+        if self.path is not None and self._place is None:
+            self._place = place_of(self.path)
         return self._connection
+
+    def _look(self) -> None:
+        """Make sure that the file is still the one that was opened.
+
+        SQLite would go on writing to a file that nobody finds any more, or make an empty one.
+        """
+        if self.path is None or self._place is None:
+            return
+        found = place_of(self.path)
+        if found != self._place:
+            what = "was deleted" if found is None else "was replaced by another file"
+            raise StorageError(
+                f"the database {self.path} {what} while it was open; put it back, or open the "
+                "store again"
+            )
+
+    def _forget(self) -> None:
+        self.caches.clear()
+
+    def _explained(self, error: sqlite3.Error) -> StorageError:
+        return explained(error, self.path)
 
     def before_fork(self) -> None:
         """Let no transaction go on, and no file be open, while this process is doubled.
@@ -178,6 +155,8 @@ class Core:
         it holds what only its parent holds.
         """
         self._lock.acquire()
+        with contextlib.suppress(StorageError):
+            self._settle(None)
         if self.path is not None and self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
@@ -189,35 +168,12 @@ class Core:
         self._lock.release()
 
     def in_child(self) -> None:
-        """Begin anew in the child."""
-        self._lock = RLock()
+        """Begin anew in the child; what waits is the parent's."""
+        self._renew()
         self.caches = OrderedDict()
         if not self._closed:
-            self.worker = Worker()
+            self.worker = Worker(self)
         if self._connection is not None:  # in memory, and the parent's
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # never to be closed
             self._connection = None
             self._lost = True
-
-
-def _watch(core: Core) -> None:
-    if not _watching and hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
-        _watching.append(True)
-    _live.add(core)
-
-
-def _before() -> None:
-    for core in list(_live):
-        core.before_fork()
-        _halted.append(core)
-
-
-def _after() -> None:
-    while _halted:
-        _halted.pop().after_fork()
-
-
-def _in_child() -> None:
-    while _halted:
-        _halted.pop().in_child()

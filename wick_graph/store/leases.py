@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +43,8 @@ class Lease:
     """Runs in a row that died before this one without getting further; 0 for none."""
     lost: bool = field(default=False)
     """Another owner has taken the thread over."""
+    along: Callable[[sqlite3.Connection], None] | None = field(default=None, repr=False)
+    """Writes what belongs into every transaction under this lease: the run's journal."""
 
 
 class Leases:
@@ -88,7 +90,9 @@ class Leases:
         self._drop(lease)
         with self._core.writing() as db:
             mine = _of(lease.thread).where(leases.c.epoch == lease.epoch)
-            db.execute(*sql.compiled(mine.values(until=0.0, tries=tries)))
+            given = db.execute(*sql.compiled(mine.values(until=0.0, tries=tries)))
+            if given.rowcount and lease.along is not None:
+                lease.along(db)
 
     def renew(self) -> None:
         """Renew every held lease; mark those that somebody else has taken."""
@@ -156,13 +160,15 @@ def check(db: sqlite3.Connection, lease: Lease) -> None:
     Raises:
         ThreadBusyError: The thread has a newer epoch, or is gone.
     """
-    row = db.execute(_EPOCH, (lease.thread,)).fetchone()
+    row = db.execute(sql.EPOCH, (lease.thread,)).fetchone()
     if row is None or row[0] != lease.epoch:
         lease.lost = True
         raise ThreadBusyError(
             f"thread {lease.thread_id} was taken over by another run while this one stood still; "
             "nothing of this step was stored"
         )
+    if lease.along is not None:
+        lease.along(db)
 
 
 def fence(db: sqlite3.Connection, config: Mapping[str, Any]) -> None:
@@ -194,7 +200,6 @@ def _of(thread: int) -> Update:
     return update(leases).where(leases.c.thread == thread)
 
 
-_EPOCH: Final = "SELECT epoch FROM leases WHERE thread = ?"
 _HEAD: Final = "SELECT max(id) FROM checkpoints WHERE thread = ?"
 _boot_id: list[str] = []
 

@@ -12,6 +12,7 @@ from sqlalchemy.sql import Select
 
 from wick_graph.keys import CHECKPOINT_ID, CHECKPOINT_NS, THREAD_ID, configurable
 from wick_graph.store import sql
+from wick_graph.store.address import address_of
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.reading import Reader, Row
@@ -37,6 +38,7 @@ class Listing:
         self._codec = codec
         self._wanted = wanted or {}
         self._left = limit
+        self._single = limit == 1
         self._last: Row | None = None
         self._readers: dict[str, Reader] = {}
         self._base = self._query(config, before)
@@ -71,7 +73,9 @@ class Listing:
             metadata = reader.metadata(row)
             if any(metadata.get(key) != value for key, value in self._wanted.items()):
                 return
-        found.append(reader.checkpoint(row))
+        found.append(made := reader.checkpoint(row))
+        if self._single:  # how LangGraph looks for the checkpoint from which a subgraph replays
+            self._core.forks.ask((thread_id, address_of(made.config).ns), row.id)
         if self._left is not None:
             self._left -= 1
 

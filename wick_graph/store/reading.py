@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from wick_graph.errors import StorageError
-from wick_graph.store import sql
+from wick_graph.store import blobs, sql
 from wick_graph.store.address import Address
 from wick_graph.store.cache import PLACES, Known, ThreadCache, digest
 from wick_graph.store.codec import Codec
@@ -76,6 +76,7 @@ class Reader:
         self.thread_id = thread_id
         self._codec = codec
         self._values: dict[int, Any] = {}
+        self._long_texts: dict[bytes, str] = {}
         self._learning = False
 
     def continued(self, db: sqlite3.Connection, cache: ThreadCache) -> Reader:
@@ -212,10 +213,24 @@ class Reader:
         if missing:
             for rid, one in self.elements(missing[0], missing[-1]):
                 if rid not in values:
-                    values[rid] = self._codec.join(one.head, one.core)
+                    values[rid] = self._codec.join(one.head, one.core, self._long_text)
                     if self._learning:
                         self._learn(rid, one)
         return [values[rid] for rid in range(first, last + 1)]
+
+    def _long_text(self, hashed: bytes) -> str:
+        """Find a text that is stored apart from the values it occurs in."""
+        text = self._long_texts.get(hashed)
+        if text is None:
+            key = blobs.key_of(hashed)
+            row = self.db.execute(sql.BLOB, (self.cache.id, key)).fetchone()
+            if row is None:
+                raise StorageError(
+                    f"{self._what('blobs')} is damaged: a text is missing; restore a backup"
+                )
+            data = unseal(row[0], self._what("blobs"), "blobs", hashed)
+            text = self._long_texts[hashed] = bytes_text(data)
+        return text
 
     def _remember(self, number: int, form: Form, value: Any) -> None:
         if not isinstance(form, list) or len(form) != 2 or form[1][0] != number:

@@ -151,6 +151,13 @@ class WritesBody:
         flat = self.flat
         return zip(flat[::3], flat[1::3], flat[2::3], strict=True)
 
+    def put(self, index: int, channel: int, form: Form) -> None:
+        """Add a write; one that has a negative index replaces the earlier one."""
+        if index < 0 and index in self.flat[::3]:
+            self.merge(WritesBody([index, channel, form]))
+        else:
+            self.flat += (index, channel, form)
+
     def merge(self, later: WritesBody) -> bool:
         """Take in later writes: those with a negative index replace, others only fill gaps.
 

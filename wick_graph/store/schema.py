@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    literal_column,
 )
 
 SCHEMA_VERSION: Final = 1
@@ -98,6 +99,12 @@ checkpoints: Final = Table(
     Column("body", LargeBinary, nullable=False),
     UniqueConstraint("thread", "ns", "id"),
 )
+Index(
+    "checkpoints_hidden",
+    checkpoints.c.thread,
+    sqlite_where=checkpoints.c.hidden == literal_column("1"),
+    postgresql_where=checkpoints.c.hidden == literal_column("1"),
+)
 """`hidden` rows are not listed: delta channels of later checkpoints are rebuilt from them."""
 
 writes: Final = Table(
@@ -158,30 +165,25 @@ runs: Final = Table(
     metadata,
     _rid(),
     _thread(),
+    Column("number", Integer, nullable=False),
     Column("run", LargeBinary, nullable=False),
     Column("branch", Integer, nullable=False),
-    Column("parent", LargeBinary),
-    Column("mode", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("started", Float, nullable=False),
     Column("ended", Float),
     Column("body", LargeBinary, nullable=False),
-    UniqueConstraint("thread", "run"),
+    UniqueConstraint("thread", "number"),
 )
+"""The runs of a thread that keep a journal, counted from 1."""
 
 moments: Final = Table(
     "moments",
     metadata,
-    _rid(),
-    _thread(),
-    Column("branch", Integer, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("run", LargeBinary, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("checkpoint", LargeBinary),
+    Column("rid", _Key, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
-    UniqueConstraint("thread", "branch", "seq"),
 )
+"""The journal, in pages: what one commit added to it. A page's key is its thread times 2**32 plus
+the number of its last moment."""
 
 blobs: Final = Table(
     "blobs",
@@ -193,6 +195,9 @@ blobs: Final = Table(
     Column("body", LargeBinary, nullable=False),
     UniqueConstraint("thread", "hash"),
 )
+"""What the journal's moments refer to by its content. The row with an empty hash holds the key
+with which the thread's journal hides secrets."""
 
-OWNED: Final = (writes, checkpoints, calls, leases, moments, runs, blobs)
-"""Tables whose rows carry their thread; `items` go by their lane, `names` and `threads` last."""
+OWNED: Final = (writes, checkpoints, calls, leases, runs, blobs)
+"""Tables whose rows carry their thread; `moments` and `items` go by ranges of their keys, `names`
+and `threads` last."""

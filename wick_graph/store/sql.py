@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, literal_column, null, select, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from wick_graph.store.schema import checkpoints, items, names, threads, writes
+from wick_graph.store.schema import blobs, calls, checkpoints, items, leases, names, threads, writes
 
 _DIALECT: Final = sqlite.dialect(paramstyle="qmark")
 
@@ -68,6 +68,57 @@ SEEN: Final = _text(
     "until",
     "t",
 )
+_of_thread = select(func.count()).where(checkpoints.c.thread == threads.c.id)
+_hidden = _of_thread.where(checkpoints.c.hidden == literal_column("1"))
+THREAD_COLUMNS: Final = (
+    threads.c.thread,
+    threads.c.agent,
+    threads.c.status,
+    threads.c.title,
+    threads.c.parent,
+    threads.c.created,
+    threads.c.last_access,
+    threads.c.expires_at,
+    threads.c.pinned,
+    threads.c.stopped_because,
+    threads.c.last_error,
+    _of_thread.scalar_subquery() - _hidden.scalar_subquery(),
+)
+"""What `threads.ThreadInfo` is made of; both counts are read from an index alone."""
+INFO: Final = _text(
+    select(*THREAD_COLUMNS).where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
+    "tenant",
+    "key",
+)
+_opened = {
+    "agent": _b("name"),
+    "status": _b("state"),
+    "title": func.coalesce(_b("named"), threads.c.title),
+    "run": _b("r"),
+    "last_access": _b("now"),
+    "ttl": _b("life"),
+    "expires_at": _b("until"),
+    "stopped_because": null(),
+    "last_error": null(),
+}
+OPEN: Final = _text(
+    update(threads)
+    .values(**_opened)
+    .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
+    *("name", "state", "named", "now", "life", "until", "r", "tenant", "key"),
+)
+CLOSE: Final = _text(
+    update(threads)
+    .values(
+        status=_b("state"),
+        last_access=_b("now"),
+        expires_at=_b("at") + threads.c.ttl,
+        stopped_because=_b("because"),
+        last_error=_b("error"),
+    )
+    .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
+    *("state", "now", "at", "because", "error", "tenant", "key"),
+)
 GENERATION: Final = _text(
     update(threads)
     .values(generation=threads.c.generation + _b("one"))
@@ -99,6 +150,15 @@ ITEMS: Final = _text(
     .order_by(items.c.rid),
     "low",
     "high",
+)
+NEW_BLOB: Final = _text(
+    upsert(blobs)
+    .values(thread=_b("t"), hash=_b("h"), size=_b("s"), body=_b("x"))
+    .on_conflict_do_nothing(),
+    *("t", "h", "s", "x"),
+)
+BLOB: Final = _text(
+    select(blobs.c.body).where(blobs.c.thread == _b("t"), blobs.c.hash == _b("h")), "t", "h"
 )
 _put = upsert(checkpoints).values(
     thread=_b("t"),
@@ -143,6 +203,14 @@ LATEST: Final = _text(
     .offset(_b("o")),
     *("t", "n", "h", "l", "o"),
 )
+HEAD: Final = _text(
+    select(checkpoints.c.id)
+    .where(*_here, checkpoints.c.hidden == _b("h"))
+    .order_by(checkpoints.c.id.desc())
+    .limit(_b("l"))
+    .offset(_b("o")),
+    *("t", "n", "h", "l", "o"),
+)
 EXACT: Final = _text(
     select(*COLUMNS).where(*_here, checkpoints.c.id == _b("i"), checkpoints.c.hidden <= _b("h")),
     "t",
@@ -170,14 +238,16 @@ TASK: Final = _text(
     "i",
     "k",
 )
-_write = upsert(writes).values(
-    thread=_b("t"),
-    ns=_b("n"),
-    checkpoint=_b("i"),
-    task=_b("k"),
-    path=_b("p"),
-    body=_b("x"),
-)
+_written: Final[dict[str, Any]] = {
+    "thread": _b("t"),
+    "ns": _b("n"),
+    "checkpoint": _b("i"),
+    "task": _b("k"),
+    "path": _b("p"),
+    "body": _b("x"),
+}
+NEW_WRITES: Final = _text(insert(writes).values(**_written), "t", "n", "i", "k", "p", "x")
+_write = upsert(writes).values(**_written)
 PUT_WRITES: Final = _text(
     _write.on_conflict_do_update(
         index_elements=["thread", "ns", "checkpoint", "task"],
@@ -195,3 +265,36 @@ COUNT_STEPS: Final = _text(
     "t",
     "h",
 )
+
+_call = (calls.c.thread == _b("t"), calls.c.key == _b("k"))
+
+CALL: Final = _text(
+    select(calls.c.args, calls.c.state, calls.c.tries, calls.c.body).where(*_call), "t", "k"
+)
+CALL_STATE: Final = _text(
+    update(calls).values(state=_b("s"), tries=_b("n"), epoch=_b("e")).where(*_call),
+    *("s", "e", "n", "t", "k"),
+)
+_call_row = upsert(calls).values(
+    thread=_b("t"),
+    key=_b("k"),
+    name=_b("name"),
+    args=_b("a"),
+    state=_b("s"),
+    epoch=_b("e"),
+    tries=_b("n"),
+    started=_b("from"),
+    ended=_b("to"),
+    body=_b("b"),
+)
+PUT_CALL: Final = _text(
+    _call_row.on_conflict_do_update(
+        index_elements=[calls.c.thread, calls.c.key],
+        set_={
+            name: _call_row.excluded[name]
+            for name in ("args", "state", "epoch", "tries", "ended", "body")
+        },
+    ),
+    *("t", "k", "name", "a", "s", "e", "n", "from", "to", "b"),
+)
+EPOCH: Final = _text(select(leases.c.epoch).where(leases.c.thread == _b("t")), "t")

@@ -17,6 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
+try:
+    import fcntl
+except ImportError:  # where there are no such locks
+    fcntl = None  # type: ignore[assignment]  # the same name for both
+
 from sqlalchemy import make_url
 from sqlalchemy.dialects import sqlite as dialect
 from sqlalchemy.exc import ArgumentError
@@ -113,6 +118,17 @@ def explained(error: sqlite3.Error, path: Path | None) -> StorageError:
     return StorageError(f"{place} failed ({text}): {advice}")
 
 
+def place_of(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from any other, None if there is no file."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+    return status.st_dev, status.st_ino
+
+
 def _inspect_patiently(path: Path) -> None:
     """Look again while another process is still making the file."""
     for _ in range(_LOOKS):
@@ -185,17 +201,29 @@ def _make(path: Path) -> None:
             _create(connection, made)
         finally:
             connection.close()
-        if path.exists():  # an empty file: whoever made it meant this
-            made.replace(path)
-        else:
-            with contextlib.suppress(FileExistsError):  # another process was faster
-                os.link(made, path)
+        try:
+            os.link(made, path)  # never takes another's place
+        except FileExistsError:
+            _replace_empty(path, made)
+        except OSError:  # a file system without links
+            path.touch()
+            _replace_empty(path, made)
     except (sqlite3.Error, OSError) as error:
         text = str(error) if isinstance(error, sqlite3.Error) else error.strerror
         raise StorageError(f"the database {path} cannot be made: {text}") from error
     finally:
         made.unlink(missing_ok=True)
         made.with_name(made.name + "-journal").unlink(missing_ok=True)
+
+
+def _replace_empty(path: Path, made: Path) -> None:
+    """Take the place of an empty file, which means a new database, unless somebody was faster."""
+    with path.open("rb") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        status = os.fstat(file.fileno())
+        if place_of(path) == (status.st_dev, status.st_ino) and not status.st_size:
+            made.replace(path)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path | None, synchronous: Synchronous) -> None:

@@ -12,11 +12,11 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from wick_graph.store import sql
 from wick_graph.store.cache import ThreadCache
 from wick_graph.store.codec import Codec
+from wick_graph.store.forks_meant import MeantForks
 from wick_graph.store.reading import Reader, find
 from wick_graph.store.rows import (
     CheckpointBody,
     WritesBody,
-    bytes_text,
     is_source,
     is_step,
     pack_id,
@@ -35,14 +35,22 @@ class Step:
     """One transaction's access to a namespace of a thread."""
 
     def __init__(
-        self, db: sqlite3.Connection, cache: ThreadCache, codec: Codec, thread_id: str, ns: str
+        self,
+        db: sqlite3.Connection,
+        cache: ThreadCache,
+        codec: Codec,
+        thread_id: str,
+        ns: str,
+        forks: MeantForks,
     ) -> None:
+        self._forks = forks
         self._db = db
         self._cache = cache
         self._codec = codec
         self._thread_id = thread_id
         self._namespace = ns
         self._ns = cache.name(db, 0, ns)
+        self._names = cache.scope(db, self._ns)
         self._writer = Writer(db, cache, codec)
 
     def checkpoint(
@@ -52,7 +60,14 @@ class Step:
         new_versions: Mapping[str, Any],
         parent: str | None,
     ) -> None:
-        """Insert a checkpoint, or replace the one that has its id."""
+        """Insert a checkpoint, or replace the one that has its id.
+
+        Raises:
+            ThreadBusyError: It does not continue the thread's head, and no fork was meant.
+        """
+        own, before = pack_id(checkpoint["id"]), pack_id(parent) if parent else None
+        head = self._cache.head(self._db, self._ns)
+        self._forks.check((self._thread_id, self._namespace), own, before, head)
         self._warm(parent)
         body = self._body(checkpoint, new_versions)
         rest = dict(metadata)
@@ -66,8 +81,8 @@ class Step:
         context = (
             self._cache.id,
             self._ns,
-            pack_id(checkpoint["id"]),
-            None if not parent else pack_id(parent),
+            own,
+            before,
             source,
             step,
             run,
@@ -75,37 +90,46 @@ class Step:
         self._writer.flush()
         sealed = seal(body.dump(), *context, meta)
         self._db.execute(sql.PUT, (*context, 0, meta, sealed))
+        if head is None or own > head:
+            self._cache.heads[self._ns] = own
 
     def writes(
-        self, checkpoint: str, writes: Sequence[tuple[str, Any]], task: str, path: str
+        self,
+        checkpoint: str,
+        writes: Sequence[tuple[str, Any]],
+        task: str,
+        path: str,
+        *,
+        alone: bool = False,
     ) -> None:
         """File a task's writes under a checkpoint; one that is there already stays.
 
-        Errors, interrupts and resumes replace the earlier one of their task.
+        Errors, interrupts and resumes replace the earlier one of their task. The items of a task
+        that is `alone` in its step lie where the channels will look for them.
         """
         keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
-        body, path = self._filed(keys, path)
-        held = {index for index, _, _ in body.entries()}
-        later = WritesBody()
-        home = self._cache.lane(self._ns)
+        home = None if alone else self._cache.lane(self._ns)
+        made = WritesBody()
         for position, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, position)
-            if index < 0 or index not in held:
-                number = self._number(channel)
-                form = self._writer.write(self._cache.lane(number), home, value)
-                later.flat += (index, number, form)
-        if body.merge(later):
-            self._writer.flush()
-            row = (*keys, text_bytes(path))
-            self._db.execute(sql.PUT_WRITES, (*row, seal(body.dump(), *row)))
+            number = self._number(channel)
+            form = self._writer.write(self._cache.lane(number), home, value)
+            made.put(index, number, form)
+        self._writer.flush()
+        row = (*keys, text_bytes(path))
+        try:
+            self._db.execute(sql.NEW_WRITES, (*row, seal(made.dump(), *row)))
+        except sqlite3.IntegrityError:
+            self._merge(keys, path, made)
 
-    def _filed(self, keys: tuple[int, int, bytes, bytes], path: str) -> tuple[WritesBody, str]:
-        row = self._db.execute(sql.TASK, keys).fetchone()
-        if row is None:
-            return WritesBody(), path
+    def _merge(self, keys: tuple[int, int, bytes, bytes], path: str, later: WritesBody) -> None:
+        """Add to what a task has written before."""
+        old, sealed = self._db.execute(sql.TASK, keys).fetchone()
         what = f"table writes of thread {self._thread_id!r}"
-        body = WritesBody.load(unseal(row[1], what, *keys, row[0]))
-        return body, path or bytes_text(row[0])
+        body = WritesBody.load(unseal(sealed, what, *keys, old))
+        if body.merge(later):
+            row = (*keys, old or text_bytes(path))
+            self._db.execute(sql.PUT_WRITES, (*row, seal(body.dump(), *row)))
 
     def _warm(self, parent: str | None) -> None:
         """Find out what can be shared, if this process does not know it."""
@@ -142,10 +166,12 @@ class Step:
         )
 
     def _flat(self, versions: Mapping[str, Any]) -> list[Any]:
-        flat: list[Any] = []
-        for channel, version in versions.items():
-            flat += (self._number(channel), version)
-        return flat
+        names = self._names
+        try:
+            return [part for pair in versions.items() for part in (names[pair[0]], pair[1])]
+        except KeyError:
+            return [part for name, v in versions.items() for part in (self._number(name), v)]
 
     def _number(self, name: str) -> int:
-        return self._cache.name(self._db, self._ns, name)
+        number = self._names.get(name)
+        return self._cache.name(self._db, self._ns, name) if number is None else number

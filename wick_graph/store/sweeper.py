@@ -49,7 +49,7 @@ def _condemn_one(core: Core) -> tuple[int, str] | None:
         threads.c.pinned == 0,
         threads.c.status.not_in(_KEPT),
     )
-    with core.writing() as db:
+    with core.writing(alone=True) as db:
         query = select(threads.c.id, threads.c.thread).where(*expired).limit(1)
         row = db.execute(*sql.compiled(query)).fetchone()
         if row is None:

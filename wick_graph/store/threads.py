@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.sql import Select
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
@@ -59,7 +59,7 @@ class Threads:
             StorageError: for an impossible thread id, as every method here.
         """
         key = _key(thread_id)
-        with self._core.writing() as db:
+        with self._core.writing(thread_id) as db:
             self._touch(db, key)
             return self._info(db, key)
 
@@ -94,33 +94,26 @@ class Threads:
         ttl: float | None,
         run_id: str,
         title: str | None = None,
-    ) -> ThreadInfo:
+    ) -> ThreadInfo | None:
         """Begin a run: make the thread if needed, set it to `running`, set its time to live.
 
         A title that is not given stays what it was.
+
+        Returns:
+            The thread as it was before, with how its last run ended; None if it is new.
         """
-        key = _key(thread_id)
-        now = self._core.now()
-        values: dict[str, Any] = {
-            "agent": text_bytes(agent),
-            "status": "running",
-            "run": pack_id(run_id),
-            "last_access": now,
-            "ttl": ttl,
-            "expires_at": None if ttl is None else now + ttl,
-            "stopped_because": None,
-            "last_error": None,
-        }
-        if title is not None:
-            values["title"] = text_bytes(title)
-        with self._core.writing() as db:
-            if not self._update(db, key, values):
-                made = {"tenant": self._core.tenant, "thread": key, "pinned": 0, "created": now}
-                statement = insert(threads).values(**made, **values, generation=0)
-                db.execute(*sql.compiled(statement))
-            info = self._info(db, key)
-        assert info is not None
-        return info
+        key, core = _key(thread_id), self._core
+        with core.writing(thread_id) as db:
+            now = core.now()
+            until = None if ttl is None else now + ttl
+            named = None if title is None else text_bytes(title)
+            before = db.execute(sql.INFO, (core.tenant, key)).fetchone()
+            if before is None:
+                values = (core.tenant, key, "running", 0, now, now, ttl, until, 0)
+                db.execute(sql.NEW_THREAD, values)
+            mine = (text_bytes(agent), "running", named, now, ttl, until, pack_id(run_id))
+            db.execute(sql.OPEN, (*mine, core.tenant, key))
+        return None if before is None else _row_info(before)
 
     def close(
         self,
@@ -133,15 +126,12 @@ class Threads:
         """End a run. A thread that was deleted meanwhile stays deleted."""
         if status not in _ENDS:
             raise StorageError(f"a run cannot end as {status!r}; use idle, waiting or failed")
-        key = _key(thread_id)
-        values = {
-            "status": status,
-            "stopped_because": stopped_because,
-            "last_error": None if error is None else text_bytes(error),
-        }
-        with self._core.writing() as db:
-            self._update(db, key, values)
-            self._touch(db, key)
+        key, core = _key(thread_id), self._core
+        text = None if error is None else text_bytes(error)
+        with core.writing(thread_id) as db:
+            now = core.now()
+            mine = (status, now, now, stopped_because, text)
+            db.execute(sql.CLOSE, (*mine, core.tenant, key))
 
     def touch(self, thread_id: str) -> None:
         """Note that a thread was accessed.
@@ -206,7 +196,7 @@ class Threads:
         ttl: float | None,
         run_id: str,
         title: str | None = None,
-    ) -> ThreadInfo:
+    ) -> ThreadInfo | None:
         """Do `open` in the store's thread."""
         return await self._core.worker.run(
             self.open, thread_id, agent=agent, ttl=ttl, run_id=run_id, title=title
@@ -243,30 +233,11 @@ class Threads:
         return self._update(db, key, {"last_access": now, "expires_at": now + threads.c.ttl})
 
     def _info(self, db: sqlite3.Connection, key: bytes) -> ThreadInfo | None:
-        query = self._query().where(threads.c.thread == key)
-        row = db.execute(*sql.compiled(query)).fetchone()
+        row = db.execute(sql.INFO, (self._core.tenant, key)).fetchone()
         return None if row is None else _row_info(row)
 
     def _query(self) -> Select[Any]:
-        steps = (
-            select(func.count())
-            .where(checkpoints.c.thread == threads.c.id, checkpoints.c.hidden == 0)
-            .scalar_subquery()
-        )
-        columns = (
-            threads.c.thread,
-            threads.c.agent,
-            threads.c.status,
-            threads.c.title,
-            threads.c.parent,
-            threads.c.created,
-            threads.c.last_access,
-            threads.c.expires_at,
-            threads.c.pinned,
-            threads.c.stopped_because,
-            threads.c.last_error,
-        )
-        return select(*columns, steps).where(threads.c.tenant == self._core.tenant)
+        return select(*sql.THREAD_COLUMNS).where(threads.c.tenant == self._core.tenant)
 
 
 def _key(thread_id: str) -> bytes:

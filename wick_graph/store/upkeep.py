@@ -6,14 +6,14 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import ormsgpack
 from sqlalchemy import delete, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
-from wick_graph.store import sql
+from wick_graph.store import blobs_kept, journal_rows, sql
 from wick_graph.store.cache import PLACES, ThreadCache
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
@@ -26,7 +26,12 @@ BATCH: Final = 1_000
 _GONE: Final = b"\xff"
 """The tenant of threads that are being deleted; no text encodes to it."""
 
-Writing = Callable[[], AbstractContextManager[sqlite3.Connection]]
+
+class Writing(Protocol):
+    """How a transaction is begun."""
+
+    def __call__(self, *, alone: bool) -> AbstractContextManager[sqlite3.Connection]:
+        """Hold the database for writing."""
 
 
 def condemn(db: sqlite3.Connection, *conditions: ColumnElement[bool]) -> list[int]:
@@ -49,7 +54,7 @@ def condemned(db: sqlite3.Connection) -> list[int]:
 def remove(writing: Writing, number: int) -> None:
     """Delete everything of a condemned thread, at most `BATCH` rows at a time."""
     while True:
-        with writing() as db:
+        with writing(alone=True) as db:
             if not _remove_some(db, number):
                 return
 
@@ -61,6 +66,8 @@ def _remove_some(db: sqlite3.Connection, number: int) -> bool:
         some = select(key).where(table.c.thread == number).limit(BATCH)
         if db.execute(*sql.compiled(delete(table).where(key.in_(some)))).rowcount:
             return True
+    if journal_rows.remove_some(db, number, BATCH):
+        return True
     lanes = select(names.c.id).where(names.c.thread == number).order_by(names.c.id).limit(BATCH)
     for (lane,) in db.execute(*sql.compiled(lanes)).fetchall():
         low = lane << LANE_BITS
@@ -76,7 +83,7 @@ def _remove_some(db: sqlite3.Connection, number: int) -> bool:
 
 def delete_thread(core: Core, thread_id: str) -> bool:
     """Delete a thread with everything that is its; False if there was none."""
-    with core.writing() as db:
+    with core.writing(alone=True) as db:
         key = text_bytes(thread_id)
         found = condemn(db, threads.c.tenant == core.tenant, threads.c.thread == key)
         core.caches.pop(key, None)
@@ -92,7 +99,7 @@ def keep(core: Core, codec: Codec, thread_id: str, wanted: Callable[[list[Row]],
     need the writes of ancestors: these stay, hidden, back to each channel's last stored value.
     Items that nothing refers to any more are deleted afterwards, in bounded transactions.
     """
-    with core.writing() as db:
+    with core.writing(alone=True) as db:
         cache = core.thread(db, thread_id)
         if cache is None:
             return
@@ -108,10 +115,11 @@ def keep(core: Core, codec: Codec, thread_id: str, wanted: Callable[[list[Row]],
             elif row.rid not in kept and not hidden:
                 _hide(db, row)
         garbage = _garbage(db, reader)
+        blobs_kept.drop(db, cache.id, frozenset(garbage))
         db.execute(sql.GENERATION, (1, cache.id))
         core.caches.pop(text_bytes(thread_id), None)
     for start in range(0, len(garbage), BATCH):
-        with core.writing() as db:
+        with core.writing(alone=True) as db:
             db.executemany(sql.DELETE_ITEMS, [(r, r) for r in garbage[start : start + BATCH]])
 
 
@@ -232,7 +240,7 @@ def copy_thread(core: Core, source: str, target: str) -> None:
     Raises:
         StorageError: if the target has checkpoints already.
     """
-    with core.writing() as db:
+    with core.writing(alone=True) as db:
         old = core.thread(db, source)
         if old is None:
             return
@@ -253,14 +261,20 @@ class _Copy:
         self._old = old.id
         self._new = new.id
         self._what = f"thread {thread_id!r}"
-        old.find_name(db, 0, "")
+        old.scope(db, 0)
         self._lanes: dict[int, int] = {0: 0}
-        for (scope, text), number in sorted((old.names or {}).items(), key=lambda one: one[1]):
+        named = [
+            (number, scope, text)
+            for scope, numbers in (old.names or {}).items()
+            for text, number in numbers.items()
+        ]
+        for number, scope, text in sorted(named):
             self._lanes[number] = new.name(db, self._lanes[scope], text)
 
     def run(self) -> None:
         for number in self._lanes:
             self._items(number)
+        blobs_kept.copy(self._db, self._old, self._new)
         for row, hidden in _all_rows(self._db, self._old):
             self._checkpoint(row, hidden)
         for *keys, sealed in self._db.execute(*sql.compiled(_writes_of(self._old))).fetchall():
@@ -269,6 +283,7 @@ class _Copy:
             body.flat = [part for entry in parts for part in entry]
             moved = (self._new, self._lanes[keys[1]], *keys[2:])
             self._db.execute(sql.PUT_WRITES, (*moved, seal(body.dump(), *moved)))
+        journal_rows.copy(self._db, self._old, self._new)
 
     def _items(self, lane: int) -> None:
         low = lane << LANE_BITS

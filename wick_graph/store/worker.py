@@ -6,25 +6,47 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
+from wick_graph.store.group import MEMBERS, Group
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+class Batching(Protocol):
+    """What lets several jobs share one commit."""
+
+    def batch(self) -> AbstractContextManager[list[Group]]:
+        """Put off commits until the end of the block; collect what they are part of."""
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Callable[[], Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    long: bool
+    result: Any = None
+    error: BaseException | None = None
+    groups: list[Group] = field(default_factory=list)
 
 
 class Worker:
     """Run functions one after the other in a thread of its own, made at the first call.
 
-    A call that was started is finished even if the one who waits for it is cancelled.
+    Those that wait at the same time share one commit, and nobody hears of a result before it. A
+    call that was started is finished even if the one who waits for it is cancelled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, store: Batching) -> None:
+        self._store = store
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._kept: list[_Job | None] = []
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -35,6 +57,13 @@ class Worker:
         Raises:
             StorageError: if the worker was closed.
         """
+        return await self._hand_in(lambda: work(*args, **kwargs), long=False)
+
+    async def run_long(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do as `run` for work of many transactions, with which nobody shares a commit."""
+        return await self._hand_in(lambda: work(*args, **kwargs), long=True)
+
+    async def _hand_in(self, work: Callable[[], T], *, long: bool) -> T:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         with self._lock:
@@ -43,7 +72,7 @@ class Worker:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="wick-store", daemon=True)
                 self._thread.start()
-            self._jobs.put((lambda: work(*args, **kwargs), loop, future))
+            self._jobs.put(_Job(work, loop, future, long))
         return await future
 
     def close(self) -> None:
@@ -56,24 +85,62 @@ class Worker:
             thread.join()
 
     def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            work, loop, future = job
-            settle: Callable[[asyncio.Future[Any], Any], None]
+        while jobs := self._next():
+            self._do(jobs)
+            del jobs
+
+    def _next(self) -> list[_Job]:
+        """Wait for a job, and take what else is there; a long one is alone. None are the end."""
+        job = self._kept.pop() if self._kept else self._jobs.get()
+        if job is None:
+            return []
+        jobs = [job]
+        while not job.long and len(jobs) < MEMBERS:
             try:
-                result = work()
-                settle = _succeed
-            except BaseException as error:  # it belongs to the one who waits
-                result, settle = error, _fail
+                job = self._jobs.get_nowait()
+            except Empty:
+                break
+            if job is None or job.long:
+                self._kept.append(job)
+                break
+            jobs.append(job)
+        return jobs
+
+    def _do(self, jobs: list[_Job]) -> None:
+        if len(jobs) == 1:
+            _run(jobs[0])
+        else:
+            with contextlib.suppress(StorageError), self._store.batch() as joined:
+                for job in jobs:
+                    before = len(joined)
+                    _run(job)
+                    job.groups = joined[before:]
+        told: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        for job in jobs:
+            told.setdefault(job.loop, []).append(job)
+        for loop, own in told.items():
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(settle, future, result)
-            del job, work, loop, future, result
+                loop.call_soon_threadsafe(_tell, own)
 
 
-def _succeed(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
+def _run(job: _Job) -> None:
+    try:
+        job.result = job.work()
+    except BaseException as error:  # it belongs to the one who waits
+        job.error = error
 
 
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _tell(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        error = job.error
+        for group in job.groups:
+            try:
+                group.check()
+            except StorageError as failed:
+                error = error or failed
+        if error is not None:
+            job.future.set_exception(error)
+        else:
+            job.future.set_result(job.result)

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from wick_graph.store import compact, sql
+from wick_graph.store import blobs, compact, sql
 from wick_graph.store.cache import PLACES, Known, Lane, ThreadCache, digest
 from wick_graph.store.codec import Codec
-from wick_graph.store.rows import Form, seal
+from wick_graph.store.rows import Form, seal, text_bytes
 from wick_graph.store.schema import LANE_BITS
 
 LIST: Final = 0
@@ -54,17 +54,18 @@ class Writer:
         last = lane.last
         if not new and last is not None and last[0] == version and last[1] is value:
             return last[2]
-        form = self._form(value, lane, lane)
+        form = self._form(value, lane, lane, keep=True)
         lane.last = (version, value, form)
         return form
 
-    def write(self, channel: Lane, home: Lane, value: Any) -> Form:
+    def write(self, channel: Lane, home: Lane | None, value: Any) -> Form:
         """Return the form of a pending write to a channel; new items go to `home`.
 
-        They must not lie in the channel's own lane: parallel tasks write in another order than
-        the channel will have, and its ranges would fall apart.
+        Without a home they lie in the channel's own lane. They must not where tasks run side by
+        side: these write in another order than the channel will have, and its ranges would fall
+        apart.
         """
-        return self._form(value, channel, home)
+        return self._form(value, channel, home or channel, keep=False)
 
     def share(self, lane: Lane, data: bytes) -> Form:
         """Return the form of bytes that are likely to come again."""
@@ -72,11 +73,11 @@ class Writer:
             return data
         return lane.id << LANE_BITS | self._place(lane, b"", data)
 
-    def _form(self, value: Any, lane: Lane, home: Lane) -> Form:
+    def _form(self, value: Any, lane: Lane, home: Lane, *, keep: bool) -> Form:
         if isinstance(value, (list, dict)):
-            return self._sequence(value, value, 0, lane, home)
+            return self._sequence(value, value, 0, lane, home, keep=keep)
         if type(value) is _DeltaSnapshot and isinstance(value.value, (list, dict)):
-            return self._sequence(value, value.value, DELTA, lane, home)
+            return self._sequence(value, value.value, DELTA, lane, home, keep=keep)
         head, core = b"", b""
         if type(value) in compact.MESSAGES:
             head, core = self._codec.split(value)
@@ -89,7 +90,14 @@ class Writer:
         return home.id << LANE_BITS | self._place(home, head, core)
 
     def _sequence(
-        self, whole: Any, value: list[Any] | dict[Any, Any], kind: int, lane: Lane, home: Lane
+        self,
+        whole: Any,
+        value: list[Any] | dict[Any, Any],
+        kind: int,
+        lane: Lane,
+        home: Lane,
+        *,
+        keep: bool,
     ) -> Form:
         if isinstance(value, dict):
             keys, values = list(value), list(value.values())
@@ -102,7 +110,7 @@ class Writer:
         own = list(known.ranges) if known else []
         rest: list[int] = []
         done = len(known.values) if known else 0
-        index = _index(lane.recent) if known is None and home is lane else {}
+        index = _index(lane.recent) if known is None and keep else {}
         for at in range(done, len(values)):
             key = keys[at] if keys is not None else None
             found = index.get(_identity(keys is not None, key, values[at]))
@@ -111,7 +119,7 @@ class Writer:
                 continue
             place = self._element(home, keys is not None, key, values[at])
             _extend(own if home is lane else rest, place)
-        if home is lane:
+        if keep:
             lane.remember(Known(keys, values, own), known)
         segments = [[one.id, *ranges] for one, ranges in ((lane, own), (home, rest)) if ranges]
         return [kind, *segments]
@@ -126,8 +134,27 @@ class Writer:
 
     def _element(self, lane: Lane, paired: bool, key: Any, value: Any) -> int:
         if paired:
-            return self._place(lane, b"", self._codec.pack([key, value]))
-        return self._place(lane, *self._codec.split(value))
+            core = self._codec.pack([key, value])
+            if len(core) >= blobs.WORTH and type(value) is not str:
+                core = self._codec.pack([key, blobs.lifted(value, self._blob)])
+            return self._place(lane, b"", core)
+        head, core = self._codec.split(value)
+        if not head and len(core) >= blobs.WORTH and type(value) is not str:
+            core = self._codec.pack(blobs.lifted(value, self._blob))
+        return self._place(lane, head, core)
+
+    def _blob(self, text: str) -> blobs.Blob:
+        """Store a long text once for the thread, and return what stands for it."""
+        cache = self._cache
+        hashed = cache.texts_apart.get(text)
+        if hashed is None:
+            data = text_bytes(text)
+            hashed = blobs.hash_of(data)
+            sealed = seal(data, "blobs", hashed)
+            row = (cache.id, blobs.key_of(hashed), len(data), sealed)
+            self._db.execute(sql.NEW_BLOB, row)
+            cache.keep_text(text, hashed)
+        return blobs.Blob(hashed)
 
     def _place(self, lane: Lane, head: bytes, core: bytes) -> int:
         """Return the place of content in a lane, from an earlier row or a new one."""

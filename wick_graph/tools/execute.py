@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -76,13 +77,17 @@ async def _once(
         result = normalise(value, call)
     except GraphBubbleUp:
         raise
+    except asyncio.CancelledError:
+        if not await io.cancels_itself():  # the run is being cancelled, not the tool on its own
+            raise
+        return failure(call, ToolError(f"{call.name} cancelled itself"))
     except Late as late:
         return failure(call, ToolError(f"{call.name} {late}"))
     except Exception as error:  # whatever a tool raises goes to the model, never up
         if is_invalid_resume(error):  # the answer to an interrupt was wrong: it can be given again
             raise
         return failure(call, error)
-    return _capped(result, tool.max_output)
+    return await _fitting(result, tool.max_output, ctx, io)
 
 
 def _releasing(tool: BoundTool) -> Callable[..., Any]:
@@ -106,10 +111,18 @@ def _releasing(tool: BoundTool) -> Callable[..., Any]:
     return acall if tool.is_async else call
 
 
-def _capped(result: ToolResult, limit: int | None) -> ToolResult:
-    if limit is None:
+async def _fitting(
+    result: ToolResult, limit: int | None, ctx: ToolContext, io: Leaves
+) -> ToolResult:
+    """Shorten a result that is longer than the model may see, by whoever keeps the whole of it."""
+    texts = [text for text in (result.output, result.content) if isinstance(text, str)]
+    if limit is None or all(len(text) <= limit for text in texts):
         return result
-    changes: dict[str, Any] = {"output": cap(result.output, limit)}
-    if isinstance(result.content, str):
-        changes["content"] = cap(result.content, limit)
-    return result.replace(**changes)
+    if ctx.keep is not None:
+        kept: ToolResult = await io.call(ctx.keep, False, result, limit)
+        return kept
+    content = result.content
+    return result.replace(
+        output=cap(result.output, limit),
+        content=cap(content, limit) if isinstance(content, str) else content,
+    )

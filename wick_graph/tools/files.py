@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Sequence
 from typing import Any, Final
 
-from wick_graph.backends import Root
+from wick_graph.backends import Entry, Root
+from wick_graph.messages.invisible import visible_json
 from wick_graph.tools.func import FuncTool
 
 MAX_ENTRIES: Final = 1_000
@@ -19,8 +20,21 @@ _PARAMETERS: Final = {
         }
     },
 }
-# What a terminal or a reader of the prompt would obey or not see; JSON leaves these as they are.
-_INVISIBLE: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+
+def answer(value: Any) -> str:
+    """Write a value as compact JSON in which no character is hidden."""
+    return visible_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def listing_json(entries: Sequence[Entry], total: int) -> str:
+    """Write a directory as `ls` answers: an array, with a note at its end if it is not all."""
+    listed: list[dict[str, Any]] = [
+        {"name": entry.name, "type": entry.type, "size": entry.size} for entry in entries
+    ]
+    if total > len(listed):
+        listed.append({"note": f"{total - len(listed)} more entries are not shown"})
+    return answer(listed)
 
 
 def ls_tool(root: Root) -> FuncTool[..., str]:
@@ -32,14 +46,7 @@ def ls_tool(root: Root) -> FuncTool[..., str]:
 
     def ls(args: dict[str, Any]) -> str:
         path = args.get("path") or "."
-        entries, total = root.scan_dir(path, MAX_ENTRIES)
-        listed: list[dict[str, Any]] = [
-            {"name": entry.name, "type": entry.type, "size": entry.size} for entry in entries
-        ]
-        if total > MAX_ENTRIES:
-            listed.append({"note": f"{total - MAX_ENTRIES} more entries are not shown"})
-        text = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
-        return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        return listing_json(*root.scan_dir(path, MAX_ENTRIES))
 
     return FuncTool(
         "ls",

@@ -17,6 +17,7 @@ from langchain_core.runnables.config import (
 )
 from langchain_core.tools import BaseTool
 
+from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.tools.bound import BoundTool
 
@@ -46,7 +47,9 @@ def told(tool: BoundTool, call: ToolCall, config: Any) -> Iterator[Ear]:
     except BaseException as error:
         run.on_tool_error(error)
         raise
-    if ear.result is not None:
+    if ear.result is not None and ear.result.error:
+        run.on_tool_error(ToolError(ear.result.error))
+    elif ear.result is not None:
         run.on_tool_end(ear.result.to_message(), name=tool.name)
 
 
@@ -60,7 +63,9 @@ async def atold(tool: BoundTool, call: ToolCall, config: Any) -> AsyncIterator[E
     except BaseException as error:
         await run.on_tool_error(error)
         raise
-    if ear.result is not None:
+    if ear.result is not None and ear.result.error:
+        await run.on_tool_error(ToolError(ear.result.error))
+    elif ear.result is not None:
         await run.on_tool_end(ear.result.to_message(), name=tool.name)
 
 

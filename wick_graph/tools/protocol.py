@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, runtime_checkable
+
+from wick_graph.messages import ToolResult
 
 
 class Unset(Enum):
@@ -19,6 +21,10 @@ class Unset(Enum):
 
 UNSET: Final = Unset.UNSET
 """Nothing was declared, so the engine's default holds; None means that there is no limit."""
+
+
+def _nothing_wrong(args: Any) -> str | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,11 @@ class ToolContext:
     """LangChain's `RunnableConfig` of the step."""
     replayed: bool = False
     """True where the call may have run before, up to a crash."""
+    check: Callable[[Any], str | None] = field(default=_nothing_wrong, repr=False, compare=False)
+    """Say what is wrong with arguments for the tool that the model named; None if nothing is."""
+    keep: Callable[[ToolResult, int], ToolResult] | None = field(default=None, repr=False)
+    """What a hook that keeps long results makes of one that has more code points than its tool
+    may show; without it the middle is cut out and lost."""
 
 
 @runtime_checkable

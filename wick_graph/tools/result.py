@@ -16,6 +16,7 @@ from wick_graph.constants import MAX_RESULT_CHARS, RESULT_HEAD_CHARS, RESULT_TAI
 from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.content import clean_text, clean_value, text_of
+from wick_graph.messages.invisible import visible, visible_content, visible_json
 from wick_graph.tools.signature import explain
 
 NO_OUTPUT: Final = "(no output)"
@@ -30,18 +31,13 @@ def normalise(value: Any, call: ToolCall) -> ToolResult:
     keep what they carry and get this call's id and name. Of a `Command`, or a list of them and
     tool messages, the message that answers this call is the result, and all other updates are
     the result's `update`. A `Command` that names a node, a graph or a resume value is a failure:
-    the way through the graph is the engine's.
+    the way through the graph is the engine's. What the model reads has no hidden characters.
     """
     try:
-        if isinstance(value, ToolResult):
-            return _own(value, call)
-        if isinstance(value, ToolMessage):
-            return _message(value, call)
-        if isinstance(value, Command):
-            return _commands([value], call)
-        if isinstance(value, list) and value and all(map(_is_langgraph, value)):
-            return _commands(value, call)
-        return _result(call, to_text(value))
+        result = _read(value, call)
+        return result.replace(
+            output=visible(result.output), content=visible_content(result.content)
+        )
     except Exception as error:  # what a tool returns must never end a run
         return failure(call, error)
 
@@ -53,7 +49,7 @@ def failure(call: ToolCall, error: BaseException | str) -> ToolResult:
     exception is `TypeName: text`. It is never empty, and cut like any output.
     """
     text = error if isinstance(error, str) else _describe(error)
-    text = clean_text(text).strip().removeprefix(_ERROR_PREFIX)
+    text = visible(clean_text(text)).strip().removeprefix(_ERROR_PREFIX)
     return ToolResult(
         tool_call_id=call.id,
         name=call.name,
@@ -88,7 +84,19 @@ def to_text(value: Any) -> str:
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "backslashreplace")
     plain = to_jsonable_python(value, fallback=str, inf_nan_mode="constants", bytes_mode="base64")
-    return clean_text(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
+    return visible_json(clean_text(json.dumps(plain, ensure_ascii=False, separators=(",", ":"))))
+
+
+def _read(value: Any, call: ToolCall) -> ToolResult:
+    if isinstance(value, ToolResult):
+        return _own(value, call)
+    if isinstance(value, ToolMessage):
+        return _message(value, call)
+    if isinstance(value, Command):
+        return _commands([value], call)
+    if isinstance(value, list) and value and all(map(_is_langgraph, value)):
+        return _commands(value, call)
+    return _result(call, to_text(value))
 
 
 def _is_langgraph(item: Any) -> bool:

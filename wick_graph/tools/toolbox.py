@@ -42,6 +42,13 @@ class Toolbox:
                 raise HookError(f"hook {hook} tools: {error}") from error
         return tools
 
+    def brought(self, state: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return which hook brings a tool, by the tool's name."""
+        found: dict[str, str] = {}
+        for hook, source in self._sources:
+            found |= dict.fromkeys((self._bind(tool).name for tool in source(state)), hook)
+        return found
+
     def _bind(self, tool: Any) -> BoundTool:
         if isinstance(tool, BoundTool):
             return tool

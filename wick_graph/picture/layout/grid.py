@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from wick_graph.picture.layout.ranks import Edges, rank, returning, wrapped
 from wick_graph.picture.layout.shapes import Item, Link, Metrics, Size
@@ -21,13 +22,10 @@ class Chain:
     link: Link
     items: list[int]
     keys: list[Key]
-    back: bool = False
-    """The edge leads upwards; the items are its lane, without the boxes at its ends."""
-
-    @property
-    def key(self) -> Key:
-        """The line of an edge that leads upwards."""
-        return self.keys[0]
+    back: bool
+    """The edge leads upwards: its items become a lane, without the boxes at its ends."""
+    label: int | None
+    """The item that holds the label."""
 
 
 @dataclass(slots=True)
@@ -73,8 +71,9 @@ def build(nodes: Sequence[int], edges: Edges, sizes: Sequence[Size], metrics: Me
     room = {node: sizes[node].width + metrics.box_gap for node in nodes}
     for node, width in _labels_above(forward, metrics).items():
         room[node] = max(room[node], width)
-    ranks = wrapped(rank(nodes, forward), room, metrics.wrap)
-    lines = _Lines(forward, ranks, sizes, metrics)
+    lines = _Lines(forward, sizes, metrics)
+    plain = rank(nodes, forward)
+    ranks = wrapped(plain, room, lines.fixed, metrics.wrap)
     rows = _Rows(ranks, real, back, lines)
     grid.rows = [[] for _ in range(rows.count)]
     grid.label_rows = set(rows.after.values())
@@ -83,6 +82,8 @@ def build(nodes: Sequence[int], edges: Edges, sizes: Sequence[Size], metrics: Me
     weaver = _Weaver(grid, rows, lines, ranks)
     for number, link in real:
         weaver.weave(number, link, number in back)
+    if ranks != plain:
+        weaver.square()
     return grid
 
 
@@ -101,15 +102,14 @@ def _box(size: Size, row: int, grid: Grid, node: int, metrics: Metrics) -> Item:
         tall = sum(label.height for label in labels)
         wide = max((label.width + metrics.line_gap for label in labels), default=0)
         extra, height = metrics.loop + wide, max(height, metrics.loop + metrics.side_gap * 2, tall)
-    return Item(row, left, size.width - left + extra, height, is_line=False)
+    side = size.width - left
+    return Item(row, left, side + extra, height, is_line=False, side=side)
 
 
 class _Lines:
     """Which edges share a line: many that leave one box, or that reach one, are drawn as a tree."""
 
-    def __init__(
-        self, forward: Edges, ranks: Mapping[int, int], sizes: Sequence[Size], metrics: Metrics
-    ) -> None:
+    def __init__(self, forward: Edges, sizes: Sequence[Size], metrics: Metrics) -> None:
         def full(node: int, count: int) -> bool:
             return count > max(3, sizes[node].width // metrics.port_gap - 1)
 
@@ -117,6 +117,8 @@ class _Lines:
         self.out = {node for node, count in leaving.items() if full(node, count)}
         reaching = Counter(link.target for _, link in forward if link.source not in self.out)
         self.into = {node for node, count in reaching.items() if full(node, count)}
+        self.fixed = {link.target for _, link in forward if link.source not in self.out}
+        """Boxes that lines of their own lead to."""
 
     def key(self, number: int, link: Link) -> Key:
         """Name the line of a link that leads downwards."""
@@ -147,9 +149,7 @@ class _Rows:
         self.count = row
 
 
-def label_rank(
-    number: int, link: Link, ranks: Mapping[int, int], back: bool, lines: _Lines
-) -> int:
+def label_rank(number: int, link: Link, ranks: Mapping[int, int], back: bool, lines: _Lines) -> int:
     """Say after which rank a link's label stands: near the place where its line is its own."""
     if back:
         return ranks[link.source] - 1
@@ -161,15 +161,13 @@ def label_rank(
 class _Weaver:
     """Puts an item into every row that an edge passes; edges that share a line share the items."""
 
-    def __init__(
-        self, grid: Grid, rows: _Rows, lines: _Lines, ranks: Mapping[int, int]
-    ) -> None:
+    def __init__(self, grid: Grid, rows: _Rows, lines: _Lines, ranks: Mapping[int, int]) -> None:
         self.grid = grid
         self.rows = rows
         self.lines = lines
         self.ranks = ranks
         self._shared: dict[tuple[Key, int], int] = {}
-        self._tied: set[tuple[int, int]] = set()
+        self._tied: set[tuple[Key, int, int]] = set()
 
     def weave(self, number: int, link: Link, back: bool) -> None:
         """Add one link that is no loop."""
@@ -194,11 +192,43 @@ class _Weaver:
         keys = [key] * (len(items) - 1)
         if link.label and not back:
             keys = _own_part(keys, key, ("link", number), label_row - top)
-        for upper_item, lower_item in zip(items, items[1:], strict=False):
-            if (upper_item, lower_item) not in self._tied or key[0] == "link":
-                self._tied.add((upper_item, lower_item))
-                self.grid.tie(upper_item, lower_item)
-        self.grid.chains.append(Chain(number, link, items, keys, back))
+        for upper_item, lower_item in pairwise(items):
+            self._tie(key, upper_item, lower_item)
+        label = items[label_row - top] if link.label else None
+        self.grid.chains.append(Chain(number, link, items, keys, back, label))
+
+    def _tie(self, key: Key, upper: int, lower: int) -> None:
+        """Tie two items once for each line that joins them."""
+        if (key, upper, lower) not in self._tied:
+            self._tied.add((key, upper, lower))
+            self.grid.tie(upper, lower)
+
+    def square(self) -> None:
+        """Keep the column of a shared line free in the first or last row that the line serves.
+
+        Then all rows over which a wide rank is spread have the same form.
+        """
+        for (kind, node), line_rows in self._by_line().items():
+            top, bottom = min(line_rows), max(line_rows)
+            if kind == "out":
+                ends = [c.link.target for c in self.grid.chains if c.link.source == node]
+                last = max(self.rows.of[self.ranks[end]] for end in ends)
+                for row in range(bottom + 1, last + 1):
+                    self._tie((kind, node), line_rows[row - 1], self._line((kind, node), row))
+                    line_rows[row] = self._line((kind, node), row)
+            else:
+                ends = [c.link.source for c in self.grid.chains if c.link.target == node]
+                first = min(self.rows.of[self.ranks[end]] for end in ends)
+                for row in range(top - 1, first - 1, -1):
+                    line_rows[row] = self._line((kind, node), row)
+                    self._tie((kind, node), line_rows[row], line_rows[row + 1])
+
+    def _by_line(self) -> dict[Key, dict[int, int]]:
+        found: dict[Key, dict[int, int]] = {}
+        for (key, row), item in self._shared.items():
+            if key[0] in ("out", "in"):
+                found.setdefault(key, {})[row] = item
+        return found
 
     def _line(self, key: Key, row: int) -> int:
         known = self._shared.get((key, row))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from wick_graph.picture.layout.grid import Grid
 
-SWEEPS: Final = 10
-_PATIENCE: Final = 3
+SWEEPS: Final = 12
+_PATIENCE: Final = 4
 """Sweeps without a gain after which the best order so far is taken."""
 
 
@@ -31,9 +32,7 @@ def arrange(grid: Grid) -> None:
 
 def crossings(rows: Sequence[Sequence[int]], down: Sequence[Sequence[int]]) -> int:
     """Count the pairs of edges that cross between neighbouring rows."""
-    return sum(
-        between(upper, lower, down) for upper, lower in zip(rows, rows[1:], strict=False)
-    )
+    return sum(between(upper, lower, down) for upper, lower in pairwise(rows))
 
 
 def between(upper: Sequence[int], lower: Sequence[int], down: Sequence[Sequence[int]]) -> int:
@@ -54,21 +53,20 @@ def _first_order(grid: Grid) -> list[list[int]]:
     """Follow each way down to its end before the next one: a tree gets no crossing."""
     rows: list[list[int]] = [[] for _ in grid.rows]
     seen = [False] * len(grid.items)
-    for row in grid.rows:
-        for start in row:
-            stack = [start]
-            while stack:
-                item = stack.pop()
-                if not seen[item]:
-                    seen[item] = True
-                    rows[grid.items[item].row].append(item)
-                    stack.extend(reversed(grid.down[item]))
+    every = [item for row in grid.rows for item in row]
+    kept_free = [item for item in every if grid.items[item].is_line and not grid.up[item]]
+    for start in [*kept_free, *every]:
+        stack = [start]
+        while stack:
+            item = stack.pop()
+            if not seen[item]:
+                seen[item] = True
+                rows[grid.items[item].row].append(item)
+                stack.extend(reversed(grid.down[item]))
     return rows
 
 
-def _sweep(
-    rows: list[list[int]], grid: Grid, *, downwards: bool, turn: bool
-) -> list[list[int]]:
+def _sweep(rows: list[list[int]], grid: Grid, *, downwards: bool, turn: bool) -> list[list[int]]:
     """Order each row by the mean place of its neighbours in the row before it."""
     made = list(rows)
     near = grid.up if downwards else grid.down

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from wick_graph.picture.layout.shapes import Link
 
@@ -93,8 +93,13 @@ def rank(nodes: Sequence[int], edges: Edges) -> dict[int, int]:
     return ranks
 
 
-def wrapped(ranks: dict[int, int], widths: dict[int, int], limit: int) -> dict[int, int]:
-    """Spread the boxes of a rank that is wider than `limit` over several."""
+def wrapped(
+    ranks: Mapping[int, int], widths: Mapping[int, int], fixed: Collection[int], limit: int
+) -> dict[int, int]:
+    """Spread the boxes of a rank that is wider than `limit` over several.
+
+    That helps only where one line leads to all of them; a rank with a `fixed` box stays whole.
+    """
     members: dict[int, list[int]] = {}
     for node in sorted(ranks):
         members.setdefault(ranks[node], []).append(node)
@@ -102,9 +107,10 @@ def wrapped(ranks: dict[int, int], widths: dict[int, int], limit: int) -> dict[i
     row = 0
     for number in sorted(members):
         nodes = members[number]
-        parts = -(-sum(widths[node] for node in nodes) // max(limit, 1))
-        share = -(-len(nodes) // max(parts, 1))
+        width = sum(widths[node] for node in nodes)
+        whole = any(node in fixed for node in nodes)
+        parts = 1 if whole else min(-(-width // max(limit, 1)), len(nodes))
         for place, node in enumerate(nodes):
-            made[node] = row + place // share
+            made[node] = row + place * parts // len(nodes)
         row = made[nodes[-1]] + 1
     return made

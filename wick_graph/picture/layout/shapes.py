@@ -111,5 +111,7 @@ class Item:
     right: int
     height: int
     is_line: bool
+    side: int = 0
+    """How far a box's right border is from its middle; loops take room beyond it."""
     x: int = 0
     """Its upright line; for a box, its middle."""

@@ -1,0 +1,471 @@
+"""How many commits a step costs, what waits for them, and what never does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from tests.store.store_graphs import agent, asking_graph, config, looping_graph
+from tests.store.test_store_sharing import Line
+from wick_graph import Agent, tool
+from wick_graph.errors import StorageError
+from wick_graph.hooks import BaseHook
+from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel, call, text
+
+PULL = "~__pregel_pull, think"
+PUSH = "~__pregel_push, 0000000001"
+
+
+class Commits:
+    """Counts the commits of a saver's connection."""
+
+    def __init__(self, saver: SqlSaver) -> None:
+        self.count = 0
+        self.happened = threading.Event()
+        db = saver._core._connection
+        assert db is not None
+        db.set_trace_callback(self._see)
+
+    def _see(self, statement: str) -> None:
+        if statement == "COMMIT":
+            self.count += 1
+            self.happened.set()
+
+
+@pytest.fixture
+def commits(saver: SqlSaver) -> Commits:
+    return Commits(saver)
+
+
+@pytest.fixture
+def still(saver: SqlSaver) -> SqlSaver:
+    """A saver whose flusher never comes."""
+    saver._core._flusher.close()
+    return saver
+
+
+def given(text: str = "go") -> Any:
+    return {"messages": [HumanMessage(text, id=text)]}
+
+
+def head(saver: SqlSaver) -> Any:
+    """A config that addresses a first checkpoint."""
+    line = Line(saver)
+    return config("t", checkpoint_ns="", checkpoint_id=line.put(log=[]))
+
+
+def in_file(path: Path, table: str = "writes") -> int:
+    """Rows that somebody else sees."""
+    db = sqlite3.connect(path)
+    try:
+        return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+    finally:
+        db.close()
+
+
+@pytest.mark.parametrize("door", ["sync", "async"])
+def test_a_step_of_one_node_is_one_commit(saver: SqlSaver, commits: Commits, door: str) -> None:
+    graph = looping_graph(saver, 50)
+    if door == "sync":
+        graph.invoke(given(), config(), durability="sync")
+    else:
+        asyncio.run(graph.ainvoke(given(), config(), durability="sync"))
+    assert 100 <= commits.count <= 105  # 100 steps and the input; a slow machine adds a flush
+
+
+async def test_a_step_of_one_node_is_one_hop(
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hops: list[object] = []
+    hand_in = saver._core.worker._hand_in
+
+    def counted(work: Any, *, long: bool) -> Any:
+        hops.append(work)
+        return hand_in(work, long=long)
+
+    monkeypatch.setattr(saver._core.worker, "_hand_in", counted)
+    await looping_graph(saver, 20).ainvoke(given(), config(), durability="sync")
+    assert len(hops) <= 43
+
+
+def test_an_agent_of_langchain_saves_a_commit_too(saver: SqlSaver, commits: Commits) -> None:
+    agent(saver, 40).invoke(given(), config(), durability="sync")
+    assert commits.count <= 3 * 40 + 8
+
+
+@pytest.mark.parametrize(("replay", "most"), [("never", 4), ("safe", 3)])
+@pytest.mark.parametrize("door", ["sync", "async"])
+def test_an_iteration_of_our_agent(
+    saver: SqlSaver, commits: Commits, replay: Any, most: int, door: str
+) -> None:
+    def look(n: int) -> str:
+        """Look."""
+        return f"{n} found"
+
+    def run(turns: int) -> int:
+        steps = [*(call("look", n=n) for n in range(turns)), text("done")]
+        made = Agent(
+            model=ScriptedModel(steps=steps),
+            tools=[tool(replay=replay)(look)],
+            store=saver,
+            max_iterations=turns + 1,
+        )
+        before = commits.count
+        at: Any = config(f"t{turns}")
+        if door == "sync":
+            made.graph.invoke(given(), at)
+        else:
+            asyncio.run(made.graph.ainvoke(given(), at))
+        return commits.count - before
+
+    few, many = run(5), run(45)
+    assert (many - few) / 40 <= most + 0.25  # a slow machine adds a flush here and there
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        pytest.param(lambda s: s.get_tuple(config()), id="get_tuple"),
+        pytest.param(lambda s: [*s.list(None)], id="list"),
+        pytest.param(lambda s: s.threads.list(), id="threads"),
+        pytest.param(lambda s: s.threads.get("t"), id="thread"),
+        pytest.param(lambda s: s.sweep(), id="sweep"),
+        pytest.param(lambda s: s.prune(["t"]), id="prune"),
+        pytest.param(lambda s: s.copy_thread("t", "u"), id="copy"),
+        pytest.param(lambda s: s.delete_thread("other"), id="delete"),
+        pytest.param(lambda s: s.delete_for_runs(["other"]), id="delete_for_runs"),
+        pytest.param(lambda s: s.close(), id="close"),
+        pytest.param(lambda s: Line(s, "other").put(log=[]), id="another thread's step"),
+    ],
+)
+def test_what_waits_is_written_before_anything_else(
+    still: SqlSaver, path: Path, look: Callable[[SqlSaver], object]
+) -> None:
+    at = head(still)
+    still.put_writes(at, [("log", ["x"])], "task", PULL)
+    assert in_file(path) == 0
+    look(still)
+    assert in_file(path) >= 1
+
+
+def test_a_reader_finds_what_waits(still: SqlSaver) -> None:
+    at = head(still)
+    still.put_writes(at, [("log", ["x"])], "task", PULL)
+    found = still.get_tuple(at)
+    assert found is not None
+    assert found.pending_writes == [("task", "log", ["x"])]
+
+
+def test_what_waits_is_as_it_was_given(still: SqlSaver) -> None:
+    at = head(still)
+    log = ["x"]
+    still.put_writes(at, [("log", log)], "task", PULL)
+    log.append("later")
+    found = still.get_tuple(at)
+    assert found is not None
+    assert found.pending_writes == [("task", "log", ["x"])]
+
+
+def test_nothing_waits_longer_than_a_moment(saver: SqlSaver, path: Path) -> None:
+    at = head(saver)
+    seen = Commits(saver)
+    saver.put_writes(at, [("log", ["x"])], "task", PULL)
+    assert seen.happened.wait(10)
+    with saver._core._turn():  # the commit is over
+        pass
+    assert saver._core.pending.since is None
+    assert in_file(path) == 1
+
+
+def run_of(*, ledgered: bool) -> dict[str, Any]:
+    return {"__wick_run": SimpleNamespace(ledgered=ledgered, lease=None)}
+
+
+@pytest.mark.parametrize(
+    ("writes", "path_of_task", "run", "waits"),
+    [
+        pytest.param([("log", ["x"])], PULL, {}, True, id="a node alone"),
+        pytest.param([("log", ["x"])], PUSH, {}, False, id="a pushed task"),
+        pytest.param([("log", ["x"])], PUSH, run_of(ledgered=False), False, id="not recorded"),
+        pytest.param([("log", ["x"])], PUSH, run_of(ledgered=True), True, id="recorded"),
+        pytest.param([("log", ["x"])], "", {}, False, id="no task"),
+        pytest.param([("__interrupt__", ("ask",))], PULL, {}, False, id="an interrupt"),
+        pytest.param([("__error__", ValueError("x"))], PULL, {}, False, id="an error"),
+        pytest.param([("__resume__", "yes")], PULL, {}, False, id="an answer"),
+    ],
+)
+def test_which_writes_may_wait(
+    still: SqlSaver, path: Path, writes: Any, path_of_task: str, run: Any, waits: bool
+) -> None:
+    at: Any = head(still)
+    at["configurable"].update(run)
+    still.put_writes(at, writes, "task", path_of_task)
+    assert in_file(path) == (0 if waits else 1)
+
+
+def test_of_parallel_nodes_only_the_first_waits_and_only_for_the_second(
+    still: SqlSaver, path: Path
+) -> None:
+    at = head(still)
+    still.put_writes(at, [("log", ["a"])], "task a", PULL)
+    assert in_file(path) == 0
+    still.put_writes(at, [("log", ["b"])], "task b", PULL)
+    assert in_file(path) == 2
+
+
+@pytest.mark.parametrize(
+    ("tasks", "run", "waits"),
+    [
+        pytest.param([PUSH], run_of(ledgered=True), True, id="recorded"),
+        pytest.param([PUSH, PUSH], run_of(ledgered=False), True, id="committed"),
+        pytest.param([PULL], run_of(ledgered=True), False, id="a node"),
+        pytest.param([PUSH, PULL], run_of(ledgered=True), False, id="both kinds"),
+        pytest.param([], run_of(ledgered=True), False, id="no task"),
+        pytest.param([PUSH], {}, False, id="a graph of somebody else"),
+    ],
+)
+def test_which_checkpoints_may_wait(
+    still: SqlSaver, path: Path, tasks: list[str], run: Any, waits: bool
+) -> None:
+    line = Line(still)
+    line.put(log=[])
+    at: Any = config("t", checkpoint_ns="", checkpoint_id=line.parent)
+    at["configurable"].update(run)
+    for n, task in enumerate(tasks):
+        still.put_writes(at, [("log", [str(n)])], f"task {n}", task)
+    line.run = run
+    values: dict[str, Any] = {"log": ["x"]}
+    line.put(**values)
+    assert in_file(path, "checkpoints") == (1 if waits else 2)
+    line.run = {}
+    values["log"].append("later")
+    assert line.get(line.parent) == {"log": ["x"]}
+    line.put(log=["y"])
+    assert in_file(path, "checkpoints") == 3
+
+
+def test_a_value_that_cannot_be_stored_is_told_at_the_next_call(still: SqlSaver) -> None:
+    line = Line(still)
+    line.put(log=["a"])
+    at = config("t", checkpoint_ns="", checkpoint_id=line.parent)
+    still.put_writes(at, [("log", [object()])], "task", PULL)
+    assert still.get_tuple(config("other")) is None
+    with pytest.raises(StorageError, match="cannot be stored"):
+        line.put(log=["b"])
+    assert line.get() == {"log": ["a"]}
+    assert line.put(log=["b"])
+
+
+def test_it_does_not_harm_other_threads(still: SqlSaver) -> None:
+    bad, good = Line(still, "bad"), Line(still, "good")
+    for line in (bad, good):
+        line.put(log=["a"])
+    for line, value in ((bad, object()), (good, "fine")):
+        at = config(line.thread, checkpoint_ns="", checkpoint_id=line.parent)
+        still.put_writes(at, [("log", [value])], "task", PULL)
+    good.put(log=["b"])
+    with pytest.raises(StorageError, match="cannot be stored"):
+        still.threads.get("bad")
+    assert still.threads.get("bad") is not None
+    found = still.get_tuple(
+        config("good", checkpoint_ns="", checkpoint_id=at["configurable"]["checkpoint_id"])
+    )
+    assert found is not None
+    assert found.pending_writes == [("task", "log", ["fine"])]
+
+
+@contextmanager
+def locked(saver: SqlSaver, path: Path) -> Iterator[None]:
+    """Let somebody else keep the database."""
+    own = saver._core._connection
+    assert own is not None
+    own.execute("PRAGMA busy_timeout=10")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+def test_what_waits_outlives_a_database_that_refuses(saver: SqlSaver, path: Path) -> None:
+    at = head(saver)
+    with locked(saver, path):
+        saver.put_writes(at, [("log", ["x"])], "task", PULL)
+        for _ in range(3):
+            with pytest.raises(StorageError, match="another process keeps it locked"):
+                saver.get_tuple(at)
+    found = saver.get_tuple(at)
+    assert found is not None
+    assert found.pending_writes == [("task", "log", ["x"])]
+
+
+def test_a_close_that_cannot_write_says_so(still: SqlSaver, path: Path) -> None:
+    at = head(still)
+    still.put_writes(at, [("log", ["x"])], "task", PULL)
+    with locked(still, path), pytest.raises(StorageError, match="locked"):
+        still.close()
+    still.close()
+    with pytest.raises(StorageError, match="closed"):
+        still.put_writes(at, [("log", ["x"])], "task", PULL)
+
+
+def test_nothing_runs_after_close(url: str) -> None:
+    before = {*threading.enumerate()}
+    with SqlSaver.from_url(url) as saver:
+        asyncio.run(looping_graph(saver, 2).ainvoke(given(), config()))
+        assert {*threading.enumerate()} > before
+    assert {t for t in threading.enumerate() if t.name.startswith("wick")} <= before
+
+
+def test_a_fork_does_not_write_twice(saver: SqlSaver, path: Path) -> None:
+    at = head(saver)
+    saver.put_writes(at, [("log", ["x"])], "task", PULL)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            found = saver.get_tuple(at)
+            saver.put_writes(at, [("log", ["y"])], "task y", PULL)
+            saver.close()
+            code = 0 if found is not None and found.pending_writes else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    found = saver.get_tuple(at)
+    assert found is not None
+    assert [w[2] for w in found.pending_writes or ()] == [["x"], ["y"]]
+
+
+def test_what_waits_survives_the_end_of_the_process(url: str, path: Path) -> None:
+    """Even if nobody closes the store."""
+    code = (
+        "from tests.store.test_store_commits import *\n"
+        f"s = SqlSaver.from_url({url!r})\n"
+        "s._core._flusher.close()\n"
+        "s.put_writes(head(s), [('log', ['x'])], 'task', PULL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert in_file(path) == 1
+
+
+def test_threads_share_commits(url: str) -> None:
+    """While one waits for the disk, the others get ready for the next commit."""
+    with SqlSaver.from_url(url) as saver:
+        seen = Commits(saver)
+        lines = [Line(saver, f"t{n}") for n in range(16)]
+
+        def work(line: Line) -> None:
+            for n in range(10):
+                line.put(log=[str(n)])
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(work, lines))
+        assert seen.count < 130
+        assert all(line.get() == {"log": ["9"]} for line in lines)
+
+
+async def test_tasks_of_a_loop_share_commits(saver: SqlSaver, commits: Commits) -> None:
+    graph = looping_graph(saver, 5)
+    await asyncio.gather(*(graph.ainvoke(given(), config(f"t{n}")) for n in range(20)))
+    assert commits.count < 20 * 11 / 2
+
+
+def test_one_failure_in_a_shared_commit_is_one_callers_own(saver: SqlSaver) -> None:
+    good, bad = Line(saver, "good"), Line(saver, "bad")
+    core = saver._core
+    with core.batch() as joined:
+        good.put(log=["a"])
+        with pytest.raises(StorageError, match="cannot be stored"):
+            bad.put(log=[object()])
+        good.put(log=["b"])
+    for group in joined:
+        group.check()
+    assert good.get() == {"log": ["b"]}
+    assert saver.get_tuple(config("bad")) is None
+
+
+async def test_a_failed_commit_reaches_everybody_who_shared_it(saver: SqlSaver, path: Path) -> None:
+    lines = [Line(saver, f"t{n}") for n in range(6)]
+    held = threading.Event()
+    first = asyncio.ensure_future(saver._core.worker.run(held.wait, 10))
+    refused = sqlite3.OperationalError("database or disk is full")
+    end = saver._core._commit
+
+    def full() -> None:
+        group = saver._core._group
+        if group is not None:
+            saver._core._fail(group, saver._core._explained(refused))
+
+    saver._core._commit = full  # type: ignore[method-assign]  # what a full disk does there
+    tasks = [asyncio.ensure_future(saver._core.worker.run(line.put, log=["a"])) for line in lines]
+    await asyncio.sleep(0)
+    held.set()
+    await first
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    saver._core._commit = end  # type: ignore[method-assign]  # as above
+    assert [type(result) for result in results] == [StorageError] * 6
+    for line in lines:
+        line.parent = None
+        line.put(log=["b"])
+        assert line.get() == {"log": ["b"]}
+
+
+def test_an_interrupt_is_durable_when_it_is_told(saver: SqlSaver, path: Path) -> None:
+    saver._core._flusher.close()
+    result = asking_graph(saver).invoke({"log": ["in"]}, config(), durability="sync")
+    assert result["__interrupt__"]
+    with SqlSaver.from_url(f"sqlite:///{path}") as other:
+        state = asking_graph(other).get_state(config())
+    assert [task.interrupts[0].value for task in state.tasks if task.interrupts] == [
+        {"question": "ask"}
+    ]
+
+
+@tool(replay="safe")
+def step(n: int) -> str:
+    """Take a step."""
+    return f"{n} taken"
+
+
+class Knows(BaseHook):
+    """Injects a long text, and a short one that changes, into every system prompt."""
+
+    phases = ("modify_request",)
+
+    def modify_request(self, request: Any, ctx: Any) -> Any:
+        return request.append_system(f"Step {ctx.iteration}.").append_system("knowledge " * 3_000)
+
+
+def test_what_a_hook_injects_at_each_step_is_stored_once(tmp_path: Path) -> None:
+    sizes = []
+    for n, hooks in enumerate([[], [Knows()]]):
+        file = tmp_path / f"{n}.db"
+        steps = [*(call("step", n=n) for n in range(99)), text("done")]
+        with SqlSaver.from_url(f"sqlite:///{file}", synchronous="NORMAL") as saver:
+            made = Agent(
+                model=ScriptedModel(steps=steps),
+                tools=[step],
+                store=saver,
+                max_iterations=100,
+                hooks=hooks,
+            )
+            made.graph.invoke(given(), config())
+        sizes.append(file.stat().st_size)
+    assert sizes[1] - sizes[0] < 200_000
+    assert sizes[1] < 600_000

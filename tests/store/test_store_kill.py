@@ -1,0 +1,145 @@
+"""A process is killed at any moment: what the saver said is stored is there."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Send
+
+from tests.store.store_graphs import Named, State, config
+from wick_graph.store import SqlSaver
+
+KILLS = 24
+SECONDS = (0.005, 0.25)
+
+
+class Told(SqlSaver):
+    """Notes in a file, which outlives the process, what it has told LangGraph to be stored."""
+
+    notes: int
+
+    def note(self, kind: str, *what: str) -> None:
+        os.write(self.notes, f"{kind} {' '.join(what)}\n".encode())
+
+    def put(self, config: RunnableConfig, *args: Any) -> RunnableConfig:
+        made = super().put(config, *args)
+        if not self._core.pending.holds(None):  # else it waits, and may be made again
+            self.note("checkpoint", made["configurable"]["checkpoint_id"])
+        return made
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        super().put_writes(config, writes, task_id, task_path)
+        run = config["configurable"].get("__wick_run")
+        if "__pregel_push" in task_path and not (run and run.ledgered):
+            self.note("writes", config["configurable"]["checkpoint_id"], task_id)
+
+
+def working_graph(saver: Told) -> Any:
+    """A node, then three tasks at once, again and again; each node notes that it begins."""
+
+    def think(state: State) -> State:
+        n = state.get("count", 0)
+        saver.note("began", str(n))
+        return {"count": n + 1, "log": [f"think {n} " + "x" * 300]}
+
+    def spread(state: State) -> list[Send]:
+        return [Send("work", {"name": f"{state['count']}-{i}"}) for i in range(3)]
+
+    def work(state: Named) -> State:
+        return {"log": [f"work {state['name']} " + "y" * 300]}
+
+    def more(state: State) -> str:
+        return "think" if state["count"] < 1_000_000 else END
+
+    builder = StateGraph(State)
+    builder.add_node("think", think)
+    builder.add_node("work", work)
+    builder.add_node("join", lambda state: {"files": {"n": str(state["count"])}})
+    builder.add_edge(START, "think")
+    builder.add_conditional_edges("think", spread, ["work"])
+    builder.add_edge("work", "join")
+    builder.add_conditional_edges("join", more, ["think", END])
+    return builder.compile(checkpointer=saver)
+
+
+def killed(work: Callable[[], object], delay: float) -> None:
+    """Run in a fork and kill it after a time."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    threading.Event().wait(delay)
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), "it ended by itself"
+
+
+def stored(url: str) -> tuple[set[str], set[tuple[str, str]], Any]:
+    with SqlSaver.from_url(url) as saver:
+        found = [*saver.list(config())]
+        ids = {one.checkpoint["id"] for one in found}
+        writes = {
+            (one.checkpoint["id"], task) for one in found for task, _, _ in one.pending_writes or ()
+        }
+        return ids, writes, found[0].checkpoint["channel_values"] if found else {}
+
+
+@pytest.mark.parametrize("run", ["foreign", "recorded"])
+def test_what_was_told_is_there_after_a_kill(
+    url: str, path: Path, tmp_path: Path, run: str
+) -> None:
+    chance = random.Random(7)
+    log = tmp_path / "notes"
+    more: dict[str, Any] = {}
+    if run == "recorded":
+        more["__wick_run"] = SimpleNamespace(ledgered=True, lease=None)
+
+    def work() -> None:
+        saver = Told.from_url(url)
+        saver.notes = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        graph = working_graph(saver)
+        fresh = saver.get_tuple(config()) is None
+        given = {"messages": [HumanMessage("go", id="go")]} if fresh else None
+        graph.invoke(given, config("t", **more), durability="sync")
+
+    reached = 0
+    for _ in range(KILLS):
+        killed(work, chance.uniform(*SECONDS))
+        notes = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+        if not path.exists():
+            assert not notes
+            continue
+        ids, writes, values = stored(url)
+        assert {note[1] for note in notes if note[0] == "checkpoint"} <= ids
+        assert {(note[1], note[2]) for note in notes if note[0] == "writes"} <= writes
+        begun = max((int(note[1]) for note in notes if note[0] == "began"), default=0)
+        assert values.get("count", 0) >= begun  # a node began, so what came before it stands
+        reached = max(reached, begun)
+        logged = values.get("log", [])
+        assert len(logged) == len({*logged})
+    assert reached > 3  # the kills did hit a run under way
+    db = sqlite3.connect(path)
+    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    db.close()

@@ -1,0 +1,502 @@
+"""Calls that a person must allow: asked once, bound to the very call, run once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from tests.engine.support import Door, wild
+from wick_graph import Agent, BaseHook, ToolResult, events, tool
+from wick_graph.config import parse_config
+from wick_graph.errors import ConfigError, RunError
+from wick_graph.graph.answers import waiting
+from wick_graph.hooks.approvals import (
+    ApprovalHook,
+    Approve,
+    Edit,
+    Reject,
+    Respond,
+    approval_hook,
+    call_hash,
+)
+from wick_graph.messages import ToolCall
+from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel, calls, malformed_args
+from wick_graph.tools import FuncTool, ToolContext
+
+REJECTED = "Error: the user rejected this call; it was not run"
+ON: Any = {"configurable": {"thread_id": "t"}}
+
+
+class Box:
+    """A tool whose runs are counted, and an agent that must ask before it."""
+
+    def __init__(self, *paths: str, hooks: Any = None, store: Any = None, **rules: Any) -> None:
+        self.ran: list[str] = []
+
+        @tool
+        def write(path: str, text: str = "") -> str:
+            """Write a file."""
+            self.ran.append(path)
+            return f"wrote {path}"
+
+        asked = [("write", {"path": path}) for path in paths]
+        hooks = hooks or [ApprovalHook(rules or {"write": True})]
+        self.model = ScriptedModel([calls(*asked), "Done.", "Done again."])
+        self.agent = Agent(model=self.model, tools=[write], hooks=hooks, store=store)
+
+    @property
+    def answers(self) -> list[str]:
+        """What the model reads of its calls, in their order."""
+        messages = self.agent.graph.get_state(ON).values["messages"]
+        return [m.text for m in messages if m.type == "tool"]
+
+
+def on_resume(door: Door) -> Door:
+    """Return the door's own way to go on."""
+    if door.__name__ == "sync_door":
+        return lambda agent, thread, *given: agent.resume(thread, *given)
+    return lambda agent, thread, *given: asyncio.run(agent.aresume(thread, *given))
+
+
+def by_path(result: Any) -> dict[str, str]:
+    return {i.value["args"]["path"]: i.id for i in result.interrupts}
+
+
+def test_calls_wait_each_for_itself_and_the_others_run(door: Door) -> None:
+    box = Box("a.env", "b.txt", "c.env", write="glob(path, '*.env')")
+    result = door(box.agent, "Go", thread_id="t")
+    assert result.stopped_because == "interrupted"
+    assert box.ran == ["b.txt"]
+    asked = {i.value["args"]["path"]: i.value for i in result.interrupts}
+    assert sorted(asked) == ["a.env", "c.env"]
+    assert asked["a.env"] == {
+        "kind": "approval",
+        "tool": "write",
+        "args": {"path": "a.env"},
+        "call_id": "call_1_1",
+        "index": 0,
+        "hash": asked["a.env"]["hash"],
+        "decisions": ["approve", "edit", "reject", "respond"],
+        "why": "the rule glob(path, '*.env') holds",
+    }
+    first = on_resume(door)(box.agent, "t", {by_path(result)["c.env"]: Approve()})
+    assert (first.stopped_because, box.ran) == ("interrupted", ["b.txt", "c.env"])
+    last = on_resume(door)(box.agent, "t", {by_path(first)["a.env"]: Approve()})
+    assert (last.stopped_because, last.text) == ("done", "Done.")
+    assert box.ran == ["b.txt", "c.env", "a.env"]
+    assert box.answers == ["wrote a.env", "wrote b.txt", "wrote c.env"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "plain", "ran", "read"),
+    [
+        (Approve(), {"decision": "approve"}, ["a"], "wrote a"),
+        (Edit({"path": "z"}), {"decision": "edit", "args": {"path": "z"}}, ["z"], "wrote z"),
+        (Reject(), {"decision": "reject"}, [], REJECTED),
+        (
+            Reject("not now"),
+            {"decision": "reject", "message": "not now"},
+            [],
+            f"{REJECTED}: not now",
+        ),
+        (Respond("There."), {"decision": "respond", "message": "There."}, [], "There."),
+        (Respond(""), {"decision": "respond", "message": ""}, [], ""),
+    ],
+)
+@pytest.mark.parametrize("form", ["object", "dict"])
+def test_each_decision_does_what_it_says(
+    door: Door, form: str, decision: Any, plain: Any, ran: list[str], read: str
+) -> None:
+    box = Box("a")
+    door(box.agent, "Go", thread_id="t")
+    given = decision if form == "object" else plain
+    result = on_resume(door)(box.agent, "t", given)
+    assert (result.stopped_because, box.ran, box.answers) == ("done", ran, [read])
+    (called,) = result.tool_calls
+    assert called["args"] == {"path": "a"}, "what the model asked for stays what it asked for"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (True, "the answer is no decision; give decision as one of approve, edit"),
+        ("approve", "the answer is no decision"),
+        ({"decision": "yes"}, "the answer is no decision"),
+        ({"approve": True}, "the answer is no decision"),
+        ({"decision": "approve", "args": {}}, "approve takes no args"),
+        ({"decision": "approve", "hash": "0" * 64}, "made for another call; decide on this one"),
+        (Approve(hash="0" * 64), "made for another call"),
+        ({"decision": "approve", "hash": 3}, "hash must be a text"),
+        ({"decision": "edit"}, "edit needs args"),
+        ({"decision": "edit", "args": "path"}, "args must be an object"),
+        ({"decision": "edit", "args": {"pth": "z"}}, "path: missing, expected string"),
+        (Edit({"path": 3}), "path: expected string, got the number 3"),
+        ({"decision": "respond"}, "respond needs message"),
+        ({"decision": "reject", "message": None}, "message must be a text"),
+    ],
+)
+def test_what_is_no_fitting_decision_is_asked_again(answer: Any, problem: str) -> None:
+    box = Box("a")
+    box.agent.invoke("Go", thread_id="t")
+    again = box.agent.resume("t", answer)
+    (asked,) = again.interrupts
+    assert again.stopped_because == "interrupted"
+    assert problem in asked.value["problem"]
+    assert box.ran == []
+    done = box.agent.resume("t", {asked.id: Approve(hash=asked.value["hash"])})
+    assert (done.stopped_because, box.ran) == ("done", ["a"])
+
+
+def test_a_decision_is_bound_to_the_call_that_was_shown() -> None:
+    """The hash that the person saw counts, also where the decision does not name it."""
+
+    class Moving(BaseHook):
+        name = "moving"
+        to = "a"
+
+        def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
+            return next(call.replace(args={"path": self.to}))
+
+    moving = Moving()
+    box = Box("a", hooks=[moving, ApprovalHook({"write": True})])
+    first = box.agent.invoke("Go", thread_id="t").interrupts[0]
+    moving.to = "/etc/passwd"
+    again = box.agent.resume("t", {first.id: Approve()}).interrupts[0]
+    assert box.ran == []
+    assert again.value["args"] == {"path": "/etc/passwd"}
+    assert "made for another call" in again.value["problem"]
+    assert again.value["hash"] != first.value["hash"]
+
+
+def test_an_answer_to_an_older_question_is_no_answer_to_a_newer_one() -> None:
+    box = Box("a")
+    old = box.agent.invoke("Go", thread_id="t").interrupts[0]
+    new = box.agent.resume("t", {old.id: True}).interrupts[0]
+    assert new.id != old.id
+    same = box.agent.resume("t", {old.id: Approve()})
+    assert [i.id for i in same.interrupts] == [new.id]
+    unknown = box.agent.resume("t", {"f" * 32: Approve()})
+    assert [i.id for i in unknown.interrupts] == [new.id]
+    assert box.ran == []
+
+
+def test_a_bare_answer_to_several_questions_is_refused_and_they_wait_on(door: Door) -> None:
+    box = Box("a", "b")
+    result = door(box.agent, "Go", thread_id="t")
+    with pytest.raises(RunError, match="2 questions wait, and the answer is for one of them"):
+        on_resume(door)(box.agent, "t", Approve())
+    info = box.agent.threads.get("t")
+    assert (info.status, info.stopped_because, box.ran) == ("waiting", "interrupted", [])
+    both = {i.id: Approve() for i in result.interrupts}
+    assert on_resume(door)(box.agent, "t", both).text == "Done."
+    assert sorted(box.ran) == ["a", "b"]
+
+
+def test_nothing_that_is_written_in_the_conversation_approves() -> None:
+    box = Box("a")
+    box.agent.invoke("I approve of every call. {'decision': 'approve'}", thread_id="t")
+    result = box.agent.invoke("Yes, I approve; go on.", thread_id="t")
+    assert box.ran == []
+    assert box.answers == ["Error: run interrupted before this tool finished"]
+    assert result.stopped_because == "done"
+
+
+def test_going_on_without_an_answer_asks_again() -> None:
+    box = Box("a")
+    first = box.agent.invoke("Go", thread_id="t").interrupts
+    again = box.agent.resume("t")
+    assert [i.value for i in again.interrupts] == [i.value for i in first]
+    assert box.ran == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "asks"),
+    [
+        ({"write": True}, True),
+        ({"write": False}, False),
+        ({"other": True}, False),
+        ({"*": True}, True),
+        ({"wr?te": True, "x*": False}, True),
+        ({"*": True, "write": False}, False),
+        ({"*": False, "wr*": True}, True),
+        ({"Write": True}, False),
+        ({"write": "path == 'a'"}, True),
+        ({"write": "path == 'b'"}, False),
+        ({"write": "args.path == 'a' and tool == 'write'"}, True),
+        ({"write": "'text' in args and len(args.text) > 3"}, False),
+        ({"write": "text == ''"}, True),  # not given: there is no such name
+        ({"write": "path > 3"}, True),
+        ({"write": "'/' + 1"}, True),
+        ({"write": "path"}, True),
+        ({}, False),
+    ],
+)
+def test_which_calls_need_approval(rules: dict[str, Any], asks: bool) -> None:
+    box = Box("a", hooks=[ApprovalHook(rules)])
+    result = box.agent.invoke("Go")
+    assert (result.stopped_because == "interrupted") is asks
+    assert box.ran == ([] if asks else ["a"])
+
+
+def test_a_rule_that_fails_asks_and_says_why() -> None:
+    box = Box("a", write="pth == 'a'")
+    (asked,) = box.agent.invoke("Go").interrupts
+    assert asked.value["why"] == (
+        "the rule pth == 'a' failed (column 1: there is no pth; there is path, tool, args)"
+    )
+
+
+def test_arguments_cannot_pass_for_the_names_of_a_rule() -> None:
+    ran = []
+
+    def run(args: dict[str, Any]) -> str:
+        ran.append(args)
+        return "ran"
+
+    free = FuncTool("free", "Take anything.", {"type": "object"}, run)
+    model = ScriptedModel([wild("free", tool="harmless", args={"safe": True}), "Done."])
+    agent = Agent(model=model, tools=[free], hooks=[ApprovalHook({"free": "tool == 'free'"})])
+    assert agent.invoke("Go").stopped_because == "interrupted"
+    assert ran == []
+
+
+def test_calls_that_would_fail_anyway_are_not_asked_about() -> None:
+    box = Box("a")
+    model = ScriptedModel([wild("write", pth="a"), malformed_args("write"), "Done."])
+    tools = box.agent.spec.tools
+    box.agent = Agent(model=model, tools=tools, hooks=[ApprovalHook({"*": True})])
+    result = box.agent.invoke("Go", thread_id="t")
+    assert (result.stopped_because, box.ran) == ("done", [])
+    first, second = box.answers
+    assert "path: missing" in first
+    assert second.startswith("Error: ")
+
+
+def test_inner_hooks_and_the_ledger_see_only_calls_that_were_allowed(tmp_path: Path) -> None:
+    seen = []
+
+    class Inner(BaseHook):
+        name = "inner"
+
+        def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
+            seen.append(call.args["path"])
+            return next(call)
+
+    database = tmp_path / "t.db"
+    hooks = [ApprovalHook({"write": True}), Inner()]
+    box = Box("a", "b", "c", hooks=hooks, store=f"sqlite:///{database}")
+    ids = by_path(box.agent.invoke("Go", thread_id="t"))
+    assert (seen, ledger(database)) == ([], 0)
+    box.agent.resume("t", {ids["a"]: Approve(), ids["b"]: Reject(), ids["c"]: Edit({"path": "z"})})
+    box.agent.close()
+    assert sorted(seen) == ["a", "z"]
+    assert ledger(database) == 2
+
+
+def ledger(database: Path) -> int:
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as db:
+        count: int = db.execute("SELECT count(*) FROM calls").fetchone()[0]
+    db.close()
+    return count
+
+
+def test_a_question_is_an_event_that_bears_the_calls_id() -> None:
+    box = Box("a")
+    told = list(box.agent.stream("Go", thread_id="t"))
+    (asked,) = [event for event in told if isinstance(event, events.Interrupted)]
+    (started,) = [event for event in told if isinstance(event, events.ToolStart)]
+    assert asked.run_id == started.run_id == asked.value["call_id"]
+    assert asked.to_dict()["data"]["id"] == asked.interrupt_id
+    more = list(box.agent.stream_resume("t", {asked.interrupt_id: Approve()}))
+    assert isinstance(more[-1], events.Done)
+    assert box.ran == ["a"]
+
+
+def test_langgraphs_own_store_and_command_will_do() -> None:
+    saver = InMemorySaver()
+    box = Box("a", "b", store=saver)
+    graph = box.agent.graph
+    values = graph.invoke({"messages": [("user", "Go")]}, ON)
+    answers = {i.id: Approve() for i in values["__interrupt__"]}
+    assert graph.invoke(Command(resume=answers), ON)["messages"][-1].text == "Done."
+    assert sorted(box.ran) == ["a", "b"]
+
+
+def test_the_hash_tells_every_call_from_every_other() -> None:
+    def made(key: str = "k", id: str = "1", name: str = "n", **args: Any) -> str:
+        facts: Any = {"thread_id": None, "run_id": None, "agent": "", "state": {}, "config": {}}
+        ctx = ToolContext(call_id=id, name=name, key=key, index=0, attempt=1, **facts)
+        return call_hash(ToolCall(id, name, args, ctx=ctx))
+
+    different = {
+        made(),
+        made("l"),
+        made(id="2"),
+        made(name="m"),
+        made(a=1),
+        made(a="1"),
+        made(a=True),
+    }
+    assert len(different) == 7
+    assert made(a=1, b=2) == made(b=2, a=1)
+
+
+# --- in other processes --------------------------------------------------------------------------
+
+
+def life(work: Callable[[], None]) -> int:
+    """Do a piece of work in a process of its own; return how the process ended."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException:
+            os._exit(70)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+DIED = 9
+
+
+class Dying(BaseHook):
+    """Let the process end between the tool's result and its commit."""
+
+    name = "dying"
+
+    def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
+        result: ToolResult = next(call)
+        os._exit(DIED)
+        return result
+
+
+def agent_on(folder: Path, replay: Any, dies: str = "") -> Agent:
+    @tool(replay=replay)
+    def act(what: str) -> str:
+        """Have an effect that can be counted."""
+        with (folder / "log").open("a", encoding="utf-8") as log:
+            log.write(f"{what}\n")
+        if dies == "in":
+            os._exit(DIED)
+        return f"did {what}"
+
+    hooks: list[Any] = [Dying()] if dies == "after" else []
+    return Agent(
+        model=ScriptedModel([calls(("act", {"what": "it"})), "Done."]),
+        tools=[act],
+        hooks=[*hooks, ApprovalHook({"act": True})],
+        store=f"sqlite:///{folder}/t.db",
+    )
+
+
+@pytest.mark.parametrize("how", ["bare", "by id"])
+@pytest.mark.parametrize(
+    ("dies", "replay", "ran", "read"),
+    [
+        ("after", "never", 1, "did it"),
+        ("after", "key", 1, "did it"),
+        ("in", "never", 1, "Error: interrupted, outcome unknown"),
+        ("in", "key", 2, "did it"),
+        ("in", "safe", 2, "did it"),
+    ],
+)
+def test_an_approved_call_survives_a_crash_without_a_second_question(
+    tmp_path: Path, how: str, dies: str, replay: str, ran: int, read: str
+) -> None:
+    def asks() -> None:
+        with agent_on(tmp_path, replay) as agent:
+            assert agent.invoke("Go", thread_id="t").stopped_because == "interrupted"
+
+    def approves_and_dies() -> None:
+        with agent_on(tmp_path, replay, dies) as agent:
+            (asked,) = waiting(agent.store.get_tuple(ON))  # type: ignore[union-attr]  # it has one
+            agent.resume("t", Approve() if how == "bare" else {asked.id: Approve()})
+
+    assert life(asks) == 0
+    assert not (tmp_path / "log").exists()
+    assert life(approves_and_dies) == DIED
+    with SqlSaver.from_url(f"sqlite:///{tmp_path}/t.db") as store:
+        assert waiting(store.get_tuple(ON)) == []
+    with agent_on(tmp_path, replay) as agent:
+        result = agent.resume("t")
+        messages = [m.text for m in result.messages if m.type == "tool"]
+    assert (result.stopped_because, result.text) == ("done", "Done.")
+    assert (tmp_path / "log").read_text("utf-8").split() == ["it"] * ran
+    assert messages[0].startswith(read)
+
+
+def test_the_same_answer_given_again_after_a_crash_changes_nothing(tmp_path: Path) -> None:
+    with agent_on(tmp_path, "never") as agent:
+        (asked,) = agent.invoke("Go", thread_id="t").interrupts
+
+    def approves_and_dies() -> None:
+        with agent_on(tmp_path, "never", "after") as agent:
+            agent.resume("t", {asked.id: Approve()})
+
+    assert life(approves_and_dies) == DIED
+    with agent_on(tmp_path, "never") as agent:
+        result = agent.resume("t", {asked.id: Reject("too late")})
+    assert [m.text for m in result.messages if m.type == "tool"] == ["did it"]
+    assert (tmp_path / "log").read_text("utf-8").split() == ["it"]
+
+
+# --- agents.yaml ---------------------------------------------------------------------------------
+
+
+def parsed(rules: str) -> Any:
+    text = f"agents:\n  default:\n    tools: [calculate]\n    approvals:\n{rules}"
+    return parse_config(text, source="agents.yaml", base_dir=Path.cwd(), env={})
+
+
+def test_a_file_activates_the_hook_only_where_it_has_rules() -> None:
+    file = parsed(
+        "      calculate: true\n      write_file: \"glob(path, '*.env')\"\n      ls: false\n"
+    )
+    hook = approval_hook(file.agent())
+    assert hook is not None
+    assert {name: getattr(rule, "text", rule) for name, rule in hook.rules.items()} == {
+        "calculate": True,
+        "write_file": "glob(path, '*.env')",
+        "ls": False,
+    }
+    assert approval_hook(parsed("      {}\n").agent()) is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        (
+            "      ls: true\n      calculate: 'path =='\n",
+            "6: agents.default.approvals.calculate: "
+            "is no expression, at column 7: this is no expression; write it as in Python",
+        ),
+        (
+            "      calculate: path.upper()\n",
+            "5: agents.default.approvals.calculate: is no "
+            "expression, at column 1: only these can be called",
+        ),
+        ("      calculate: 3\n", "5: agents.default.approvals.calculate: must be true, false, or"),
+        ("      calculate: [a]\n", "5: agents.default.approvals.calculate: must be true, false"),
+        ("      'a b': true\n", '4: agents.default.approvals: has the key "a b", which fits no'),
+        ("      3\n", "agents.default.approvals: must be a block of keys"),
+    ],
+)
+def test_a_rule_that_is_wrong_is_named_with_its_place(rules: str, says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parsed(rules)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("rule", [None, 3, [], "a ="])
+def test_a_rule_that_is_wrong_is_refused_in_python_too(rule: Any) -> None:
+    with pytest.raises(ConfigError, match="approvals of act: "):
+        ApprovalHook({"act": rule})

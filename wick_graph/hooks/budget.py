@@ -1,0 +1,111 @@
+"""BudgetHook: count what a run and a thread cost, and stop politely when that is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+from langchain_core.messages import AIMessage
+
+from wick_graph.cost import Cost, Prices, cost_of, noted, published_price, require_prices
+from wick_graph.errors import ConfigError
+from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
+from wick_graph.messages import message_tokens
+from wick_graph.request import AGENT, ModelRequest
+from wick_graph.usage import usage_of
+
+RUN: Final = "run_"
+"""Stands before the keys of the state's `cost` that count the running run alone."""
+_RESET: Final = {f"{RUN}{key}": None for key in ("nano_usd", "unpriced", "tokens")}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What may be spent; None is no limit.
+
+    Raises:
+        ConfigError: A limit is not above zero.
+    """
+
+    usd: Decimal | float | None = None
+    """Dollars."""
+    tokens: int | None = None
+    """Tokens, read and written."""
+    per: Literal["run", "thread"] = "run"
+
+    def __post_init__(self) -> None:
+        if any(limit is not None and limit <= 0 for limit in (self.usd, self.tokens)):
+            raise ConfigError("a budget must be more than zero; leave it out for no limit")
+
+    def spent_up(self, state: Mapping[str, Any]) -> str:
+        """Say why no further call may be made; empty while one may."""
+        prefix = RUN if self.per == "run" else ""
+        counted = state.get("cost") or {}
+        cost, tokens = Cost.of(counted, prefix), counted.get(f"{prefix}tokens", 0)
+        if self.tokens is not None and tokens >= self.tokens:
+            return f"the budget of {self.tokens} tokens for this {self.per} is used up"
+        if self.usd is None:
+            return ""
+        if cost.unpriced:
+            return (
+                "no price is known for this model, so that its budget in dollars cannot be kept "
+                "to; give the budget in tokens"
+            )
+        if cost.usd >= Decimal(str(self.usd)):
+            return f"the budget of ${self.usd:.2f} for this {self.per} is used up"
+        return ""
+
+
+class BudgetHook(BaseHook):
+    """Count the cost of every model call, and make no further one when the budget is spent.
+
+    The run then ends with a text that says so, and `stopped_because` is `limit`. A call is not
+    cut short, so the last one may go beyond the budget. Place it last: the innermost layer also
+    sees the calls that other hooks make.
+
+    Args:
+        budget: What may be spent; without one the cost is only counted.
+        prices: Dollars for a call; by default the published prices, for which the extra `cost` is
+            needed.
+
+    Raises:
+        ConfigError: The budget is in dollars and there are no prices.
+    """
+
+    name = "budget"
+    phases = ("before_agent", "wrap_model_call")
+
+    def __init__(self, budget: Budget | None = None, *, prices: Prices | None = None) -> None:
+        self._budget = budget or Budget()
+        if prices is None and self._budget.usd is not None:
+            require_prices()
+        self._prices = prices or published_price
+
+    @in_place
+    async def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
+        """Begin to count a run."""
+        counted = state.get("cost") or {}
+        return {"cost": _RESET} if any(map(counted.get, _RESET)) else None
+
+    @in_place
+    async def wrap_model_call(self, request: ModelRequest, next: Any) -> Any:
+        """Count the call, or answer in the model's place when there is nothing left to spend."""
+        why = self._budget.spent_up(request.state) if request.purpose == AGENT else ""
+        if why:
+            return AIMessage(f"Stopped: {why}."), {"stop_reason": "limit"}
+        reply = await next(request)
+        cost = cost_of(reply, request.ctx.model_name, self._prices)
+        counted = {**cost.to_dict(), "tokens": _tokens(request, reply)}
+        both = {**counted, **{f"{RUN}{key}": value for key, value in counted.items()}}
+        return noted(reply, cost), {"cost": {key: value for key, value in both.items() if value}}
+
+
+def _tokens(request: ModelRequest, reply: AIMessage) -> int:
+    """Return what a call used: as the provider says, else an estimate."""
+    reported = usage_of(reply).total_tokens
+    if reported:
+        return reported
+    estimate: int = request.ctx.tokens_of(request) + message_tokens(reply)
+    return estimate

@@ -1,0 +1,81 @@
+"""FilesystemHook: files and commands of a backend as tools, and long results kept in files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from wick_graph.backends import FileSystem
+from wick_graph.constants import RESULT_TAIL_CHARS
+from wick_graph.errors import ToolError
+from wick_graph.hooks.file_tools import file_tools, stem_of
+from wick_graph.hooks.protocol import BaseHook, in_place
+from wick_graph.hooks.turns import WRITERS, Turns, step_of
+from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.tools.protocol import ToolContext
+from wick_graph.tools.result import cap
+
+_log: Final = logging.getLogger(__name__)
+
+
+class FilesystemHook(BaseHook):
+    """Bring the file tools, and keep long results of all tools in files.
+
+    The tools are `ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and, where the
+    backend runs commands, `execute`. What is written is tracked in the state under `files`, by
+    absolute path. A result of any tool that is longer than the tool may show is kept whole in a
+    file of the backend; the model sees its head, its tail, and where the file is.
+
+    Args:
+        backend: Where the files are.
+        require_unique: Refuse an edit whose text stands in the file more than once, instead of
+            changing the first occurrence.
+    """
+
+    name = "filesystem"
+    phases = ("before_agent", "wrap_tool_call")
+
+    def __init__(self, backend: FileSystem, *, require_unique: bool = False) -> None:
+        self.backend: Final = backend
+        self._turns: Final = Turns()
+        self._tools: Final = file_tools(backend, self._turns, require_unique=require_unique)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Say in one line each what this hook does not bring, and why."""
+        return self.backend.notices
+
+    def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the same tools in every state."""
+        return self._tools
+
+    @in_place
+    async def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
+        """Have a result that is too long kept, once the tool has run."""
+        ctx: ToolContext | None = call.ctx
+        if ctx is None:
+            return await next(call)
+        try:
+            return await next(call.replace(ctx=replace(ctx, keep=partial(self._keep, ctx))))
+        finally:
+            if call.name in WRITERS:
+                self._turns.end(step_of(ctx.key), ctx.index)
+
+    def _keep(self, ctx: ToolContext, result: ToolResult, limit: int) -> ToolResult:
+        text = result.content if isinstance(result.content, str) else result.output
+        shown = cap(text, limit)
+        if shown is text:
+            return result
+        try:
+            path = self.backend.keep(f"{stem_of(ctx)}.txt", text.encode())
+        except (ToolError, OSError) as error:
+            _log.warning("the whole result of %s could not be kept: %s", ctx.name, error)
+        else:
+            tail = min(RESULT_TAIL_CHARS, limit // 2)
+            note = f"[the whole result is in {path}; read parts of it by read_file or grep]\n\n"
+            shown = shown[: len(shown) - tail] + note + shown[len(shown) - tail :]
+        content = shown if isinstance(result.content, str) else result.content
+        return result.replace(output=shown, content=content)

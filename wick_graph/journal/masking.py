@@ -1,0 +1,110 @@
+"""Secrets never reach the journal: they are replaced before anything is written.
+
+Secret is what the environment holds under a name such as `…_API_KEY`, what a `SecretStr` of the
+agent's model holds, what matches a pattern of the configuration or the form of a well-known kind
+of key, and any text under a name such as `password`. In its place stand three dots and a keyed
+hash, so that equal secrets can be told from different ones, and none can be guessed back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final
+
+from langchain_core.messages import BaseMessage
+from pydantic import BaseModel, SecretStr
+
+from wick_graph.redact import PATTERNS
+
+DOTS: Final = "•••"
+SHORTEST: Final = 6
+"""Characters of a known secret; a shorter one would be found everywhere."""
+_HASH_BYTES: Final = 4
+_DEEPEST: Final = 60
+_SECRET_NAME: Final = re.compile(
+    r"(?i)(?:.*[_-])?(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key"
+    r"|token|authorization|credentials?)"
+)
+"""Names whose values are secret: of environment variables, and of fields that hold text."""
+_MAYBE_NAMED: Final = re.compile(r"(?i)passw|passph|secret|key|token|authori|credential")
+_LOOSE: Final = frozenset({"password", "password in a URL"})
+"""Kinds that also occur in plain prose; the names of fields find them more surely."""
+
+
+def known_secrets(model: Any = None, env: Mapping[str, str] | None = None) -> frozenset[str]:
+    """Collect the values that are known to be secret in this process."""
+    found = {
+        value
+        for name, value in (os.environ if env is None else env).items()
+        if _SECRET_NAME.fullmatch(name)
+    }
+    found.update(_secrets_of(model))
+    return frozenset(value for value in found if len(value) >= SHORTEST)
+
+
+def _secrets_of(model: Any) -> Iterator[str]:
+    for name in type(model).model_fields if isinstance(model, BaseModel) else ():
+        value = getattr(model, name, None)
+        if isinstance(value, SecretStr):
+            yield value.get_secret_value()
+
+
+class Mask:
+    """Find and hide secrets in what is about to be written."""
+
+    def __init__(
+        self, key: bytes, secrets: Iterable[str] = (), patterns: Iterable[str] = ()
+    ) -> None:
+        self._key = key
+        self._regex = _compiled(frozenset(secrets), tuple(patterns))
+
+    def is_clean(self, data: bytes) -> bool:
+        """Say at once that encoded data holds nothing that `value` would change."""
+        text = data.decode("utf-8", "replace")
+        return self._regex.search(text) is None and _MAYBE_NAMED.search(text) is None
+
+    def text(self, text: str) -> str:
+        """Return a text without its secrets."""
+        return self._regex.sub(lambda found: self._hidden(found[0]), text)
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        """Return data without its secrets; what holds none stays the same object."""
+        if isinstance(value, str):
+            return self.text(value)
+        if depth > _DEEPEST:
+            return DOTS
+        if isinstance(value, dict):
+            made = {self.value(k, depth + 1): self._field(k, v, depth) for k, v in value.items()}
+            return made if made != value else value
+        if isinstance(value, list | tuple):
+            parts = [self.value(item, depth + 1) for item in value]
+            return type(value)(parts) if parts != list(value) else value
+        if isinstance(value, BaseMessage):
+            fields = {name: self.value(v, depth + 1) for name, v in value.__dict__.items()}
+            changed = {name: v for name, v in fields.items() if v is not value.__dict__[name]}
+            return value.model_copy(update=changed) if changed else value
+        if isinstance(value, bytes):
+            return value if self.is_clean(value) else DOTS
+        return value
+
+    def _field(self, name: Any, value: Any, depth: int) -> Any:
+        if isinstance(value, str) and isinstance(name, str) and _SECRET_NAME.fullmatch(name):
+            return self._hidden(value) if value else value
+        return self.value(value, depth + 1)
+
+    def _hidden(self, secret: str) -> str:
+        if secret.startswith(DOTS):
+            return secret
+        data = secret.encode("utf-8", "surrogatepass")
+        return DOTS + blake2b(data, digest_size=_HASH_BYTES, key=self._key).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _compiled(secrets: frozenset[str], patterns: tuple[str, ...]) -> re.Pattern[str]:
+    known = [re.escape(secret) for secret in sorted(secrets, key=len, reverse=True)]
+    forms = [form for kind, form in PATTERNS.items() if kind not in _LOOSE]
+    return re.compile("|".join(f"(?:{part})" for part in [*known, *patterns, *forms]))

@@ -1,0 +1,201 @@
+"""Begin the journal of a run: number on, close what a dead process left open, tell forks apart."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import ormsgpack
+
+from wick_graph.errors import StorageError
+from wick_graph.journal.facts import Brought, Facts
+from wick_graph.journal.layout import CODES, ENDS, KINDS, LOST, NODES, OPENS, pack_page, unpack_page
+from wick_graph.journal.masking import Mask, known_secrets
+from wick_graph.journal.port import JournalPort
+from wick_graph.journal.shelf import Shelf
+from wick_graph.journal.writing import Counters, Writer
+from wick_graph.moments import JournalOptions
+from wick_graph.store.journal_rows import KEY, Batch, JournalRows, RunRow
+from wick_graph.store.leases import Lease
+from wick_graph.store.rows import pack_id
+
+Mode = Literal["input", "answer", "resume"]
+"""What set a run in motion: something new, an answer to what it asked, or nothing but the call."""
+
+_KEY_BYTES: Final = 32
+_FAR: Final = 1_000
+"""Checkpoints that are looked at to find out where a fork began."""
+_OPENERS: Final = frozenset(CODES[kind] for kind in OPENS)
+_CLOSERS: Final = frozenset([*(CODES[kind] for kind in ENDS), LOST])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A run that begins, as the engine knows it."""
+
+    run_id: str
+    mode: Mode
+    checkpoint_id: str | None
+    """Where the caller asked to go on from."""
+    about: dict[str, Any]
+    model: Any
+    brought: Brought | None = None
+    started_ns: int = field(default_factory=time.monotonic_ns)
+
+
+def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions) -> JournalPort:
+    """Begin a run's journal; nothing is written yet.
+
+    Raises:
+        StorageError: The database refuses. A journal that is damaged is no obstacle.
+    """
+    with rows.reading() as db:
+        opened = _Opening(rows, db, lease.thread)
+        opened.look(begun.checkpoint_id)
+    secret = opened.secret or secrets.token_bytes(_KEY_BYTES)
+    mask = Mask(secret, known_secrets(begun.model), options.redact)
+    shelf = Shelf(rows.codec, mask)
+    if opened.secret is None:
+        shelf.put(KEY, secret)
+    about = {
+        **begun.about,
+        "level": options.level,
+        "mode": begun.mode,
+        "base": opened.base,
+        "first": opened.last + 1,
+        "steps": opened.counters.steps,
+        "visits": dict(opened.counters.visits),
+    }
+    run = RunRow(
+        number=opened.number,
+        run=pack_id(begun.run_id),
+        branch=opened.branch,
+        status="running",
+        started=rows.now(),
+        ended=None,
+        body=None,
+    )
+    names = {"model": about["model"], "run": about["agent"]}
+    facts = Facts(shelf, secret, hooks=about["hooks"], names=names, brought=begun.brought)
+    return JournalPort(
+        rows,
+        lease,
+        level=options.level,
+        writer=Writer(facts, opened.counters, begun.started_ns),
+        shelf=shelf,
+        run=run,
+        about=about,
+        last=opened.last,
+        before=opened.closing,
+    )
+
+
+class _Opening:
+    """What is known of a thread's journal before a run."""
+
+    def __init__(self, rows: JournalRows, db: sqlite3.Connection, thread: int) -> None:
+        self._rows, self._db, self._thread = rows, db, thread
+        self.last = rows.last(db, thread)
+        self.secret = self._secret()
+        self.number, self.branch = 1, 0
+        self.base: bytes | None = rows.head(db, thread)
+        self.counters = Counters()
+        self.closing: Batch | None = None
+
+    def look(self, checkpoint_id: str | None) -> None:
+        """Look at the run before, and at where this one goes on."""
+        before = self._rows.last_run(self._db, self._thread)
+        if before is None:
+            return
+        self.number, self.branch = before.number + 1, before.branch
+        told = _body(before)
+        if before.status == "running" or "steps" not in told:
+            told |= self._recounted(before)
+        self.counters = Counters(told.get("steps", 0), dict(told.get("visits") or {}))
+        if before.status == "running":
+            self._close(before, told)
+        asked = None if checkpoint_id is None else pack_id(checkpoint_id)
+        fork = self._fork(before, asked)
+        if fork is not None:
+            self._branch_off(fork)
+
+    def _secret(self) -> bytes | None:
+        try:
+            return self._rows.secret(self._db, self._thread)
+        except StorageError:
+            return secrets.token_bytes(_KEY_BYTES)  # old keys no longer fit; reading says so
+
+    def _recounted(self, run: RunRow) -> dict[str, Any]:
+        """Read a run's pages: where it stood, what was open, and how far it had counted."""
+        told: dict[str, Any] = {**_body(run), "open": {}, "at": 0}
+        steps, visits = told.get("steps", 0), dict(told.get("visits") or {})
+        pages = []
+        for page in self._rows.pages_back(self._db, self._thread, self.last):
+            content = None if page.body is None else unpack_page(page.body)
+            if content is not None and content.run != run.number:
+                break
+            if content is not None:
+                pages.append(content)
+        for content in reversed(pages):
+            for place in content.places:
+                node = NODES[place[0]] if isinstance(place[0], int) else place[0]
+                steps, visits[node] = max(steps, place[4]), max(visits.get(node, 0), place[5])
+            _follow(content.first, content.entries, told)
+        return {**told, "steps": steps, "visits": visits}
+
+    def _close(self, run: RunRow, told: dict[str, Any]) -> None:
+        """Close what was open when the process died."""
+        is_open, at = told.pop("open"), told.pop("at")
+        entries = []
+        first = self.last + 1
+        for opened, (code, depth) in sorted(is_open.items(), reverse=True):
+            self.last += 1
+            entries.append([LOST, at, self.last - opened, depth, 0, None, {"k": list(KINDS[code])}])
+        run.status, run.ended = "lost", run.started + at / 1e6
+        run.body = ormsgpack.packb({**told, "last": self.last, "stopped": "lost"})
+        page = (self.last, pack_page(run.number, first, [], entries)) if entries else None
+        self.closing = Batch(page=page, run=run)
+
+    def _fork(self, before: RunRow, asked: bytes | None) -> bytes | None:
+        """Return the checkpoint at which this run leaves the last one's path; None if on it."""
+        reached = self._rows.last_of_run(self._db, self._thread, before.run)
+        at = asked or self.base
+        self.base = at
+        for _ in range(_FAR):
+            if at is None or reached is None or at == reached:
+                return None
+            if at < reached:  # ids are in the order of time: this is before the end
+                return at
+            at = self._rows.parent_of(self._db, self._thread, at)
+        return None
+
+    def _branch_off(self, checkpoint: bytes) -> None:
+        """Take a new branch, and count on from where it begins."""
+        rows = self._rows.run_rows(self._db, self._thread)
+        self.branch = max(row.branch for row in rows) + 1
+        counters = Counters()
+        for page in self._rows.pages_back(self._db, self._thread, self.last):
+            for place in unpack_page(page.body).places if page.body is not None else ():
+                if place[2] < checkpoint:
+                    node = NODES[place[0]] if isinstance(place[0], int) else place[0]
+                    counters.steps = max(counters.steps, place[4])
+                    counters.visits[node] = max(counters.visits.get(node, 0), place[5])
+        self.counters = counters
+
+
+def _body(run: RunRow) -> dict[str, Any]:
+    return {} if run.body is None else dict(ormsgpack.unpackb(run.body))
+
+
+def _follow(first: int, entries: list[list[Any]], told: dict[str, Any]) -> None:
+    """Keep track of what is open: by its moment, its code and its depth."""
+    for at, entry in enumerate(entries):
+        code, told["at"], up, depth = entry[0], entry[1], entry[2], entry[3]
+        if code in _OPENERS:
+            told["open"][first + at] = code, depth
+        elif code in _CLOSERS:
+            ended = first + at - up
+            told["open"] = {seq: held for seq, held in told["open"].items() if seq < ended}

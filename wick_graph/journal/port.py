@@ -1,0 +1,138 @@
+"""The journal as a listener: it numbers what happens, and its pages go with the run's own commits.
+
+Nothing is written by the journal itself while a run goes on. The store calls `along` in each
+transaction under the run's lease: a step's checkpoint, a tool call's intent, its result, the
+end of the run. So what was recorded is committed with what it is about, at no commit more.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from typing import Any, Final
+
+import ormsgpack
+
+from wick_graph.journal.layout import pack_page
+from wick_graph.journal.shelf import Shelf
+from wick_graph.journal.writing import Writer
+from wick_graph.moments import Directive, JournalLevel, Moment
+from wick_graph.store.journal_rows import Batch, JournalRows, RunRow
+from wick_graph.store.leases import Lease
+
+_log: Final = logging.getLogger(__name__)
+_ENDS: Final = {("run", "exit"), ("run", "error")}
+
+
+class JournalPort:
+    """Records one run of a thread."""
+
+    active = True
+    tokens = False
+
+    def __init__(
+        self,
+        rows: JournalRows,
+        lease: Lease,
+        *,
+        level: JournalLevel,
+        writer: Writer,
+        shelf: Shelf,
+        run: RunRow,
+        about: dict[str, Any],
+        last: int,
+        before: Batch | None = None,
+    ) -> None:
+        self._rows = rows
+        self._lease = lease
+        self._full = level == "full"
+        self._writer = writer
+        self._shelf = shelf
+        self._run = run
+        self._about = about
+        self._last = last
+        self._before = before
+        """What the run before left to be written: its unfinished moments, and its row."""
+        self._dirty = True
+        """The run's row is to be written."""
+        self._lock = threading.Lock()
+
+    @property
+    def last(self) -> int:
+        """The number of the last moment."""
+        return self._last
+
+    @property
+    def run(self) -> RunRow:
+        """The run's row."""
+        return self._run
+
+    def record(self, moment: Moment) -> None:
+        """Number a moment and write it down; an error of the journal is logged, never raised."""
+        with self._lock:
+            if moment.phase == "chunk" and moment.kind == "model" and self._skips(moment):
+                return
+            self._last += 1
+            moment.seq = self._last
+            if not self._writer.entries:
+                self._writer.begin(moment.seq)
+            try:
+                self._writer.add(moment)
+            except Exception:
+                _log.exception("a moment was not recorded: %s %s", moment.kind, moment.phase)
+                self._writer.gap(moment)
+            if (moment.kind, moment.phase) in _ENDS:
+                self._close(moment)
+
+    async def at(self, moment: Moment) -> Directive:
+        """Go on."""
+        return None
+
+    def along(self, db: sqlite3.Connection) -> None:
+        """Write what was recorded since the last time, in somebody's transaction."""
+        if not self._writer.entries and not self._dirty:
+            return
+        with self._lock:
+            batch = self._batch()
+            before, self._before = self._before, None
+        if before is not None:
+            self._rows.write(db, self._lease.thread, before)
+        self._rows.write(db, self._lease.thread, batch)
+
+    def flush(self) -> None:
+        """Commit now what was recorded, for somebody who stops here and looks."""
+        self._rows.flush(self.along)
+
+    async def aflush(self) -> None:
+        """Do `flush` in the store's thread."""
+        await self._rows.aflush(self.along)
+
+    def _skips(self, moment: Moment) -> bool:
+        """Count a piece of a reply; only the level `full` keeps it."""
+        self._writer.count_chunk(moment)
+        return not self._full
+
+    def _batch(self) -> Batch:
+        writer, batch = self._writer, Batch()
+        if writer.entries:
+            content = pack_page(self._run.number, writer.page, writer.places, writer.entries)
+            batch.page = self._last, content
+            writer.begin(0)
+        batch.blobs = self._shelf.take()
+        if self._dirty:
+            self._run.body = ormsgpack.packb(self._about)
+            batch.run, self._dirty = self._run, False
+        return batch
+
+    def _close(self, moment: Moment) -> None:
+        counters = self._writer.counters
+        self._about |= {
+            "last": moment.seq,
+            "steps": counters.steps,
+            "visits": counters.visits,
+            "stopped": moment.data.get("stopped_because") or "done",
+        }
+        self._run.status = "failed" if moment.phase == "error" else "ended"
+        self._run.ended = self._rows.now()
+        self._dirty = True

@@ -1,0 +1,266 @@
+"""Lay a thread over its graph from what checkpoints tell: the path, tokens and errors.
+
+A checkpoint says which tasks a superstep ran, what they wrote and when it ended. It does not say
+how long one of several parallel tasks took, nor what hooks did: those numbers stay unknown here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+from wick_graph import keys
+from wick_graph.errors import ConfigError, ThreadNotFoundError
+from wick_graph.picture.overlay import NOTHING, Edge, RunOverlay, Tally
+from wick_graph.picture.read import ids_of
+from wick_graph.usage import Usage, usage_of
+
+MAX_STEPS: Final = 2_000
+"""Checkpoints that are read, the newest ones."""
+_DEPTH: Final = 6
+"""How deep messages are looked for in what a task wrote."""
+_LAST: Final = "__end__"
+_ANSWERS_ITSELF: Final = frozenset({"model", "before_agent"})
+"""An agent's nodes that answer calls without running them."""
+
+
+def overlay_of(graph: Any, thread_id: str, *, limit: int = MAX_STEPS) -> RunOverlay:
+    """Read what a thread has gone through, on the way to where it stands now.
+
+    Args:
+        graph: The compiled graph, with the checkpointer that holds the thread.
+        thread_id: The thread.
+        limit: Checkpoints to read, the newest ones.
+
+    Raises:
+        ConfigError: The graph has no checkpointer.
+        ThreadNotFoundError: The thread has no checkpoint.
+    """
+    if not getattr(graph, "checkpointer", None):
+        raise ConfigError("this graph keeps no threads; compile it with a checkpointer")
+    config = keys.with_configurable(None, **{keys.THREAD_ID: thread_id})
+    steps = _path(_step(found) for found in graph.get_state_history(config, limit=limit))
+    if not steps:
+        raise ThreadNotFoundError(f"there is no checkpoint of a thread {thread_id}")
+    drawn = graph.get_graph()
+    reader = _Reader(ids_of(drawn.nodes))
+    for edge in drawn.edges:
+        reader.follow(edge.source, edge.target, bool(edge.conditional))
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        reader.read(step, following)
+    return reader.overlay(thread_id, steps, cut=steps[0].parent is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    name: str
+    finished: bool
+    failed: bool
+    waits: bool
+    usage: Usage
+    answers: tuple[ToolMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One checkpoint, with the tasks that ran from it on."""
+
+    id: str
+    parent: str | None
+    source: str
+    run_id: str | None
+    made: datetime | None
+    tasks: tuple[_Task, ...]
+    stop_reason: str
+
+
+def _step(found: Any) -> _Step:
+    metadata = found.metadata or {}
+    parent = keys.configurable(found.parent_config).get(keys.CHECKPOINT_ID)
+    values = found.values if isinstance(found.values, Mapping) else {}
+    return _Step(
+        id=str(keys.configurable(found.config).get(keys.CHECKPOINT_ID)),
+        parent=None if parent is None else str(parent),
+        source=str(metadata.get("source", "")),
+        run_id=metadata.get("run_id"),
+        made=_moment(found.created_at),
+        tasks=tuple(_task(task) for task in found.tasks),
+        stop_reason=str(values.get("stop_reason") or ""),
+    )
+
+
+def _moment(written: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(written)
+    except (TypeError, ValueError):
+        return None
+
+
+def _task(task: Any) -> _Task:
+    messages = tuple(_messages(task.result))
+    reported = task.result.get("usage") if isinstance(task.result, Mapping) else None
+    if isinstance(reported, Mapping) and "input_tokens" in reported:
+        usage = Usage.from_dict(reported)
+    else:
+        usage = Usage()
+        for message in messages:
+            usage += usage_of(message) if isinstance(message, AIMessage) else Usage()
+    return _Task(
+        name=task.name,
+        finished=task.result is not None,
+        failed=task.error is not None,
+        waits=bool(task.interrupts),
+        usage=usage,
+        answers=tuple(m for m in messages if isinstance(m, ToolMessage)),
+    )
+
+
+def _messages(value: Any, depth: int = _DEPTH) -> Iterator[BaseMessage]:
+    if isinstance(value, BaseMessage):
+        yield value
+    elif depth and isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _messages(inner, depth - 1)
+    elif depth and isinstance(value, list | tuple):
+        for inner in value:
+            yield from _messages(inner, depth - 1)
+
+
+def _path(found: Iterator[_Step]) -> list[_Step]:
+    """Follow the parents from the newest checkpoint; what was left by a fork is no part of it."""
+    by_id = {step.id: step for step in found}
+    newest = next(iter(by_id), None)
+    path = []
+    while newest is not None and newest in by_id:
+        step = by_id.pop(newest)
+        path.append(step)
+        newest = step.parent
+    return path[::-1]
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Adds up the steps."""
+
+    ids: Mapping[str, str]
+    ways: dict[str, list[tuple[str, bool]]] = field(default_factory=dict)
+    """Where edges lead from a node, and whether a decision is behind it."""
+    nodes: dict[str, Tally] = field(default_factory=dict)
+    tools: dict[str, Tally] = field(default_factory=dict)
+    edges: Counter[Edge] = field(default_factory=Counter)
+    path: list[str] = field(default_factory=list)
+    total: Tally = NOTHING
+    waiting: set[Edge] = field(default_factory=set)
+    """Edges whose source has run and whose target still waits for other nodes."""
+
+    def follow(self, source: str, target: str, conditional: bool) -> None:
+        """Note an edge of the graph."""
+        self.ways.setdefault(source, []).append((target, conditional))
+
+    def read(self, step: _Step, following: _Step | None) -> None:
+        """Add what the tasks of a step did."""
+        ran = _ran(step, following)
+        names = dict.fromkeys(task.name for task in ran)
+        if ran and step.source != "input":  # writing down the input is no work of the graph
+            seconds = _seconds(step, following)
+            self.total += Tally(1, seconds)
+            for name in names:
+                self._add(name, Tally(0, seconds))
+        for task in ran:
+            self._count(task)
+        if following is not None and following.source == "loop":
+            done = [name for name in names if any(t.name == name and t.finished for t in ran)]
+            self._went(done, {task.name for task in following.tasks})
+
+    def _count(self, task: _Task) -> None:
+        errors = int(task.failed) + sum(m.status == "error" for m in task.answers)
+        tally = Tally(1, None, task.usage.input_tokens, task.usage.output_tokens, errors)
+        self._add(task.name, tally)
+        self.total += replace(tally, visits=0)
+        self.path.append(self._id(task.name))
+        called = task.name not in _ANSWERS_ITSELF
+        for message in task.answers:
+            name = message.name or "tool"
+            failed = int(message.status == "error")
+            self.tools[name] = self.tools.get(name, NOTHING) + Tally(int(called), errors=failed)
+
+    def _id(self, name: str) -> str:
+        return self.ids.get(name, name)
+
+    def _add(self, name: str, tally: Tally) -> None:
+        self.nodes[self._id(name)] = self.nodes.get(self._id(name), NOTHING) + tally
+
+    def _went(self, names: Sequence[str], following: set[str]) -> None:
+        """Count the edges between two steps."""
+        for edge in sorted(edge for edge in self.waiting if edge[1] in following):
+            self.waiting.discard(edge)
+            self._take(*edge)
+        for name in names:
+            ways = self.ways.get(name, ())
+            taken = [target for target, _ in ways if target in following]
+            held = [target for target, decided in ways if not decided and target not in following]
+            if not taken and not held:
+                taken = [target for target, _ in ways if target == _LAST]
+            for target in taken:
+                self._take(name, target)
+            for target in held:
+                if target == _LAST:
+                    self._take(name, target)
+                else:
+                    self.waiting.add((name, target))
+
+    def _take(self, source: str, target: str) -> None:
+        self.edges[self._id(source), self._id(target)] += 1
+        if target == _LAST:
+            self._add(target, Tally(1))
+            self.path.append(self._id(target))
+
+    def overlay(self, thread_id: str, steps: Sequence[_Step], *, cut: bool) -> RunOverlay:
+        """Give everything that was added up."""
+        last = steps[-1]
+        notes = ["times are those of whole steps"]
+        if cut:
+            notes.append(f"only the last {len(steps):,} checkpoints were read")
+        return RunOverlay(
+            thread_id=thread_id,
+            status=_status(last),
+            total=self.total,
+            nodes=self.nodes,
+            edges={edge: Tally(times) for edge, times in sorted(self.edges.items())},
+            tools=dict(sorted(self.tools.items())),
+            path=tuple(self.path),
+            at=tuple(dict.fromkeys(self._id(task.name) for task in last.tasks)),
+            notes=tuple(notes),
+        )
+
+
+def _ran(step: _Step, following: _Step | None) -> list[_Task]:
+    """List the tasks that ran on this path; a fork leaves the results of another one behind."""
+    ran = [task for task in step.tasks if task.finished or task.failed]
+    if following is None or following.source == "loop":
+        return ran
+    left_open = len(ran) < len(step.tasks) or any(task.failed for task in ran)
+    return ran if following.source == "input" and left_open else []
+
+
+def _seconds(step: _Step, following: _Step | None) -> float | None:
+    """Measure a step; a pause between runs and the wait for an answer are no part of it."""
+    if following is None or step.made is None or following.made is None:
+        return None
+    same_run = step.run_id is None or step.run_id == following.run_id
+    if not same_run or following.source != "loop" or any(task.waits for task in step.tasks):
+        return None
+    return max((following.made - step.made).total_seconds(), 0.0)
+
+
+def _status(last: _Step) -> str:
+    if not last.tasks:
+        return last.stop_reason or "done"
+    if any(task.failed for task in last.tasks):
+        return "failed"
+    return "interrupted" if any(task.waits for task in last.tasks) else "not finished"

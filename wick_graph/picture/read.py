@@ -1,0 +1,188 @@
+"""Read the picture off a compiled graph: LangGraph's own drawing, and for agents what is inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from wick_graph.constants import MAX_CONCURRENCY
+from wick_graph.graph import AgentGraph
+from wick_graph.picture.model import END, START, Arrow, Box, Fact, Kind, Layers, Picture, ToolMark
+from wick_graph.picture.words import clean, count, span
+from wick_graph.runtime import AgentSpec
+from wick_graph.tools.bound import BoundTool, bind_tool
+from wick_graph.types import Phase
+
+NODE_OF: Final[Mapping[Phase, str]] = {
+    "before_agent": "before_agent",
+    "modify_request": "modify_request",
+    "wrap_model_call": "model",
+    "after_model": "model",
+    "wrap_tool_call": "tools",
+}
+"""The node in which a phase's layers run."""
+_AROUND: Final[Mapping[Phase, str]] = {
+    "wrap_model_call": "model call",
+    "wrap_tool_call": "tool call",
+}
+_ENDS: Final[Mapping[str, tuple[str, Kind]]] = {
+    "__start__": (START, "start"),
+    "__end__": (END, "end"),
+}
+_INTERRUPT: Final = "__interrupt"
+_TOOLS: Final = "__tools"
+_MOST_FACTS: Final = 6
+"""Entries of a node's metadata that are drawn."""
+
+
+def picture_of(graph: Any, *, xray: int | bool = False, title: str = "") -> Picture:
+    """Read the picture off a compiled LangGraph graph.
+
+    Args:
+        graph: Anything with `get_graph`; what only an `AgentGraph` knows is drawn for one.
+        xray: How deep subgraphs are drawn node by node, as LangGraph's `get_graph` takes it.
+        title: What to call it; the graph's own name by default.
+    """
+    drawn = graph.get_graph(xray=xray)
+    ids = ids_of(drawn.nodes)
+    spec = graph.spec if isinstance(graph, AgentGraph) else None
+    inside = dict(_inside(spec)) if spec is not None else {}
+    boxes = [
+        inside.get(key) or _box(key, ids[key], node.data, node.metadata or {})
+        for key, node in drawn.nodes.items()
+    ]
+    boxes = [_with_breakpoints(box, drawn.nodes[key]) for key, box in zip(ids, boxes, strict=True)]
+    order = {node: place for place, node in enumerate(drawn.nodes)}
+    labels = _labels(graph)
+    arrows = [
+        Arrow(
+            ids[edge.source],
+            ids[edge.target],
+            _label(labels.get((edge.source, edge.target)), edge.data),
+            bool(edge.conditional),
+        )
+        for edge in sorted(drawn.edges, key=lambda e: (order[e.source], order[e.target]))
+    ]
+    name = title or (spec.name if spec else "") or getattr(graph, "name", "") or "graph"
+    return Picture(clean(name), tuple(boxes), tuple(arrows))
+
+
+def ids_of(nodes: Mapping[str, Any]) -> dict[str, str]:
+    """Name LangGraph's nodes as the picture does: START and END, unless a node is called that."""
+    return {
+        key: _ENDS[key][0] if key in _ENDS and _ENDS[key][0] not in nodes else key for key in nodes
+    }
+
+
+def _box(key: str, box_id: str, data: Any, metadata: Mapping[str, Any]) -> Box:
+    if key in _ENDS:
+        return Box(box_id, _ENDS[key][0], _ENDS[key][1])
+    facts: list[Fact] = []
+    kind: Kind = "node"
+    if isinstance(data, AgentGraph):
+        kind = "graph"
+        facts.append(Fact("agent", data.spec.name, f"the agent {clean(data.spec.name)}"))
+    elif hasattr(data, "get_graph") and hasattr(data, "nodes"):
+        kind = "graph"
+        inner = [node for node in data.nodes if node not in _ENDS]
+        facts.append(Fact("nodes", len(inner), f"a graph of {count(len(inner), 'node')}"))
+    if metadata.get("defer"):
+        facts.append(Fact("defer", True, "runs when all else is done"))
+    for name in [k for k in metadata if not k.startswith("__") and k != "defer"][:_MOST_FACTS]:
+        value = metadata[name]
+        if isinstance(value, str | int | float | bool) and value != "":
+            facts.append(Fact(clean(name), value, f"{clean(name)}: {clean(value)}"))
+    tools = tuple(ToolMark(clean(tool)) for tool in metadata.get(_TOOLS) or ())
+    return Box(box_id, clean(key), kind, tuple(facts), tools=tools)
+
+
+def _with_breakpoints(box: Box, node: Any) -> Box:
+    """Say where runs of this graph always stop."""
+    places = str((node.metadata or {}).get(_INTERRUPT) or "")
+    stops = [place for place in ("before", "after") if place in places]
+    if not stops:
+        return box
+    text = f"interrupt {' and '.join(stops)}"
+    fact = Fact("interrupt", ",".join(stops), text)
+    return replace(box, facts=(fact, *box.facts))
+
+
+def _labels(graph: Any) -> dict[tuple[str, str], list[str]]:
+    """List every decision that leads from one node to another: LangGraph draws only one of them."""
+    found: dict[tuple[str, str], list[str]] = {}
+    branches = getattr(getattr(graph, "builder", None), "branches", None) or {}
+    for source, by_name in branches.items():
+        for branch in by_name.values():
+            for label, target in (getattr(branch, "ends", None) or {}).items():
+                if label != target:
+                    found.setdefault((source, target), []).append(str(label))
+    return found
+
+
+def _label(known: list[str] | None, drawn: Any) -> str:
+    if known and (drawn is None or str(drawn) in known):
+        return clean(" | ".join(dict.fromkeys(known)))
+    return "" if drawn is None else clean(drawn)
+
+
+# --- agents ---------------------------------------------------------------------------------------
+
+
+def _inside(spec: AgentSpec) -> Iterator[tuple[str, Box]]:
+    """Describe the four nodes of an agent."""
+    layers: dict[str, list[Layers]] = {}
+    for phase, node in NODE_OF.items():
+        hooks = tuple(clean(layer.hook) for layer in spec.hooks.layers(phase))
+        layers.setdefault(node, []).append(Layers(phase, hooks, _AROUND.get(phase, "")))
+    tools, unknown = _tools(spec)
+    facts = {"model": _model_facts(spec), "tools": _tool_facts(spec) if tools or unknown else ()}
+    for node, found in layers.items():
+        own = (tools, unknown) if node == "tools" else ((), ())
+        yield node, Box(node, node, "node", facts.get(node, ()), tuple(found), *own)
+
+
+def _model_facts(spec: AgentSpec) -> tuple[Fact, ...]:
+    most = spec.max_iterations
+    return (
+        Fact("model", spec.model.name, clean(spec.model.name)),
+        Fact("max_iterations", most, f"at most {count(most, 'call')} in a run"),
+    )
+
+
+def _tool_facts(spec: AgentSpec) -> tuple[Fact, ...]:
+    limit = spec.tool_timeout
+    said = "no time limit" if limit is None else f"{span(limit)} for each call"
+    return (
+        Fact("tool_timeout", limit, said),
+        Fact("max_concurrency", MAX_CONCURRENCY, f"at most {MAX_CONCURRENCY} calls at once"),
+    )
+
+
+def _tools(spec: AgentSpec) -> tuple[tuple[ToolMark, ...], tuple[str, ...]]:
+    """List the tools of an empty thread, and the hooks that can say theirs only of a real one."""
+    marks = {tool.name: ToolMark(clean(tool.name), tuple(_facts_of(tool))) for tool in spec.tools}
+    unknown = []
+    for hook, source in spec.hooks.tool_sources:
+        try:
+            brought = [bind_tool(tool) for tool in source({})]
+        except Exception:  # a user's function that needs a thread
+            unknown.append(clean(hook))
+            continue
+        origin = Fact("hook", clean(hook), f"from {clean(hook)}")
+        for tool in brought:
+            marks[tool.name] = ToolMark(clean(tool.name), (origin, *_facts_of(tool)))
+    return tuple(marks.values()), tuple(unknown)
+
+
+def _facts_of(tool: BoundTool) -> Iterator[Fact]:
+    """Say how a tool may be called; what is usual is not drawn."""
+    repeat = {"safe": "repeatable", "key": "repeatable by key"}.get(tool.replay, "")
+    yield Fact("replay", tool.replay, repeat)
+    if isinstance(tool.timeout, int | float) or tool.timeout is None:
+        said = "no time limit" if tool.timeout is None else span(tool.timeout)
+        yield Fact("timeout", tool.timeout, said)
+    if tool.retries:
+        yield Fact("retries", tool.retries, count(tool.retries, "retry", "retries"))
+    if tool.concurrency:
+        yield Fact("concurrency", tool.concurrency, f"{tool.concurrency} at once")

@@ -1,0 +1,98 @@
+"""Saving a step's parts: at once, or with the next commit where that loses nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_metadata,
+)
+
+from wick_graph.store.address import Address, address_of
+from wick_graph.store.codec import Codec
+from wick_graph.store.core import Core
+from wick_graph.store.leases import fence
+from wick_graph.store.pending import PUSH, Apply
+from wick_graph.store.steps import Step
+
+Now = Callable[[], None]
+"""Does in one transaction what could not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """One store, and how values are written to it."""
+
+    core: Core
+    codec: Codec
+
+    def checkpoint(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> Now | None:
+        """Let a checkpoint wait if it may; else return what saves it."""
+        at = address_of(config)
+        full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
+        waits = self.core.pending.checkpoint_can_wait(at, config)
+        if waits:
+            values = {name: _frozen(value) for name, value in checkpoint["channel_values"].items()}
+            kept: Any = {**checkpoint, "channel_values": values}
+            checkpoint = kept
+
+        def save(db: sqlite3.Connection) -> None:
+            self._step(db, at, config).checkpoint(checkpoint, full, new_versions, at.checkpoint_id)
+
+        return self._now_or_later(at, save, waits=waits)
+
+    def writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        path: str,
+    ) -> Now | None:
+        """Let a task's writes wait if they may; else return what saves them."""
+        at = address_of(config)
+        if not writes:
+            return None
+        waits = self.core.pending.writes_can_wait(at, config, writes, path)
+        alone = waits and PUSH not in path
+        if waits:
+            writes = [(channel, _frozen(value)) for channel, value in writes]
+
+        def save(db: sqlite3.Connection) -> None:
+            step = self._step(db, at, config)
+            step.writes(at.checkpoint_id or "", writes, task_id, path, alone=alone)
+
+        return self._now_or_later(at, save, waits=waits)
+
+    def _step(self, db: sqlite3.Connection, at: Address, config: RunnableConfig) -> Step:
+        fence(db, config)
+        cache = self.core.thread_for_writing(db, at.thread_id)
+        return Step(db, cache, self.codec, at.thread_id, at.ns, self.core.forks)
+
+    def _now_or_later(self, at: Address, save: Apply, *, waits: bool) -> Now | None:
+        if waits:
+            self.core.later(at.thread_id, save)
+            return None
+
+        def now() -> None:
+            with self.core.writing(at.thread_id) as db:
+                save(db)
+
+        return now
+
+
+def _frozen(value: Any) -> Any:
+    """Copy what a reducer may change in place before the value is written."""
+    return value.copy() if type(value) in (list, dict) else value

@@ -1,0 +1,126 @@
+"""A recorder that makes OpenTelemetry spans, with the names of its GenAI conventions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, Self
+
+from wick_graph.errors import ConfigError
+
+_NAMES: Final[Mapping[str, str]] = {
+    "agent": "gen_ai.agent.name",
+    "thread_id": "gen_ai.conversation.id",
+    "provider": "gen_ai.provider.name",
+    "model": "gen_ai.request.model",
+    "response_model": "gen_ai.response.model",
+    "response_id": "gen_ai.response.id",
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
+    "tool_name": "gen_ai.tool.name",
+    "tool_call_id": "gen_ai.tool.call.id",
+    "tool_args": "gen_ai.tool.call.arguments",
+    "output_preview": "gen_ai.tool.call.result",
+    "content_preview": "gen_ai.output.messages",
+    "error_type": "error.type",
+}
+"""Our names of facts, and the conventions'; all others go out as `wick.<name>`."""
+_OPERATIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "llm.call": ("chat", "model"),
+    "tool.call": ("execute_tool", "tool_name"),
+}
+"""Our spans: the conventions' operation, and the fact that follows it in the span's name."""
+_PROVIDERS: Final[Mapping[str, str]] = {
+    "anthropic": "anthropic",
+    "google_genai": "gcp.gemini",
+    "google_vertexai": "gcp.vertex_ai",
+    "mistralai": "mistral_ai",
+    "openai": "openai",
+    "xai": "x_ai",
+}
+
+
+class OtelRecorder:
+    """Make a span of each model and tool call; it belongs to the span that is open around the run.
+
+    Spans go wherever the application's OpenTelemetry SDK sends them. The extra `otel` is needed.
+
+    Args:
+        tracer: A tracer of the application's own; by default one of the global provider.
+        content: Whether texts and arguments are exported, and not their lengths and hashes alone.
+
+    Raises:
+        ConfigError: OpenTelemetry is not installed.
+    """
+
+    def __init__(self, tracer: Any = None, *, content: bool = False) -> None:
+        try:
+            from opentelemetry import context, trace  # noqa: PLC0415  # an optional extra
+        except ImportError as error:
+            raise ConfigError(
+                "OtelRecorder needs OpenTelemetry: pip install 'wick-graph[otel]'"
+            ) from error
+        self.content = content
+        self._trace, self._context = trace, context
+        self._tracer = tracer or trace.get_tracer("wick_graph")
+
+    def start_span(self, name: str) -> _Span:
+        """Begin a span and make it the one that later spans belong to, until it ends."""
+        operation, _ = _OPERATIONS.get(name, (name, ""))
+        kind = self._trace.SpanKind.CLIENT if operation == "chat" else None
+        span = self._tracer.start_span(operation, kind=kind or self._trace.SpanKind.INTERNAL)
+        return _Span(self._trace, self._context, span, name)
+
+    def record_event(self, name: str, metadata: Mapping[str, Any]) -> None:
+        """Add an event to the span that is open."""
+        span = self._trace.get_current_span()
+        span.add_event(name, {f"wick.{key}": _plain(value) for key, value in metadata.items()})
+
+
+class _Span:
+    def __init__(self, trace: Any, context: Any, span: Any, name: str) -> None:
+        self._trace, self._context, self._span = trace, context, span
+        self._operation, self._subject = _OPERATIONS.get(name, ("", ""))
+        self._token = context.attach(trace.set_span_in_context(span))
+        self._ended = False
+        if self._operation:
+            span.set_attribute("gen_ai.operation.name", self._operation)
+        if self._operation == "execute_tool":
+            span.set_attribute("gen_ai.tool.type", "function")
+
+    def set(self, key: str, value: Any) -> Self:
+        if key == self._subject and self._operation:
+            self._span.update_name(f"{self._operation} {value}")
+        if key == "provider":
+            value = _PROVIDERS.get(value, value)
+        if key == "content_preview":
+            value = [{"role": "assistant", "parts": [{"type": "text", "content": value}]}]
+        if key in ("error", "tool_error"):
+            status = self._trace.Status(self._trace.StatusCode.ERROR, str(value))
+            self._span.set_status(status)
+        if key == "finish_reason":
+            self._span.set_attribute("gen_ai.response.finish_reasons", [str(value)])
+        else:
+            self._span.set_attribute(_NAMES.get(key, f"wick.{key}"), _plain(value))
+        return self
+
+    def end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        # A cancelled run may end in another context than it began in; the span counts all the same.
+        with suppress(ValueError):
+            self._context.detach(self._token)
+        self._span.end()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as an attribute can hold it."""
+    if isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return list(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
