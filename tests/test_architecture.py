@@ -50,6 +50,7 @@ GROUND = frozenset({"errors", "types", "constants", "keys"})
 KNOWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(GROUND, frozenset()),
     **dict.fromkeys(("messages", "config", "backends", "testing"), GROUND),
+    "config": GROUND | {"expressions"},
     "store": GROUND | {"config.durations"},
 }
 """Parts that serve without the engine (the store: any LangGraph graph) know only these."""

@@ -141,7 +141,7 @@ def test_the_tag_that_hides_a_call_is_langgraphs_own() -> None:
     assert keys.NOSTREAM == TAG_NOSTREAM
 
 
-OWN = ("RUN", "NOSTREAM", "STEP")
+OWN = ("RUN", "NOSTREAM", "STEP", "PULL", "PUSH")
 
 
 @pytest.mark.parametrize("name", [n for n in vars(keys) if n.isupper() and n not in OWN])

@@ -14,6 +14,7 @@ from wick_graph.agent import Agent
 from wick_graph.config import AgentConfig, AgentsFile, load_config
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.activation import activate, backend_of
+from wick_graph.hooks.approvals import misspelt
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.store import SqlSaver
@@ -121,12 +122,14 @@ def build_agent(
         raise file.error(("agents", agent_id, "tools"), str(error)) from None
     if not isinstance(model, ModelChoice):
         model = resolve_model(model or config.model_spec(), base_dir=file.base_dir)
+    hooks = hooks_of(agent_id, file) if hooks is None else hooks
+    _check_approvals(agent_id, file, [*tools, *(tool for hook in hooks for tool in hook.tools({}))])
     return Agent(
         agent_id,
         model,
         system_prompt=config.system_prompt,
         tools=tools,
-        hooks=hooks_of(agent_id, file) if hooks is None else hooks,
+        hooks=hooks,
         store=store() if callable(store) else store,
         max_iterations=config.max_iterations,
         ttl=config.ttl,
@@ -152,6 +155,14 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
         return activate(config, backend)
     except (ConfigError, OSError) as error:
         raise file.error(("agents", agent_id, key), str(error)) from None
+
+
+def _check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> None:
+    names = [str(getattr(tool, "name", "")) for tool in tools]
+    if (found := misspelt(file.agent(agent_id).approvals, names)) is not None:
+        rule, near = found
+        key = ("agents", agent_id, "approvals", rule)
+        raise file.error(key, f"there is no tool {rule}; did you mean {near}?")
 
 
 def _workdir(config: AgentConfig, base_dir: Path, to_look_at: bool) -> Path:

@@ -49,7 +49,7 @@ class AgentSpec:
     """Model calls in one run; the last of them is made without tools."""
     tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS
     """Seconds for a tool that says nothing of its own; None for no limit."""
-    journal: JournalOptions = JournalOptions()
+    journal: JournalOptions = field(default_factory=JournalOptions)
     """What is recorded of its runs, where the store is ours."""
     toolbox: Toolbox = field(init=False, repr=False)
     binder: Binder = field(init=False, repr=False, default_factory=Binder)

@@ -76,7 +76,7 @@ class Door(BaseHook):
 
 
 def agent_of(database: Path, log: Log, replay: str) -> Agent:
-    @tool(replay=replay)  # type: ignore[call-overload]  # one of the three words
+    @tool(replay=replay)  # type: ignore[call-overload,untyped-decorator]  # one of the three words
     def act(n: int) -> ToolResult:
         """Have an effect on the world that can be counted."""
         log.write("start", n)

@@ -55,7 +55,7 @@ def test_a_talk(folder: Folder) -> None:
         ]
         assert say(terminal, "") == "\n> "
         helped = say(terminal, "/help")
-        assert re.findall(r"^/\w+", helped, re.M)[1:] == ["/thread", "/resume", "/quit"]
+        assert re.findall(r"^(/\w+)  ", helped, re.M) == ["/help", "/thread", "/resume", "/quit"]
         assert re.search(
             r"thread mine \(continue: .+ run -t mine \"…\"\)", say(terminal, "/thread")
         )
@@ -78,7 +78,10 @@ def test_questions_are_asked_in_the_talk(folder: Folder) -> None:
         terminal.wait_for(PROMPT)
         say(terminal, "Go", ASKS)
         assert "? (" in say(terminal, "y", "answer: ")
-        assert "← request_user_input: red\nThanks.\n" in say(terminal, "1")
+        answered = say(terminal, "1")
+        assert "← request_user_input: red\n" in answered
+        assert "← calculate: 42\n" in answered
+        assert answered.endswith("\nThanks.\n> ")
         terminal.press("\x04")
         code, _ = terminal.end()
     assert code == 0

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
 import pytest
 
+from tests.source import ROOT
 from wick_graph import load
 from wick_graph.cli.app import call
 
@@ -113,6 +119,38 @@ def test_reading_a_thread_changes_nothing_in_it(
     before = state()
     out(capsys, "--thread", thread)
     assert state() == before
+
+
+def on_a_terminal(folder: Path, columns: int, encoding: str) -> str:
+    """Run the command as a person does, and give what the screen is sent."""
+    ours, theirs = pty.openpty()
+    env = {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding, "COLUMNS": str(columns)}
+    command = [sys.executable, "-m", "wick_graph", "graph", "first"]
+    with subprocess.Popen(command, cwd=folder, env={**os.environ, **env}, stdout=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # Linux says so when the other side is closed
+            while part := os.read(ours, 65_536):
+                shown += part
+        os.close(ours)
+    assert process.returncode == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("columns", "encoding", "has", "has_not"),
+    [
+        pytest.param(120, "utf-8", "│ model ", "  → tools", id="wide"),
+        pytest.param(120, "ascii", "| model ", "\\u", id="ASCII only"),
+        pytest.param(40, "utf-8", "  → tools  (route: tools)", "│", id="narrow"),
+    ],
+)
+def test_the_drawing_fits_the_terminal(
+    folder: Path, columns: int, encoding: str, has: str, has_not: str
+) -> None:
+    shown = on_a_terminal(folder, columns, encoding)
+    assert has in shown
+    assert has_not not in shown
 
 
 @pytest.mark.parametrize(

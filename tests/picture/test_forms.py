@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.picture import graphs
 from tests.picture.samples import NAMES, RUN, picture
-from wick_graph import Agent, BaseHook
+from wick_graph import Agent, BaseHook, FuncTool
 from wick_graph.picture import (
     Arrow,
     Box,
@@ -189,6 +189,32 @@ def test_tools_of_hooks_say_where_they_come_from() -> None:
     remember = next(tool for tool in boxes["tools"].tools if tool.name == "remember")
     assert remember.line() == "remember (from memory)"
     assert boxes["tools"].unknown_tools == ("skills",)
+
+
+def test_how_a_tool_may_be_called_is_told() -> None:
+    def look(where: str) -> str:
+        """Look."""
+        return where
+
+    tools = [
+        FuncTool.from_function(look, replay="safe", timeout=5, retries=2),
+        FuncTool.from_function(look, name="ship", replay="key", timeout=None, concurrency=1),
+    ]
+    agent = Agent("mine", "scripted:demo", tools=tools, tool_timeout=None, store=False)
+    box = next(box for box in picture_of(agent.graph).boxes if box.id == "tools")
+    assert box.lines()[-1] == (
+        "tools: look (repeatable, 5 s, 2 retries), "
+        "ship (repeatable by key, no time limit, 1 at once)"
+    )
+    assert box.lines()[0] == "no time limit"
+    assert box.tools[0].facts[2].value == 2
+
+
+def test_mermaid_tells_nodes_apart_whose_ids_would_be_the_same() -> None:
+    boxes = tuple(Box(name, name) for name in ("1", "a b", "1_"))
+    lines = as_mermaid(Picture("x", boxes, (Arrow("a b", "1_"),))).splitlines()
+    nodes = ['    n_1["1"]', '    n_1_["a b"]', '    n_1__["1#95;"]']
+    assert lines[2:] == [*nodes, "    n_1_ --> n_1__"]
 
 
 def test_a_node_that_is_called_start_is_not_the_start() -> None:

@@ -83,10 +83,10 @@ def ask(asked: Sequence[Asked]) -> dict[str, Any]:
 def from_flags(
     asked: Sequence[Asked],
     *,
-    approve: Sequence[str] = (),
-    reject: Sequence[str] = (),
-    answer: Sequence[str] = (),
-    edit: Sequence[str] = (),
+    approve: Sequence[str] | None = None,
+    reject: Sequence[str] | None = None,
+    answer: Sequence[str] | None = None,
+    edit: Sequence[str] | None = None,
     all_approve: bool = False,
 ) -> dict[str, Any]:
     """Read the flags of `wick resume` as answers to the questions that wait.
@@ -96,10 +96,10 @@ def from_flags(
             does not fit its question.
     """
     given = [
-        *(_approved(written, asked) for written in approve),
-        *(_rejected(written, asked) for written in reject),
-        *(_edited(written, asked) for written in edit),
-        *(_answered(written, asked) for written in answer),
+        *(_approved(written, asked) for written in approve or ()),
+        *(_rejected(written, asked) for written in reject or ()),
+        *(_edited(written, asked) for written in edit or ()),
+        *(_answered(written, asked) for written in answer or ()),
     ]
     answers = {question.id: value for question, value in given}
     if len(answers) < len(given):

@@ -6,9 +6,10 @@ import asyncio
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,6 +19,7 @@ from wick_graph.cli import asking, output
 from wick_graph.cli.agents import DEFAULT_FILE, AgentArgument, pick
 from wick_graph.cli.live import Live
 from wick_graph.cli.turns import Turns, Where
+from wick_graph.errors import WickError
 
 if TYPE_CHECKING:
     from wick_graph.agent import Agent
@@ -85,8 +87,7 @@ class _Chat:
         """Read lines and answer them, until the person leaves."""
         name = f"{self.where.agent_id} ({self.agent.spec.model.name})"
         output.say(f"{name}, thread {self.where.thread_id}; /help shows what can be done", dim=True)
-        if self._asked():
-            self._resume()
+        self._guarded(lambda: self._resume() if self._asked() else None)
         while True:
             try:
                 text = asking.line(_PROMPT).strip()
@@ -98,11 +99,17 @@ class _Chat:
                 break
             if text == "/quit":
                 break
-            try:
-                self._take(text)
-            except KeyboardInterrupt:
-                output.say("stopped: cancelled; /resume goes on with it")
+            self._guarded(partial(self._take, text))
         self.where.point(waits=bool(self._asked()))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do what neither an error nor Ctrl-C may end the talk by."""
+        try:
+            work()
+        except KeyboardInterrupt:
+            output.say("stopped: cancelled; /resume goes on with it")
+        except WickError as error:
+            output.report(error)
 
     def _take(self, text: str) -> None:
         if not text:
@@ -119,7 +126,8 @@ class _Chat:
             self._watched(lambda turns: turns.say(text))
 
     def _resume(self) -> None:
-        info = self.agent.threads.get(self.where.thread_id)
+        # In the store's thread: Ctrl-C amid a statement would be an error of the database.
+        info = self.runner.run(self.agent.threads.aget(self.where.thread_id))
         if info is None or info.stopped_because == "done":
             output.say("there is nothing to go on with")
             return
@@ -153,7 +161,7 @@ class _Chat:
 
         config: Any = keys.with_configurable(None, **{keys.THREAD_ID: self.where.thread_id})
         store: Any = self.agent.store
-        return waiting(store.get_tuple(config))
+        return waiting(self.runner.run(store.aget_tuple(config)))
 
 
 @contextmanager

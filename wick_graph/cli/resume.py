@@ -51,37 +51,49 @@ def resume(
     """
     from wick_graph.loading import load
 
+    flags: dict[str, Any] = {"approve": approve, "reject": reject, "answer": answer, "edit": edit}
     with load(config, model=model) as agents:
         info = _known(agents, thread_id)
         asked = asking.in_order(_waiting(agents.store, thread_id))
-        answers = asking.from_flags(
-            asked,
-            approve=approve or (),
-            reject=reject or (),
-            answer=answer or (),
-            edit=edit or (),
-            all_approve=all_approve,
+        answers = asking.from_flags(asked, **flags, all_approve=all_approve)
+        where = Where(
+            thread_id=thread_id,
+            agent_id=_agent_of(info, agents),
+            config=config,
+            model=model,
+            kept=True,
         )
-        agent_id = _agent_of(info, agents)
-        where = Where(thread_id=thread_id, agent_id=agent_id, config=config, model=model, kept=True)
-        if not as_json:
-            _say_why(info, agents[agent_id], len(asked))
-        if asked and not answers and not as_json and asking.can_ask():
-            answers = asking.ask(asked)
-        code = 0
-        if info.status == "waiting" and asked and not answers:
-            _leave(where, info, asked, as_json)
-        elif info.stopped_because == "done" and not as_json:
-            output.say("there is nothing to go on with; send a new text")
-            where.point()
-        else:
-            tokens = not as_json if stream is None else stream
-
-            def work(turns: Turns) -> None:
-                turns.go_on(info.stopped_because, answers)
-
-            code = watched(agents, where, work, as_json, tokens)
+        tokens = not as_json if stream is None else stream
+        code = _resume(agents, where, info, asked, answers, as_json, tokens)
     raise typer.Exit(code)
+
+
+def _resume(
+    agents: Agents,
+    where: Where,
+    info: ThreadInfo,
+    asked: list[Any],
+    answers: dict[str, Any],
+    as_json: bool,
+    tokens: bool,
+) -> int:
+    """Say why the thread stopped and go on, or say what it waits for; return the exit code."""
+    if not as_json:
+        _say_why(info, agents[where.agent_id], len(asked))
+    if asked and not answers and not as_json and asking.can_ask():
+        answers = asking.ask(asked)
+    if info.status == "waiting" and asked and not answers:
+        _leave(where, info, asked, as_json)
+        return 0
+    if info.stopped_because == "done" and not as_json:
+        output.say("there is nothing to go on with; send a new text")
+        where.point()
+        return 0
+
+    def work(turns: Turns) -> None:
+        turns.go_on(info.stopped_because, answers)
+
+    return watched(agents, where, work, as_json, tokens)
 
 
 def _known(agents: Agents, thread_id: str) -> ThreadInfo:

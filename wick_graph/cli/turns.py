@@ -97,6 +97,8 @@ class Turns:
             self.view.begin()
             again = self.agent.astream_resume(self.thread_id, answers, tokens=self.tokens)
             self.runner.run(watch(again))
+            if len(answers) < len(result.interrupts):  # the person has left the others
+                return
             result = self.view.result
 
     def say_why(self) -> None:

@@ -8,6 +8,7 @@ from wick_graph.hooks.protocol import (
     ModelCallNext,
     ToolCallNext,
     Verdict,
+    in_place,
 )
 
 __all__ = (
@@ -20,4 +21,5 @@ __all__ = (
     "ToolCallNext",
     "Verdict",
     "compile_hooks",
+    "in_place",
 )

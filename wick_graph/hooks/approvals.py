@@ -6,9 +6,10 @@ go on. The question and the decision are in the store, so both outlive the proce
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -83,6 +84,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "reject": ("message",),
     "respond": ("message",),
 }
+_NEARLY: Final = 0.85
 _OPTIONAL: Final = frozenset({"reject"})
 """Decisions that can do without their field."""
 DECISIONS: Final = tuple(_DECISIONS)
@@ -161,6 +163,18 @@ class ApprovalHook(BaseHook):
 def approval_hook(config: AgentConfig) -> ApprovalHook | None:
     """Make the hook that an agent's configuration asks for; None if it asks for none."""
     return ApprovalHook(config.approvals) if config.approvals else None
+
+
+def misspelt(rules: Iterable[str], tools: Collection[str]) -> tuple[str, str] | None:
+    """Find a rule that protects nothing because its name is nearly a tool's; give both names.
+
+    A name that is like none is no mistake: rules may stand for tools that other agents have.
+    """
+    for name in rules:
+        near = difflib.get_close_matches(name, tools, n=1, cutoff=_NEARLY)
+        if near and name not in tools and not set(name) & set("*?["):
+            return name, near[0]
+    return None
 
 
 def read_decision(answer: Any) -> Decision | str:

@@ -215,12 +215,12 @@ class Facts:
         return fields
 
     def _result_change(self, before: Any, after: Any) -> Fields:
-        """`c` what the hook made of the reply (`r`) or the result (`o`) on its way out."""
+        """`c` what the hook made of the reply (`R`) or the result (`O`) on its way out."""
         if isinstance(after, ToolResult):
             if isinstance(before, ToolResult) and is_same_result(before, after):
                 return {}
-            return {"c": {"o": self.shelf.keep(result_parts(after))}}
-        return {"c": {"r": self.shelf.keep(after)}}
+            return {"c": {"O": self.shelf.keep(result_parts(after))}}
+        return {"c": {"R": self.shelf.keep(after)}}
 
     def _hook_error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         phase = PHASE_CODES[moment.data["phase"]]

@@ -12,7 +12,8 @@ import ormsgpack
 
 from wick_graph.errors import StorageError
 from wick_graph.journal.facts import Brought, Facts
-from wick_graph.journal.layout import CODES, ENDS, KINDS, LOST, NODES, OPENS, pack_page, unpack_page
+from wick_graph.journal.layout import pack_page
+from wick_graph.journal.lost import Trail, body_of, content_of, trail_of
 from wick_graph.journal.masking import Mask, known_secrets
 from wick_graph.journal.port import JournalPort
 from wick_graph.journal.shelf import Shelf
@@ -28,8 +29,6 @@ Mode = Literal["input", "answer", "resume"]
 _KEY_BYTES: Final = 32
 _FAR: Final = 1_000
 """Checkpoints that are looked at to find out where a fork began."""
-_OPENERS: Final = frozenset(CODES[kind] for kind in OPENS)
-_CLOSERS: Final = frozenset([*(CODES[kind] for kind in ENDS), LOST])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +110,13 @@ class _Opening:
         if before is None:
             return
         self.number, self.branch = before.number + 1, before.branch
-        told = _body(before)
-        if before.status == "running" or "steps" not in told:
-            told |= self._recounted(before)
+        told = body_of(before)
         self.counters = Counters(told.get("steps", 0), dict(told.get("visits") or {}))
-        if before.status == "running":
-            self._close(before, told)
+        if before.status == "running" or not told:
+            trail = trail_of(self._rows, self._db, self._thread, before, self.last)
+            self.counters = Counters(trail.steps, dict(trail.visits))
+            if before.status == "running":
+                self._close(before, trail)
         asked = None if checkpoint_id is None else pack_id(checkpoint_id)
         fork = self._fork(before, asked)
         if fork is not None:
@@ -128,33 +128,13 @@ class _Opening:
         except StorageError:
             return secrets.token_bytes(_KEY_BYTES)  # old keys no longer fit; reading says so
 
-    def _recounted(self, run: RunRow) -> dict[str, Any]:
-        """Read a run's pages: where it stood, what was open, and how far it had counted."""
-        told: dict[str, Any] = {**_body(run), "open": {}, "at": 0}
-        steps, visits = told.get("steps", 0), dict(told.get("visits") or {})
-        pages = []
-        for page in self._rows.pages_back(self._db, self._thread, self.last):
-            content = None if page.body is None else unpack_page(page.body)
-            if content is not None and content.run != run.number:
-                break
-            if content is not None:
-                pages.append(content)
-        for content in reversed(pages):
-            for place in content.places:
-                node = NODES[place[0]] if isinstance(place[0], int) else place[0]
-                steps, visits[node] = max(steps, place[4]), max(visits.get(node, 0), place[5])
-            _follow(content.first, content.entries, told)
-        return {**told, "steps": steps, "visits": visits}
-
-    def _close(self, run: RunRow, told: dict[str, Any]) -> None:
+    def _close(self, run: RunRow, trail: Trail) -> None:
         """Close what was open when the process died."""
-        is_open, at = told.pop("open"), told.pop("at")
-        entries = []
         first = self.last + 1
-        for opened, (code, depth) in sorted(is_open.items(), reverse=True):
-            self.last += 1
-            entries.append([LOST, at, self.last - opened, depth, 0, None, {"k": list(KINDS[code])}])
-        run.status, run.ended = "lost", run.started + at / 1e6
+        entries = trail.closing(self.last)
+        self.last += len(entries)
+        told = {**body_of(run), "steps": trail.steps, "visits": trail.visits}
+        run.status, run.ended = "lost", run.started + trail.at / 1e6
         run.body = ormsgpack.packb({**told, "last": self.last, "stopped": "lost"})
         page = (self.last, pack_page(run.number, first, [], entries)) if entries else None
         self.closing = Batch(page=page, run=run)
@@ -176,26 +156,9 @@ class _Opening:
         """Take a new branch, and count on from where it begins."""
         rows = self._rows.run_rows(self._db, self._thread)
         self.branch = max(row.branch for row in rows) + 1
-        counters = Counters()
+        trail = Trail()
         for page in self._rows.pages_back(self._db, self._thread, self.last):
-            for place in unpack_page(page.body).places if page.body is not None else ():
-                if place[2] < checkpoint:
-                    node = NODES[place[0]] if isinstance(place[0], int) else place[0]
-                    counters.steps = max(counters.steps, place[4])
-                    counters.visits[node] = max(counters.visits.get(node, 0), place[5])
-        self.counters = counters
-
-
-def _body(run: RunRow) -> dict[str, Any]:
-    return {} if run.body is None else dict(ormsgpack.unpackb(run.body))
-
-
-def _follow(first: int, entries: list[list[Any]], told: dict[str, Any]) -> None:
-    """Keep track of what is open: by its moment, its code and its depth."""
-    for at, entry in enumerate(entries):
-        code, told["at"], up, depth = entry[0], entry[1], entry[2], entry[3]
-        if code in _OPENERS:
-            told["open"][first + at] = code, depth
-        elif code in _CLOSERS:
-            ended = first + at - up
-            told["open"] = {seq: held for seq, held in told["open"].items() if seq < ended}
+            content = content_of(page)
+            if content is not None:
+                trail.count(place for place in content.places if place[2] < checkpoint)
+        self.counters = Counters(trail.steps, trail.visits)

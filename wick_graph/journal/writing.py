@@ -1,4 +1,4 @@
-"""From moments to the entries of a page: what is written down of each, and how it hangs together."""
+"""From moments to the entries of a page: what is written of each, and how it hangs together."""
 
 from __future__ import annotations
 

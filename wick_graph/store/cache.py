@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from wick_graph.store import sql
+from wick_graph.store.mutation import Marks
 from wick_graph.store.rows import Form, bytes_text, text_bytes
 from wick_graph.store.schema import LANE_BITS
 
@@ -74,6 +75,8 @@ class ThreadCache:
     warm: set[int] = field(default_factory=set)
     """Namespaces whose lanes hold what the head's values need."""
     seen_others: int = 0
+    marks: Marks | None = None
+    """In debug mode: what saved elements looked like."""
     within: object = None
     """The open transaction in which the thread's own row was seen last."""
     names: dict[int, dict[str, int]] | None = None

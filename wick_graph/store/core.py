@@ -15,9 +15,11 @@ from wick_graph.errors import StorageError
 from wick_graph.store import forks, sql
 from wick_graph.store.cache import ThreadCache
 from wick_graph.store.forks_meant import MeantForks
+from wick_graph.store.mutation import Marks
 from wick_graph.store.rows import text_bytes
-from wick_graph.store.sqlite import Synchronous, connect, explained, place_of
+from wick_graph.store.sqlite import Synchronous, connect, explained
 from wick_graph.store.transactions import Transactions, closed
+from wick_graph.store.whose import place_of
 from wick_graph.store.worker import Worker
 
 _KEPT: Final = 512
@@ -28,7 +30,13 @@ class Core(Transactions):
     """Everything mutable of a saver; its clones share one."""
 
     def __init__(
-        self, path: Path | None, *, tenant: str, ttl: float | None, synchronous: Synchronous
+        self,
+        path: Path | None,
+        *,
+        tenant: str,
+        ttl: float | None,
+        synchronous: Synchronous,
+        debug: bool = False,
     ) -> None:
         super().__init__()
         self.path = path
@@ -39,6 +47,7 @@ class Core(Transactions):
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
         self.forks = MeantForks()
         self._synchronous = synchronous
+        self._debug = debug
         self._lost = False
         self._place: tuple[int, int] | None = None
         self._open()
@@ -83,6 +92,7 @@ class Core(Transactions):
         cache = self.caches.get(key)
         if cache is None or cache.id != number or cache.generation != generation:
             cache = ThreadCache(number, generation, seen_others=self._others_seen)
+            cache.marks = Marks() if self._debug else None
             self.caches[key] = cache
             while len(self.caches) > _KEPT:
                 self.caches.popitem(last=False)

@@ -9,6 +9,7 @@ import weakref
 from typing import Final, Protocol
 
 from wick_graph.errors import StorageError
+from wick_graph.store.whose import OPENING
 
 
 class Forked(Protocol):
@@ -52,13 +53,16 @@ def _before() -> None:
     for store in list(_live):
         store.before_fork()
         _halted.append(store)
+    OPENING.acquire()
 
 
 def _after() -> None:
+    OPENING.release()
     while _halted:
         _halted.pop().after_fork()
 
 
 def _in_child() -> None:
+    OPENING.release()
     while _halted:
         _halted.pop().in_child()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from langgraph.checkpoint.base import CheckpointTuple
 from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
@@ -20,7 +21,8 @@ from wick_graph.store.cache import ThreadCache
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.leases import is_alive
-from wick_graph.store.rows import seal, text_bytes, unseal
+from wick_graph.store.reading import Reader, find
+from wick_graph.store.rows import seal, text_bytes, unpack_id, unseal
 from wick_graph.store.schema import LANE_BITS, blobs, checkpoints, leases, moments, runs
 from wick_graph.store.sql import _text
 
@@ -77,6 +79,7 @@ class JournalRows:
         self._number: int | None = None
         self._kept: list[Batch] = []
         self._cache: ThreadCache | None = None
+        self._reader: Reader | None = None
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -200,6 +203,27 @@ class JournalRows:
         """Return the thread's latest checkpoint."""
         found: bytes | None = db.execute(_HEAD, (thread,)).fetchone()[0]
         return found
+
+    def head_id(self, db: sqlite3.Connection, thread: int) -> str | None:
+        """Return the id of the thread's latest checkpoint."""
+        head = self.head(db, thread)
+        return None if head is None else unpack_id(head)
+
+    def last_id_of_run(self, db: sqlite3.Connection, thread: int, run: bytes) -> str | None:
+        """Return the id of the latest checkpoint that a run made."""
+        found = self.last_of_run(db, thread, run)
+        return None if found is None else unpack_id(found)
+
+    def checkpoint(self, db: sqlite3.Connection, checkpoint_id: str) -> CheckpointTuple | None:
+        """Return a checkpoint with its writes; what was decoded once is not decoded again."""
+        cache = self._core.thread(db, self.thread_id)
+        row = None if cache is None else find(db, cache, "", checkpoint_id)
+        if cache is None or row is None:
+            return None
+        if self._reader is None:
+            self._reader = Reader(db, cache, self.codec, self.thread_id)
+        self._reader = self._reader.continued(db, cache)
+        return self._reader.checkpoint(row)
 
     def last_of_run(self, db: sqlite3.Connection, thread: int, run: bytes) -> bytes | None:
         """Return the latest checkpoint that a run made."""

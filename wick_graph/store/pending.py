@@ -18,13 +18,11 @@ from typing import Any, Final
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from wick_graph.keys import RUN, configurable
+from wick_graph.keys import PULL, PUSH, RUN, configurable
 from wick_graph.store.address import Address
 
 WAIT_SECONDS: Final = 0.01
 """Age at which the flusher takes what still waits; it looks as often as this, so 20 ms at most."""
-_PULL: Final = "__pregel_pull"
-PUSH: Final = "__pregel_push"
 _OPEN: Final = 1_024
 """Steps that are followed at once."""
 
@@ -73,7 +71,7 @@ class Pending:
             if PUSH in path:
                 step.pushes += 1
                 return bool(getattr(configurable(config).get(RUN), "ledgered", False))
-            if _PULL in path:
+            if PULL in path:
                 step.pulls += 1
                 return step.pulls == 1 and not step.pushes
             step.others = True

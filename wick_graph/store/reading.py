@@ -241,6 +241,8 @@ class Reader:
             list(held) if paired else None, list(held.values() if paired else held), form[1][1:]
         )
         self.cache.lane(number).remember(known)
+        if self.cache.marks is not None:
+            self.cache.marks.check(self._codec, known.values, self._text(number))
 
     def _versions(self, flat: list[Any]) -> dict[str, Any]:
         text = self._text

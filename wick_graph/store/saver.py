@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
 from collections.abc import (
     AsyncIterator,
@@ -72,13 +73,16 @@ class SqlSaver(BaseCheckpointSaver[int]):
         tenant: str = "local",
         synchronous: Synchronous = "FULL",
         allow: Iterable[type] = (),
+        debug: bool | None = None,
     ) -> Self:
         """Open `sqlite:///path.db`, or `sqlite://` for a database in memory.
 
         `ttl` is how long an idle thread is kept once somebody sweeps (`30s`, `5m`, `7d`,
         `never`). `synchronous="NORMAL"` is faster and may lose the last commits when the machine
         loses power. `allow` names classes of the graph's state that may be stored: dataclasses,
-        enums, pydantic models, named tuples.
+        enums, pydantic models, named tuples. `debug` makes a step fail that would miss a message
+        changed in place, at the cost of encoding all of them again; by default it is on where the
+        environment says `WICK_DEBUG=1`.
 
         Raises:
             StorageError: if the URL or the file is not usable; the file is then unchanged.
@@ -86,7 +90,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
         """
         life = None if ttl is None else seconds(ttl)
         codec = Codec(AllowList(allow))
-        core = Core(path_of(url), tenant=tenant, ttl=life, synchronous=synchronous)
+        watchful = os.environ.get("WICK_DEBUG") == "1" if debug is None else debug
+        core = Core(path_of(url), tenant=tenant, ttl=life, synchronous=synchronous, debug=watchful)
         return cls(core, codec)
 
     @property

@@ -15,11 +15,12 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
+from wick_graph.keys import PUSH
 from wick_graph.store.address import Address, address_of
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.leases import fence
-from wick_graph.store.pending import PUSH, Apply
+from wick_graph.store.pending import Apply
 from wick_graph.store.steps import Step
 
 Now = Callable[[], None]

@@ -6,13 +6,9 @@ lost. So whose file it is gets decided on the 100 bytes of its header, read as p
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import sqlite3
-import stat
-import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
@@ -23,21 +19,18 @@ except ImportError:  # where there are no such locks
     fcntl = None  # type: ignore[assignment]  # the same name for both
 
 from sqlalchemy import make_url
-from sqlalchemy.dialects import sqlite as dialect
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.schema import CreateIndex, CreateTable
 
 from wick_graph.errors import StorageError
-from wick_graph.store.schema import SCHEMA_VERSION, metadata
+from wick_graph.store.fingerprint import check_schema, statements
+from wick_graph.store.migrations import migrate
+from wick_graph.store.schema import SCHEMA_VERSION
+from wick_graph.store.whose import APPLICATION_ID, OPENING, Connection, inspect, place_of
 
-APPLICATION_ID: Final = 0x5749434B
 BUSY_SECONDS: Final = 5.0
+SAFE_VERSION: Final = (3, 51, 3)
 Synchronous = Literal["FULL", "NORMAL"]
 _LEVELS: Final = {"NORMAL": 1, "FULL": 2}
-_MAGIC: Final = b"SQLite format 3\x00"
-_HEADER: Final = 100
-_LOOKS: Final = 40
-_LOOK_AGAIN: Final = 0.05
 
 
 def path_of(url: str) -> Path | None:
@@ -61,7 +54,10 @@ def path_of(url: str) -> Path | None:
         raise StorageError("a SQLite URL takes no host and no options; write sqlite:///path.db")
     if not name or name == ":memory:":
         return None
-    return Path(os.path.abspath(name))  # noqa: PTH100 - resolve() would follow links
+    try:
+        return Path(name).resolve()  # once: a link that changes later changes nothing here
+    except (OSError, RuntimeError, ValueError) as error:
+        raise StorageError(f"the path {name!r} leads nowhere ({error}); name a file") from None
 
 
 def connect(
@@ -76,29 +72,51 @@ def connect(
     """
     if synchronous not in _LEVELS:
         raise StorageError(f"synchronous must be FULL or NORMAL, not {synchronous!r}")
-    if path is not None:
-        _inspect_patiently(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"the folder of {path} cannot be made: {error.strerror}") from error
-        _make(path)
+    with OPENING:
+        if path is not None:
+            inspect(path)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StorageError(
+                    f"the folder of {path} cannot be made: {error.strerror}"
+                ) from error
+            _make(path)
+        connection = _connected(path, synchronous)
+    connection.create_function("wick_now", 0, now)
+    return connection
+
+
+def _connected(path: Path | None, synchronous: Synchronous) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(
             ":memory:" if path is None else path,
             timeout=BUSY_SECONDS,
             isolation_level=None,
             check_same_thread=False,
+            factory=Connection,
         )
         try:
+            if path is not None:
+                connection.claim(path)
             _prepare(connection, path, synchronous)
         except BaseException:
             connection.close()
             raise
     except sqlite3.Error as error:
         raise explained(error, path) from error
-    connection.create_function("wick_now", 0, now)
     return connection
+
+
+def advice(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
+    """Return a sentence for users of a SQLite with a known defect, None for a good one."""
+    if version >= SAFE_VERSION:
+        return None
+    return (
+        f"SQLite {'.'.join(map(str, version))} can damage a database that several processes write "
+        f"to at once, in rare cases; {'.'.join(map(str, SAFE_VERSION))} cannot, so upgrade it "
+        "where several processes share a database"
+    )
 
 
 def explained(error: sqlite3.Error, path: Path | None) -> StorageError:
@@ -116,74 +134,6 @@ def explained(error: sqlite3.Error, path: Path | None) -> StorageError:
     else:
         advice = "see the cause"
     return StorageError(f"{place} failed ({text}): {advice}")
-
-
-def place_of(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from any other, None if there is no file."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
-    return status.st_dev, status.st_ino
-
-
-def _inspect_patiently(path: Path) -> None:
-    """Look again while another process is still making the file."""
-    for _ in range(_LOOKS):
-        try:
-            return _inspect(path)
-        except StorageError:
-            if not path.with_name(path.name + "-journal").exists():
-                break
-            time.sleep(_LOOK_AGAIN)
-    return _inspect(path)
-
-
-def _inspect(path: Path) -> None:
-    """Refuse a file that is not ours, on its header alone."""
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-            raise StorageError(f"{path} is {kind}; name a file for the database")
-        if status.st_size == 0:
-            return
-        with path.open("rb") as file:
-            head = file.read(_HEADER)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
-    _judge(path, head, status.st_size)
-
-
-def _judge(path: Path, head: bytes, size: int) -> None:
-    if len(head) < _HEADER or not head.startswith(_MAGIC):
-        raise StorageError(
-            f"{path} is not a SQLite database, or its beginning is damaged; name another file"
-        )
-    page = struct.unpack_from(">H", head, 16)[0]
-    page = 65_536 if page == 1 else page
-    changed, pages = struct.unpack_from(">II", head, 24)
-    version, owner = (struct.unpack_from(">I", head, at)[0] for at in (60, 68))
-    valid_for = struct.unpack_from(">I", head, 92)[0]
-    if owner != APPLICATION_ID:
-        raise StorageError(
-            f"{path} belongs to another program (application id {owner:#010x}); name another file"
-        )
-    if version > SCHEMA_VERSION:
-        raise StorageError(
-            f"{path} was written by a newer wick_graph (schema {version}, this one knows "
-            f"{SCHEMA_VERSION}); upgrade wick_graph"
-        )
-    if version < 1 or page < 512 or page & (page - 1):
-        raise StorageError(f"{path} is damaged: its header makes no sense; restore a backup")
-    if changed == valid_for and size < pages * page:
-        raise StorageError(
-            f"{path} is damaged: it has {size} of {pages * page} bytes; restore a backup"
-        )
 
 
 def _make(path: Path) -> None:
@@ -233,6 +183,8 @@ def _prepare(connection: sqlite3.Connection, path: Path | None, synchronous: Syn
     run("PRAGMA cell_size_check=ON")
     if run("PRAGMA user_version").fetchone()[0] == 0:
         _create(connection, path)
+    migrate(connection, path)
+    check_schema(connection, path)
     if path is not None and run("PRAGMA journal_mode=WAL").fetchone()[0] != "wal":
         raise StorageError(f"{path} cannot use a write-ahead log; put it on a local disk")
     run(f"PRAGMA synchronous={synchronous}")
@@ -249,10 +201,8 @@ def _create(connection: sqlite3.Connection, path: Path | None) -> None:
         if run("PRAGMA user_version").fetchone()[0] == 0:
             if run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise StorageError(f"{path} holds tables of another program; name another file")
-            for table in metadata.sorted_tables:
-                run(str(CreateTable(table).compile(dialect=dialect.dialect())))
-                for index in sorted(table.indexes, key=lambda index: str(index.name)):
-                    run(str(CreateIndex(index).compile(dialect=dialect.dialect())))
+            for statement in statements():
+                run(statement)
             run(f"PRAGMA application_id={APPLICATION_ID}")
             run(f"PRAGMA user_version={SCHEMA_VERSION}")
         run("COMMIT")

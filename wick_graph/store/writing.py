@@ -104,6 +104,9 @@ class Writer:
             kind |= DICT
         else:
             keys, values = None, list(value)
+        if self._cache.marks is not None and keep:
+            channel = self._cache.text(self._db, lane.id)
+            self._cache.marks.check(self._codec, values, channel)
         known = _prefix(lane.recent, keys, values)
         if known is None and (small := self._inline(whole, values, lane)) is not None:
             return small

@@ -13,6 +13,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
+import wick_graph
 from tests.engine.support import Door, wild
 from wick_graph import Agent, BaseHook, ToolResult, events, tool
 from wick_graph.config import parse_config
@@ -500,3 +501,19 @@ def test_a_rule_that_is_wrong_is_named_with_its_place(rules: str, says: str) -> 
 def test_a_rule_that_is_wrong_is_refused_in_python_too(rule: Any) -> None:
     with pytest.raises(ConfigError, match="approvals of act: "):
         ApprovalHook({"act": rule})
+
+
+def test_a_rule_for_a_tool_whose_name_is_nearly_right_is_refused(tmp_path: Path) -> None:
+    text = """\
+defaults: {model: scripted:demo, tools: [calculate]}
+agents:
+  right: {approvals: {calculate: true, write_file: true, "calc*": true, "calculat?": true}}
+  wrong:
+    approvals:
+      calclate: true
+"""
+    (tmp_path / "agents.yaml").write_text(text, "utf-8")
+    with wick_graph.load(tmp_path / "agents.yaml") as agents:
+        assert agents["right"].invoke("What is 2*3?").stopped_because == "interrupted"
+        with pytest.raises(ConfigError, match=r"agents\.yaml:6: .+; did you mean calculate\?"):
+            agents["wrong"]

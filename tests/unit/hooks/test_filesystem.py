@@ -399,6 +399,13 @@ def test_a_tool_that_says_so_is_never_cut(local: LocalBackend) -> None:
     assert "... (truncated 2000 characters) ..." in cut
 
 
+def test_without_the_hook_a_long_result_is_cut_all_the_same() -> None:
+    script = ScriptedModel([wild("big", n=100_000), "done"])
+    (cut,) = told(Agent(model=script, tools=[BIG], store=False).invoke("go"))
+    assert "... (truncated 96000 characters) ..." in cut
+    assert "whole result" not in cut
+
+
 def test_a_result_that_cannot_be_kept_is_cut_all_the_same(tmp_path: Path) -> None:
     (tmp_path / ".wick").symlink_to("/nowhere")
     (cut,) = told(run(LocalBackend(tmp_path), wild("big", n=100_000), tools=[BIG]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from collections.abc import Iterator
@@ -298,3 +299,20 @@ def test_opentelemetry_is_told_of_failures_and_events(
         recorder.record_event("noted", {"kinds": ["a"], "deep": {"b": 1}})
     event: Any = exporter.get_finished_spans()[-1].events[0]
     assert dict(event.attributes) == {"wick.kinds": ("a",), "wick.deep": '{"b": 1}'}
+
+
+@pytest.mark.parametrize("kind", ["stream", "astream"])
+def test_a_run_that_is_streamed_is_recorded_too(kind: str) -> None:
+    recorder = Recorder()
+    agent = agent_of(call("add", a=1, b=2), "ok")
+
+    async def read() -> None:
+        async for _ in agent.astream("?"):
+            pass
+
+    with recording(recorder):
+        if kind == "stream":
+            list(agent.stream("?"))
+        else:
+            asyncio.run(read())
+    assert [span.name for span in recorder.spans] == ["llm.call", "tool.call", "llm.call"]

@@ -129,7 +129,9 @@ def test_refusals_are_quick_sentences(expression: str, words: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-NUMBERS = st.integers(-1_000, 1_000).map(str) | st.floats(-1e3, 1e3).map(repr)
+# None so small that a part of an expression overflows: the tool refuses that, Python does not.
+FLOATS = st.floats(-1e3, 1e3).filter(lambda x: x == 0 or abs(x) > 1e-9)
+NUMBERS = st.integers(-1_000, 1_000).map(str) | FLOATS.map(repr)
 
 
 def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:

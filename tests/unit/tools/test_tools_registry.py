@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from wick_graph.backends import Root
+from wick_graph.config.schema import SearchConfig
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.tools import (
     BUILTINS,
@@ -81,7 +82,8 @@ def test_built_in_tools_come_in_the_order_of_their_names(tmp_path: Path) -> None
 
 
 def test_every_built_in_tool_can_be_made(tmp_path: Path) -> None:
-    setting = ToolSetting(tmp_path)
+    search = SearchConfig(url="http://127.0.0.1:9/search")
+    setting = ToolSetting(tmp_path, search)
     assert [BUILTINS[name](setting).name for name in BUILTINS] == list(BUILTINS)
 
 

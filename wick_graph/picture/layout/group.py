@@ -32,7 +32,7 @@ class Group:
         self._tracks, tops = self._set_rows()
         self.boxes = {node: self._rect(node, tops) for node in nodes}
         self.routes = dict(self._routes(tops))
-        self._close()
+        self.width = self._width()
 
     # --- lines ------------------------------------------------------------------------------------
 
@@ -204,15 +204,10 @@ class Group:
                 y += link.label.height
             yield number, Route(points, label)
 
-    def _close(self) -> None:
-        """Move everything so that it begins at 0, and measure it."""
+    def _width(self) -> int:
         rects = [*self.boxes.values(), *(r.label for r in self.routes.values() if r.label)]
         xs = [x for route in self.routes.values() for x, _ in route.points]
-        left = min([*(r.x for r in rects), *xs])
-        self.width = max([*(r.right for r in rects), *xs]) - left
-        if left:
-            self.boxes = {node: rect.moved(-left, 0) for node, rect in self.boxes.items()}
-            self.routes = {i: route.moved(-left, 0) for i, route in self.routes.items()}
+        return max([*(rect.right for rect in rects), *xs])
 
 
 def _pairs(chain: Chain) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,223 @@
+"""Which hook put which part of a request there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_core.messages import BaseMessage
+
+from wick_graph.journal.entry import Entry
+from wick_graph.journal.rebuild import Rebuilding
+
+Part = Literal["system", "message", "tool", "setting"]
+Op = Literal["kept", "added", "changed", "dropped"]
+
+THREAD = "thread"
+"""Who a message comes from that no hook has touched."""
+AGENT = "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """One part of a request, and who is answerable for it."""
+
+    part: Part
+    index: int
+    """Where it stands among its kind; of what was dropped, where it stood."""
+    op: Op
+    by: str
+    """A hook, `agent`, `thread`, or `limit`."""
+    seq: int | None
+    """The moment at which it was put there or taken away; None for what was there before."""
+    value: Any
+    """The section's text, the message, the tool's name, or the setting."""
+    name: str = ""
+    """The setting's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    by: str
+    seq: int
+    raw: dict[str, Any]
+
+
+class Blaming(Rebuilding):
+    """Follows the changes that hooks made to a request."""
+
+    def blame(self, seq: int) -> list[Blame]:
+        """List the parts of a moment's request, in the order in which the model got them.
+
+        What hooks dropped comes last. A message that a hook changed is one that was dropped and
+        one that was added in its place.
+
+        Raises:
+            StorageError: No request was made by then, or what it was made of is gone.
+        """
+        entry = self._request_of(seq)
+        head = self.value(entry.fields["h"])
+        changes = list(self._changes(entry))
+        return [
+            *self._system(head, changes),
+            *self._thread(entry, changes),
+            *self._tools(head, changes),
+            *self._settings(head, changes),
+        ]
+
+    def _changes(self, entry: Entry) -> Iterator[_Change]:
+        """Yield the changes on a request's way, in their order."""
+        composed, wrapped = [], []
+        inside: int | None = entry.parent
+        if "c" in entry.fields:
+            wrapped.append((entry, entry.parent))
+        visit = None
+        for found in self._before(entry):
+            if found.seq == inside:
+                inside = found.parent
+                if "c" in found.fields:
+                    wrapped.append((found, found.parent))
+            if found.hook_phase == "modify_request" and found.phase == "exit":
+                visit = visit or found.task
+                if found.task == visit:
+                    composed.append(found)
+            elif (found.kind == "node" and found.task == visit) or (found.what in ("model.response", "run.enter") and found.task != entry.task):
+                break
+        for found in reversed(composed):
+            if "c" in found.fields:
+                yield _Change(found.name, found.seq, found.fields["c"])
+        for found, around in reversed(wrapped):
+            by = "" if around is None else self.moment(around).name
+            yield _Change(by, found.seq, found.fields["c"])
+
+    def _system(self, head: Any, changes: list[_Change]) -> Iterator[Blame]:
+        owners: list[_Change | None] | None = None
+        lost: list[Blame] = []
+        first = next((change.raw["s"] for change in changes if "s" in change.raw), None)
+        if first is not None:
+            kept = [section for section in first if isinstance(section, int)]
+            owners = [None] * (max(kept, default=-1) + 1)
+        for change in changes:
+            if owners is None or "s" not in change.raw:
+                continue
+            after = change.raw["s"]
+            kept = [section for section in after if isinstance(section, int)]
+            lost += [
+                Blame(part="system", index=at, op="dropped", by=change.by, seq=change.seq, value="")
+                for at in range(len(owners))
+                if at not in kept
+            ]
+            owners = [
+                (owners[section] if section < len(owners) else None)
+                if isinstance(section, int)
+                else change
+                for section in after
+            ]
+        for at, (source, ref) in enumerate(head["system"]):
+            owner = owners[at] if owners is not None and at < len(owners) else None
+            by = source or (owner.by if owner is not None else AGENT)
+            op: Op = "kept" if owner is None else "added"
+            seq = None if owner is None else owner.seq
+            yield Blame(
+                part="system",
+                index=at,
+                op=op,
+                by=by if owner is None else owner.by,
+                seq=seq,
+                value=self.value(ref),
+            )
+        yield from lost
+
+    def _thread(self, entry: Entry, changes: list[_Change]) -> Iterator[Blame]:
+        base = next(self._bases(entry), [])
+        now: list[int | bytes] = list(range(entry.fields["n"]))
+        added: dict[bytes, _Change] = {}
+        dropped: list[tuple[int | bytes, int, _Change]] = []
+        for change in changes:
+            if "g" not in change.raw:
+                continue
+            after = _expanded(change.raw["g"])
+            dropped += [(part, at, change) for at, part in enumerate(now) if part not in after]
+            added |= {part: change for part in after if isinstance(part, bytes) and part not in now}
+            now = after
+        for at, part in enumerate(now):
+            owner = added.get(part) if isinstance(part, bytes) else None
+            yield Blame(
+                part="message",
+                index=at,
+                op="kept" if owner is None else "added",
+                by=THREAD if owner is None else owner.by,
+                seq=None if owner is None else owner.seq,
+                value=self._message(part, base),
+            )
+        for part, at, change in dropped:
+            yield Blame(
+                part="message",
+                index=at,
+                op="dropped",
+                by=change.by,
+                seq=change.seq,
+                value=self._message(part, base),
+            )
+
+    def _message(self, part: int | bytes, base: list[BaseMessage]) -> BaseMessage | None:
+        if isinstance(part, bytes):
+            message: BaseMessage = self.value(part)
+            return message
+        return base[part] if part < len(base) else None
+
+    def _tools(self, head: Any, changes: list[_Change]) -> Iterator[Blame]:
+        removed: dict[str, _Change] = {}
+        added: dict[str, _Change] = {}
+        known: list[str] | None = None
+        for change in changes:
+            for name in change.raw.get("r", ()) if "t" in change.raw else ():
+                removed[name] = change
+                added.pop(name, None)
+            for name in change.raw.get("t", ()):
+                if name in removed or (known is not None and name not in known):
+                    added[name] = change
+                    removed.pop(name, None)
+            known = change.raw.get("t", known)
+        for at, (ref, brought) in enumerate(head["tools"]):
+            name = self.value(ref)["function"]["name"]
+            owner = added.get(name)
+            yield Blame(
+                part="tool",
+                index=at,
+                op="added" if owner is not None or brought else "kept",
+                by=owner.by if owner is not None else brought or AGENT,
+                seq=None if owner is None else owner.seq,
+                value=name,
+            )
+        for name, change in removed.items():
+            yield Blame(
+                part="tool", index=-1, op="dropped", by=change.by, seq=change.seq, value=name
+            )
+
+    def _settings(self, head: Any, changes: list[_Change]) -> Iterator[Blame]:
+        owners: dict[str, _Change] = {}
+        for change in changes:
+            if "o" in change.raw:
+                owners |= dict.fromkeys(self.value(change.raw["o"]), change)
+        for at, (name, value) in enumerate(self.value(head["settings"]).items()):
+            owner = owners.get(name)
+            yield Blame(
+                part="setting",
+                index=at,
+                op="kept" if owner is None else "added",
+                by=AGENT if owner is None else owner.by,
+                seq=None if owner is None else owner.seq,
+                value=value,
+                name=name,
+            )
+
+
+def _expanded(segments: Any) -> list[int | bytes]:
+    if isinstance(segments, int):
+        return list(range(segments))
+    made: list[int | bytes] = []
+    for part in segments:
+        made += [part] if isinstance(part, bytes) else range(*part)
+    return made

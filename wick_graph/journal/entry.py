@@ -1,0 +1,215 @@
+"""Moments and runs as they are read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from wick_graph.journal.frames import CALL, TOOL
+from wick_graph.journal.layout import (
+    AT,
+    DEPTH,
+    ENDS,
+    EVENT,
+    FIELDS,
+    HOOK_PHASES,
+    KINDS,
+    LOST,
+    NAME,
+    NODES,
+    PLACE,
+    UP,
+    PageContent,
+)
+from wick_graph.store.rows import unpack_id
+
+GAP: Final = "gap"
+"""The kind of what stands for moments that are missing or damaged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run of a thread, as its journal has it."""
+
+    thread_id: str
+    number: int
+    """Counted from 1 in its thread."""
+    run_id: str
+    branch: int
+    """0, and one more for each fork."""
+    status: str
+    """`running`, `ended`, `failed`, or `lost` with its process."""
+    stopped_because: str | None
+    mode: str
+    """`input`, `answer` or `resume`."""
+    started: datetime
+    ended: datetime | None
+    agent: str
+    model: str
+    level: str
+    first: int
+    """Its first moment."""
+    last: int | None
+    """Its last moment; None while it goes on."""
+    base: str | None
+    """The checkpoint that it began from."""
+    hooks: tuple[str, ...]
+    graph_hash: str
+    code_hash: str
+    versions: Mapping[str, str]
+    damaged: bool = False
+    """Its row is damaged; most of this is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One moment, as it was recorded."""
+
+    thread_id: str
+    seq: int
+    run: int
+    run_id: str
+    branch: int
+    kind: str
+    phase: str
+    name: str
+    """The node, hook, model or tool."""
+    hook_phase: str | None
+    node: str | None
+    task: str | None
+    checkpoint: str | None
+    """What the superstep of its node began from."""
+    superstep: int | None
+    step: int
+    """The visit of a node among all of its branch, from 1; 0 outside of nodes."""
+    visit: int
+    """The visit among those of its node."""
+    call_id: str | None
+    tool: str | None
+    """The tool of the call that it is about."""
+    parent: int | None
+    """The moment that it is inside of, or that it ends."""
+    depth: int
+    at: datetime
+    at_us: int
+    """Microseconds since the run began, by the monotonic clock."""
+    duration_us: int | None
+    """What it took, on moments that end something."""
+    error: str | None
+    """Class and text of the error."""
+    fields: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    """What else is written down, in the journal's own form; `Journal.details` reads it."""
+
+    @property
+    def what(self) -> str:
+        """Kind and phase."""
+        return f"{self.kind}.{self.phase}"
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it ends what its parent began."""
+        return (self.kind, self.phase) in ENDS or self.phase == "lost"
+
+    @property
+    def status(self) -> str:
+        """`ok`, `error`, or `lost`."""
+        if self.phase == "lost" or self.kind == GAP:
+            return "lost"
+        failed = self.error is not None or bool(self.fields.get("z"))
+        return "error" if failed else "ok"
+
+
+def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
+    """Read one entry of a page."""
+    raw = content.entries[at]
+    seq, code = content.first + at, raw[0]
+    fields: Mapping[str, Any] = raw[FIELDS] if len(raw) > FIELDS else {}
+    kind, phase = KINDS[code]
+    if code == EVENT:
+        kind, phase = fields["k"]
+    elif code == LOST:
+        kind, phase = fields["k"][0], "lost"
+    place = content.places[raw[PLACE] - 1] if raw[PLACE] else None
+    node, name = _node(place), raw[NAME] if len(raw) > NAME else None
+    error = fields.get("e")
+    at_us = raw[AT]
+    return Entry(
+        thread_id=run.thread_id,
+        seq=seq,
+        run=run.number,
+        run_id=run.run_id,
+        branch=run.branch,
+        kind=kind,
+        phase=phase,
+        name=_name(kind, name, place, node, run),
+        hook_phase=HOOK_PHASES[fields["p"]] if kind == "hook" and "p" in fields else None,
+        node=node,
+        task=None if place is None else unpack_id(place[1]),
+        checkpoint=None if place is None else unpack_id(place[2]),
+        superstep=None if place is None else place[3],
+        step=0 if place is None else place[4],
+        visit=0 if place is None else place[5],
+        call_id=fields.get("i") or (place[CALL] if place is not None else None),
+        tool=None if place is None else place[TOOL],
+        parent=seq - raw[UP] if raw[UP] else None,
+        depth=raw[DEPTH],
+        at=datetime.fromtimestamp(run.started.timestamp() + at_us / 1e6, UTC),
+        at_us=at_us,
+        duration_us=fields.get("d"),
+        error=None if error is None else ": ".join(part for part in error if part),
+        fields=fields,
+    )
+
+
+def gap_of(thread_id: str, first: int, last: int, why: str, at: datetime) -> Entry:
+    """Stand in for moments that cannot be read."""
+    count = "1 moment is" if first == last else f"{last - first + 1} moments are"
+    return Entry(
+        thread_id=thread_id,
+        seq=last,
+        run=0,
+        run_id="",
+        branch=0,
+        kind=GAP,
+        phase=why,
+        name="",
+        hook_phase=None,
+        node=None,
+        task=None,
+        checkpoint=None,
+        superstep=None,
+        step=0,
+        visit=0,
+        call_id=None,
+        tool=None,
+        parent=None,
+        depth=0,
+        at=at,
+        at_us=0,
+        duration_us=None,
+        error=f"{count} {why} here, from {first}",
+        fields={"first": first},
+    )
+
+
+def _node(place: list[Any] | None) -> str | None:
+    if place is None:
+        return None
+    node = place[0]
+    return NODES[node] if isinstance(node, int) else str(node)
+
+
+def _name(
+    kind: str, name: Any, place: list[Any] | None, node: str | None, run: RunRecord
+) -> str:
+    if kind == "hook" and isinstance(name, int):
+        return run.hooks[name] if name < len(run.hooks) else f"hook {name}"
+    if name is not None:
+        return str(name)
+    if kind == "tool":
+        return str(place[TOOL]) if place is not None and place[TOOL] else ""
+    if kind == "route":
+        return "route"
+    return {"node": node, "interrupt": node, "model": run.model, "run": run.agent}.get(kind) or ""

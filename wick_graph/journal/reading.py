@@ -1,0 +1,280 @@
+"""Read a thread's journal: from the database alone, in any process, with no key and no network."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+from wick_graph.errors import StorageError
+from wick_graph.journal.entry import GAP, Entry, RunRecord, entry_of, gap_of
+from wick_graph.journal.layout import PageContent
+from wick_graph.journal.lost import body_of, content_of, trail_of
+from wick_graph.journal.shelf import unpacked
+from wick_graph.store.journal_rows import JournalRows, Page, RunRow
+from wick_graph.store.rows import unpack_id
+from wick_graph.store.saver import SqlSaver
+
+MISSING: Final = "missing"
+DAMAGED: Final = "damaged"
+_PAGES: Final = 64
+"""Pages that are read at once."""
+
+
+class JournalReader:
+    """The moments and runs of one thread, in their order.
+
+    Every method reads what is committed when it is called. What is damaged is told as a moment of
+    the kind `gap`, and hides nothing else.
+    """
+
+    def __init__(self, saver: SqlSaver, thread_id: str) -> None:
+        self.thread_id = thread_id
+        self.rows: JournalRows = saver.journal_rows(thread_id)
+        self._runs: dict[int, RunRecord] = {}
+
+    def runs(self) -> list[RunRecord]:
+        """Return the thread's runs, the oldest first.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+        """
+        with self.reading() as db:
+            thread = self.rows.thread(db)
+            return self._load_runs(db, thread)
+
+    def run(self, wanted: int | str) -> RunRecord:
+        """Return a run by its number or its id.
+
+        Raises:
+            StorageError: The thread has no such run.
+        """
+        for run in reversed(self.runs()):
+            if wanted in (run.number, run.run_id):
+                return run
+        raise StorageError(f"thread {self.thread_id!r} has no run {wanted}; list its runs")
+
+    def moments(
+        self,
+        run: int | str | None = None,
+        kind: str | None = None,
+        after: int | None = None,
+        limit: int | None = None,
+        *,
+        branch: int | None = None,
+    ) -> Iterator[Entry]:
+        """Yield moments in their order, some pages at a time.
+
+        Args:
+            run: Only of this run, by number or id.
+            kind: Only of this kind (`tool`), or of this kind and phase (`tool.exit`).
+            after: Only those with a higher number.
+            limit: At most so many.
+            branch: Only of this branch.
+
+        Raises:
+            StorageError: The thread has no such run.
+            ThreadNotFoundError: There is no such thread.
+        """
+        of = None if run is None else self.run(run)
+        start = after or 0
+        if of is not None:
+            start = max(start, of.first - 1)
+        left = limit
+        for entry in self._entries(start):
+            if of is not None and entry.kind != GAP and entry.run > of.number:
+                return
+            if not _fits(entry, of, kind, branch) or (after is not None and entry.seq <= after):
+                continue
+            if left is not None:
+                if left <= 0:
+                    return
+                left -= 1
+            yield entry
+
+    def backwards(self, before: int | None = None) -> Iterator[Entry]:
+        """Yield moments from the end, or from before one, to the beginning."""
+        with self.reading() as db:
+            thread = self.rows.thread(db)
+            self._load_runs(db, thread)
+            last = self.rows.last(db, thread)
+            virtual = self._unclosed(db, thread, last)
+        if virtual is not None:
+            for at in range(len(virtual.entries) - 1, -1, -1):
+                if before is None or virtual.first + at < before:
+                    yield self._entry(virtual, at)
+        yield from self._down(last if before is None else min(last, before - 1))
+
+    def _down(self, top: int) -> Iterator[Entry]:
+        """Yield moments from one downwards; `damaged` is the end of pages that cannot be read."""
+        damaged: int | None = None
+        while top > 0:
+            with self.reading() as db:
+                back = self.rows.pages_back(db, self.rows.thread(db), top)
+                pages = list(islice(back, _PAGES))
+            for page in pages or [Page(0, None)]:
+                content = content_of(page) if page.last else PageContent(0, 1, [], [])
+                if content is None:
+                    damaged, top = damaged or min(page.last, top), min(page.last, top) - 1
+                    continue
+                if page.last < top or damaged is not None:
+                    why = MISSING if damaged is None else DAMAGED
+                    yield gap_of(self.thread_id, page.last + 1, damaged or top, why, self._now())
+                    damaged, top = None, page.last
+                for at in range(top - content.first, -1, -1):
+                    yield self._entry(content, at)
+                top = min(top, content.first - 1)
+
+    def moment(self, seq: int) -> Entry:
+        """Return one moment by its number.
+
+        Raises:
+            StorageError: There is none, or it is damaged.
+        """
+        found = next(self._entries(seq - 1), None) if seq > 0 else None
+        if found is None:
+            raise StorageError(
+                f"thread {self.thread_id!r} has no moment {seq}; its last one is {self.last()}"
+            )
+        if found.kind == GAP:
+            raise StorageError(f"moment {seq} cannot be read: {found.error}")
+        return found
+
+    def last(self) -> int:
+        """Return the number of the last moment, 0 if there is none."""
+        with self.reading() as db:
+            thread = self.rows.thread(db)
+            last = self.rows.last(db, thread)
+            self._load_runs(db, thread)
+            virtual = self._unclosed(db, thread, last)
+        return last if virtual is None else last + len(virtual.entries)
+
+    def problems(self) -> list[str]:
+        """List what of the journal is damaged or missing, one sentence each."""
+        found = [f"run {run.number} is damaged" for run in self.runs() if run.damaged]
+        return found + [entry.error or "" for entry in self._entries(0) if entry.kind == GAP]
+
+    def size(self) -> int:
+        """Return the bytes of the journal's content."""
+        with self.reading() as db:
+            return self.rows.size(db, self.rows.thread(db))
+
+    def value(self, reference: bytes) -> Any:
+        """Return what a reference in a moment's fields stands for.
+
+        Raises:
+            StorageError: The content is missing or damaged.
+        """
+
+        def blob(hashed: bytes) -> bytes:
+            with self.reading() as db:
+                return self.rows.blob(db, self.rows.thread(db), hashed)
+
+        return unpacked(self.rows.codec, reference, blob)
+
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Hold one consistent view of the thread."""
+        view: AbstractContextManager[sqlite3.Connection] = self.rows.reading()
+        return view
+
+    def _entries(self, after: int) -> Iterator[Entry]:
+        expected = after + 1
+        while True:
+            with self.reading() as db:
+                thread = self.rows.thread(db)
+                self._load_runs(db, thread)
+                pages = self.rows.pages(db, thread, expected - 1)
+                virtual = None if pages else self._unclosed(db, thread, expected - 1)
+            for page in pages:
+                yield from self._page(page, expected)
+                expected = page.last + 1
+            if virtual is not None:
+                for at in range(len(virtual.entries)):
+                    yield self._entry(virtual, at)
+            if not pages:
+                return
+
+    def _page(self, page: Page, expected: int) -> Iterator[Entry]:
+        content = content_of(page)
+        if content is None:
+            yield gap_of(self.thread_id, expected, page.last, DAMAGED, self._now())
+            return
+        if content.first > expected:
+            yield gap_of(self.thread_id, expected, content.first - 1, MISSING, self._now())
+        for at in range(max(expected - content.first, 0), len(content.entries)):
+            yield self._entry(content, at)
+
+    def _unclosed(self, db: sqlite3.Connection, thread: int, last: int) -> PageContent | None:
+        """Return what the next run will write of the last one, if that died."""
+        if last != self.rows.last(db, thread):
+            return None
+        row = self.rows.last_run(db, thread)
+        if row is None or row.status != "running" or self._runs[row.number].status != "lost":
+            return None
+        entries = trail_of(self.rows, db, thread, row, last).closing(last)
+        return PageContent(row.number, last + 1, [], entries) if entries else None
+
+    def _entry(self, content: PageContent, at: int) -> Entry:
+        run = self._runs.get(content.run)
+        if run is None:
+            run = self._runs[content.run] = _record(self.thread_id, _unknown(content.run), "lost")
+        return entry_of(content, at, run)
+
+    def _load_runs(self, db: sqlite3.Connection, thread: int) -> list[RunRecord]:
+        rows = self.rows.run_rows(db, thread)
+        alive = bool(rows) and rows[-1].status == "running" and self.rows.is_running(db, thread)
+        made = []
+        for row in rows:
+            dead = row.status == "running" and not (alive and row is rows[-1])
+            made.append(_record(self.thread_id, row, "lost" if dead else row.status))
+        self._runs = {run.number: run for run in made}
+        return made
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self.rows.now(), UTC)
+
+
+def _fits(entry: Entry, run: RunRecord | None, kind: str | None, branch: int | None) -> bool:
+    if kind is not None and kind not in (entry.kind, entry.what):
+        return False
+    if entry.kind == GAP:
+        return True
+    if run is not None and entry.run != run.number:
+        return False
+    return branch is None or entry.branch == branch
+
+
+def _unknown(number: int) -> RunRow:
+    return RunRow(
+        number=number, run=b"\xff", branch=0, status="lost", started=0.0, ended=None, body=None
+    )
+
+
+def _record(thread_id: str, row: RunRow, status: str) -> RunRecord:
+    told = body_of(row)
+    base = told.get("base")
+    return RunRecord(
+        thread_id=thread_id,
+        number=row.number,
+        run_id=unpack_id(row.run),
+        branch=row.branch,
+        status=status,
+        stopped_because="lost" if status == "lost" else told.get("stopped"),
+        mode=told.get("mode", ""),
+        started=datetime.fromtimestamp(row.started, UTC),
+        ended=None if row.ended is None else datetime.fromtimestamp(row.ended, UTC),
+        agent=told.get("agent", ""),
+        model=told.get("model", ""),
+        level=told.get("level", ""),
+        first=told.get("first", 1),
+        last=told.get("last"),
+        base=None if base is None else unpack_id(base),
+        hooks=tuple(told.get("hooks") or ()),
+        graph_hash=told.get("graph", ""),
+        code_hash=told.get("code", ""),
+        versions=told.get("versions") or {},
+        damaged=not told,
+    )

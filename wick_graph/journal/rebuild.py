@@ -1,0 +1,295 @@
+"""Rebuild what stood behind a moment: the state of its thread, and the exact request of a model."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+
+from wick_graph.errors import StorageError
+from wick_graph.journal.entry import Entry
+from wick_graph.journal.fingerprint import request_key
+from wick_graph.journal.masking import DOTS
+from wick_graph.journal.reading import JournalReader
+from wick_graph.journal.replies import parts_of, reply_of
+from wick_graph.messages.lower import lower
+from wick_graph.request import Section
+from wick_graph.store.rows import pack_id
+
+REQUESTS = ("request", "replaced")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRequest:
+    """What one model call was sent."""
+
+    seq: int
+    """The moment of the request."""
+    messages: list[BaseMessage] = field(repr=False)
+    """Exactly what the model got: the system prompt first, if there was one."""
+    system: tuple[Section, ...]
+    """The system prompt's sections, and who put each there."""
+    tools: tuple[Mapping[str, Any], ...] = field(repr=False)
+    """In OpenAI's form; empty where they were withheld."""
+    settings: Mapping[str, Any]
+    purpose: str
+    model: str
+    key: bytes
+    exact: bool
+    """Whether the key proves that this is what was sent."""
+    note: str
+    """Why it may differ; empty where it is exact."""
+
+    @property
+    def system_text(self) -> str:
+        """The system prompt as the model read it."""
+        return "\n\n".join(section.text for section in self.system if section.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingWrite:
+    """What a node wrote that joins the state only at the end of its superstep."""
+
+    seq: int
+    """The moment at which the node had written it."""
+    node: str
+    task: str
+    channel: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedState:
+    """A thread's state at a moment."""
+
+    checkpoint: str | None
+    """The checkpoint whose values these are; None before the first one."""
+    values: Mapping[str, Any]
+    pending: tuple[PendingWrite, ...] = ()
+    """What the nodes of the running superstep had written by then; `values` is without it."""
+
+
+class Rebuilding(JournalReader):
+    """Answers about states and requests."""
+
+    def state_at(self, seq: int) -> RecordedState:
+        """Return the state at a moment: the nearest checkpoint, and what was written since.
+
+        Raises:
+            StorageError: There is no such moment, or its checkpoint is gone (pruned, or never
+                stored because the run was made with another durability).
+        """
+        entry = self.moment(seq)
+        checkpoint = entry.checkpoint or self._beside(entry)
+        if checkpoint is None:
+            return RecordedState(checkpoint=None, values={})
+        saved = self._saved(checkpoint)
+        if saved is None:
+            raise StorageError(
+                f"the state at moment {seq} cannot be shown: its checkpoint {checkpoint} is gone"
+            )
+        values = saved.checkpoint["channel_values"]
+        pending = tuple(self._pending(entry, saved)) if entry.checkpoint is not None else ()
+        return RecordedState(checkpoint=checkpoint, values=values, pending=pending)
+
+    def request_at(self, seq: int) -> RecordedRequest:
+        """Return the request of a moment: its own, or the latest one before it in its run.
+
+        Raises:
+            StorageError: No request was made by then, or what it was made of is gone.
+        """
+        entry = self._request_of(seq)
+        head = self.value(entry.fields["h"])
+        sections = tuple(Section(self.value(ref), source) for source, ref in head["system"])
+        settings = self.value(head["settings"])
+        offered = [] if head["withheld"] else head["tools"]
+        tools = tuple(self.value(ref) for ref, _ in offered)
+        text = "\n\n".join(section.text for section in sections if section.text)
+        agent = self._runs[entry.run].agent
+        messages, exact = self._messages(entry, text, agent, (tools, settings))
+        return RecordedRequest(
+            seq=entry.seq,
+            messages=messages,
+            system=sections,
+            tools=tools,
+            settings=settings,
+            purpose=head["purpose"],
+            model=head["model"] or entry.name,
+            key=entry.fields["k"],
+            exact=exact,
+            note="" if exact else _why(messages, settings),
+        )
+
+    def reply_at(self, seq: int) -> AIMessage | None:
+        """Return a model's reply as it came, by the moment of its response.
+
+        None where it is not known: the process died before the reply was kept.
+
+        Raises:
+            StorageError: There is no such moment, or what it refers to is gone.
+        """
+        entry = self.moment(seq)
+        end = self._end_of_visit(entry)
+        if end is None:
+            return None
+        for back, *own in end.fields.get("y") or ():
+            if end.seq - back == seq:
+                return reply_of(self.value(own[0])) if own else self._kept_reply(end)
+        return None
+
+    def call_at(self, entry: Entry) -> Mapping[str, Any] | None:
+        """Return the call of a tool's moment as the model asked for it: id, name, args."""
+        if entry.call_id is None or entry.checkpoint is None:
+            return None
+        saved = self._saved(entry.checkpoint)
+        messages = [] if saved is None else saved.checkpoint["channel_values"].get("messages") or []
+        for message in reversed(messages):
+            for call in message.tool_calls if isinstance(message, AIMessage) else ():
+                if call["id"] == entry.call_id:
+                    return {"id": call["id"], "name": call["name"], "args": call["args"]}
+        return None
+
+    def answer_at(self, entry: Entry) -> ToolMessage | None:
+        """Return the message that answers the call of a tool's moment, as it was written."""
+        for channel, value in self._written(entry):
+            for message in value if channel == "messages" and isinstance(value, list) else ():
+                if isinstance(message, ToolMessage) and message.tool_call_id == entry.call_id:
+                    return message
+        return None
+
+    def _request_of(self, seq: int) -> Entry:
+        entry = self.moment(seq)
+        for found in [entry, *self._before(entry)]:
+            if found.kind == "model" and found.phase in REQUESTS:
+                return found
+        raise StorageError(f"no model was asked by moment {seq} of its run; choose a later one")
+
+    def _before(self, entry: Entry) -> Iterator[Entry]:
+        """Yield the moments of the same run before one, the nearest first."""
+        for found in self.backwards(entry.seq):
+            if found.run != entry.run and found.run:
+                return
+            yield found
+
+    def _messages(
+        self, entry: Entry, system: str, agent: str, rest: tuple[Any, Any]
+    ) -> tuple[list[BaseMessage], bool]:
+        secret = self._secret()
+        made: list[BaseMessage] | None = None
+        for base in self._bases(entry):
+            shown = self._shown(entry, base)
+            whole = lower([SystemMessage(system), *shown] if system else shown, agent)
+            if request_key(secret, whole, *rest) == entry.fields["k"]:
+                return whole, True
+            made = made or whole
+        if made is None:
+            raise StorageError(
+                f"the request at moment {entry.seq} cannot be rebuilt: its checkpoint "
+                f"{entry.checkpoint} and all later ones are gone"
+            )
+        return made, False
+
+    def _bases(self, entry: Entry) -> Iterator[list[BaseMessage]]:
+        """Yield the thread's messages as the request saw them; later ones begin with the same."""
+        count: int = entry.fields["n"]
+        if not count:
+            yield []
+        names = [entry.checkpoint] if entry.checkpoint else []
+        with self.reading() as db:
+            head = self.rows.head_id(db, self.rows.thread(db))
+        for name in [*names, head]:
+            saved = None if name is None else self._saved(name)
+            messages = [] if saved is None else saved.checkpoint["channel_values"].get("messages")
+            if messages and len(messages) >= count:
+                yield list(messages[:count])
+
+    def _shown(self, entry: Entry, base: list[BaseMessage]) -> list[BaseMessage]:
+        segments = entry.fields.get("g", len(base))
+        if isinstance(segments, int):
+            return base[:segments]
+        shown: list[BaseMessage] = []
+        for part in segments:
+            if isinstance(part, bytes):
+                shown.append(self.value(part))
+            else:
+                shown += base[part[0] : part[1]]
+        return shown
+
+    def _pending(self, entry: Entry, saved: Any) -> Iterator[PendingWrite]:
+        ended = {
+            found.task: found
+            for found in self._superstep(entry)
+            if found.kind == "node" and found.phase == "exit" and found.seq <= entry.seq
+        }
+        for task, channel, value in saved.pending_writes or ():
+            at = ended.get(task)
+            if at is not None and not channel.startswith(("__", "branch:")):
+                yield PendingWrite(
+                    seq=at.seq, node=at.node or "", task=task, channel=channel, value=value
+                )
+
+    def _superstep(self, entry: Entry) -> Iterator[Entry]:
+        """Yield the moments up to one that began from the same checkpoint, in whatever run."""
+        yield entry
+        for found in self.backwards(entry.seq):
+            if found.checkpoint is not None and found.checkpoint != entry.checkpoint:
+                return
+            yield found
+
+    def _end_of_visit(self, entry: Entry) -> Entry | None:
+        for found in self.moments(after=entry.seq):
+            if found.task == entry.task and found.kind == "node" and found.is_end:
+                return found
+            if found.run and found.run != entry.run:
+                return None
+        return None
+
+    def _kept_reply(self, end: Entry) -> AIMessage | None:
+        for channel, value in self._written(end):
+            for message in value if channel == "messages" and isinstance(value, list) else ():
+                if isinstance(message, AIMessage):
+                    return reply_of(parts_of(message))
+        return None
+
+    def _written(self, entry: Entry) -> Iterator[tuple[str, Any]]:
+        """Yield what the task of a moment wrote.
+
+        Raises:
+            StorageError: It is gone.
+        """
+        saved = None if entry.checkpoint is None else self._saved(entry.checkpoint)
+        if saved is None:
+            raise StorageError(
+                f"what was written at moment {entry.seq} cannot be shown: its checkpoint is gone"
+            )
+        for task, channel, value in saved.pending_writes or ():
+            if task == entry.task:
+                yield channel, value
+
+    def _beside(self, entry: Entry) -> str | None:
+        """Return the checkpoint that a moment outside of all nodes stands at."""
+        run = self._runs[entry.run]
+        if entry.what == "run.enter" or entry.kind == "interrupt":
+            return run.base
+        with self.reading() as db:
+            return self.rows.last_id_of_run(db, self.rows.thread(db), pack_id(run.run_id))
+
+    def _saved(self, checkpoint: str) -> Any:
+        with self.reading() as db:
+            return self._tuple(db, checkpoint)
+
+    def _tuple(self, db: sqlite3.Connection, checkpoint: str) -> Any:
+        return self.rows.checkpoint(db, checkpoint)
+
+    def _secret(self) -> bytes:
+        with self.reading() as db:
+            return self.rows.secret(db, self.rows.thread(db)) or b""
+
+
+def _why(messages: list[BaseMessage], settings: Mapping[str, Any]) -> str:
+    if DOTS in repr(messages) or DOTS in repr(settings):
+        return "secrets are hidden"
+    return "the thread's messages, or this version of wick_graph, are not what they were"
