@@ -8,6 +8,7 @@
     ├── ToolError                a tool failed; its text goes to the model
     ├── HookError                a hook broke its contract
     ├── RunError                 a run ended without an answer
+    ├── ReplayError              what happens is not what was recorded
     └── StorageError             the database refuses or is damaged
         ├── ThreadNotFoundError  no thread has this id
         └── ThreadBusyError      another run holds the thread
@@ -74,6 +75,12 @@ class RunError(WickError):
     """Report a run that ended without an answer; the thread can go on with the next message."""
 
     code = "run"
+
+
+class ReplayError(WickError):
+    """Report a request or a call that a recording does not hold, with the nearest that it does."""
+
+    code = "replay"
 
 
 class StorageError(WickError):

@@ -17,6 +17,7 @@ from wick_graph.hooks.activation import activate, backend_of
 from wick_graph.hooks.approvals import misspelt
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.models.resolve import ModelChoice, resolve_model
+from wick_graph.moments import JournalOptions
 from wick_graph.store import SqlSaver
 from wick_graph.tools.builtin import builtin
 
@@ -134,6 +135,7 @@ def build_agent(
         max_iterations=config.max_iterations,
         ttl=config.ttl,
         tool_timeout=config.tool_timeout,
+        journal=journal_of(config),
         allow_client_system=config.allow_client_system,
         base_dir=file.base_dir,
     )
@@ -174,6 +176,14 @@ def _workdir(config: AgentConfig, base_dir: Path, to_look_at: bool) -> Path:
         return base_dir.absolute()  # nothing is read from it
     workdir.mkdir(parents=True, exist_ok=True)
     return workdir
+
+
+def journal_of(config: AgentConfig) -> JournalOptions:
+    """Say how an agent's runs are recorded."""
+    journal = config.journal
+    if isinstance(journal, str):
+        return JournalOptions(journal)
+    return JournalOptions(journal.level, journal.redact)
 
 
 def outline(agent_id: str, file: AgentsFile) -> Agent:

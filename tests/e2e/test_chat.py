@@ -94,8 +94,8 @@ def test_a_question_that_is_left_waits_and_is_asked_again(folder: Folder) -> Non
     with folder.at_terminal("chat", "-t", "mine") as terminal:
         terminal.wait_for(PROMPT)
         say(terminal, "Go", ASKS)
-        terminal.press("\x03")
-        assert "stopped: interrupted: the run waits for 1 answer" in terminal.wait_for(PROMPT)
+        terminal.interrupt("stopped: interrupted: the run waits for 1 answer")
+        terminal.wait_for(PROMPT)
         say(terminal, "/resume", ASKS)
         terminal.press("\x04")
         terminal.wait_for(PROMPT)
@@ -118,8 +118,9 @@ def test_ctrl_c_cancels_the_run_and_not_the_talk(folder: Folder) -> None:
         say(terminal, "Go", "← 2\n")
         terminal.press("\x03")
         assert "stopped: cancelled; /resume goes on with it" in terminal.wait_for(PROMPT)
-        terminal.press("half a line\x03")
-        assert "Ctrl-D leaves" in terminal.wait_for(PROMPT)
+        terminal.press("half a line")
+        terminal.interrupt("Ctrl-D leaves")
+        terminal.wait_for(PROMPT)
         assert terminal.process.poll() is None
         say(terminal, "/resume", "/resume\n")
         terminal.press("\x03")

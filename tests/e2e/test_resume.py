@@ -94,10 +94,9 @@ def test_at_a_terminal_a_person_is_asked_at_once(folder: Folder) -> None:
 def test_a_question_that_is_left_waits_and_is_asked_by_resume(folder: Folder) -> None:
     with folder.at_terminal("run", "-t", "mine", "Go") as terminal:
         terminal.wait_for(ASKS)
-        terminal.press("\x03")
+        terminal.interrupt("stopped: interrupted: the run waits for 3 answers")
         code, rest = terminal.end()
     assert code == 0
-    assert "stopped: interrupted: the run waits for 3 answers" in rest
     assert re.search(r"thread mine \(continue: .+ resume mine\)\n\Z", rest)
     assert folder.thread().status == "waiting"
 

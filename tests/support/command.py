@@ -115,6 +115,20 @@ class Terminal:
         """Type, with control characters for keys such as Ctrl-C."""
         os.write(self._master, text.encode())
 
+    def interrupt(self, text: str) -> str:
+        """Press Ctrl-C at a prompt until a text is shown.
+
+        Once is not always enough: readline does not see one that comes just before it waits.
+        """
+        for _ in range(6):
+            self.press("\x03")
+            until = time.monotonic() + SECONDS / 10
+            while text not in self.shown[self._read :] and self._more(until):
+                pass
+            if text in self.shown[self._read :]:
+                break
+        return self.wait_for(text)
+
     def wait_for(self, text: str) -> str:
         """Read until a text is shown, and return what was shown since the last time."""
         until = time.monotonic() + SECONDS

@@ -9,7 +9,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wick_graph.cli import chat, graph, hooks, output, resume, run, schema, threads, validate
+from wick_graph.cli import (
+    chat,
+    graph,
+    hooks,
+    journal,
+    output,
+    resume,
+    run,
+    schema,
+    threads,
+    validate,
+)
 from wick_graph.errors import WickError
 
 app = typer.Typer(
@@ -24,6 +35,7 @@ app.command("resume", options_metavar="[OPTIONS]")(resume.resume)
 app.command("chat")(chat.chat)
 app.command("graph")(graph.graph)
 app.command("hooks")(hooks.hooks)
+app.command("journal")(journal.journal)
 app.add_typer(threads.app, name="threads")
 app.command("validate")(validate.validate)
 app.command("schema")(schema.schema)

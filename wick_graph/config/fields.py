@@ -131,6 +131,22 @@ def check_patterns(rules: dict[str, Any]) -> dict[str, Any]:
     return rules
 
 
+def check_regexes(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return patterns that are regular expressions.
+
+    Raises:
+        ValueError: naming the first one that is none.
+    """
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as problem:
+            raise ValueError(
+                f"has {show_key(pattern)}, which is no regular expression: {problem}"
+            ) from None
+    return patterns
+
+
 def _approval_rule(value: Any) -> Any:
     if isinstance(value, str):
         try:

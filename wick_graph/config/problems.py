@@ -16,6 +16,7 @@ from wick_graph.config.schema import (
     AgentsFile,
     BackendConfig,
     BudgetConfig,
+    JournalConfig,
     MemoryConfig,
     ModelConfig,
     ModelTarget,
@@ -36,6 +37,7 @@ _BLOCKS: Final[Mapping[str, type[BaseModel]]] = {
     "memory": MemoryConfig,
     "search": SearchConfig,
     "budget": BudgetConfig,
+    "journal": JournalConfig,
 }
 
 _REFUSED: Final = frozenset({"hooks", "class_path", "middleware"})

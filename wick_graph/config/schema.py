@@ -7,6 +7,7 @@
         ├── SkillsConfig
         ├── MemoryConfig
         ├── BudgetConfig  `budget:` as a block
+        ├── JournalConfig `journal:` as a block
         └── SearchConfig
 
 `model_fields_set` tells what a file said (in `defaults:` or in the agent) from what is a default.
@@ -36,6 +37,7 @@ from wick_graph.config.fields import (
     check_http_url,
     check_once,
     check_patterns,
+    check_regexes,
     form_of,
 )
 from wick_graph.config.nearest import did_you_mean
@@ -128,6 +130,14 @@ class BudgetConfig(Block):
     per: Literal["run", "thread"] = "run"
 
 
+class JournalConfig(Block):
+    """What is recorded of runs."""
+
+    level: Literal["off", "steps", "full"] = "steps"
+    redact: Annotated[Texts, AfterValidator(check_regexes)] = ()
+    """Regular expressions of what is secret, beside the secrets that are known."""
+
+
 class SearchConfig(Block):
     """The HTTP endpoint that `internet_search` asks."""
 
@@ -177,6 +187,13 @@ class AgentConfig(Block):
     """By tool name or pattern, which calls a person must allow: `true`, `false`, or an expression
     on the arguments such as `glob(path, '*.env')`."""
     search: SearchConfig | None = None
+    journal: Annotated[
+        Annotated[Literal["off", "steps", "full"], Tag(NAME_TAG)]
+        | Annotated[JournalConfig, Tag(BLOCK_TAG)],
+        Discriminator(form_of),
+    ] = "steps"
+    """What is recorded of runs: nothing, every moment, or the pieces of streamed replies too; or a
+    block with `level` and `redact`."""
     allow_client_system: bool = True
     """Whether a caller's messages may have the role `system`."""
 

@@ -12,7 +12,7 @@ from wick_graph.journal.entry import Entry
 from wick_graph.journal.rebuild import Rebuilding
 
 Part = Literal["system", "message", "tool", "setting"]
-Op = Literal["kept", "added", "changed", "dropped"]
+Op = Literal["kept", "added", "dropped"]
 
 THREAD = "thread"
 """Who a message comes from that no hook has touched."""
@@ -68,28 +68,34 @@ class Blaming(Rebuilding):
 
     def _changes(self, entry: Entry) -> Iterator[_Change]:
         """Yield the changes on a request's way, in their order."""
-        composed, wrapped = [], []
-        inside: int | None = entry.parent
-        if "c" in entry.fields:
-            wrapped.append((entry, entry.parent))
-        visit = None
+        for found in reversed(list(self._composed(entry))):
+            if "c" in found.fields:
+                yield _Change(found.name, found.seq, found.fields["c"])
+        for found, around in reversed(list(self._wrapped(entry))):
+            if "c" in found.fields:
+                yield _Change(around.name, found.seq, found.fields["c"])
+
+    def _composed(self, entry: Entry) -> Iterator[Entry]:
+        """Yield the ends of `modify_request` that a request went through, the last one first."""
+        visit: str | None = None
         for found in self._before(entry):
-            if found.seq == inside:
-                inside = found.parent
-                if "c" in found.fields:
-                    wrapped.append((found, found.parent))
             if found.hook_phase == "modify_request" and found.phase == "exit":
                 visit = visit or found.task
                 if found.task == visit:
-                    composed.append(found)
-            elif (found.kind == "node" and found.task == visit) or (found.what in ("model.response", "run.enter") and found.task != entry.task):
-                break
-        for found in reversed(composed):
-            if "c" in found.fields:
-                yield _Change(found.name, found.seq, found.fields["c"])
-        for found, around in reversed(wrapped):
-            by = "" if around is None else self.moment(around).name
-            yield _Change(by, found.seq, found.fields["c"])
+                    yield found
+            elif (visit is not None and found.what == "node.enter" and found.task == visit) or (
+                found.what == "model.response" and found.task != entry.task
+            ):
+                return
+
+    def _wrapped(self, entry: Entry) -> Iterator[tuple[Entry, Entry]]:
+        """Yield the moments of a request's way inwards, each with the hook around it."""
+        while entry.parent is not None:
+            around = self.moment(entry.parent)
+            if around.what != "hook.enter":
+                return
+            yield entry, around
+            entry = around
 
     def _system(self, head: Any, changes: list[_Change]) -> Iterator[Blame]:
         owners: list[_Change | None] | None = None

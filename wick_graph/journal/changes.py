@@ -7,6 +7,7 @@ settings taken away, `w` withheld, `p` purpose, `m` model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from wick_graph.journal.shelf import Shelf
@@ -41,11 +42,7 @@ def request_change(before: ModelRequest, after: ModelRequest, shelf: Shelf) -> d
         if gone := [name for name in before.tools if name not in after.tools]:
             change["r"] = gone
     if after.settings != before.settings:
-        old, new = before.settings, after.settings
-        changed = {key: value for key, value in new.items() if old.get(key, old) != value}
-        change["o"] = shelf.keep(changed)
-        if gone := [key for key in old if key not in new]:
-            change["x"] = gone
+        change |= _settings(before.settings, after.settings, shelf)
     if after.withheld != before.withheld:
         change["w"] = after.withheld
     if after.purpose != before.purpose:
@@ -53,6 +50,12 @@ def request_change(before: ModelRequest, after: ModelRequest, shelf: Shelf) -> d
     if after.model is not before.model:
         change["m"] = model_name(after)
     return change
+
+
+def _settings(before: Mapping[str, Any], after: Mapping[str, Any], shelf: Shelf) -> dict[str, Any]:
+    changed = {key: value for key, value in after.items() if before.get(key, before) != value}
+    gone = [key for key in before if key not in after]
+    return {"o": shelf.keep(changed), **({"x": gone} if gone else {})}
 
 
 def _sections(

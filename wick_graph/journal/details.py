@@ -9,8 +9,9 @@ from langchain_core.messages import BaseMessage
 
 from wick_graph.errors import StorageError
 from wick_graph.journal.entry import GAP, Entry
-from wick_graph.journal.facts import APPEND, REMOVE, REPLACE, REPLAYS, SET, USAGE
+from wick_graph.journal.facts import REPLAYS, USAGE
 from wick_graph.journal.rebuild import REQUESTS, Rebuilding
+from wick_graph.journal.writes import APPEND, REMOVE, REPLACE, SET
 from wick_graph.messages import to_wick
 from wick_graph.messages.calls import ERROR_PREFIX
 
@@ -217,9 +218,13 @@ class Details(Rebuilding):
         if answer is None:
             return {**made, "missing": "the result was never kept: the process died before"}
         failed = answer.status == "error"
-        name, text = ("error", answer.text.removeprefix(ERROR_PREFIX)) if failed else (
-            "output",
-            answer.text,
+        name, text = (
+            ("error", answer.text.removeprefix(ERROR_PREFIX))
+            if failed
+            else (
+                "output",
+                answer.text,
+            )
         )
         return {**made, name: text}
 

@@ -201,9 +201,7 @@ def _node(place: list[Any] | None) -> str | None:
     return NODES[node] if isinstance(node, int) else str(node)
 
 
-def _name(
-    kind: str, name: Any, place: list[Any] | None, node: str | None, run: RunRecord
-) -> str:
+def _name(kind: str, name: Any, place: list[Any] | None, node: str | None, run: RunRecord) -> str:
     if kind == "hook" and isinstance(name, int):
         return run.hooks[name] if name < len(run.hooks) else f"hook {name}"
     if name is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage
 
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.journal.changes import (
@@ -25,19 +25,17 @@ from wick_graph.journal.frames import CALL, TOOL, Frame, Visit
 from wick_graph.journal.layout import PHASE_CODES
 from wick_graph.journal.replies import essence
 from wick_graph.journal.shelf import Shelf
+from wick_graph.journal.writes import messages_in, writes_of
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.moments import Moment
-from wick_graph.request import AGENT, ModelRequest, position
+from wick_graph.request import AGENT, ModelRequest
 
 Fields = dict[str, Any]
 Maker = Callable[[Moment, Visit, Frame], Fields]
 Brought = Callable[[Mapping[str, Any]], Mapping[str, str]]
 """Says of a state which hook brings which tool."""
 
-APPEND, REPLACE, REMOVE, SET = range(4)
-"""What a write does."""
 REPLAYS: Final = ("safe", "key", "never")
-_SCALARS: Final = (bool, int, float, type(None))
 _SHORT: Final = 48
 _ERROR: Final = 2_000
 """Characters of an error's text."""
@@ -124,9 +122,9 @@ class Facts:
     def _node_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`w` writes; `y` what became of the replies: how far back each is, and its content."""
         writes = moment.data["writes"]
-        fields: Fields = {"w": self._writes(writes, visit)} if writes else {}
+        fields: Fields = {"w": writes_of(writes, visit, self.shelf.mask)} if writes else {}
         if visit.replies:
-            kept = next((m for m in _messages(writes) if isinstance(m, AIMessage)), None)
+            kept = next((m for m in messages_in(writes) if isinstance(m, AIMessage)), None)
             fields["y"] = self._settled(moment.seq, visit, kept)
         visit.state = None
         return fields
@@ -146,33 +144,6 @@ class Facts:
             settled.append([seq - at, *here])
         visit.replies = []
         return settled
-
-    def _writes(self, writes: Sequence[tuple[str, Any]], visit: Visit) -> list[list[Any]]:
-        """A write is `[channel, op, path, value]`; of messages the path is the id, or the call."""
-        made: list[list[Any]] = []
-        for channel, value in writes:
-            if channel == "messages":
-                made += [self._message_write(m, visit) for m in _listed(value)]
-            elif isinstance(value, dict) and channel not in ("request", "usage"):
-                made += [[channel, SET, str(key)] for key in value]
-            elif isinstance(value, _SCALARS):
-                made.append([channel, SET, None, value])
-            elif isinstance(value, str) and len(value) <= _SHORT:
-                made.append([channel, SET, None, self.shelf.mask.text(value)])
-            else:
-                made.append([channel, SET])
-        return made
-
-    def _message_write(self, message: BaseMessage, visit: Visit) -> list[Any]:
-        state = visit.state if isinstance(visit.state, Mapping) else {}
-        if isinstance(message, RemoveMessage):
-            return ["messages", REMOVE, message.id]
-        known = state.get("messages") or () if message.id is not None else ()
-        op = REPLACE if known and position(known, message.id or "") is not None else APPEND
-        if message.id is None and isinstance(message, ToolMessage):
-            call = message.tool_call_id
-            return ["messages", op] if call == visit.place[CALL] else ["messages", op, None, call]
-        return ["messages", op, message.id]
 
     # --- hooks -----------------------------------------------------------------------------------
 
@@ -208,9 +179,13 @@ class Facts:
             fields |= self._result_change(frame.inner, value)
         elif isinstance(value, Verdict):
             fields["v"] = self.shelf.keep(_verdict(value))
-        update = moment.data.get("update") or (isinstance(value, Verdict) and value.update)
+        update = moment.data.get("update") or getattr(value, "update", None)
+        if phase == "after_model" and isinstance(value, Mapping):
+            update = value
+        if phase == "wrap_tool_call":
+            update = moment.data.get("update")
         if update:
-            fields["u"] = self._writes(list(update.items()), visit)
+            fields["u"] = writes_of(list(update.items()), visit, self.shelf.mask)
         frame.inner = value
         return fields
 
@@ -334,9 +309,11 @@ class Facts:
         return {"g": True} if moment.data.get("given") else {}
 
     def _tool_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`z` failed, `o` what the tool itself returned where hooks made something else of it."""
+        """`z` failed, `q` channels that it wrote, `o` the tool's own result where it is another."""
         result: ToolResult = moment.data["result"]
         fields: Fields = {"z": True} if result.error else {}
+        if result.update:
+            fields["q"] = list(result.update)
         own, visit.own = visit.own, None
         if own is not None and not is_same_result(own, result):
             fields["o"] = self.shelf.keep(result_parts(own))
@@ -366,16 +343,6 @@ class Facts:
 
 def _taken(call: ToolCall) -> tuple[str, bytes, Any]:
     return call.name, packed(call.args), call.args
-
-
-def _messages(writes: Sequence[tuple[str, Any]]) -> list[BaseMessage]:
-    return [m for channel, value in writes if channel == "messages" for m in _listed(value)]
-
-
-def _listed(value: Any) -> list[BaseMessage]:
-    """A write may also be one message, or a form that a reducer turns into one."""
-    items = value if isinstance(value, list | tuple) else [value]
-    return [item for item in items if isinstance(item, BaseMessage)]
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

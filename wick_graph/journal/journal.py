@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from wick_graph.journal.blame import Blaming
 from wick_graph.journal.details import Details
-from wick_graph.journal.rebuild import Rebuilding
+from wick_graph.journal.recorded import Recorded
 
 
-class Journal(Blaming, Details, Rebuilding):
+class Journal(Blaming, Details, Recorded):
     """The journal of one thread.
 
         journal = Journal(saver, "th_…")

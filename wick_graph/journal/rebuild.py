@@ -86,7 +86,7 @@ class Rebuilding(JournalReader):
         checkpoint = entry.checkpoint or self._beside(entry)
         if checkpoint is None:
             return RecordedState(checkpoint=None, values={})
-        saved = self._saved(checkpoint)
+        saved = self.saved(checkpoint)
         if saved is None:
             raise StorageError(
                 f"the state at moment {seq} cannot be shown: its checkpoint {checkpoint} is gone"
@@ -144,7 +144,7 @@ class Rebuilding(JournalReader):
         """Return the call of a tool's moment as the model asked for it: id, name, args."""
         if entry.call_id is None or entry.checkpoint is None:
             return None
-        saved = self._saved(entry.checkpoint)
+        saved = self.saved(entry.checkpoint)
         messages = [] if saved is None else saved.checkpoint["channel_values"].get("messages") or []
         for message in reversed(messages):
             for call in message.tool_calls if isinstance(message, AIMessage) else ():
@@ -177,7 +177,7 @@ class Rebuilding(JournalReader):
     def _messages(
         self, entry: Entry, system: str, agent: str, rest: tuple[Any, Any]
     ) -> tuple[list[BaseMessage], bool]:
-        secret = self._secret()
+        secret = self.secret()
         made: list[BaseMessage] | None = None
         for base in self._bases(entry):
             shown = self._shown(entry, base)
@@ -201,7 +201,7 @@ class Rebuilding(JournalReader):
         with self.reading() as db:
             head = self.rows.head_id(db, self.rows.thread(db))
         for name in [*names, head]:
-            saved = None if name is None else self._saved(name)
+            saved = None if name is None else self.saved(name)
             messages = [] if saved is None else saved.checkpoint["channel_values"].get("messages")
             if messages and len(messages) >= count:
                 yield list(messages[:count])
@@ -251,7 +251,7 @@ class Rebuilding(JournalReader):
         for channel, value in self._written(end):
             for message in value if channel == "messages" and isinstance(value, list) else ():
                 if isinstance(message, AIMessage):
-                    return reply_of(parts_of(message))
+                    return reply_of(parts_of(message), message.id)
         return None
 
     def _written(self, entry: Entry) -> Iterator[tuple[str, Any]]:
@@ -260,7 +260,7 @@ class Rebuilding(JournalReader):
         Raises:
             StorageError: It is gone.
         """
-        saved = None if entry.checkpoint is None else self._saved(entry.checkpoint)
+        saved = None if entry.checkpoint is None else self.saved(entry.checkpoint)
         if saved is None:
             raise StorageError(
                 f"what was written at moment {entry.seq} cannot be shown: its checkpoint is gone"
@@ -277,14 +277,16 @@ class Rebuilding(JournalReader):
         with self.reading() as db:
             return self.rows.last_id_of_run(db, self.rows.thread(db), pack_id(run.run_id))
 
-    def _saved(self, checkpoint: str) -> Any:
+    def saved(self, checkpoint: str) -> Any:
+        """Return a checkpoint with its writes; None where it is gone."""
         with self.reading() as db:
             return self._tuple(db, checkpoint)
 
     def _tuple(self, db: sqlite3.Connection, checkpoint: str) -> Any:
         return self.rows.checkpoint(db, checkpoint)
 
-    def _secret(self) -> bytes:
+    def secret(self) -> bytes:
+        """Return the key with which the thread's requests were keyed."""
         with self.reading() as db:
             return self.rows.secret(db, self.rows.thread(db)) or b""
 

@@ -88,9 +88,7 @@ class Writer:
         if moment.place is not None and (visit := self._visits.get(moment.place.task)):
             visit.chunks.append((moment.at_ns - self._started) // 1000)
 
-    def _fields(
-        self, kind: tuple[str, str], moment: Moment, visit: Visit, frame: Frame
-    ) -> Fields:
+    def _fields(self, kind: tuple[str, str], moment: Moment, visit: Visit, frame: Frame) -> Fields:
         make = self.facts.makers.get(kind)
         return {} if make is None else make(moment, visit, frame)
 

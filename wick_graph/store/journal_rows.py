@@ -12,19 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from langgraph.checkpoint.base import CheckpointTuple
-from sqlalchemy import bindparam, delete, func, select
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import delete, select
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
-from wick_graph.store import sql
+from wick_graph.store import journal_sql, sql
 from wick_graph.store.cache import ThreadCache
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.leases import is_alive
 from wick_graph.store.reading import Reader, find
-from wick_graph.store.rows import seal, text_bytes, unpack_id, unseal
-from wick_graph.store.schema import LANE_BITS, blobs, checkpoints, leases, moments, runs
-from wick_graph.store.sql import _text
+from wick_graph.store.rows import pack_id, seal, text_bytes, unpack_id, unseal
+from wick_graph.store.schema import LANE_BITS, moments
 
 PLACES: Final = (1 << LANE_BITS) - 1
 KEY: Final = b""
@@ -103,6 +101,11 @@ class JournalRows:
         with self._core.writing(self.thread_id) as db:
             apply(db)
 
+    def drop(self, run_ids: Iterable[str]) -> None:
+        """Delete runs with their moments."""
+        with self._core.writing(self.thread_id) as db:
+            drop_runs(db, self.thread(db), map(pack_id, run_ids))
+
     async def aflush(self, apply: Any) -> None:
         """Do `flush` in the store's thread."""
         await self._core.worker.run(self.flush, apply)
@@ -110,7 +113,7 @@ class JournalRows:
     def _is_missing(self, db: sqlite3.Connection, thread: int) -> bool:
         pages = [kept.page[0] for kept in self._kept if kept.page is not None]
         keys = [(thread << LANE_BITS | last,) for last in pages]
-        return any(db.execute(_HAS_PAGE, key).fetchone() is None for key in keys)
+        return any(db.execute(journal_sql.HAS_PAGE, key).fetchone() is None for key in keys)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -142,32 +145,36 @@ class JournalRows:
     def last(self, db: sqlite3.Connection, thread: int) -> int:
         """Return the number of the thread's last moment, 0 if there is none."""
         low = thread << LANE_BITS
-        row = db.execute(_LAST_PAGE, (low, low | PLACES)).fetchone()
+        row = db.execute(journal_sql.LAST_PAGE, (low, low | PLACES)).fetchone()
         return 0 if row[0] is None else int(row[0]) & PLACES
 
     def pages(self, db: sqlite3.Connection, thread: int, after: int) -> list[Page]:
         """Return some pages: those that end behind a moment, in their order."""
         low = thread << LANE_BITS
-        found = db.execute(_PAGES_FROM, (low | after + 1, low | PLACES, _PAGES, 0)).fetchall()
+        found = db.execute(
+            journal_sql.PAGES_FROM, (low | after + 1, low | PLACES, _PAGES, 0)
+        ).fetchall()
         return [Page(rid & PLACES, self._unsealed(body, "moments", rid)) for rid, body in found]
 
     def pages_back(self, db: sqlite3.Connection, thread: int, upto: int) -> Iterator[Page]:
         """Yield pages backwards, from the one that holds a moment."""
         low = thread << LANE_BITS
-        held = db.execute(_PAGES_FROM, (low | upto, low | PLACES, 1, 0)).fetchone()
+        held = db.execute(journal_sql.PAGES_FROM, (low | upto, low | PLACES, 1, 0)).fetchone()
         at = held[0] if held is not None else low | upto
-        while found := db.execute(_PAGES_TO, (low, at, _PAGES, 0)).fetchall():
+        while found := db.execute(journal_sql.PAGES_TO, (low, at, _PAGES, 0)).fetchall():
             for rid, body in found:
                 yield Page(rid & PLACES, self._unsealed(body, "moments", rid))
             at = found[-1][0] - 1
 
     def run_rows(self, db: sqlite3.Connection, thread: int) -> list[RunRow]:
         """Return the thread's runs, the oldest first."""
-        return [self._run(thread, row) for row in db.execute(_RUNS, (thread,)).fetchall()]
+        return [
+            self._run(thread, row) for row in db.execute(journal_sql.RUNS, (thread,)).fetchall()
+        ]
 
     def last_run(self, db: sqlite3.Connection, thread: int) -> RunRow | None:
         """Return the thread's latest run."""
-        row = db.execute(_LAST_RUN, (thread, 1, 0)).fetchone()
+        row = db.execute(journal_sql.LAST_RUN, (thread, 1, 0)).fetchone()
         return None if row is None else self._run(thread, row)
 
     def blob(self, db: sqlite3.Connection, thread: int, hashed: bytes) -> bytes:
@@ -176,7 +183,7 @@ class JournalRows:
         Raises:
             StorageError: It is missing or damaged.
         """
-        row = db.execute(_BLOB, (thread, hashed)).fetchone()
+        row = db.execute(journal_sql.BLOB, (thread, hashed)).fetchone()
         if row is None:
             raise StorageError(
                 f"table blobs of thread {self.thread_id!r} is damaged: a value is missing; "
@@ -186,22 +193,22 @@ class JournalRows:
 
     def secret(self, db: sqlite3.Connection, thread: int) -> bytes | None:
         """Return the thread's key; None before its first run."""
-        row = db.execute(_BLOB, (thread, KEY)).fetchone()
+        row = db.execute(journal_sql.BLOB, (thread, KEY)).fetchone()
         return None if row is None else self.blob(db, thread, KEY)
 
     def is_running(self, db: sqlite3.Connection, thread: int) -> bool:
         """Say whether some run holds the thread now."""
-        row = db.execute(_HOLDER, (thread,)).fetchone()
+        row = db.execute(journal_sql.HOLDER, (thread,)).fetchone()
         return row is not None and row[1] > self._core.now() and is_alive(row[0])
 
     def parent_of(self, db: sqlite3.Connection, thread: int, checkpoint: bytes) -> bytes | None:
         """Return the parent of a checkpoint of the outermost namespace."""
-        row = db.execute(_PARENT, (thread, checkpoint)).fetchone()
+        row = db.execute(journal_sql.PARENT, (thread, checkpoint)).fetchone()
         return None if row is None else row[0]
 
     def head(self, db: sqlite3.Connection, thread: int) -> bytes | None:
         """Return the thread's latest checkpoint."""
-        found: bytes | None = db.execute(_HEAD, (thread,)).fetchone()[0]
+        found: bytes | None = db.execute(journal_sql.HEAD, (thread,)).fetchone()[0]
         return found
 
     def head_id(self, db: sqlite3.Connection, thread: int) -> str | None:
@@ -227,14 +234,14 @@ class JournalRows:
 
     def last_of_run(self, db: sqlite3.Connection, thread: int, run: bytes) -> bytes | None:
         """Return the latest checkpoint that a run made."""
-        found: bytes | None = db.execute(_LAST_OF_RUN, (thread, run)).fetchone()[0]
+        found: bytes | None = db.execute(journal_sql.LAST_OF_RUN, (thread, run)).fetchone()[0]
         return found
 
     def size(self, db: sqlite3.Connection, thread: int) -> int:
         """Return the bytes of the journal's content."""
         low = thread << LANE_BITS
-        paged = db.execute(_PAGE_BYTES, (low, low | PLACES)).fetchone()[0]
-        kept = db.execute(_BLOB_BYTES, (thread,)).fetchone()[0]
+        paged = db.execute(journal_sql.PAGE_BYTES, (low, low | PLACES)).fetchone()[0]
+        kept = db.execute(journal_sql.BLOB_BYTES, (thread,)).fetchone()[0]
         return int(paged or 0) + int(kept or 0)
 
     def _run(self, thread: int, row: Sequence[Any]) -> RunRow:
@@ -270,32 +277,32 @@ def copy(db: sqlite3.Connection, source: int, target: int) -> None:
     """Copy a thread's journal to another thread; damaged rows stay behind."""
     what = "the journal"
     low = source << LANE_BITS
-    for rid, sealed in db.execute(_PAGES_FROM, (low, low | PLACES, _ALL, 0)).fetchall():
+    for rid, sealed in db.execute(journal_sql.PAGES_FROM, (low, low | PLACES, _ALL, 0)).fetchall():
         made = target << LANE_BITS | rid & PLACES
         body = _moved(sealed, what, ("moments", rid), ("moments", made))
         if body is not None:
-            db.execute(_PUT_PAGE, (made, body))
-    for number, *rest, sealed in db.execute(_RUNS, (source,)).fetchall():
+            db.execute(journal_sql.PUT_PAGE, (made, body))
+    for number, *rest, sealed in db.execute(journal_sql.RUNS, (source,)).fetchall():
         body = _moved(sealed, what, (source, number), (target, number))
         if body is not None:
-            db.execute(_PUT_RUN, (target, number, *rest, body))
-    for hashed, size, sealed in db.execute(_BLOBS, (source,)).fetchall():
+            db.execute(journal_sql.PUT_RUN, (target, number, *rest, body))
+    for hashed, size, sealed in db.execute(journal_sql.BLOBS, (source,)).fetchall():
         body = _moved(sealed, what, (source, hashed), (target, hashed))
         if body is not None:
-            db.execute(_PUT_BLOB, (target, hashed, size, body))
+            db.execute(journal_sql.PUT_BLOB, (target, hashed, size, body))
 
 
 def drop_runs(db: sqlite3.Connection, thread: int, gone: Iterable[bytes]) -> None:
     """Delete runs and their pages; `blobs` are the thread's, and go with it."""
     ids = frozenset(gone)
-    dropped = [row for row in db.execute(_RUNS, (thread,)).fetchall() if row[1] in ids]
+    dropped = [row for row in db.execute(journal_sql.RUNS, (thread,)).fetchall() if row[1] in ids]
     numbers = {row[0] for row in dropped}
     low = thread << LANE_BITS
-    for rid, sealed in db.execute(_PAGES_FROM, (low, low | PLACES, _ALL, 0)).fetchall():
+    for rid, sealed in db.execute(journal_sql.PAGES_FROM, (low, low | PLACES, _ALL, 0)).fetchall():
         if page_run(sealed) in numbers:
-            db.execute(_DROP_PAGE, (rid,))
+            db.execute(journal_sql.DROP_PAGE, (rid,))
     for number in numbers:
-        db.execute(_DROP_RUN, (thread, number))
+        db.execute(journal_sql.DROP_RUN, (thread, number))
 
 
 RUN_BYTES: Final = 4
@@ -318,104 +325,12 @@ def _moved(sealed: bytes, what: str, old: tuple[Any, ...], new: tuple[Any, ...])
 
 def _add(db: sqlite3.Connection, thread: int, batch: Batch) -> None:
     for hashed, body in batch.blobs:
-        db.execute(_PUT_BLOB, (thread, hashed, len(body), seal(body, thread, hashed)))
+        db.execute(journal_sql.PUT_BLOB, (thread, hashed, len(body), seal(body, thread, hashed)))
     if batch.page is not None:
         last, content = batch.page
         rid = thread << LANE_BITS | last
-        db.execute(_PUT_PAGE, (rid, seal(content, "moments", rid)))
+        db.execute(journal_sql.PUT_PAGE, (rid, seal(content, "moments", rid)))
     if batch.run is not None:
         row = batch.run
         keys = (thread, row.number, row.run, row.branch, row.status, row.started, row.ended)
-        db.execute(_PUT_RUN, (*keys, seal(row.body or b"", thread, row.number)))
-
-
-_b = bindparam
-_range = moments.c.rid.between(_b("low"), _b("high"))
-_PUT_PAGE: Final = _text(
-    upsert(moments).values(rid=_b("r"), body=_b("x")).on_conflict_do_nothing(), "r", "x"
-)
-_HAS_PAGE: Final = _text(select(moments.c.rid).where(moments.c.rid == _b("r")), "r")
-_LAST_PAGE: Final = _text(select(func.max(moments.c.rid)).where(_range), "low", "high")
-_PAGES_FROM: Final = _text(
-    select(moments.c.rid, moments.c.body)
-    .where(_range)
-    .order_by(moments.c.rid)
-    .limit(_b("n"))
-    .offset(_b("o")),
-    *("low", "high", "n", "o"),
-)
-_PAGES_TO: Final = _text(
-    select(moments.c.rid, moments.c.body)
-    .where(_range)
-    .order_by(moments.c.rid.desc())
-    .limit(_b("n"))
-    .offset(_b("o")),
-    *("low", "high", "n", "o"),
-)
-_PAGE_BYTES: Final = _text(
-    select(func.sum(func.length(moments.c.body))).where(_range), "low", "high"
-)
-_DROP_PAGE: Final = _text(delete(moments).where(moments.c.rid == _b("r")), "r")
-_run = upsert(runs).values(
-    thread=_b("t"),
-    number=_b("n"),
-    run=_b("r"),
-    branch=_b("b"),
-    status=_b("s"),
-    started=_b("from"),
-    ended=_b("to"),
-    body=_b("x"),
-)
-_PUT_RUN: Final = _text(
-    _run.on_conflict_do_update(
-        index_elements=["thread", "number"],
-        set_={name: _run.excluded[name] for name in ("branch", "status", "ended", "body")},
-    ),
-    *("t", "n", "r", "b", "s", "from", "to", "x"),
-)
-_columns = (runs.c.number, runs.c.run, runs.c.branch, runs.c.status, runs.c.started, runs.c.ended)
-_RUNS: Final = _text(
-    select(*_columns, runs.c.body).where(runs.c.thread == _b("t")).order_by(runs.c.number), "t"
-)
-_LAST_RUN: Final = _text(
-    select(*_columns, runs.c.body)
-    .where(runs.c.thread == _b("t"))
-    .order_by(runs.c.number.desc())
-    .limit(_b("n"))
-    .offset(_b("o")),
-    *("t", "n", "o"),
-)
-_DROP_RUN: Final = _text(
-    delete(runs).where(runs.c.thread == _b("t"), runs.c.number == _b("n")), "t", "n"
-)
-_PUT_BLOB: Final = _text(
-    upsert(blobs)
-    .values(thread=_b("t"), hash=_b("h"), size=_b("n"), body=_b("x"))
-    .on_conflict_do_nothing(),
-    *("t", "h", "n", "x"),
-)
-_BLOB: Final = _text(
-    select(blobs.c.body).where(blobs.c.thread == _b("t"), blobs.c.hash == _b("h")), "t", "h"
-)
-_BLOBS: Final = _text(
-    select(blobs.c.hash, blobs.c.size, blobs.c.body).where(blobs.c.thread == _b("t")), "t"
-)
-_BLOB_BYTES: Final = _text(
-    select(func.sum(func.length(blobs.c.body))).where(blobs.c.thread == _b("t")), "t"
-)
-_HOLDER: Final = _text(
-    select(leases.c.owner, leases.c.until).where(leases.c.thread == _b("t")), "t"
-)
-_PARENT: Final = _text(
-    select(checkpoints.c.parent).where(
-        checkpoints.c.thread == _b("t"), checkpoints.c.id == _b("i")
-    ),
-    *("t", "i"),
-)
-_HEAD: Final = _text(select(func.max(checkpoints.c.id)).where(checkpoints.c.thread == _b("t")), "t")
-_LAST_OF_RUN: Final = _text(
-    select(func.max(checkpoints.c.id)).where(
-        checkpoints.c.thread == _b("t"), checkpoints.c.run == _b("r")
-    ),
-    *("t", "r"),
-)
+        db.execute(journal_sql.PUT_RUN, (*keys, seal(row.body or b"", thread, row.number)))

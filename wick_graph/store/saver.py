@@ -53,7 +53,9 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
     Lists and dicts are shared between checkpoints element by element, so a step writes what is
     new in it. An element that is changed in place after it was saved is not saved again: put a
-    changed copy into the list instead. Nothing that the database holds is run or imported.
+    changed copy into the list instead (`debug=True` finds such changes). Of two runs that continue
+    one thread at the same time the second is refused with a `ThreadBusyError`. Nothing that the
+    database holds is run or imported.
     """
 
     serde: Codec
@@ -275,6 +277,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         gone = frozenset(run_ids)
         for thread_id in self.threads.of_runs(gone):
             upkeep.keep(self._core, self.serde, thread_id, lambda rows: _not_of(rows, gone))
+            self.journal_rows(thread_id).drop(gone)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes to a new thread; ids stay as they are.

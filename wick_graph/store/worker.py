@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class Worker:
     """
 
     def __init__(self, store: Batching) -> None:
-        self._store = store
+        self._store = weakref.ref(store)  # who hands work in keeps it alive
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._kept: list[_Job | None] = []
         self._thread: threading.Thread | None = None
@@ -107,10 +108,12 @@ class Worker:
         return jobs
 
     def _do(self, jobs: list[_Job]) -> None:
-        if len(jobs) == 1:
-            _run(jobs[0])
+        store = self._store() if len(jobs) > 1 else None
+        if store is None:
+            for job in jobs:
+                _run(job)
         else:
-            with contextlib.suppress(StorageError), self._store.batch() as joined:
+            with contextlib.suppress(StorageError), store.batch() as joined:
                 for job in jobs:
                     before = len(joined)
                     _run(job)

@@ -8,6 +8,9 @@ model.assert_complete()
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from wick_graph.testing.failures import (
     ScriptFailure,
     ScriptMismatch,
@@ -36,9 +39,14 @@ from wick_graph.testing.steps import (
     unknown_tool,
 )
 
+if TYPE_CHECKING:
+    from wick_graph.journal.doubles import RecordingModel, ReplayModel
+
 __all__ = [
     "Lane",
     "ModelCall",
+    "RecordingModel",
+    "ReplayModel",
     "ScriptFailure",
     "ScriptMismatch",
     "ScriptedModel",
@@ -62,3 +70,16 @@ __all__ = [
     "timeout",
     "unknown_tool",
 ]
+
+_ELSEWHERE: Final = {
+    "RecordingModel": "wick_graph.journal.doubles",
+    "ReplayModel": "wick_graph.journal.doubles",
+}
+"""Doubles that need the engine; they are loaded when somebody asks for them."""
+
+
+def __getattr__(name: str) -> Any:
+    home = _ELSEWHERE.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

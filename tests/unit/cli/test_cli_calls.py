@@ -51,7 +51,7 @@ def wick(
         pytest.param(["run", "-m", "openai:gpt-5", "Hi"], "set OPENAI_API_KEY", id="no key"),
         pytest.param(["run", "-m", "scripted:no.yaml", "Hi"], "a file that is not", id="script"),
         pytest.param(["graph", "oter"], "did you mean other?", id="graph of none"),
-        pytest.param(["graph", "-f", "svg"], "invalid value for '--format'", id="format"),
+        pytest.param(["graph", "-f", "gif"], "gif", id="format"),
         pytest.param(["hooks", "oter"], "did you mean other?", id="hooks of none"),
         pytest.param(["threads", "list", "--status", "x"], "invalid value", id="status"),
         pytest.param(["threads", "list", "-n", "0"], "invalid value for '--limit'", id="limit"),

@@ -1,0 +1,146 @@
+"""Run a recorded run again from its recording: no model and no tool is called.
+
+Hooks, routing and reducers run as they are now; models and tools are answered from the journal.
+Where the code of today asks something else than was recorded, the replay ends there and says how.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wick_graph import keys
+from wick_graph.errors import ReplayError
+from wick_graph.journal.cassette import Cassette
+from wick_graph.journal.entry import Entry, RunRecord
+from wick_graph.journal.journal import Journal
+from wick_graph.journal.recorded import RecordedCall, call_key
+from wick_graph.messages import ToolResult
+from wick_graph.moments import Directive, Moment, Skip
+from wick_graph.request import ModelRequest
+from wick_graph.runtime import Run
+from wick_graph.store.saver import SqlSaver
+
+
+class ReplayPort:
+    """A listener that answers each model request and each tool call from a recording."""
+
+    active = True
+    tokens = False
+
+    def __init__(self, journal: Journal, run: int | str | None = None) -> None:
+        self.cassette = Cassette.of(journal, run)
+        self.model_calls = 0
+        """Requests that were answered."""
+        self.tool_calls = 0
+        """Tool calls that were answered."""
+        self._results: dict[bytes, list[RecordedCall]] = {}
+        for call in journal.results(run):
+            self._results.setdefault(call.key, []).append(call)
+        self._lock = threading.Lock()
+
+    def record(self, moment: Moment) -> None:
+        """Let it pass."""
+
+    async def at(self, moment: Moment) -> Directive:
+        """Answer what would be executed.
+
+        Raises:
+            ReplayError: It was not recorded.
+        """
+        if moment.kind == "model" and moment.phase == "request":
+            request: ModelRequest = moment.data["request"]
+            tools = [] if request.withheld else [tool.schema for tool in moment.data["tools"]]
+            reply = self.cassette.answer(moment.data["messages"], tools, request.settings)
+            self.model_calls += 1
+            return Skip(reply)
+        if moment.kind == "tool" and moment.phase == "call":
+            return Skip(self._result(moment))
+        return None
+
+    def _result(self, moment: Moment) -> ToolResult:
+        args = moment.data["args"]
+        with self._lock:
+            held = self._results.get(call_key(moment.call_id or "", moment.name, args))
+            if held:
+                self.tool_calls += 1
+                return (held.pop(0) if len(held) > 1 else held[0]).result
+        known = [c for calls in self._results.values() for c in calls if c.name == moment.name]
+        told = f"; recorded were {[c.args for c in known[:5]]}" if known else ""
+        raise ReplayError(
+            f"the recording has no result for {moment.name}({args}), call {moment.call_id}{told}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What a replay came to."""
+
+    run_id: str
+    values: Mapping[str, Any]
+    """The graph's output."""
+    model_calls: int
+    """Requests that were answered from the recording."""
+    tool_calls: int
+    journal: Journal = field(repr=False)
+    """The replay's own journal, to compare with the recording."""
+
+
+def replay(agent: Any, journal: Journal, run: int | str | None = None) -> Replayed:
+    """Run a recorded run again in a thread of its own, in memory.
+
+    `agent` is an `Agent`, or its graph; its model may be any, since it is not called. `run` is a
+    number or an id; by default it is the thread's latest run.
+
+    Raises:
+        ReplayError: The run did not begin with an input, its beginning is gone, or what is asked
+            now was not recorded.
+    """
+    record = journal.run(run) if run is not None else _latest(journal)
+    if record.mode != "input":
+        raise ReplayError(f"run {record.number} goes on where another one stopped; replay that one")
+    graph = getattr(agent, "graph", agent)
+    saver = _begun(journal, record)
+    port = ReplayPort(journal, record.number)
+    own = Run(thread_id=journal.thread_id, port=port)
+    config = keys.with_configurable(None, **{keys.THREAD_ID: journal.thread_id, keys.RUN: own})
+    values = graph.copy({"checkpointer": saver}).invoke(None, config)
+    return Replayed(
+        run_id=own.run_id,
+        values=values,
+        model_calls=port.model_calls,
+        tool_calls=port.tool_calls,
+        journal=Journal(saver, journal.thread_id),
+    )
+
+
+def _latest(journal: Journal) -> RunRecord:
+    runs = journal.runs()
+    if not runs:
+        raise ReplayError(f"thread {journal.thread_id!r} has no journal; nothing can be replayed")
+    return runs[-1]
+
+
+def _begun(journal: Journal, record: RunRecord) -> SqlSaver:
+    """Return a store in memory in which the thread stands where the run began."""
+    first = _first_visit(journal, record)
+    saved = None if first is None or first.checkpoint is None else journal.saved(first.checkpoint)
+    if saved is None:
+        raise ReplayError(
+            f"run {record.number} cannot be replayed: the checkpoint that it began from is gone"
+        )
+    saver = SqlSaver.from_url("sqlite://")
+    saver.serde = journal.rows.codec
+    config: Any = keys.with_configurable(
+        None, **{keys.THREAD_ID: journal.thread_id, keys.CHECKPOINT_NS: ""}
+    )
+    metadata: Any = {"source": "input", "step": saved.metadata.get("step", 0), "parents": {}}
+    checkpoint = saved.checkpoint
+    saver.put(config, checkpoint, metadata, checkpoint["channel_versions"])
+    return saver
+
+
+def _first_visit(journal: Journal, record: RunRecord) -> Entry | None:
+    return next(journal.moments(record.number, "node.enter", limit=1), None)

@@ -1,0 +1,100 @@
+"""SQL text of the journal's statements, made once; see `wick_graph.store.sql`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from wick_graph.store.schema import blobs, checkpoints, leases, moments, runs
+from wick_graph.store.sql import _text
+
+_b = bindparam
+_range = moments.c.rid.between(_b("low"), _b("high"))
+PUT_PAGE: Final = _text(
+    upsert(moments).values(rid=_b("r"), body=_b("x")).on_conflict_do_nothing(), "r", "x"
+)
+HAS_PAGE: Final = _text(select(moments.c.rid).where(moments.c.rid == _b("r")), "r")
+LAST_PAGE: Final = _text(select(func.max(moments.c.rid)).where(_range), "low", "high")
+PAGES_FROM: Final = _text(
+    select(moments.c.rid, moments.c.body)
+    .where(_range)
+    .order_by(moments.c.rid)
+    .limit(_b("n"))
+    .offset(_b("o")),
+    *("low", "high", "n", "o"),
+)
+PAGES_TO: Final = _text(
+    select(moments.c.rid, moments.c.body)
+    .where(_range)
+    .order_by(moments.c.rid.desc())
+    .limit(_b("n"))
+    .offset(_b("o")),
+    *("low", "high", "n", "o"),
+)
+PAGE_BYTES: Final = _text(
+    select(func.sum(func.length(moments.c.body))).where(_range), "low", "high"
+)
+DROP_PAGE: Final = _text(delete(moments).where(moments.c.rid == _b("r")), "r")
+_run = upsert(runs).values(
+    thread=_b("t"),
+    number=_b("n"),
+    run=_b("r"),
+    branch=_b("b"),
+    status=_b("s"),
+    started=_b("from"),
+    ended=_b("to"),
+    body=_b("x"),
+)
+PUT_RUN: Final = _text(
+    _run.on_conflict_do_update(
+        index_elements=["thread", "number"],
+        set_={name: _run.excluded[name] for name in ("branch", "status", "ended", "body")},
+    ),
+    *("t", "n", "r", "b", "s", "from", "to", "x"),
+)
+_columns = (runs.c.number, runs.c.run, runs.c.branch, runs.c.status, runs.c.started, runs.c.ended)
+RUNS: Final = _text(
+    select(*_columns, runs.c.body).where(runs.c.thread == _b("t")).order_by(runs.c.number), "t"
+)
+LAST_RUN: Final = _text(
+    select(*_columns, runs.c.body)
+    .where(runs.c.thread == _b("t"))
+    .order_by(runs.c.number.desc())
+    .limit(_b("n"))
+    .offset(_b("o")),
+    *("t", "n", "o"),
+)
+DROP_RUN: Final = _text(
+    delete(runs).where(runs.c.thread == _b("t"), runs.c.number == _b("n")), "t", "n"
+)
+PUT_BLOB: Final = _text(
+    upsert(blobs)
+    .values(thread=_b("t"), hash=_b("h"), size=_b("n"), body=_b("x"))
+    .on_conflict_do_nothing(),
+    *("t", "h", "n", "x"),
+)
+BLOB: Final = _text(
+    select(blobs.c.body).where(blobs.c.thread == _b("t"), blobs.c.hash == _b("h")), "t", "h"
+)
+BLOBS: Final = _text(
+    select(blobs.c.hash, blobs.c.size, blobs.c.body).where(blobs.c.thread == _b("t")), "t"
+)
+BLOB_BYTES: Final = _text(
+    select(func.sum(func.length(blobs.c.body))).where(blobs.c.thread == _b("t")), "t"
+)
+HOLDER: Final = _text(select(leases.c.owner, leases.c.until).where(leases.c.thread == _b("t")), "t")
+PARENT: Final = _text(
+    select(checkpoints.c.parent).where(
+        checkpoints.c.thread == _b("t"), checkpoints.c.id == _b("i")
+    ),
+    *("t", "i"),
+)
+HEAD: Final = _text(select(func.max(checkpoints.c.id)).where(checkpoints.c.thread == _b("t")), "t")
+LAST_OF_RUN: Final = _text(
+    select(func.max(checkpoints.c.id)).where(
+        checkpoints.c.thread == _b("t"), checkpoints.c.run == _b("r")
+    ),
+    *("t", "r"),
+)
