@@ -85,7 +85,7 @@ class Agent:
         max_iterations: int = MAX_ITERATIONS,
         ttl: str | float | None = THREAD_TTL_SECONDS,
         tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS,
-        journal: JournalLevel | JournalOptions = "steps",
+        journal: JournalLevel | JournalOptions = "off",
         allow_client_system: bool = True,
         base_dir: Path | None = None,
     ) -> None:

@@ -61,5 +61,6 @@ def agent_of(store: Any, **options: Any) -> tuple[Agent, ScriptedModel]:
     model = options.pop("model", None) or ScriptedModel(steps())
     options.setdefault("hooks", [Todo(), Guard()])
     options.setdefault("tools", [tool(add)])
+    options.setdefault("journal", "steps")
     made = Agent("adder", model, system_prompt=PROMPT, store=store, **options)
     return made, model

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from tests.engine.support import Door
 from tests.journal.conftest import Opener
 from tests.journal.support import agent_of
 from wick_graph import BaseHook, ToolResult, Verdict, events
+from wick_graph.errors import HookError
 from wick_graph.journal import Entry, Journal
-from wick_graph.testing import ScriptedModel, call, calls, rate_limit
+from wick_graph.testing import ScriptedModel, call, rate_limit
 
 
 def recorded(door: Door, url: str, opened: Opener, **options: Any) -> tuple[Journal, list[Entry]]:
@@ -62,7 +65,7 @@ def test_each_visit_of_a_node_is_a_step(door: Door, url: str, opened: Opener) ->
     door(agent, "add", thread_id="t")
     agent, _ = agent_of(url, hooks=[], model=ScriptedModel([*[""] * 0, call("add", a=1, b=2), "x"]))
     agent.close()
-    entered = [m for m in opened().moments(kind="node.enter")]
+    entered = list(opened().moments(kind="node.enter"))
     names = ["before_agent", "modify_request", "model", *["tools"] * 3, "modify_request", "model"]
     assert [m.name for m in entered] == names
     assert [m.step for m in entered] == list(range(1, 9))
@@ -164,10 +167,11 @@ def test_a_verdict_and_an_answer_of_a_hook_are_told(door: Door, url: str, opened
         def wrap_tool_call(self, call: Any, next: Any) -> Any:
             return ToolResult(call.id, call.name, "instead")
 
-    script = [call("add", a=1, b=1), "ok"]
+    script: list[Any] = [call("add", a=1, b=1), "ok"]
     journal, moments = recorded(door, url, opened, hooks=[Refuse()], model=ScriptedModel(script))
     verdicts = [journal.details(m).get("verdict") for m in moments if m.what == "hook.exit"]
-    assert verdicts[0]["answers"] == {"call_1": "not now"}
+    assert verdicts[0] is not None
+    assert verdicts[0]["answers"] == {"call_1_1": "not now"}
     agent, _ = agent_of(url, hooks=[Stand()], model=ScriptedModel(script))
     door(agent, "?", thread_id="u")
     agent.close()
@@ -186,10 +190,8 @@ def test_a_failed_run_says_where_and_why(door: Door, url: str, opened: Opener) -
             raise RuntimeError("no luck")
 
     agent, _ = agent_of(url, hooks=[Broken()])
-    try:
+    with pytest.raises(HookError, match="no luck"):
         door(agent, "add", thread_id="t")
-    except Exception as error:
-        assert "no luck" in str(error)
     agent.close()
     journal = opened()
     errors = [(m.what, m.error) for m in journal.moments() if m.phase == "error"]
