@@ -10,6 +10,7 @@ from wick_graph import keys
 from wick_graph.drive import Leaves
 from wick_graph.journal.identity import about
 from wick_graph.journal.opening import Begun, Mode, start
+from wick_graph.journal.taking import Taking
 from wick_graph.moments import Moment, Ports
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ async def record_run(opened: Opened, io: Leaves) -> None:
             about=about(spec),
             model=spec.model.model,
             brought=spec.toolbox.brought,
+            taking=Taking.of(spec.hooks),
         )
 
         def work() -> None:

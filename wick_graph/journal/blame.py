@@ -98,21 +98,22 @@ class Blaming(Rebuilding):
             entry = around
 
     def _system(self, head: Any, changes: list[_Change]) -> Iterator[Blame]:
-        owners: list[_Change | None] | None = None
+        owners: list[_Change | None] = []
         lost: list[Blame] = []
-        first = next((change.raw["s"] for change in changes if "s" in change.raw), None)
-        if first is not None:
-            kept = [section for section in first if isinstance(section, int)]
-            owners = [None] * (max(kept, default=-1) + 1)
         for change in changes:
-            if owners is None or "s" not in change.raw:
+            if "s" not in change.raw:
                 continue
-            after = change.raw["s"]
-            kept = [section for section in after if isinstance(section, int)]
+            after, gone = change.raw["s"], change.raw.get("k", ())
             lost += [
-                Blame(part="system", index=at, op="dropped", by=change.by, seq=change.seq, value="")
-                for at in range(len(owners))
-                if at not in kept
+                Blame(
+                    part="system",
+                    index=at,
+                    op="dropped",
+                    by=change.by,
+                    seq=change.seq,
+                    value=self.value(ref),
+                )
+                for at, _, ref in gone
             ]
             owners = [
                 (owners[section] if section < len(owners) else None)
@@ -121,16 +122,13 @@ class Blaming(Rebuilding):
                 for section in after
             ]
         for at, (source, ref) in enumerate(head["system"]):
-            owner = owners[at] if owners is not None and at < len(owners) else None
-            by = source or (owner.by if owner is not None else AGENT)
-            op: Op = "kept" if owner is None else "added"
-            seq = None if owner is None else owner.seq
+            owner = owners[at] if at < len(owners) else None
             yield Blame(
                 part="system",
                 index=at,
-                op=op,
-                by=by if owner is None else owner.by,
-                seq=seq,
+                op="kept" if owner is None else "added",
+                by=source or AGENT if owner is None else owner.by,
+                seq=None if owner is None else owner.seq,
                 value=self.value(ref),
             )
         yield from lost

@@ -1,8 +1,8 @@
 """What a hook changed: from a request, a call or a result to the next one, as small data.
 
 A request's change names only what differs: `s` sections (a number is the place of one that was
-there before), `g` the messages' segments, `t` the tools, `r` tools taken away, `o` settings, `x`
-settings taken away, `w` withheld, `p` purpose, `m` model.
+there before), `k` sections taken away, `g` the messages' segments, `t` the tools, `r` tools taken
+away, `o` settings, `x` settings taken away, `w` withheld, `p` purpose, `m` model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def request_change(before: ModelRequest, after: ModelRequest, shelf: Shelf) -> d
     if after is before:
         return change
     if after.system != before.system:
-        change["s"] = _sections(before.system, after.system, shelf)
+        change |= _system(before.system, after.system, shelf)
     if after.segments != before.segments:
         change["g"] = segments(after, shelf)
     if after.tools != before.tools:
@@ -52,6 +52,15 @@ def request_change(before: ModelRequest, after: ModelRequest, shelf: Shelf) -> d
     return change
 
 
+def _system(
+    before: tuple[Section, ...], after: tuple[Section, ...], shelf: Shelf
+) -> dict[str, Any]:
+    parts, gone = _sections(before, after)
+    made = [part if isinstance(part, int) else _kept(part, shelf) for part in parts]
+    lost = [[at, *_kept(before[at], shelf)] for at in gone]
+    return {"s": made, **({"k": lost} if lost else {})}
+
+
 def _settings(before: Mapping[str, Any], after: Mapping[str, Any], shelf: Shelf) -> dict[str, Any]:
     changed = {key: value for key, value in after.items() if before.get(key, before) != value}
     gone = [key for key in before if key not in after]
@@ -59,16 +68,21 @@ def _settings(before: Mapping[str, Any], after: Mapping[str, Any], shelf: Shelf)
 
 
 def _sections(
-    before: tuple[Section, ...], after: tuple[Section, ...], shelf: Shelf
-) -> list[int | list[Any]]:
+    before: tuple[Section, ...], after: tuple[Section, ...]
+) -> tuple[list[int | Section], list[int]]:
+    """Return each section or its place before, and the places of those that are gone."""
     places: dict[Section, list[int]] = {}
     for at, section in enumerate(before):
         places.setdefault(section, []).append(at)
-    made: list[int | list[Any]] = []
+    made: list[int | Section] = []
     for section in after:
         held = places.get(section)
-        made.append(held.pop(0) if held else [section.source, shelf.keep(section.text)])
-    return made
+        made.append(held.pop(0) if held else section)
+    return made, sorted(at for held in places.values() for at in held)
+
+
+def _kept(section: Section, shelf: Shelf) -> list[Any]:
+    return [section.source, shelf.keep(section.text)]
 
 
 def result_parts(result: ToolResult) -> dict[str, Any]:

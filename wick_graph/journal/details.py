@@ -81,6 +81,8 @@ class Details(Rebuilding):
         made: Made = {"by": self._changer(entry)}
         if "s" in raw:
             made["system"] = [self._section(section) for section in raw["s"]]
+        if "k" in raw:
+            made["dropped"] = [self._section(section[1:]) for section in raw["k"]]
         if "g" in raw:
             made["messages"] = self._segments(raw["g"])
         if "t" in raw:

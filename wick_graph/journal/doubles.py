@@ -205,9 +205,8 @@ def _asked(
 
 
 def _config(run_manager: Any) -> Any:
-    if run_manager is None:
-        return {}
-    return {"callbacks": run_manager.get_child(), "metadata": dict(run_manager.metadata or {})}
+    """Tell the inner model who is calling; handlers hear of the call from the outer one alone."""
+    return {"callbacks": [], "metadata": dict(getattr(run_manager, "metadata", None) or {})}
 
 
 def _chunk(message: Any) -> AIMessageChunk:

@@ -20,10 +20,10 @@ from wick_graph.journal.changes import (
     result_parts,
     segments,
 )
-from wick_graph.journal.fingerprint import Fingerprint, digest, packed, tools_digest, unpacked
+from wick_graph.journal.fingerprint import Fingerprint, digest, tools_digest, unpacked
 from wick_graph.journal.frames import CALL, TOOL, Frame, Visit
 from wick_graph.journal.layout import PHASE_CODES
-from wick_graph.journal.replies import essence
+from wick_graph.journal.replies import is_kept, parts_of
 from wick_graph.journal.shelf import Shelf
 from wick_graph.journal.writes import messages_in, writes_of
 from wick_graph.messages import ToolCall, ToolResult
@@ -137,11 +137,12 @@ class Facts:
         return fields
 
     def _settled(self, seq: int, visit: Visit, kept: AIMessage | None) -> list[list[Any]]:
-        same = None if kept is None else essence(kept)
         settled: list[list[Any]] = []
         for at, reply in visit.replies:
-            here = [] if reply == same else [self.shelf.keep(unpacked(reply))]
-            settled.append([seq - at, *here])
+            if kept is not None and is_kept(reply, kept):
+                settled.append([seq - at])
+            else:
+                settled.append([seq - at, self.shelf.keep(parts_of(reply))])
         visit.replies = []
         return settled
 
@@ -151,7 +152,7 @@ class Facts:
         """`p` phase."""
         phase, value = moment.data["phase"], moment.data["value"]
         fields: Fields = {"p": PHASE_CODES[phase]}
-        frame.value = _taken(value) if isinstance(value, ToolCall) else value
+        frame.value = value
         around = visit.frames[-1] if visit.frames else None
         if around is not None and around.kind == "hook.enter" and phase.startswith("wrap"):
             fields |= self._changed(around.value, frame.value)
@@ -162,13 +163,11 @@ class Facts:
         if isinstance(before, ModelRequest) and isinstance(after, ModelRequest):
             change = request_change(before, after, self.shelf)
             return {"c": change} if change else {}
-        if isinstance(before, tuple) and isinstance(after, tuple) and before != after:
-            return {"c": self._call_change(before, after)}
+        if isinstance(before, ToolCall) and isinstance(after, ToolCall) and before is not after:
+            change = {} if before.args == after.args else {"a": self.shelf.keep(after.args)}
+            change |= {} if before.name == after.name else {"n": after.name}
+            return {"c": change} if change else {}
         return {}
-
-    def _call_change(self, before: tuple[str, bytes, Any], after: tuple[str, bytes, Any]) -> Fields:
-        change: Fields = {} if before[1] == after[1] else {"a": self.shelf.keep(after[2])}
-        return change if before[0] == after[0] else {**change, "n": after[0]}
 
     def _hook_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         phase, value = moment.data["phase"], moment.data["value"]
@@ -237,13 +236,13 @@ class Facts:
             "withheld": fixed[1],
             "model": fixed[2],
         }
-        self._head, self._head_ref = now, self.shelf.keep(head)
+        self._head, self._head_ref = now, self.shelf.keep_as_is(head)
         return self._head_ref
 
     def _response(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`u` tokens, `f` why it ended, `g` given by a listener, `t` first piece and how many."""
         reply = moment.data["reply"]
-        visit.replies.append((moment.seq, essence(reply)))
+        visit.replies.append((moment.seq, visit.taken))
         fields: Fields = {"u": list(_USED(moment.data["usage"]))}
         metadata = reply.response_metadata
         finish = next((metadata[key] for key in _FINISH if metadata.get(key)), None)
@@ -283,20 +282,22 @@ class Facts:
 
     def _tool_enter(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         visit.place[CALL], visit.place[TOOL] = moment.call_id, moment.name
-        frame.value = packed(moment.data["args"])
+        frame.value = visit.taken
         return {}
 
     def _tool_call(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`a` arguments if hooks changed them, `k` the ledger's key, `r` how it may be repeated."""
-        args = moment.data["args"]
         fields: Fields = {}
         asked = next((f.value for f in visit.frames if f.kind == "tool.enter"), None)
-        if moment.phase == "replaced" or asked != packed(args):
-            fields["a"] = self.shelf.keep(args)
+        if asked != visit.taken:
+            fields["a"] = self._args(visit.taken)
         fields["k"] = self._key(moment.data["key"])
         if (replay := moment.data.get("replay")) in REPLAYS:
             fields["r"] = REPLAYS.index(replay)
         return fields
+
+    def _args(self, taken: bytes) -> bytes:
+        return self.shelf.keep(unpacked(taken))
 
     def _key(self, key: str) -> int | str:
         """The ledger's key is the model step's task and the call's index; the task stands above."""
@@ -339,10 +340,6 @@ class Facts:
             return {}
         text = self.shelf.mask.text(str(error))[:_ERROR]
         return {"e": [type(error).__name__, text.encode("utf-8", "replace").decode()]}
-
-
-def _taken(call: ToolCall) -> tuple[str, bytes, Any]:
-    return call.name, packed(call.args), call.args
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

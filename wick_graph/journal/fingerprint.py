@@ -18,7 +18,6 @@ from wick_graph.messages.prefix import changed
 
 KEY_BYTES: Final = 16
 _NONE: Final = bytes(KEY_BYTES)
-_OPTIONS: Final = ormsgpack.OPT_SORT_KEYS | ormsgpack.OPT_NON_STR_KEYS
 
 
 def digest(value: Any) -> bytes:
@@ -29,8 +28,8 @@ def digest(value: Any) -> bytes:
 def packed(value: Any) -> bytes:
     """Encode plain data, the same in every process."""
     try:
-        return ormsgpack.packb(value, default=str, option=_OPTIONS)
-    except (TypeError, ValueError, RecursionError):
+        return ormsgpack.packb(value, default=str, option=ormsgpack.OPT_SORT_KEYS)
+    except (TypeError, ValueError, RecursionError):  # keys that are no texts, numbers without end
         return json.dumps(value, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
 
 
@@ -38,17 +37,17 @@ def unpacked(data: bytes) -> Any:
     """Undo `packed`."""
     if data[:1] in b"{[":
         return json.loads(data)
-    return ormsgpack.unpackb(data, option=ormsgpack.OPT_NON_STR_KEYS)
+    return ormsgpack.unpackb(data)
 
 
-def message_digest(message: BaseMessage) -> bytes:
-    """Return a digest of what a model reads of a message."""
+def read_of(message: BaseMessage) -> bytes:
+    """Encode what a model reads of a message."""
     parts: list[Any] = [message.type, message.content, message.name]
     if isinstance(message, AIMessage):
         parts.append([[call["id"], call["name"], call["args"]] for call in message.tool_calls])
     elif isinstance(message, ToolMessage):
         parts += (message.tool_call_id, message.status)
-    return digest(parts)
+    return packed(parts)
 
 
 def tools_digest(schemas: Sequence[Mapping[str, Any]]) -> bytes:
@@ -73,16 +72,23 @@ class Fingerprint:
         self._secret = secret
         self._seen: list[BaseMessage] = []
         self._chain: list[bytes] = []
+        self._system: tuple[Any, bytes] = None, _NONE
 
     def key(self, messages: Sequence[BaseMessage], tools: bytes, settings: bytes) -> bytes:
         """Return the key of a request whose tools and settings have these digests."""
         system = _NONE
         if messages and isinstance(messages[0], SystemMessage):  # it is made anew for each request
-            system, messages = message_digest(messages[0]), messages[1:]
+            system, messages = self._digest_of(messages[0]), messages[1:]
         last = self._extended(messages)
         return blake2b(
             system + last + tools + settings, digest_size=KEY_BYTES, key=self._secret
         ).digest()
+
+    def _digest_of(self, system: SystemMessage) -> bytes:
+        if self._system[0] != system.content:
+            read = blake2b(read_of(system), digest_size=KEY_BYTES).digest()
+            self._system = system.content, read
+        return self._system[1]
 
     def _extended(self, messages: Sequence[BaseMessage]) -> bytes:
         new = changed(self._seen, messages)
@@ -90,7 +96,7 @@ class Fingerprint:
         del self._chain[start:], self._seen[start:]
         last = self._chain[-1] if self._chain else _NONE
         for message in messages[start:]:
-            last = blake2b(last + message_digest(message), digest_size=KEY_BYTES).digest()
+            last = blake2b(last + read_of(message), digest_size=KEY_BYTES).digest()
             self._chain.append(last)
         self._seen += messages[start:]
         return last

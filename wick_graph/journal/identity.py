@@ -53,6 +53,7 @@ def _hash(data: bytes) -> str:
     return blake2b(data, digest_size=_HASH_BYTES).hexdigest()
 
 
+@functools.cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

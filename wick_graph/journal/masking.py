@@ -88,7 +88,7 @@ class Mask:
             changed = {name: v for name, v in fields.items() if v is not value.__dict__[name]}
             return value.model_copy(update=changed) if changed else value
         if isinstance(value, bytes):
-            return value if self.is_clean(value) else DOTS
+            return DOTS if self._regex.search(value.decode("utf-8", "replace")) else value
         return value
 
     def _field(self, name: Any, value: Any, depth: int) -> Any:

@@ -17,6 +17,7 @@ from wick_graph.journal.lost import Trail, body_of, content_of, trail_of
 from wick_graph.journal.masking import Mask, known_secrets
 from wick_graph.journal.port import JournalPort
 from wick_graph.journal.shelf import Shelf
+from wick_graph.journal.taking import Taking
 from wick_graph.journal.writing import Counters, Writer
 from wick_graph.moments import JournalOptions
 from wick_graph.store.journal_rows import KEY, Batch, JournalRows, RunRow
@@ -42,6 +43,7 @@ class Begun:
     about: dict[str, Any]
     model: Any
     brought: Brought | None = None
+    taking: Taking | None = None
     started_ns: int = field(default_factory=time.monotonic_ns)
 
 
@@ -89,6 +91,7 @@ def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
         about=about,
         last=opened.last,
         before=opened.closing,
+        taking=begun.taking,
     )
 
 

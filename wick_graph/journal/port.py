@@ -16,6 +16,7 @@ import ormsgpack
 
 from wick_graph.journal.layout import pack_page
 from wick_graph.journal.shelf import Shelf
+from wick_graph.journal.taking import Taking
 from wick_graph.journal.writing import Writer
 from wick_graph.moments import Directive, JournalLevel, Moment
 from wick_graph.store.journal_rows import Batch, JournalRows, RunRow
@@ -43,6 +44,7 @@ class JournalPort:
         about: dict[str, Any],
         last: int,
         before: Batch | None = None,
+        taking: Taking | None = None,
     ) -> None:
         self._rows = rows
         self._lease = lease
@@ -54,8 +56,10 @@ class JournalPort:
         self._last = last
         self._before = before
         """What the run before left to be written: its unfinished moments, and its row."""
+        self._taking = taking or Taking()
         self._dirty = True
         """The run's row is to be written."""
+        self._waiting: list[tuple[Moment, Any]] = []
         self._lock = threading.Lock()
 
     @property
@@ -69,21 +73,13 @@ class JournalPort:
         return self._run
 
     def record(self, moment: Moment) -> None:
-        """Number a moment and write it down; an error of the journal is logged, never raised."""
+        """Number a moment and keep it until the next commit."""
+        piece = moment.phase == "chunk" and moment.kind == "model"
         with self._lock:
-            if moment.phase == "chunk" and moment.kind == "model" and self._skips(moment):
-                return
-            self._last += 1
-            moment.seq = self._last
-            if not self._writer.entries:
-                self._writer.begin(moment.seq)
-            try:
-                self._writer.add(moment)
-            except Exception:
-                _log.exception("a moment was not recorded: %s %s", moment.kind, moment.phase)
-                self._writer.gap(moment)
-            if (moment.kind, moment.phase) in _ENDS:
-                self._close(moment)
+            if not piece or self._full:
+                self._last += 1
+                moment.seq = self._last
+            self._waiting.append((moment, self._taking.of_moment(moment)))
 
     async def at(self, moment: Moment) -> Directive:
         """Go on."""
@@ -91,10 +87,11 @@ class JournalPort:
 
     def along(self, db: sqlite3.Connection) -> None:
         """Write what was recorded since the last time, in somebody's transaction."""
-        if not self._writer.entries and not self._dirty:
+        if not self._waiting and not self._dirty:
             return
         with self._lock:
-            batch = self._batch()
+            waiting, self._waiting = self._waiting, []
+            batch = self._batch(waiting)
             before, self._before = self._before, None
         if before is not None:
             self._rows.write(db, self._lease.thread, before)
@@ -108,22 +105,34 @@ class JournalPort:
         """Do `flush` in the store's thread."""
         await self._rows.aflush(self.along)
 
-    def _skips(self, moment: Moment) -> bool:
-        """Count a piece of a reply; only the level `full` keeps it."""
-        self._writer.count_chunk(moment)
-        return not self._full
-
-    def _batch(self) -> Batch:
+    def _batch(self, waiting: list[tuple[Moment, Any]]) -> Batch:
         writer, batch = self._writer, Batch()
+        first = next((moment.seq for moment, _ in waiting if moment.seq), 0)
+        writer.begin(first)
+        for moment, taken in waiting:
+            self._write(moment, taken)
         if writer.entries:
-            content = pack_page(self._run.number, writer.page, writer.places, writer.entries)
-            batch.page = self._last, content
-            writer.begin(0)
+            content = pack_page(self._run.number, first, writer.places, writer.entries)
+            batch.page = first + len(writer.entries) - 1, content
         batch.blobs = self._shelf.take()
         if self._dirty:
             self._run.body = ormsgpack.packb(self._about)
             batch.run, self._dirty = self._run, False
         return batch
+
+    def _write(self, moment: Moment, taken: Any) -> None:
+        """Write a moment down; an error of the journal is logged, and never ends a run."""
+        if moment.phase == "chunk" and moment.kind == "model":
+            self._writer.count_chunk(moment)
+        if not moment.seq:
+            return
+        try:
+            self._writer.add(moment, taken)
+        except Exception:
+            _log.exception("a moment was not recorded: %s %s", moment.kind, moment.phase)
+            self._writer.gap(moment)
+        if (moment.kind, moment.phase) in _ENDS:
+            self._close(moment)
 
     def _close(self, moment: Moment) -> None:
         counters = self._writer.counters

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.messages import AIMessage
 
-from wick_graph.journal.fingerprint import packed
+from wick_graph.journal.fingerprint import packed, unpacked
+from wick_graph.journal.taking import Reply
 
-_FIELDS = (
+_SHARED: Final = (
     *("content", "tool_calls", "invalid_tool_calls"),
-    *("additional_kwargs", "response_metadata", "usage_metadata"),
+    *("additional_kwargs", "usage_metadata"),
 )
+_FIELDS: Final = (*_SHARED, "response_metadata")
 
 
-def essence(reply: AIMessage) -> bytes:
-    """Encode what came from the model."""
-    return packed(parts_of(reply))
-
-
-def parts_of(reply: AIMessage) -> dict[str, Any]:
+def parts_of(reply: AIMessage | Reply) -> dict[str, Any]:
     """Return what came from the model, without the engine's mark."""
-    parts = {name: getattr(reply, name) for name in _FIELDS}
-    if "wick" in reply.response_metadata:
-        own = {key: value for key, value in reply.response_metadata.items() if key != "wick"}
-        parts["response_metadata"] = own
+    held = reply.fields if isinstance(reply, Reply) else reply.__dict__
+    parts = {name: held[name] for name in _FIELDS}
+    if "wick" in parts["response_metadata"]:
+        given = parts["response_metadata"].items()
+        parts["response_metadata"] = {key: value for key, value in given if key != "wick"}
+    if isinstance(reply, Reply) and reply.calls is not None:
+        parts["tool_calls"] = unpacked(reply.calls)
     return parts
+
+
+def is_kept(reply: Reply, kept: AIMessage) -> bool:
+    """Say whether a message of the thread is a reply as it came."""
+    own, there = reply.fields, kept.__dict__
+    if any(own[name] is not there[name] and own[name] != there[name] for name in _SHARED):
+        return False
+    if reply.calls is not None and reply.calls != packed(kept.tool_calls):
+        return False
+    same: bool = own["response_metadata"] == parts_of(kept)["response_metadata"]
+    return same
 
 
 def reply_of(parts: Mapping[str, Any], message_id: str | None = None) -> AIMessage:

@@ -21,6 +21,7 @@ CUT: Final = "not_kept"
 """The key of what stands for a value that is too long, or that cannot be stored."""
 _COMPRESSED: Final = 512
 _MANY: Final = 20_000
+_TEXTS: Final = 256
 _HERE: Final = b"="
 _THERE: Final = b"#"
 _PLAIN: Final = b"\x00"
@@ -34,11 +35,25 @@ class Shelf:
         self._codec = codec
         self.mask = mask
         self._known: set[bytes] = set()
+        self._texts: dict[str, bytes] = {}
         self._new: list[tuple[bytes, bytes]] = []
 
     def keep(self, value: Any) -> bytes:
         """Return a reference to a value, without its secrets."""
-        packed = self._packed(value)
+        if type(value) is not str:
+            return self._kept(self._packed(value))
+        known = self._texts.get(value)  # sections of the prompt come again with every request
+        if known is None:
+            if len(self._texts) > _TEXTS:
+                self._texts.clear()
+            known = self._texts[value] = self._kept(self._packed(value))
+        return known
+
+    def keep_as_is(self, value: Any) -> bytes:
+        """Return a reference to data that holds names and references alone."""
+        return self._kept(self._codec.pack(value))
+
+    def _kept(self, packed: bytes) -> bytes:
         if len(packed) <= INLINE:
             return _HERE + packed
         hashed = blake2b(packed, digest_size=HASH_BYTES).digest()

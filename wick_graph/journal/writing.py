@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from wick_graph.journal import layout
-from wick_graph.journal.facts import Facts
+from wick_graph.journal.facts import Facts, Maker
 from wick_graph.journal.frames import CALL, TOOL, Frame, Visit, place_row
 from wick_graph.journal.layout import CODES, ENDS, EVENT, NODE_CODES, OPENS, Entry
 from wick_graph.moments import Moment, Place
@@ -15,6 +14,8 @@ from wick_graph.moments import Moment, Place
 Fields = dict[str, Any]
 
 _LOST: Final = {"k": ["event", "not recorded"]}
+_UNNAMED: Final = frozenset({"node", "interrupt", "route"})
+"""Kinds that the place names."""
 _KEYS: Final = {kind: f"{kind[0]}.{kind[1]}" for kind in layout.KINDS}
 
 
@@ -34,6 +35,19 @@ class Counters:
         return self.steps, visit
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How moments of a kind and phase are written down."""
+
+    code: int
+    key: str
+    ends: str | None
+    """What it ends."""
+    opens: bool
+    make: Maker | None
+    named: bool
+
+
 class Writer:
     """Encodes the moments of one run, in their order."""
 
@@ -44,6 +58,17 @@ class Writer:
         self._visits: dict[str, Visit] = {}
         self._checkpoint = ""
         self._run = Visit([])
+        self._plans = {
+            kind: Plan(
+                code,
+                _KEYS[kind],
+                ENDS.get(kind),
+                kind in OPENS,
+                facts.makers.get(kind),
+                kind[0] not in _UNNAMED,
+            )
+            for kind, code in CODES.items()
+        }
         self.page = 0
         """The page that is being filled, by its first moment; 0 before one is begun."""
         self.places: list[list[Any]] = []
@@ -53,31 +78,29 @@ class Writer:
         """Begin a page."""
         self.page, self.places, self.entries = first, [], []
 
-    def add(self, moment: Moment) -> None:
-        """Write a moment down."""
-        kind = (moment.kind, moment.phase)
-        visit = self._run if moment.place is None else self._visit(moment.place, kind)
+    def add(self, moment: Moment, taken: Any) -> None:
+        """Write a moment down; `taken` is what could have changed since it happened."""
+        plan = self._plans.get((moment.kind, moment.phase)) or _UNKNOWN
+        place = moment.place
+        visit = self._run if place is None else self._visits.get(place.task) or self._visit(place)
+        visit.taken = taken
         at = (moment.at_ns - self._started) // 1000
         frames = visit.frames
-        opener = ENDS.get(kind)
-        if opener is None:
-            around = frames[-1] if frames else None
-            frame = Frame(moment.seq, _KEYS.get(kind, ""), 0, at)
-            fields = self._fields(kind, moment, visit, frame)
-            if around is None and visit is not self._run and self._run.frames:
-                around = self._run.frames[-1]
-            frame.depth = 0 if around is None else around.depth + 1
-            up = 0 if around is None else moment.seq - around.seq
-            if kind in OPENS:
+        if plan.ends is None:
+            around = frames[-1] if frames else self._around(visit)
+            depth, up = (around.depth + 1, moment.seq - around.seq) if around else (0, 0)
+            frame = Frame(moment.seq, plan.key, depth, at)
+            fields = plan.make(moment, visit, frame) if plan.make is not None else {}
+            if plan.opens:
                 frames.append(frame)
         else:
-            frame = _left(frames, opener) or Frame(moment.seq, opener, 0, at)
-            up = moment.seq - frame.seq
-            fields = self._fields(kind, moment, visit, frame)
+            frame = _left(frames, plan.ends) or Frame(moment.seq, plan.ends, 0, at)
+            depth, up = frame.depth, moment.seq - frame.seq
+            fields = plan.make(moment, visit, frame) if plan.make is not None else {}
             fields["d"] = at - frame.at
             if frames:
                 frames[-1].inner = frame.inner
-        self._append(kind, moment, visit, (at, up, frame.depth), fields)
+        self._append(plan, moment, visit, [plan.code, at, up, depth], fields)
 
     def gap(self, moment: Moment) -> None:
         """Write down that something happened, where more could not be said."""
@@ -88,54 +111,46 @@ class Writer:
         if moment.place is not None and (visit := self._visits.get(moment.place.task)):
             visit.chunks.append((moment.at_ns - self._started) // 1000)
 
-    def _fields(self, kind: tuple[str, str], moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        make = self.facts.makers.get(kind)
-        return {} if make is None else make(moment, visit, frame)
+    def _around(self, visit: Visit) -> Frame | None:
+        """Return the run's own frame, for what is outermost in a node."""
+        return self._run.frames[-1] if self._run.frames and visit is not self._run else None
 
     def _append(
-        self,
-        kind: tuple[str, str],
-        moment: Moment,
-        visit: Visit,
-        where: tuple[int, int, int],
-        fields: Fields,
+        self, plan: Plan, moment: Moment, visit: Visit, entry: Entry, fields: Fields
     ) -> None:
-        code = CODES.get(kind, EVENT)
-        if code == EVENT:
-            fields["k"] = list(kind)
-        place = 0 if visit is self._run else self._place(visit)
-        call = moment.call_id
-        if call is not None and (visit is self._run or visit.place[CALL] != call):
-            fields["i"] = call
-        name = self._name(kind[0], moment.name, visit)
-        entry: Entry = [code, *where, place]
+        if plan is _UNKNOWN:
+            fields["k"] = [moment.kind, moment.phase]
+        call, place = moment.call_id, visit.place
+        if visit is self._run:
+            entry.append(0)
+            if call is not None:
+                fields["i"] = call
+        else:
+            if visit.page != self.page:
+                visit.page = self.page
+                self.places.append(place)
+                visit.index = len(self.places)  # 0 is no place
+            entry.append(visit.index)
+            if call is not None and place[CALL] != call:
+                fields["i"] = call
+        name = moment.name if plan.named else None
+        if name is not None:
+            name = self._shortened(moment.kind, name, place)
         if fields:
             entry += (name, fields)
         elif name is not None:
             entry.append(name)
         self.entries.append(entry)
 
-    def _place(self, visit: Visit) -> int:
-        if visit.page != self.page:
-            visit.page = self.page
-            self.places.append(visit.place)
-            visit.index = len(self.places)  # 0 is no place
-        return visit.index
-
-    def _name(self, kind: str, name: str, visit: Visit) -> Any:
+    def _shortened(self, kind: str, name: str, place: list[Any]) -> Any:
         """Leave out what the place or the run says already."""
-        if kind in ("node", "interrupt", "route"):
-            return None
         if kind == "hook":
             return self.facts.hooks.get(name, name)
         if kind == "tool":
-            return None if visit.place and visit.place[TOOL] == name else name
-        return None if name == self.facts.names.get(kind) else name
+            return None if place and place[TOOL] == name else name
+        return None if name in ("", self.facts.names.get(kind)) else name
 
-    def _visit(self, place: Place, kind: tuple[str, str]) -> Visit:
-        visit = self._visits.get(place.task)
-        if visit is not None:
-            return visit
+    def _visit(self, place: Place) -> Visit:
         if place.checkpoint != self._checkpoint:  # what ran before has come to its end
             self._checkpoint = place.checkpoint
             self._visits = {k: v for k, v in self._visits.items() if v.frames}
@@ -155,5 +170,4 @@ def _left(frames: list[Frame], opener: str) -> Frame | None:
     return None
 
 
-Maker = Callable[[Moment, Visit, Frame], Fields]
-Makers = Mapping[tuple[str, str], Maker]
+_UNKNOWN: Final = Plan(EVENT, "event.event", None, False, None, True)

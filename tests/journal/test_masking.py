@@ -1,0 +1,115 @@
+"""Secrets are found nowhere in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from tests.engine.support import Door
+from tests.journal.conftest import Opener
+from tests.journal.support import agent_of
+from wick_graph import BaseHook, ModelRequest, tool
+from wick_graph.errors import ConfigError
+from wick_graph.journal.masking import Mask, known_secrets
+from wick_graph.moments import JournalOptions
+from wick_graph.testing import ScriptedModel, call
+
+FROM_ENV = "canary-environment-4711"
+FROM_MODEL = "canary-model-4712"
+FROM_PATTERN = "CANARY-4713"
+BY_NAME = "canary-named-4714"
+BY_FORM = "sk-canaryCANARYcanary4715abc"
+CANARIES = (FROM_ENV, FROM_MODEL, FROM_PATTERN, BY_NAME, BY_FORM)
+
+
+class Careless(BaseHook):
+    """Put secrets into everything that only the journal writes down."""
+
+    name = "careless"
+
+    def wrap_model_call(self, request: ModelRequest, next: Any) -> Any:
+        spread = " and ".join(CANARIES[:3] + CANARIES[4:])
+        request = request.append_system(f"The keys are {spread}.")
+        first = request.messages[0]
+        request = request.replace(first, first.model_copy(update={"content": spread}))
+        return next(request.with_settings(headers={"Authorization": BY_NAME, "x": FROM_ENV}))
+
+    def wrap_tool_call(self, call: Any, next: Any) -> Any:
+        token = {"api_key": BY_NAME, "note": f"use {FROM_MODEL} or {FROM_PATTERN}"}
+        result = next(call.replace(args={**call.args, "auth": token}))
+        return result.replace(output="fine", error=None)
+
+
+@tool(replay="safe")  # what it returns stands in no ledger
+def add(a: float, b: float, auth: dict[str, Any] | None = None) -> str:
+    """Add two numbers."""
+    raise RuntimeError(f"refused by {FROM_ENV}, {FROM_PATTERN}")
+
+
+def file_bytes(path: Path) -> bytes:
+    return b"".join(p.read_bytes() for p in path.parent.iterdir() if p.name.startswith(path.name))
+
+
+def test_no_canary_reaches_the_file(
+    door: Door, url: str, path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BACKEND_API_KEY", FROM_ENV)
+    model = ScriptedModel([call("add", a=1, b=2), "Done."], api_key=SecretStr(FROM_MODEL))
+    options = JournalOptions("steps", (r"CANARY-\d+",))
+    agent, _ = agent_of(url, hooks=[Careless()], tools=[add], model=model, journal=options)
+    assert door(agent, "add", thread_id="t").text == "Done."
+    asked = model.calls[0]
+    assert all(secret in asked.system for secret in (FROM_ENV, FROM_MODEL, FROM_PATTERN, BY_FORM))
+    agent.close()
+    held = file_bytes(path)
+    assert [c for c in CANARIES if c.encode() in held] == []
+    journal = opened()
+    request = journal.request_at(journal.last())
+    assert not request.exact
+    assert request.note == "secrets are hidden"
+    assert request.system_text.count("•••") == 4
+    assert request.settings["headers"]["Authorization"].startswith("•••")
+    hidden = {journal.request_at(m.seq).system_text for m in journal.moments(kind="model.request")}
+    assert len(hidden) == 1, "equal secrets look equal"
+    told = repr([journal.to_dict(m) for m in journal.moments()])
+    assert [c for c in CANARIES if c in told] == []
+    assert "'a': 1" in told
+
+
+def test_hidden_texts_differ_by_key_and_by_secret() -> None:
+    one, other = Mask(b"k" * 16, ["secret-1", "secret-2"]), Mask(b"x" * 16, ["secret-1"])
+    texts = {one.text("secret-1"), one.text("secret-2"), other.text("secret-1")}
+    assert len(texts) == 3
+    assert all(len(text) == len("•••") + 8 for text in texts)
+    assert one.text("nothing of it") == "nothing of it"
+
+
+@pytest.mark.parametrize(
+    ("value", "changed"),
+    [
+        pytest.param({"token": "abc"}, True, id="a-text-under-a-secret-name"),
+        pytest.param({"properties": {"token": {"type": "string"}}}, False, id="a-schema"),
+        pytest.param({"max_tokens": 5, "tokens": "many"}, False, id="counts"),
+        pytest.param(["a", {"b": "x hunter2hunter2 y"}], True, id="a-known-one-inside"),
+        pytest.param("plain", False, id="plain"),
+    ],
+)
+def test_what_is_hidden(value: Any, changed: bool) -> None:
+    masked = Mask(b"k" * 16, ["hunter2hunter2"]).value(value)
+    assert (masked != value) is changed
+    assert (masked is value) is not changed
+
+
+def test_names_of_variables_decide_what_is_secret() -> None:
+    env = {"OPENAI_API_KEY": "sk-1234567", "HOME": "/root-home", "DB_PASSWORD": "correct horse"}
+    assert known_secrets(env={**env, "PIN_TOKEN": "123"}) == {"sk-1234567", "correct horse"}
+
+
+def test_a_level_or_a_pattern_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="journal must be one of off, steps, full"):
+        agent_of(False, journal="loud")
+    with pytest.raises(ConfigError, match="no regular expression"):
+        agent_of(False, journal=JournalOptions("steps", ("(",)))
