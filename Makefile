@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 AGENT  ?= default
 ASK    ?= What is 21*2, and which files are here?
 MODEL  ?=
+TRIALS ?= 1000
 export ASK
 
-.PHONY: run test fmt lint type all test-slow test-local-llm bench clean
+.PHONY: run test fmt lint type all test-slow test-local-llm bench kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -44,8 +45,19 @@ test-slow: $(BIN)/.test   ## the tests that take minutes
 test-local-llm: $(BIN)/.test  ## against a running server: WICK_TEST_BASE_URL, WICK_TEST_MODEL
 	@$(BIN)/python -m pytest -m local_llm -p no:randomly $(ARGS)
 
-bench: $(BIN)/.test        ## time the loop side by side with create_agent
-	@$(BIN)/python benchmarks/loop.py $(ARGS)
+$(BIN)/.bench: $(BIN)/.test
+	@$(BIN)/python -m pip install -qq -e '.[bench]' -C editable_mode=compat
+	@touch $@
+
+bench: $(BIN)/.bench       ## measure side by side with the peers; ARGS="--json out.json --plots dir"
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+kill: $(BIN)/.bench        ## kill runs of ours, LangGraph's and DBOS's alike; ARGS="--trials 100"
+	@$(BIN)/python benchmarks/kill.py $(ARGS)
+
+test-kill: $(BIN)/.test   ## the durability tests at their sizes for the night; TRIALS=1000
+	@WICK_KILL_TRIALS=$(TRIALS) WICK_ZOMBIES=300 WICK_FAULTS=$$(seq -s, 1 60) \
+	  $(BIN)/python -m pytest tests/durability -s --timeout 0 $(ARGS)
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from loop import Turns, look
+from workload import Turns, look
 
 from wick_graph import Agent, BaseHook, SqlSaver, tool
 

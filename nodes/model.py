@@ -10,14 +10,15 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
-from wick_graph.errors import HookError, MessageError, ModelError
+from wick_graph.errors import MessageError, ModelError, describe
 from wick_graph.hooks.compile import Onion, apply, check_update
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.messages import ToolResult
 from wick_graph.models.ask import ask
-from wick_graph.models.call import is_empty, normalise_reply
-from wick_graph.moments import Abort, Directive, Moment, Replace, Skip
+from wick_graph.models.call import is_empty, normalise_reply, storable_reply
+from wick_graph.moments import Abort, Directive, Moment, Replace, Skip, tell
 from wick_graph.nodes.modify_request import resolve_request
+from wick_graph.redact import REDACTOR
 from wick_graph.request import ModelRequest, position
 from wick_graph.runtime import NodeContext
 from wick_graph.tools.bound import BoundTool
@@ -26,6 +27,7 @@ from wick_graph.usage import usage_of
 
 MAX_CALLS: Final = 32
 """Calls of one reply that are run; a model that asks for more is told so."""
+
 
 Writes = list[tuple[str, Any]]
 
@@ -38,6 +40,8 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
         MessageError: `invalid messages: …`: the request breaks a rule; the model is not called.
         HookError: A hook's `after_model` failed.
     """
+    if (given := _direct(state, ctx)) is not None:
+        return [("messages", [given])]
     request, writes = await resolve_request(state, ctx)
     reply = await _through_hooks(request, ctx, writes)
     iteration = state.get("iteration", 0) + 1
@@ -45,8 +49,10 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
     if is_empty(reply):  # storing it would make the thread invalid for every later call
         return [*writes, ("stop_reason", "empty")]
     reply, bad = normalise_reply(reply)
+    if ctx.run.ledger is not None:
+        reply = storable_reply(reply, ctx.run.ledger.refusal)
     reply = _marked(reply, state, ctx, bad)
-    verdict = await _verdict(reply, state, ctx, writes)
+    reply, verdict = await _verdict(reply, state, ctx, writes)
     messages, stop = settle(reply, verdict, request.withheld, iteration >= ctx.spec.max_iterations)
     if stop == "limit":
         messages = _closed(messages, iteration)
@@ -74,7 +80,7 @@ def settle(
             why = f"too many calls in one reply; at most {MAX_CALLS} are run"
             messages.append(_refusal(call_id, call["name"], why))
     if verdict.end:
-        return messages, verdict.because
+        return [*messages, *verdict.then], verdict.because
     return messages, "limit" if withheld or (last and reply.tool_calls) else ""
 
 
@@ -96,7 +102,7 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
     except (GraphBubbleUp, MessageError):
         raise
     except Exception as error:
-        raise ModelError(f"LLM call: {_text(error)}") from error
+        raise ModelError(f"LLM call: {REDACTOR.text(describe(error))}") from error
     return reply
 
 
@@ -120,7 +126,8 @@ async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMe
     if ctx.port.active:
         data = {"reply": reply, "usage": used, "purpose": request.purpose}
         data["given"] = given is not None
-        ctx.port.record(Moment("model", "response", ctx.run.model, data))
+        said = await tell(ctx.port, Moment("model", "response", ctx.run.model, data))
+        reply = said.value if isinstance(said, Replace) else reply
     return reply
 
 
@@ -146,15 +153,16 @@ class _Sent:
 
 async def _offer(sent: _Sent, ctx: NodeContext) -> Directive:
     """Show a listener what will be sent; what it says comes in the place of a call, or before."""
-    moment = sent.moment("request", ctx)
-    ctx.port.record(moment)
-    return await ctx.port.at(moment)
+    return await tell(ctx.port, sent.moment("request", ctx))
 
 
 async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
     try:
         ctx.run.validator.check(sent.messages)
-        return await ask(ctx, sent.request, sent.messages, sent.tools)
+        reply: Any = await ask(ctx, sent.request, sent.messages, sent.tools)
+        if not isinstance(reply, AIMessage):
+            raise ModelError(f"{ctx.run.model} gave a {type(reply).__name__}, not an AIMessage")
+        return reply
     except BaseException as error:
         if ctx.port.active:
             data = {"error": error, "purpose": sent.request.purpose}
@@ -166,21 +174,50 @@ async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
 
 async def _verdict(
     reply: AIMessage, state: Mapping[str, Any], ctx: NodeContext, writes: Writes
-) -> Verdict:
+) -> tuple[AIMessage, Verdict]:
     """Ask every `after_model`; the first answer to a call stands, and any may end the run."""
+    then: list[BaseMessage] = []
     answers: dict[str, ToolResult | str] = {}
     because: StoppedBecause | None = None
     for layer in ctx.spec.hooks.after_model:
         made, update = await apply(layer, ctx.io, ctx.port, reply, ctx.for_hooks(state))
         writes += update.items()
         if isinstance(made, Verdict):
+            reply = _instead(made.reply, reply)
+            then += made.then if made.end else ()
             answers = {**made.answers, **answers}
             because = because or (made.because if made.end else None)
             writes += check_update(layer, made.update).items()
         elif made is not None:
             writes += check_update(layer, made).items()
     because = because or dict(writes).get("stop_reason") or None  # a hook's update ends it too
-    return Verdict(answers=answers, end=because is not None, because=because or "done")
+    end = because is not None
+    return reply, Verdict(answers=answers, end=end, because=because or "done", then=then)
+
+
+def _instead(made: AIMessage | None, reply: AIMessage) -> AIMessage:
+    """Return what a hook puts in a reply's place, with all by which the engine knows the reply."""
+    if made is None:
+        return reply
+    mark = {"wick": reply.response_metadata.get("wick", {})}
+    metadata = {**made.response_metadata, **mark}
+    return made.model_copy(update={"id": reply.id, "response_metadata": metadata})
+
+
+def _direct(state: Mapping[str, Any], ctx: NodeContext) -> AIMessage | None:
+    """Return the answer where the last calls are all of tools whose result is the answer."""
+    results: list[ToolMessage] = []
+    for message in reversed(state.get("messages") or ()):
+        if not isinstance(message, ToolMessage):
+            break
+        results.insert(0, message)
+    tools = ctx.tools(state) if results else {}
+    for result in results:
+        tool = tools.get(result.name or "")
+        if tool is None or not tool.return_direct or result.status == "error":
+            return None
+    text = "\n\n".join(filter(None, (result.text for result in results)))
+    return _said(text) if text.strip() else None
 
 
 def _marked(
@@ -211,13 +248,13 @@ def _refusal(call_id: str, name: str, why: str) -> ToolMessage:
 
 def _closed(messages: list[BaseMessage], iteration: int) -> list[BaseMessage]:
     """End a thread at its limit with a text of the assistant, so that it is well-formed."""
-    if len(messages) == 1 and messages[0].text:
+    last = messages[-1]
+    if isinstance(last, AIMessage) and last.text and not last.tool_calls:
         return messages
     steps = f"{iteration} step" if iteration == 1 else f"{iteration} steps"
-    return [*messages, AIMessage(f"Stopped after {steps} without a final answer.")]
+    return [*messages, _said(f"Stopped after {steps} without a final answer.")]
 
 
-def _text(error: BaseException) -> str:
-    text = str(error) or type(error).__name__
-    own = isinstance(error, ModelError | HookError)
-    return text if own or type(error).__name__ in text else f"{type(error).__name__}: {text}"
+def _said(text: str) -> AIMessage:
+    """Make what the engine says in the model's place, marked as its own."""
+    return AIMessage(text, response_metadata={"wick": {"own": True}})

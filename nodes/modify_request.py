@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from wick_graph.hooks.compile import apply
+from wick_graph.messages.content import is_plain
 from wick_graph.request import AGENT, ModelRequest, Section, from_overlay, to_overlay
 from wick_graph.runtime import NodeContext
 
@@ -20,8 +21,10 @@ async def modify_request(state: Mapping[str, Any], ctx: NodeContext) -> list[tup
     Raises:
         HookError: A hook raised, or returned something that is no request.
     """
-    ctx.run.ledgered = False
+    run = ctx.run
+    run.ledgered = run.may_wait = False
     request, updates = await compose(state, ctx)
+    run.may_wait = not updates and not run.told  # a crash composes the same request again
     return [*updates, ("request", to_overlay(request, ctx.spec.system_prompt))]
 
 
@@ -43,6 +46,8 @@ async def compose(
         unknown = [name for name in made.tools if name not in ctx.tools(state)]
         if unknown:
             raise layer.error(f"offers the tool {unknown[0]!r}, which does not exist")
+        if (wrong := _unstorable(made.settings)) is not None:
+            raise layer.error(f"sets {wrong}, which no store can keep; do that in wrap_model_call")
         request = _signed(made, before, layer.hook)
     return request, updates
 
@@ -76,6 +81,11 @@ async def resolve_request(
         state.get("request"), state, ctx.spec.system_prompt, ctx.for_hooks(state)
     )
     return (request, []) if request is not None else await compose(state, ctx)
+
+
+def _unstorable(settings: Mapping[str, Any]) -> str | None:
+    """Name a setting that is no plain data: the overlay stands in the state, as data."""
+    return next((key for key, value in settings.items() if not is_plain(value)), None)
 
 
 def _signed(request: ModelRequest, before: int, hook: str) -> ModelRequest:

@@ -10,7 +10,7 @@ from wick_graph.errors import ToolError
 from wick_graph.hooks.compile import Onion
 from wick_graph.ledgered import through_ledger
 from wick_graph.messages import ToolCall, ToolResult
-from wick_graph.moments import Abort, Moment, Replace, Skip
+from wick_graph.moments import Abort, Moment, Replace, Skip, tell
 from wick_graph.runtime import NodeContext
 from wick_graph.state import LASTING
 from wick_graph.tools.protocol import ToolContext
@@ -31,7 +31,7 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     port = ctx.port
     updates: list[tuple[str, Any]] = []
     if port.active:
-        port.record(Moment("tool", "enter", call.name, {"args": call.args}, call.id))
+        await tell(port, Moment("tool", "enter", call.name, {"args": call.args}, call.id))
     onion = Onion(
         layers=ctx.spec.hooks.wrap_tool_call,
         base=lambda inner: _execute(inner, sent, ctx),
@@ -54,7 +54,8 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     if wrong is not None:
         result = failure(call, ToolError(f"the tool's state update is refused: {wrong}"))
     if port.active:
-        port.record(Moment("tool", "exit", call.name, {"result": result}, call.id))
+        said = await tell(port, Moment("tool", "exit", call.name, {"result": result}, call.id))
+        result = said.value if isinstance(said, Replace) else result
     return [*updates, *(result.update or {}).items(), ("messages", [result.to_message()])]
 
 
@@ -67,13 +68,11 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
     if not port.active:
         return await through_ledger(call, tool, ctx)
     data = {"args": call.args, "key": sent["key"], "replay": tool.replay if tool else None}
-    moment = Moment("tool", "call", call.name, data, call.id)
-    port.record(moment)
-    said = await port.at(moment)
+    said = await tell(port, Moment("tool", "call", call.name, {**data, "call": call}, call.id))
     if isinstance(said, Abort):
         raise ToolError(f"stopped before the call: {said.reason}")
     if isinstance(said, Replace):
-        call = call.replace(args=said.value)
+        call = said.value if isinstance(said.value, ToolCall) else call.replace(args=said.value)
         port.record(Moment("tool", "replaced", call.name, {**data, "args": call.args}, call.id))
     given = isinstance(said, Skip)
     result: ToolResult = (
@@ -81,7 +80,7 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
     )
     if ctx.spec.hooks.wrap_tool_call:  # else it is what `exit` tells
         data = {"result": result, "given": given}
-        port.record(Moment("tool", "return", call.name, data, call.id))
+        await tell(port, Moment("tool", "return", call.name, data, call.id))
     return result
 
 

@@ -6,9 +6,11 @@ import os
 
 import pytest
 
+from tests.sandbox.fixtures import container_engine
+from tests.support.postgres import postgres_server, postgres_url
 from tests.support.provider import provider
 
-__all__ = ("provider",)
+__all__ = ("container_engine", "postgres_server", "postgres_url", "provider")
 
 
 @pytest.fixture(autouse=True)

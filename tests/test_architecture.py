@@ -29,19 +29,26 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "constants", "keys"),
     ("messages",),
     ("expressions",),
-    ("moments", "drive", "reducers", "state", "usage", "request", "updates", "events"),
-    ("redact", "cost", "tracing"),
-    ("config", "backends", "tools", "testing", "models", "hooks", "store"),
+    ("stopping", "pausing", "moments", "drive", "reducers", "state", "usage", "request", "updates")
+    + ("events",),
+    ("redact", "cost", "tracing", "web"),
+    ("config", "sandbox", "backends", "tools", "testing", "models", "hooks", "middleware", "mcp")
+    + ("store",),
     ("runtime",),
     ("ledgered",),
     ("journal",),
     ("nodes",),
     ("graph",),
     ("picture",),
-    ("result", "streaming"),
+    ("exports",),
+    ("result", "streaming", "calls"),
+    ("debug",),
     ("agent",),
+    ("subagents",),
     ("loading",),
+    ("client", "server"),
     ("cli",),
+    ("pytest_plugin",),
     ("__main__",),
 )
 """A part may import what stands above it, and in its own row what stands to its left."""
@@ -49,31 +56,39 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 GROUND = frozenset({"errors", "types", "constants", "keys"})
 KNOWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(GROUND, frozenset()),
-    **dict.fromkeys(("messages", "config", "backends", "testing"), GROUND),
+    **dict.fromkeys(("messages", "config", "sandbox", "testing"), GROUND),
+    "backends": GROUND | {"sandbox"},
     "config": GROUND | {"expressions"},
     "store": GROUND | {"config.durations"},
+    "web": GROUND,
 }
 """Parts that serve without the engine (the store: any LangGraph graph) know only these."""
 
 OUTSIDE: dict[str, frozenset[str]] = {
     "sqlalchemy": frozenset({"store"}),
+    "psycopg": frozenset({"store"}),
     "sqlite3": frozenset({"store", "cli", "journal"}),  # the command line tells its version
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
+    "fastapi": frozenset({"server"}),
+    "starlette": frozenset({"server"}),
+    "uvicorn": frozenset({"server"}),
     "yaml": frozenset({"config", "testing"}),
-    "langchain": frozenset({"models"}),
+    "langchain": frozenset({"models", "middleware"}),
     "genai_prices": frozenset({"cost"}),
     "opentelemetry": frozenset({"tracing"}),
 }
 """Libraries that only these parts may use."""
 PRIVATE = frozenset(
     {
+        "langchain_core.language_models.chat_models._gen_info_and_msg_metadata",
         "langchain_core.tracers.context._configure_hooks",
         "langgraph.checkpoint.serde.types._DeltaSnapshot",
     }
 )
-"""Private names of libraries that are used: the first is the only list of context handlers, which
-must not be passed over; the second because checkpoints hold such values."""
+"""Private names of libraries that are used: the first reads what a provider says beside a reply,
+the second is the only list of context handlers, which must not be passed over; the third because
+checkpoints hold such values."""
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 50
@@ -81,7 +96,16 @@ LONG: frozenset[str] = frozenset()
 """Modules, and functions as `module:name`, that are longer all the same."""
 
 LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
-    {("wick_graph.cost", "genai_prices"), ("wick_graph.tracing.otel", "opentelemetry")}
+    {
+        ("wick_graph.debug.terminal.interactive", "readline"),
+        ("wick_graph.pytest_plugin", "wick_graph.debug.recording"),
+        ("wick_graph.pytest_plugin", "wick_graph.debug.runs"),
+        ("wick_graph.pytest_plugin", "wick_graph.testing"),
+        ("wick_graph.cost", "genai_prices"),
+        ("wick_graph.mcp.connection", "wick_graph.mcp"),
+        ("wick_graph.store.postgres_url", "psycopg"),
+        ("wick_graph.tracing.otel", "opentelemetry"),
+    }
 )
 """(module, what it imports inside a function) for optional extras; the door and `cli` are free."""
 
@@ -89,6 +113,7 @@ OTHER_ERRORS = frozenset(
     {
         "wick_graph.drive.Late",  # a time-out, told apart from a call's own
         "wick_graph.models.arguments.BadArgumentsError",  # becomes the call's error text
+        "wick_graph.server.problems.Problem",  # an answer to a request
         "wick_graph.store.scalars.StoredError",  # how a stored foreign error reads back
     }
 )

@@ -141,7 +141,7 @@ def test_the_tag_that_hides_a_call_is_langgraphs_own() -> None:
     assert keys.NOSTREAM == TAG_NOSTREAM
 
 
-OWN = ("RUN", "NOSTREAM", "STEP", "PULL", "PUSH")
+OWN = ("RUN", "PATH", "NOSTREAM", "STEP", "PULL", "PUSH")
 
 
 @pytest.mark.parametrize("name", [n for n in vars(keys) if n.isupper() and n not in OWN])
@@ -151,8 +151,9 @@ def test_key_is_langgraphs_own(name: str) -> None:
 
 
 def test_our_own_key_is_none_of_langgraphs_and_stays_out_of_metadata() -> None:
-    assert keys.RUN.startswith("__")
-    assert keys.RUN not in langgraph_constants.RESERVED
+    for own in (keys.RUN, keys.PATH):
+        assert own.startswith("__")
+        assert own not in langgraph_constants.RESERVED
 
 
 def test_the_id_that_removes_all_messages_is_langgraphs_own() -> None:

@@ -3,49 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from langchain_core.language_models import BaseChatModel
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.types import Command, Interrupt
+from typing_extensions import Unpack
 
-from wick_graph import keys
+from wick_graph.calls import CONTINUE, Call, aread, call_of, read
 from wick_graph.config.durations import seconds
 from wick_graph.constants import (
     DEFAULT_TOOL_TIMEOUT_SECONDS,
     MAX_ITERATIONS,
     THREAD_TTL_SECONDS,
 )
-from wick_graph.drive import THREADS
-from wick_graph.errors import ConfigError, RunCancelled, WickError
-from wick_graph.events import Done, Event, Failed, Interrupted
+from wick_graph.drive import ASYNC_LEAVES, SYNC_LEAVES, run_to_end
+from wick_graph.errors import ConfigError
+from wick_graph.events import Event
 from wick_graph.graph import AgentGraph, build_graph
+from wick_graph.graph.lifecycle_options import RunOptions
+from wick_graph.graph.lifecycle_turn import cancel
 from wick_graph.hooks import compile_hooks
+from wick_graph.mcp import McpServer
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.moments import JournalLevel, JournalOptions
-from wick_graph.result import Result, checked_thread_id, read_input, result_of
-from wick_graph.runtime import AgentSpec, Run
+from wick_graph.result import Result, checked_thread_id, result_of
+from wick_graph.runtime import AgentSpec
 from wick_graph.store import SqlSaver
-from wick_graph.streaming import LoopPort, QueuePort
 from wick_graph.tools.registry import ToolRegistry
-
-_CONTINUE: Final = object()
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One call of the door, in the graph's terms."""
-
-    input: Any
-    config: Any
-    run: Run
-    thread_id: str
+from wick_graph.tools.store import ToolStore
+from wick_graph.tools.toolbox import Beside
 
 
 class Agent:
@@ -63,8 +53,13 @@ class Agent:
         max_iterations: Model calls in one run.
         ttl: How long an idle thread is kept: seconds, `30m`, `7d`, or `never`.
         tool_timeout: Seconds for a tool that says nothing of its own; None for no limit.
+        deadline: How long a whole run may take (`90s`, `10m`, seconds); it then ends as `limit`.
+        keep_latest: Checkpoints of a thread that are kept once a run has ended; None for all.
         journal: What is recorded of runs in a store of ours: `off`, `steps`, or `full`, which keeps
             the pieces of streamed replies too; with patterns of secrets as `JournalOptions`.
+        tool_store: Tools that come and go while the agent exists; it sees those for all agents, and
+            those for its name.
+        mcp_servers: Servers whose tools it has; they are asked for their tools here.
         allow_client_system: Whether inputs may carry messages of the role `system`.
         base_dir: What relative paths in `model` are relative to.
 
@@ -85,12 +80,14 @@ class Agent:
         max_iterations: int = MAX_ITERATIONS,
         ttl: str | float | None = THREAD_TTL_SECONDS,
         tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS,
-        journal: JournalLevel | JournalOptions = "off",
+        deadline: str | float | None = None,
+        keep_latest: int | None = None,
+        journal: JournalLevel | JournalOptions = "steps",
+        tool_store: ToolStore | None = None,
+        mcp_servers: Sequence[McpServer] = (),
         allow_client_system: bool = True,
         base_dir: Path | None = None,
     ) -> None:
-        if not isinstance(max_iterations, int) or max_iterations < 1:
-            raise ConfigError(f"max_iterations must be 1 or more, not {max_iterations!r}")
         choice = (
             model if isinstance(model, ModelChoice) else resolve_model(model, base_dir=base_dir)
         )
@@ -102,11 +99,14 @@ class Agent:
             tools=ToolRegistry(tools).all(),
             max_iterations=max_iterations,
             tool_timeout=tool_timeout,
+            deadline=None if deadline is None else seconds(deadline),
+            keep_latest=keep_latest,
             journal=JournalOptions.of(journal),
+            beside=_beside(name, tool_store, mcp_servers),
         )
         self.name = name
         self.allow_client_system = allow_client_system
-        self._ttl = None if ttl is None else seconds(ttl)
+        self._ttl = _ttl(ttl)
         self._store, self._owns_store = _open_store(store)
 
     @cached_property
@@ -133,30 +133,50 @@ class Agent:
             raise ConfigError("this agent's store keeps no list of threads; give it a database URL")
         return threads
 
-    def invoke(self, input: Any, *, thread_id: str | None = None, config: Any = None) -> Result:
+    def invoke(
+        self,
+        input: Any,
+        *,
+        thread_id: str | None = None,
+        config: Any = None,
+        **options: Unpack[RunOptions],
+    ) -> Result:
         """Answer an input and return the end of the run.
 
         Args:
             input: A text, a message, a dict with role and content, or a list of these.
             thread_id: The conversation to go on with; a new one by default.
             config: More of LangChain's `RunnableConfig` (callbacks, tags, metadata, …).
+            options: `idempotency_key`, `on_busy` and `deadline`; see `RunOptions`.
 
         Raises:
             MessageError: The input is refused; nothing is stored.
+            ThreadBusyError: Another run goes on in the thread, and `on_busy` is `reject`.
             WickError: The run failed; the thread can go on with the next message.
         """
-        call = self._call(input, thread_id, config)
+        call = self._call(input, thread_id, config, options)
         return self._result(call, self.graph.invoke(call.input, call.config))
 
     async def ainvoke(
-        self, input: Any, *, thread_id: str | None = None, config: Any = None
+        self,
+        input: Any,
+        *,
+        thread_id: str | None = None,
+        config: Any = None,
+        **options: Unpack[RunOptions],
     ) -> Result:
         """Answer an input; see `invoke`."""
-        call = self._call(input, thread_id, config)
+        call = self._call(input, thread_id, config, options)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
     def stream(
-        self, input: Any, *, thread_id: str | None = None, config: Any = None, tokens: bool = True
+        self,
+        input: Any,
+        *,
+        thread_id: str | None = None,
+        config: Any = None,
+        tokens: bool = True,
+        **options: Unpack[RunOptions],
     ) -> Iterator[Event]:
         """Answer an input and yield what happens; the last event is `Done` or `Failed`.
 
@@ -166,15 +186,21 @@ class Agent:
         Raises:
             MessageError: The input is refused; nothing is stored.
         """
-        return self._stream(self._call(input, thread_id, config), tokens)
+        return self._stream(self._call(input, thread_id, config, options), tokens)
 
     def astream(
-        self, input: Any, *, thread_id: str | None = None, config: Any = None, tokens: bool = True
+        self,
+        input: Any,
+        *,
+        thread_id: str | None = None,
+        config: Any = None,
+        tokens: bool = True,
+        **options: Unpack[RunOptions],
     ) -> AsyncIterator[Event]:
         """Answer an input and yield what happens; see `stream`."""
-        return self._astream(self._call(input, thread_id, config), tokens)
+        return self._astream(self._call(input, thread_id, config, options), tokens)
 
-    def resume(self, thread_id: str, answer: Any = _CONTINUE, *, config: Any = None) -> Result:
+    def resume(self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None) -> Result:
         """Go on where a thread stands: after a crash, a breakpoint, or with an answer.
 
         Args:
@@ -182,27 +208,39 @@ class Agent:
             answer: What an interrupt asked for; a mapping of interrupt ids where several wait.
             config: More of LangChain's `RunnableConfig`.
         """
-        call = self._call(_CONTINUE, thread_id, config, answer)
+        call = self._call(CONTINUE, thread_id, config, {}, answer)
         return self._result(call, self.graph.invoke(call.input, call.config))
 
     async def aresume(
-        self, thread_id: str, answer: Any = _CONTINUE, *, config: Any = None
+        self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None
     ) -> Result:
         """Go on where a thread stands; see `resume`."""
-        call = self._call(_CONTINUE, thread_id, config, answer)
+        call = self._call(CONTINUE, thread_id, config, {}, answer)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
     def stream_resume(
-        self, thread_id: str, answer: Any = _CONTINUE, *, config: Any = None, tokens: bool = True
+        self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None, tokens: bool = True
     ) -> Iterator[Event]:
         """Go on where a thread stands, as `resume` does, and yield what happens."""
-        return self._stream(self._call(_CONTINUE, thread_id, config, answer), tokens)
+        return self._stream(self._call(CONTINUE, thread_id, config, {}, answer), tokens)
 
     def astream_resume(
-        self, thread_id: str, answer: Any = _CONTINUE, *, config: Any = None, tokens: bool = True
+        self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None, tokens: bool = True
     ) -> AsyncIterator[Event]:
         """Go on where a thread stands, as `aresume` does, and yield what happens."""
-        return self._astream(self._call(_CONTINUE, thread_id, config, answer), tokens)
+        return self._astream(self._call(CONTINUE, thread_id, config, {}, answer), tokens)
+
+    def cancel(self, thread_id: str) -> bool:
+        """End the run that goes on in a thread, in this process or another; False if none does.
+
+        Its model call and its tools are left, its children end with it, and the thread can be
+        used again when this returns: finished results are kept, calls under way count as unknown.
+        """
+        return run_to_end(cancel(self._saver(), checked_thread_id(thread_id), SYNC_LEAVES))
+
+    async def acancel(self, thread_id: str) -> bool:
+        """End the run that goes on in a thread; see `cancel`."""
+        return await cancel(self._saver(), checked_thread_id(thread_id), ASYNC_LEAVES)
 
     def close(self) -> None:
         """Close the store, if this agent opened it."""
@@ -231,115 +269,52 @@ class Agent:
     ) -> None:
         await asyncio.to_thread(self.close)
 
-    def _call(
-        self, given: Any, thread_id: str | None, config: Any, answer: Any = _CONTINUE
-    ) -> _Call:
-        named = keys.thread_of(config)
-        if named is not None and thread_id not in (None, named):
-            raise ConfigError(
-                f"two thread ids: thread_id={thread_id!r}, and {named!r} in the config"
-            )
-        thread = checked_thread_id(named if thread_id is None else thread_id)
-        run = Run(thread_id=thread)
-        value: Any = None
-        if given is not _CONTINUE:
-            value = {"messages": read_input(given, allow_system=self.allow_client_system)}
-        elif answer is not _CONTINUE:
-            value = Command(resume=answer)
-        made = keys.with_configurable(
-            keys.without_task(config), **{keys.THREAD_ID: thread, keys.RUN: run}
-        )
-        return _Call(value, made, run, thread)
+    def _saver(self) -> Any:
+        if getattr(self._store, "leases", None) is None:
+            raise ConfigError("this agent's store knows no runs to cancel; give it a database URL")
+        return self._store
 
-    def _result(self, call: _Call, values: Any) -> Result:
+    def _call(
+        self,
+        given: Any,
+        thread_id: str | None,
+        config: Any,
+        options: RunOptions,
+        answer: Any = CONTINUE,
+    ) -> Call:
+        return call_of(
+            given, thread_id, config, options, answer, self.name, self.allow_client_system
+        )
+
+    def _result(self, call: Call, values: Any) -> Result:
         return result_of(values or {}, call.run, call.thread_id, self.spec.model.name)
 
-    def _stream(self, call: _Call, tokens: bool) -> Iterator[Event]:
-        port = QueuePort(call.run.run_id, call.thread_id, tokens)
-        call.run.port = port
-
-        def work() -> None:
-            try:
-                last = self._last(call, self.graph.invoke(call.input, call.config))
-            except RunCancelled:
-                return
-            except BaseException as error:  # the reader is told, whatever it was
-                last = [self._failed(call, error)]
-            for event in last:
-                port.put(event)
-
-        future = THREADS.submit(work)
-        try:
-            while True:
-                event = port.events.get()
-                yield event
-                if isinstance(event, Done | Failed):
-                    return
-        finally:
-            port.closed = True
-            future.exception()  # the run is closed before the reader goes on
-
-    async def _astream(self, call: _Call, tokens: bool) -> AsyncIterator[Event]:
-        port = LoopPort(call.run.run_id, call.thread_id, tokens)
-        call.run.port = port
-
-        async def work() -> None:
-            try:
-                last = self._last(call, await self.graph.ainvoke(call.input, call.config))
-            except asyncio.CancelledError as error:
-                port.put(self._failed(call, error))
-                raise
-            except Exception as error:
-                last = [self._failed(call, error)]
-            for event in last:
-                port.put(event)
-
-        task = asyncio.create_task(work())
-        try:
-            while True:
-                event = await port.get()
-                yield event
-                if isinstance(event, Done | Failed):
-                    return
-        finally:
-            port.close()
-            task.cancel()
-            await asyncio.wait([task])
-
-    def _last(self, call: _Call, values: Any) -> list[Event]:
-        result = self._result(call, values)
-        ids: dict[str, Any] = {"run_id": call.run.run_id, "thread_id": call.thread_id}
-        asked: list[Event] = [asked_event(i, ids) for i in result.interrupts]
-        if result.stopped_because == "interrupted" and not asked:
-            asked = [Interrupted(**ids)]
-        spent = int((time.monotonic() - call.run.started) * 1000)
-        why = result.stopped_because
-        return [*asked, Done(stopped_because=why, duration_ms=spent, result=result, **ids)]
-
-    def _failed(self, call: _Call, error: BaseException) -> Failed:
-        cancelled = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
-        return Failed(
-            error="run cancelled" if cancelled else failure_text(error),
-            stopped_because="cancelled" if cancelled else "failed",
-            exception=error,
-            run_id=call.run.run_id,
-            thread_id=call.thread_id,
+    def _stream(self, call: Call, tokens: bool) -> Iterator[Event]:
+        return read(
+            call, tokens, lambda: self._result(call, self.graph.invoke(call.input, call.config))
         )
 
+    def _astream(self, call: Call, tokens: bool) -> AsyncIterator[Event]:
+        async def run() -> Result:
+            return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
-def asked_event(asked: Interrupt, ids: Mapping[str, Any]) -> Interrupted:
-    """Make the event of a question; one that a tool call asks bears the call's id."""
-    call = asked.value.get("call_id") if isinstance(asked.value, Mapping) else None
-    of_call = {"run_id": call} if isinstance(call, str) and call else {}
-    return Interrupted(interrupt_id=asked.id, value=asked.value, **{**ids, **of_call})
+        return aread(call, tokens, run)
 
 
-def failure_text(error: BaseException) -> str:
-    """Say in one sentence why a run failed."""
-    text = str(error)
-    if isinstance(error, WickError) and text:
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def _ttl(ttl: Any) -> float | None:
+    try:
+        return None if ttl is None else seconds(ttl)
+    except ConfigError as error:
+        raise ConfigError(f"ttl: {ttl!r:.80} is {error}") from None
+
+
+def _beside(
+    name: str, tool_store: ToolStore | None, servers: Sequence[McpServer]
+) -> tuple[Beside, ...]:
+    for server in servers:
+        server.tools()  # a server that cannot be reached is a mistake to be told of now
+    stored = () if tool_store is None else (partial(tool_store.at, name),)
+    return (*stored, *(server.tools for server in servers))
 
 
 def _open_store(store: Any) -> tuple[BaseCheckpointSaver[Any] | None, bool]:

@@ -21,6 +21,8 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from wick_graph.errors import RunCancelled, WickError
+from wick_graph.pausing import pausable, within
+from wick_graph.stopping import CURRENT, Stop
 
 T = TypeVar("T")
 Next = Callable[[Any], Any]
@@ -162,6 +164,12 @@ class Leaves(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Wait."""
 
+    async def until(self, stop: Stop, body: Coroutine[Any, Any, T]) -> T:
+        """Run a body until it ends, or until somebody asks its run to stop."""
+
+    async def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+        """Call the form that fits the driver, of something that may take long."""
+
     async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the form that fits the driver, of something that has both."""
 
@@ -212,7 +220,8 @@ class AsyncLeaves:
         """Cancel an `async def` that is late; leave the thread of a `def` that is late."""
         try:
             async with asyncio.timeout(seconds) as limit:
-                return await self.call(fn, is_async, *args)
+                with pausable(limit, seconds):
+                    return await self.call(fn, is_async, *args)
         except TimeoutError:
             if seconds is not None and limit.expired():
                 raise Late(seconds) from None
@@ -221,6 +230,42 @@ class AsyncLeaves:
     async def sleep(self, seconds: float) -> None:
         """Let the loop go on meanwhile."""
         await asyncio.sleep(seconds)
+
+    async def until(self, stop: Stop, body: Coroutine[Any, Any, T]) -> T:
+        """Cancel the body when its run is to stop; who awaits it is not cancelled by that.
+
+        Raises:
+            RunCancelled: Somebody asked the run to stop.
+        """
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        state = {"open": True, "cancelled": False}
+
+        def cancel() -> None:
+            if state["open"]:
+                state["cancelled"] = task.cancel()
+
+        def end() -> None:
+            with suppress(RuntimeError):  # the loop is closed, and the body with it
+                loop.call_soon_threadsafe(cancel)
+
+        before = CURRENT.set(stop)
+        try:
+            with stop.ending(end):
+                return await body
+        except asyncio.CancelledError:
+            if state["cancelled"] and task.cancelling() <= 1:
+                raise RunCancelled from None
+            raise
+        finally:
+            CURRENT.reset(before)
+            state["open"] = False
+            if state["cancelled"]:
+                task.uncancel()
+
+    async def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+        """Await the async form."""
+        return await async_()
 
     async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Await the async form."""
@@ -276,7 +321,7 @@ class SyncLeaves:
             return await self.call(fn, is_async, *args)
         future = ENGINE_LOOP.submit(fn(*args)) if is_async else THREADS.submit(fn, *args)
         try:
-            return future.result(seconds)
+            return within(lambda left: _result(future, left), future.done, seconds)
         except TimeoutError:
             if future.done():
                 raise
@@ -284,8 +329,30 @@ class SyncLeaves:
             raise Late(seconds) from None
 
     async def sleep(self, seconds: float) -> None:
-        """Block."""
-        time.sleep(seconds)  # noqa: ASYNC251  # this driver has no loop to hold up
+        """Block, until then or until the run is to stop."""
+        stop = CURRENT.get()
+        if stop is None:
+            time.sleep(seconds)  # noqa: ASYNC251  # this driver has no loop to hold up
+            return
+        asked = threading.Event()
+        with stop.ending(asked.set):
+            asked.wait(seconds)
+        stop.check()
+
+    async def until(self, stop: Stop, body: Coroutine[Any, Any, T]) -> T:
+        """Run the body; what it waits for is left when its run is to stop."""
+        before = CURRENT.set(stop)
+        try:
+            return await body
+        finally:
+            CURRENT.reset(before)
+
+    async def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+        """Call the sync form; in a thread that can be left, where somebody may ask to stop."""
+        stop = CURRENT.get()
+        if stop is None or not stop.waits:
+            return sync()
+        return _result(THREADS.submit(sync), None)
 
     async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the sync form."""
@@ -298,6 +365,23 @@ class SyncLeaves:
     async def whole(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the sync form."""
         return sync()
+
+
+def _result(future: Future[T], seconds: float | None) -> T:
+    """Wait for a result, at most so long, and no longer than its run goes on.
+
+    Raises:
+        RunCancelled: The run is to stop; a `def` that was called goes on in its thread, unheard.
+    """
+    stop = CURRENT.get()
+    if stop is None:
+        return future.result(seconds)
+    try:
+        with stop.ending(future.cancel):
+            return future.result(seconds)
+    except CancelledError:
+        stop.check()
+        raise
 
 
 ASYNC_LEAVES = AsyncLeaves()

@@ -6,9 +6,12 @@
     ├── MessageError             a message or a chain breaks a rule (also ValueError)
     ├── ModelError               a model cannot be found, built or called
     ├── ToolError                a tool failed; its text goes to the model
+    │   └── RefusedError         a rule forbids it, such as a path that leads out
     ├── HookError                a hook broke its contract
     ├── RunError                 a run ended without an answer
     ├── ReplayError              what happens is not what was recorded
+    ├── DebugError               the debugger cannot do what it is told
+    ├── ServerError              a server refuses, or cannot be reached
     └── StorageError             the database refuses or is damaged
         ├── ThreadNotFoundError  no thread has this id
         └── ThreadBusyError      another run holds the thread
@@ -21,7 +24,23 @@ Constructors have no side effects. Each class has a stable `code` for scripts.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+def describe(error: BaseException) -> str:
+    """Say what an error is: one of ours by its text alone, any other by its type and its text.
+
+    Never raises, also where an exception's own `__str__` does.
+    """
+    name = type(error).__name__
+    try:
+        text = str(error).strip()
+    except Exception:
+        text = ""
+    if not text:
+        return name
+    return text if isinstance(error, WickError) or name in text else f"{name}: {text}"
 
 
 class WickError(Exception):
@@ -65,6 +84,12 @@ class ToolError(WickError):
     code = "tool"
 
 
+class RefusedError(ToolError):
+    """Signal that a rule forbids what a call asks for; it is put on record too."""
+
+    code = "refused"
+
+
 class HookError(WickError):
     """Report a hook that broke its contract, by the hook's name and phase."""
 
@@ -81,6 +106,23 @@ class ReplayError(WickError):
     """Report a request or a call that a recording does not hold, with the nearest that it does."""
 
     code = "replay"
+
+
+class DebugError(WickError):
+    """Refuse what a debugger is told: no such moment, no such place, nothing that could run."""
+
+    code = "debug"
+
+
+class ServerError(WickError):
+    """Report what a server refused, or that it cannot be reached (the status is then 0)."""
+
+    code = "server"
+
+    def __init__(self, text: str, status: int = 0, body: Mapping[str, Any] | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.body = dict(body or {})
 
 
 class StorageError(WickError):

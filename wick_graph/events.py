@@ -6,6 +6,7 @@
     ChatModelEnd     on_chat_model_end      the whole reply
     ToolStart        on_tool_start          a tool call begins
     ToolEnd          on_tool_end            its result
+    SubagentEvent    on_subagent            something happened in a run that a tool call began
     Interrupted      interrupt              the run waits for an answer or at a breakpoint
     Done             done                   last: the run has ended
     Failed           error                  last: the run has failed or was cancelled
@@ -143,6 +144,28 @@ class Interrupted(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubagentEvent(_Event):
+    """Something happened in a child's run; `run_id` is the call of this thread that began it."""
+
+    event: ClassVar[str] = "on_subagent"
+    path: tuple[str, ...] = ()
+    """The agents from the one that this thread's agent asked down to the one where it happened."""
+    cause: str = ""
+    """The tool call that began the run where it happened, in the thread above that run."""
+    inner: Any = None
+    """The event, as a reader of that run would get it."""
+
+    @property
+    def name(self) -> str:
+        """The agent where it happened."""
+        return self.path[-1] if self.path else ""
+
+    def data(self) -> dict[str, Any]:
+        """Give the path, the cause and the event in its wire form."""
+        return {"path": list(self.path), "cause": self.cause, "event": self.inner.to_dict()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Done(_Event):
     """The run has ended; `result` is what `invoke` would have returned."""
 
@@ -181,6 +204,7 @@ Event: TypeAlias = (
     | ChatModelEnd
     | ToolStart
     | ToolEnd
+    | SubagentEvent
     | Interrupted
     | Done
     | Failed

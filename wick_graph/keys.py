@@ -27,6 +27,9 @@ NOSTREAM: Final = "nostream"
 RUN: Final = "__wick_run"
 """Ours: the run's context. Keys that begin with `__` never reach a checkpoint's metadata."""
 
+PATH: Final = "__wick_path"
+"""Ours: the agents through which a task came down to this run, the outermost first."""
+
 Config = Mapping[str, Any]
 
 
@@ -39,6 +42,20 @@ def thread_of(config: Config | None) -> str | None:
     """Return the thread that a config addresses."""
     thread = configurable(config).get(THREAD_ID)
     return None if thread is None else str(thread)
+
+
+def handlers_of(config: Config | None) -> list[Any] | None:
+    """Return LangChain's callback handlers; None where nobody can tell who listens."""
+    callbacks: Any = (config or {}).get("callbacks")
+    if isinstance(callbacks, list):
+        return callbacks
+    handlers: list[Any] | None = getattr(callbacks, "handlers", None)
+    return handlers
+
+
+def path_of(config: Config | None) -> tuple[str, ...]:
+    """Return the agents through which a task came down to a run; empty for a user's own run."""
+    return tuple(configurable(config).get(PATH) or ())
 
 
 def is_nested(config: Config | None) -> bool:

@@ -34,7 +34,6 @@ async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContex
     """
     ledger = ctx.run.ledger
     if ledger is None or tool is None or tool.check(call.args):
-        ctx.run.ledgered = False
         return storable(await execute(call, tool, ctx.io, ctx.spec.tool_timeout), ledger)
     if tool.replay == "safe":
         return await _repeatable(call, tool, ctx, ledger)
@@ -50,7 +49,7 @@ async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContex
     if verdict.tries > 1:
         call = call.replace(ctx=replace(call.ctx, replayed=True))
     try:
-        result = await execute(call, tool, ctx.io, ctx.spec.tool_timeout)
+        result = await execute(call, tool, ctx.io, ctx.spec.tool_timeout, checked=True)
     except GraphBubbleUp:
         await ctx.io.either(lambda: ledger.wait(key), lambda: ledger.await_(key))
         raise
@@ -70,11 +69,10 @@ async def _repeatable(
         )
         if known is not None:
             return recorded(call, known.fields)
-    result = storable(await execute(call, tool, ctx.io, ctx.spec.tool_timeout), ledger)
+    made = await execute(call, tool, ctx.io, ctx.spec.tool_timeout, checked=True)
+    result = storable(made, ledger)
     if ctx.run.told:
         await _finish(call, result, ctx, ledger)
-    else:
-        ctx.run.ledgered = False
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,15 +12,21 @@ from typing import Any, Self
 from langchain_core.language_models import FakeListChatModel
 
 from wick_graph.agent import Agent
-from wick_graph.config import AgentConfig, AgentsFile, load_config
+from wick_graph.backends.docker.sandboxes import make_folder
+from wick_graph.config import AgentConfig, AgentsFile, McpServerConfig, load_config
+from wick_graph.config.nearest import did_you_mean
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.activation import activate, backend_of
 from wick_graph.hooks.approvals import misspelt
 from wick_graph.hooks.protocol import BaseHook
+from wick_graph.mcp import McpServer, Target
+from wick_graph.middleware import make
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.moments import JournalOptions
 from wick_graph.store import SqlSaver
+from wick_graph.subagents import Background, Subagent, delegation
 from wick_graph.tools.builtin import builtin
+from wick_graph.tools.store import ToolStore
 
 
 class Agents(Mapping[str, Agent]):
@@ -28,17 +35,27 @@ class Agents(Mapping[str, Agent]):
     They share the file's store, which `close` (or a `with` block) closes.
     """
 
-    def __init__(self, config: AgentsFile, *, model: str | None = None) -> None:
+    def __init__(
+        self, config: AgentsFile, *, model: str | None = None, tenant: str = "local"
+    ) -> None:
         self.config = config
-        self._model = model
+        self.tenant = tenant
+        """Whose threads these are: nobody else's can be reached through them."""
+        self.tools = ToolStore()
+        """Tools to add and take away while the agents exist, for all of them or for one id."""
+        self.model = model
+        """A model that is used instead of the ones that the file names."""
         self._made: dict[str, Agent] = {}
+        self.background: list[Background] = []
+        """The tasks that agents of this file have begun in this process."""
+        self._servers: list[tuple[str, McpServerConfig, McpServer]] = []
         self._saver: SqlSaver | None = None
 
     @property
     def store(self) -> SqlSaver:
         """The file's store, opened when it is first asked for."""
         if self._saver is None:
-            self._saver = SqlSaver.from_url(self.config.store_url)
+            self._saver = SqlSaver.from_url(self.config.store_url, tenant=self.tenant)
         return self._saver
 
     def __getitem__(self, agent_id: str) -> Agent:
@@ -59,8 +76,17 @@ class Agents(Mapping[str, Agent]):
     def __len__(self) -> int:
         return len(self.config.agents)
 
+    def replace(self, config: AgentsFile) -> None:
+        """Take another configuration over the same store; runs under way end as they began."""
+        self.config = config
+        self._made.clear()
+
     def close(self) -> None:
-        """Close the store."""
+        """Close the store and the sessions with MCP servers; end what runs in the background."""
+        while self.background:
+            self.background.pop().close()
+        while self._servers:
+            self._servers.pop()[2].close()
         if self._saver is not None:
             self._saver.close()
             self._saver = None
@@ -77,8 +103,27 @@ class Agents(Mapping[str, Agent]):
     ) -> None:
         self.close()
 
+    def _servers_of(self, agent_id: str) -> list[McpServer]:
+        """Return the MCP servers of an agent; agents with the same settings share a session."""
+        found = []
+        for name, config in self.config.agent(agent_id).mcp_servers.items():
+            known = next((s for n, c, s in self._servers if (n, c) == (name, config)), None)
+            if known is None:
+                known = server_of(name, config, self.config.base_dir)
+                self._servers.append((name, config, known))
+            found.append(known)
+        return found
+
     def _build(self, agent_id: str) -> Agent:
-        return build_agent(agent_id, self.config, store=lambda: self.store, model=self._model)
+        return build_agent(
+            agent_id,
+            self.config,
+            store=lambda: self.store,
+            model=self.model,
+            tool_store=self.tools,
+            mcp_servers=self._servers_of(agent_id),
+            agents=self,
+        )
 
 
 def load(path: str | Path = "agents.yaml", *, model: str | None = None) -> Agents:
@@ -101,26 +146,28 @@ def build_agent(
     store: Any = None,
     model: str | ModelChoice | None = None,
     hooks: Sequence[BaseHook] | None = None,
+    tool_store: ToolStore | None = None,
+    mcp_servers: Sequence[McpServer] = (),
+    agents: Mapping[str, Agent] | None = None,
 ) -> Agent:
     """Make an agent of its configuration.
 
     Args:
-        agent_id: Which of the file's agents.
+        agent_id: Which of the agents.
         file: The configuration.
-        store: As `Agent` takes it, or a function that opens it. It is called last, so that a
-            refused configuration leaves no database behind.
+        store: As `Agent` takes it, or a function that opens it, which is called last.
         model: A model to use instead of the one that the file names.
         hooks: Hooks to use instead of those that the configuration switches on.
+        tool_store: Tools that come and go while the agent exists.
+        mcp_servers: Made of the configuration with `server_of`, by whoever will close them.
+        agents: The file's agents; without them it can give no tasks away.
 
     Raises:
         ConfigError: There is no such agent, or it names a tool that does not exist.
         ModelError: Its model cannot be built.
     """
     config = file.agent(agent_id)
-    try:
-        tools = builtin(config.tools, file.base_dir, search=config.search)
-    except ConfigError as error:
-        raise file.error(("agents", agent_id, "tools"), str(error)) from None
+    tools = _tools_of(agent_id, file, agents)
     if not isinstance(model, ModelChoice):
         model = resolve_model(model or config.model_spec(), base_dir=file.base_dir)
     hooks = hooks_of(agent_id, file) if hooks is None else hooks
@@ -131,14 +178,69 @@ def build_agent(
         system_prompt=config.system_prompt,
         tools=tools,
         hooks=hooks,
-        store=store() if callable(store) else store,
-        max_iterations=config.max_iterations,
-        ttl=config.ttl,
-        tool_timeout=config.tool_timeout,
+        store=store() if callable(store) else store,  # a refused agent leaves no database behind
+        **_limits(config),
         journal=journal_of(config),
+        tool_store=tool_store,
+        mcp_servers=mcp_servers,
         allow_client_system=config.allow_client_system,
         base_dir=file.base_dir,
     )
+
+
+def _limits(config: AgentConfig) -> dict[str, Any]:
+    """Return how long things may take, and how much of a thread is kept how long."""
+    return {
+        "max_iterations": config.max_iterations,
+        "ttl": config.ttl,
+        "tool_timeout": config.tool_timeout,
+        "deadline": config.deadline,
+        "keep_latest": None if config.retention is None else config.retention.keep_latest,
+    }
+
+
+def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | None) -> list[Any]:
+    config = file.agent(agent_id)
+    try:
+        tools: list[Any] = builtin(config.tools, file.base_dir, search=config.search)
+    except ConfigError as error:
+        raise file.error(("agents", agent_id, "tools"), str(error)) from None
+    unknown = next((name for name in config.subagents if name not in file.agents), None)
+    if unknown is not None:
+        hint = did_you_mean(unknown, file.agents)
+        key = ("agents", agent_id, "subagents", unknown)
+        raise file.error(key, f"there is no agent {unknown}{hint}")
+    if agents is None or not config.subagents:
+        return tools
+    return [*tools, *_delegating(config, agents)]
+
+
+def _delegating(config: AgentConfig, agents: Mapping[str, Agent]) -> list[Any]:
+    """Make the tools for tasks that an agent gives away: those it waits for, and the others."""
+    waits: dict[str, Subagent] = {}
+    goes_on: dict[str, Subagent] = {}
+    for name, one in config.subagents.items():
+        kind = goes_on if one.background else waits
+        kind[name] = Subagent(partial(agents.__getitem__, name), one.description)
+    tools: list[Any] = [delegation(waits)] if waits else []
+    if goes_on:
+        tasks = Background(goes_on)
+        tools += tasks.tools
+        if isinstance(agents, Agents):
+            agents.background.append(tasks)
+    return tools
+
+
+def server_of(name: str, config: McpServerConfig, base_dir: Path) -> McpServer:
+    """Make an MCP server of its configuration; nothing is started yet."""
+    target = Target(
+        command=config.command,
+        url=config.url or "",
+        env=config.env,
+        cwd=str(base_dir / (config.cwd or ".")),
+        headers=config.headers,
+    )
+    return McpServer(name, target, timeout=config.timeout, idle=config.idle, only=config.tools)
 
 
 def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> list[BaseHook]:
@@ -153,10 +255,15 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
     key = "backend"
     try:
         backend = backend_of(config, _workdir(config, file.base_dir, to_look_at))
+        key = "middleware"
+        more = [make(entry.use, entry.args, file.base_dir) for entry in config.middleware]
         key = "budget"
-        return activate(config, backend)
+        hooks = activate(config, backend)
     except (ConfigError, OSError) as error:
         raise file.error(("agents", agent_id, key), str(error)) from None
+    inside = (i for i, hook in enumerate(hooks) if hook.name in ("summarization", "budget"))
+    at = next(inside, len(hooks))
+    return [*hooks[:at], *more, *hooks[at:]]
 
 
 def _check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> None:
@@ -169,11 +276,15 @@ def _check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> N
 
 def _workdir(config: AgentConfig, base_dir: Path, to_look_at: bool) -> Path:
     backend = config.backend
-    if backend is None or backend.type != "local":
+    if backend is None:
         return base_dir
-    workdir = Path(os.path.normpath(base_dir.absolute() / (backend.workdir or ".")))
+    docker = backend.type == "docker"
+    named = (backend.folder or "workspace") if docker else (backend.workdir or ".")
+    workdir = Path(os.path.normpath(base_dir.absolute() / named))
     if to_look_at and not workdir.is_dir():
         return base_dir.absolute()  # nothing is read from it
+    if docker:
+        make_folder(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     return workdir
 

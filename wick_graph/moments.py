@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Final, Literal, Protocol, get_args
 
 from wick_graph.errors import ConfigError
+from wick_graph.pausing import Stopwatch
 
 Kind = Literal["run", "node", "hook", "model", "route", "tool", "interrupt", "event"]
 JournalLevel = Literal["off", "steps", "full"]
@@ -127,11 +129,36 @@ class Port(Protocol):
         """Hold here as long as the listener wants, then say how to go on."""
 
 
+class Debugger(Protocol):
+    """Who watches runs from outside, and may hold them."""
+
+    @property
+    def clock(self) -> Stopwatch | None:
+        """The clock of the runs' deadlines, which stands still while one is held."""
+
+    def attach(self, run: Any, io: Any, spec: Any, journal: Port | None, saver: Any) -> Port:
+        """Return the port of a run that begins.
+
+        Args:
+            run: The `wick_graph.runtime.Run`.
+            io: The leaves of its driver.
+            spec: Its agent.
+            journal: What records it; the port that is returned speaks to it first. None where
+                nothing is recorded.
+            saver: The store of its thread.
+        """
+
+
+DEBUGGER: Final[ContextVar[Debugger | None]] = ContextVar("wick_debugger", default=None)
+"""Who watches the runs that are begun in this context."""
+
+
 class NullPort:
     """Nobody listens."""
 
     active = False
     tokens = False
+    holds = False
 
     def record(self, moment: Moment) -> None:
         """Ignore the moment."""
@@ -152,6 +179,7 @@ class Ports:
     def __init__(self, ports: Sequence[Port]) -> None:
         self._ports = tuple(ports)
         self.tokens = any(port.tokens for port in ports)
+        self.holds = any(holds(port) for port in ports)
 
     @staticmethod
     def of(*ports: Port) -> Port:
@@ -170,19 +198,24 @@ class Ports:
         """Wait for all of them; the first that says anything decides."""
         answer: Directive = None
         for port in self._ports:
-            said = await port.at(moment)
+            said = await port.at(moment) if holds(port) else None
             answer = said if answer is None else answer
         return answer
+
+
+def holds(port: Port) -> bool:
+    """Say whether `at` of a port may hold a run, or answer; one that does not say so may."""
+    return bool(getattr(port, "holds", True))
 
 
 class NodePort:
     """What one visit of a node speaks to: it says of every moment where it happened."""
 
-    __slots__ = ("_place", "_port", "active", "tokens")
+    __slots__ = ("_place", "_port", "active", "holds", "tokens")
 
     def __init__(self, port: Port, place: Place) -> None:
         self._port, self._place = port, place
-        self.active, self.tokens = port.active, port.tokens
+        self.active, self.tokens, self.holds = port.active, port.tokens, holds(port)
 
     def record(self, moment: Moment) -> None:
         """Pass a moment on."""
@@ -191,5 +224,13 @@ class NodePort:
 
     async def at(self, moment: Moment) -> Directive:
         """Hold where the listener wants to."""
+        if not self.holds:
+            return None
         moment.place = self._place
         return await self._port.at(moment)
+
+
+async def tell(port: Port, moment: Moment) -> Directive:
+    """Note a moment, and hold there as long as the listener wants."""
+    port.record(moment)
+    return await port.at(moment)

@@ -7,7 +7,7 @@ call order: so "the last write wins" means the last call of the reply.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from langchain_core.messages import (
@@ -50,6 +50,23 @@ def tally(old: Mapping[str, int] | None, new: Mapping[str, int | None] | None) -
     for key, value in (new or {}).items():
         total[key] = 0 if value is None else total.get(key, 0) + value
     return total
+
+
+def folding(
+    reducers: Mapping[str, Callable[[Any, Any], Any]],
+) -> Callable[[Any, Any], dict[str, Any]]:
+    """Make the channel's reducer: each field by its own rule, else the newest write stands."""
+
+    def fold(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> dict[str, Any]:
+        out = dict(old or {})
+        for name, value in (new or {}).items():
+            reducer = reducers.get(name)
+            known = out.get(name)
+            fresh = reducer is None or value is None or known is None
+            out[name] = value if fresh or reducer is None else reducer(known, value)
+        return out
+
+    return fold
 
 
 class MessageList(list[BaseMessage]):

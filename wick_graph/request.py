@@ -127,20 +127,20 @@ class ModelRequest:
 
     def append_system(self, text: str, *, source: str = "") -> ModelRequest:
         """Add a section to the system prompt; it never touches a user's message."""
-        return replace(self, system=(*self.system, Section(text, source)))
+        return replace(self, system=(*self.system, Section(_text(text), source)))
 
     def replace_system(self, *sections: Section | str) -> ModelRequest:
         """Put other sections in place of the whole system prompt."""
-        made = tuple(s if isinstance(s, Section) else Section(s) for s in sections)
+        made = tuple(s if isinstance(s, Section) else Section(_text(s)) for s in sections)
         return replace(self, system=made)
 
     def append(self, *messages: BaseMessage) -> ModelRequest:
         """Add messages at the end, for this request only."""
-        return replace(self, segments=(*self.segments, *messages))
+        return replace(self, segments=(*self.segments, *map(_message, messages)))
 
     def replace(self, old: BaseMessage | str, new: BaseMessage) -> ModelRequest:
         """Show another message in the place of one, named by itself or by its id."""
-        return self._swap(old, (new,))
+        return self._swap(old, (_message(new),))
 
     def drop(self, *messages: BaseMessage | str) -> ModelRequest:
         """Leave messages out, named by themselves or by their ids."""
@@ -151,9 +151,11 @@ class ModelRequest:
 
     def with_messages(self, messages: Iterable[BaseMessage]) -> ModelRequest:
         """Show any list of messages; runs of the thread's own messages stay ranges."""
+        if isinstance(messages, str) or not isinstance(messages, Iterable):
+            raise HookError(f"the messages of a request are a list, not {messages!r:.80}")
         place = {id(m): at for at, m in enumerate(self.base)}
         segments: list[Segment] = []
-        for message in messages:
+        for message in map(_message, messages):
             at = place.get(id(message))
             if at is None:
                 segments.append(message)
@@ -167,6 +169,8 @@ class ModelRequest:
 
     def with_tools(self, names: Iterable[str]) -> ModelRequest:
         """Offer other tools, by name."""
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise HookError(f"the tools of a request are a list of names, not {names!r:.80}")
         return replace(self, tools=tuple(dict.fromkeys(names)))
 
     def with_settings(self, **settings: Any) -> ModelRequest:
@@ -174,7 +178,7 @@ class ModelRequest:
         return replace(self, settings={**self.settings, **settings})
 
     def _swap(self, old: BaseMessage | str, new: tuple[BaseMessage, ...]) -> ModelRequest:
-        wanted = old if isinstance(old, str) else old.id
+        wanted = old if isinstance(old, str) else _message(old).id
         for i, segment in enumerate(self.segments):
             if not isinstance(segment, tuple):
                 if segment is old or (wanted is not None and segment.id == wanted):
@@ -190,6 +194,18 @@ class ModelRequest:
 
     def _spliced(self, i: int, new: tuple[Segment, ...]) -> ModelRequest:
         return replace(self, segments=(*self.segments[:i], *new, *self.segments[i + 1 :]))
+
+
+def _message(given: Any) -> BaseMessage:
+    if not isinstance(given, BaseMessage):
+        raise HookError(f"a request holds LangChain messages, not {given!r:.80}")
+    return given
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise HookError(f"a section of the system prompt is a text, not {given!r:.80}")
+    return given
 
 
 def stamp(state: Mapping[str, Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from wick_graph.constants import (
     MAX_ITERATIONS,
 )
 from wick_graph.drive import Leaves
+from wick_graph.errors import ConfigError
 from wick_graph.hooks.compile import Hooks
 from wick_graph.hooks.protocol import HookContext
 from wick_graph.messages.check import PrefixValidator
@@ -28,11 +30,12 @@ from wick_graph.models.binder import Binder
 from wick_graph.models.resolve import ModelChoice
 from wick_graph.moments import NULL_PORT, JournalOptions, Place, Port
 from wick_graph.request import ModelRequest
+from wick_graph.stopping import Stop
 from wick_graph.store.leases import Lease
 from wick_graph.store.ledger import Ledger
 from wick_graph.tools.bound import BoundTool
-from wick_graph.tools.toolbox import Toolbox
-from wick_graph.types import StoppedBecause
+from wick_graph.tools.toolbox import Beside, Toolbox
+from wick_graph.types import OnBusy, StoppedBecause
 from wick_graph.usage import Usage
 
 
@@ -49,15 +52,42 @@ class AgentSpec:
     """Model calls in one run; the last of them is made without tools."""
     tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS
     """Seconds for a tool that says nothing of its own; None for no limit."""
+    deadline: float | None = None
+    """Seconds that a whole run may take; None for no limit."""
+    keep_latest: int | None = None
+    """Checkpoints of a thread that are kept when a run has ended; None for all."""
     journal: JournalOptions = field(default_factory=JournalOptions)
     """What is recorded of its runs, where the store is ours."""
+    beside: tuple[Beside, ...] = ()
+    """Where tools come from that come and go."""
     toolbox: Toolbox = field(init=False, repr=False)
     binder: Binder = field(init=False, repr=False, default_factory=Binder)
     recorded: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
     """What recordings say of the agent, once somebody has asked."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "toolbox", Toolbox(self.tools, self.hooks.tool_sources))
+        _check(self)
+        toolbox = Toolbox(self.tools, self.hooks.tool_sources, self.beside)
+        object.__setattr__(self, "toolbox", toolbox)
+
+
+def _check(spec: AgentSpec) -> None:
+    """Refuse what would fail only when it is used.
+
+    Raises:
+        ConfigError: A value is of the wrong type or out of its range.
+    """
+    steps, limit = spec.max_iterations, spec.tool_timeout
+    if not isinstance(spec.name, str) or not spec.name:
+        raise ConfigError(f"name must be a text that is not empty, not {spec.name!r:.80}")
+    if not isinstance(spec.system_prompt, str):
+        raise ConfigError(f"system_prompt must be a text, not {spec.system_prompt!r:.80}")
+    if type(steps) is not int or steps < 1:
+        raise ConfigError(f"max_iterations must be a whole number of 1 or more, not {steps!r:.80}")
+    if spec.keep_latest is not None and (type(spec.keep_latest) is not int or spec.keep_latest < 1):
+        raise ConfigError(f"keep_latest must be 1 or more, or None, not {spec.keep_latest!r:.80}")
+    if limit is not None and (type(limit) not in (int, float) or not 0 < limit < math.inf):
+        raise ConfigError(f"tool_timeout must be seconds above 0, or None, not {limit!r:.80}")
 
 
 @dataclass(slots=True)
@@ -67,6 +97,8 @@ class Run:
     run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     thread_id: str | None = None
     port: Port = NULL_PORT
+    reader: Any = field(default=None, repr=False)
+    """The port of whoever reads the run's events; None where nobody does."""
     started: float = field(default_factory=time.monotonic)
     ran: bool = False
     """A node of the graph has run."""
@@ -74,10 +106,20 @@ class Run:
     """The router has said `end`."""
     stopped: StoppedBecause | Literal[""] = ""
     """Why the run ended; empty while it goes on."""
+    stop: Stop = field(default_factory=Stop, repr=False)
+    """Where others ask the run to stop."""
+    deadline: float | None = None
+    """Seconds that it may take; None leaves it to the agent."""
+    on_busy: OnBusy = "reject"
+    """What becomes of it where another run goes on in its thread."""
+    key: str | None = None
+    """The caller's idempotency key; `run_id` is made of it."""
     lease: Lease | None = field(default=None, repr=False)
     """The right to write to the thread; the store checks it with every write."""
     journal: Any = field(default=None, repr=False)
     """The port that records it (`wick_graph.journal`); None where nothing is recorded."""
+    debugger: Any = field(default=None, repr=False)
+    """Who watches the run and may hold it (`wick_graph.moments.Debugger`); None for nobody."""
     ledger: Ledger | None = field(default=None, repr=False)
     """The thread's record of tool calls; None where the store is not ours."""
     resumed: bool = False
@@ -85,7 +127,12 @@ class Run:
     told: bool = False
     """Somebody is told of steps before the run ends: what they are told of must be durable."""
     ledgered: bool = False
-    """The results of the running step's calls are all in the ledger: its commit may wait."""
+    """The results of the running step's calls may wait: in the ledger, or safe to repeat."""
+    single: bool = False
+    """The running step is one tool call."""
+    may_wait: bool = False
+    """The running node's checkpoint may wait for the next commit: a crash makes the same one again,
+    or nothing follows it before that commit that a crash could not undo."""
     usage: Usage = field(default_factory=Usage)
     """What the model calls of this run have used."""
     model: str = ""
@@ -125,6 +172,9 @@ class NodeContext:
             model_name=self.spec.model.name,
             context_window=self.spec.model.context_window,
             tokens_of=self.tokens_of,
+            state=state,
+            model=self.spec.model,
+            tools_of=self.tools,
         )
 
     def tokens_of(self, request: ModelRequest) -> int:

@@ -55,6 +55,8 @@ class AgentState(AgentOutput, total=False):
     """Text that a hook loaded once for the run, by source."""
     skills: Annotated[list[dict[str, Any]], last]
     """Catalogue entries that a hook loaded."""
+    middleware: Annotated[dict[str, Any], merge]
+    """What LangChain's middleware keep, by the names of their fields."""
     seen: Annotated[dict[str, str], merge]
     """Digests of the files' contents that the model knows, by path."""
     request: Annotated[dict[str, Any], EphemeralValue]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import queue
+from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from wick_graph.constants import EVENT_QUEUE_SIZE
@@ -36,7 +38,9 @@ def to_event(moment: Moment, run_id: str, thread_id: str | None) -> Event | None
 
 
 def _chunk(moment: Moment, ids: dict[str, Any]) -> Event:
-    return ChatModelStream(name=moment.name, delta=moment.data["chunk"].text, **ids)
+    chunk = moment.data["chunk"]
+    text = chunk.content if type(chunk.content) is str else chunk.text
+    return ChatModelStream(name=moment.name, delta=text, **ids)
 
 
 def _reply(moment: Moment, ids: dict[str, Any]) -> Event:
@@ -74,18 +78,36 @@ _MAKERS: dict[tuple[str, str], Any] = {
 
 
 class _EventPort:
-    """A port that turns moments into events; where they go is the two subclasses' part."""
+    """A port that turns moments into events; where they go is the two subclasses' part.
+
+    A whole reply is told of once its step is durable: when the next node begins, or the run ends.
+    """
 
     active = True
+    holds = True
 
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         self.run_id, self.thread_id, self.tokens = run_id, thread_id, tokens
+        self._reply: Event | None = None
 
     def record(self, moment: Moment) -> None:
         """Pass on what readers are told of."""
         event = to_event(moment, self.run_id, self.thread_id)
-        if event is not None:
+        reply = self._reply
+        if reply is not None and (event is not None or _is_later(moment)):
+            self._reply = None
+            self._tell(reply, moment)
+        if type(event) is ChatModelEnd:
+            self._reply = event
+        elif event is not None:
             self.put(event)
+
+    def _tell(self, reply: Event, moment: Moment) -> None:
+        if moment.kind != "run":
+            self.put(reply)
+        elif moment.phase != "error":  # else it may not be stored
+            with suppress(RunCancelled):  # the run has ended and is closed, reader or not
+                self.put(reply)
 
     async def at(self, moment: Moment) -> Directive:
         """Go on."""
@@ -96,8 +118,15 @@ class _EventPort:
         raise NotImplementedError
 
 
+def _is_later(moment: Moment) -> bool:
+    """Say whether the step before this moment is over, and durable."""
+    return moment.kind == "run" or (moment.kind == "node" and moment.phase == "enter")
+
+
 class QueuePort(_EventPort):
     """Events for a reader in another thread; `put` blocks while the queue is full."""
+
+    holds = False
 
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         super().__init__(run_id, thread_id, tokens)
@@ -124,7 +153,8 @@ class LoopPort(_EventPort):
 
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         super().__init__(run_id, thread_id, tokens)
-        self.events: asyncio.Queue[Any] = asyncio.Queue()
+        self._events: deque[Any] = deque()
+        self._reader: asyncio.Future[None] | None = None
         self._closed = False
         self._room = asyncio.Event()
         self._room.set()
@@ -133,13 +163,16 @@ class LoopPort(_EventPort):
         """Hand it over at once; `at` is where the run waits."""
         if self._closed:
             return
-        self.events.put_nowait(event)
-        if self.events.qsize() >= EVENT_QUEUE_SIZE:
+        self._events.append(event)
+        if len(self._events) >= EVENT_QUEUE_SIZE:
             self._room.clear()
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     async def at(self, moment: Moment) -> Directive:
         """Wait while the reader is behind."""
-        await self._room.wait()
+        if not self._room.is_set():
+            await self._room.wait()
         return None
 
     def close(self) -> None:
@@ -149,7 +182,10 @@ class LoopPort(_EventPort):
 
     async def get(self) -> Any:
         """Take the next event and make room."""
-        event = await self.events.get()
-        if self.events.qsize() < EVENT_QUEUE_SIZE:
+        while not self._events:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        event = self._events.popleft()
+        if len(self._events) < EVENT_QUEUE_SIZE:
             self._room.set()
         return event

@@ -20,6 +20,9 @@ StoppedBecause = Literal["done", "limit", "empty", "interrupted", "cancelled", "
 Replay = Literal["safe", "never", "key"]
 """What may happen to a tool call that was in flight at a crash."""
 
+OnBusy = Literal["reject", "queue", "cancel_running"]
+"""What becomes of a run where another one goes on in its thread."""
+
 Phase = Literal[
     "before_agent", "modify_request", "wrap_model_call", "after_model", "wrap_tool_call"
 ]

@@ -89,5 +89,6 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "iteration": _number,
     "stop_reason": _text,
     "memory": _mapping,
+    "middleware": _mapping,
     "skills": _list,
 }

@@ -75,22 +75,30 @@ class Door(BaseHook):
         return next(call)
 
 
-def agent_of(database: Path, log: Log, replay: str) -> Agent:
+def url_of(folder: Path) -> str:
+    """Return the URL of a trial's database: the one it was given, or a file."""
+    given = folder / "url"
+    return given.read_text() if given.exists() else f"sqlite:///{folder / 't.db'}"
+
+
+def agent_of(url: str, log: Log, replay: str) -> Agent:
     @tool(replay=replay)  # type: ignore[call-overload,untyped-decorator]  # one of the three words
     def act(n: int) -> ToolResult:
         """Have an effect on the world that can be counted."""
         log.write("start", n)
         time.sleep(0.004)
         log.write("end", n)
-        return ToolResult("", "act", f"done {n}", update={"files": {str(n): f"by {n}"}})
+        todo = {"id": str(n), "title": f"do {n}", "status": "done"}
+        update = {"files": {str(n): f"by {n}"}, "todos": [todo]}
+        return ToolResult("", "act", f"done {n}", update=update)
 
     model = Planned(log=log)
-    return Agent(model=model, tools=[act], hooks=[Door(log)], store=f"sqlite:///{database}")
+    return Agent(model=model, tools=[act], hooks=[Door(log)], store=url)
 
 
-def ours(database: Path, log: Log, replay: str) -> None:
+def ours(url: str, log: Log, replay: str) -> None:
     """Run, or go on with, the agent, and note what its reader is told."""
-    agent = agent_of(database, log, replay)
+    agent = agent_of(url, log, replay)
     known = agent.threads.get(THREAD)
     begun = known is not None and known.steps > 0
     stream = agent.stream_resume(THREAD) if begun else agent.stream("go", thread_id=THREAD)
@@ -104,13 +112,13 @@ def ours(database: Path, log: Log, replay: str) -> None:
     agent.close()
 
 
-def without_ledger(database: Path, log: Log, replay: str) -> None:
+def without_ledger(url: str, log: Log, replay: str) -> None:
     """The same engine with its ledger taken out: what the harness must be able to see."""
     SqlSaver.ledger = lambda self, lease: None  # type: ignore[method-assign,assignment,return-value]  # on purpose
-    ours(database, log, replay)
+    ours(url, log, replay)
 
 
-def stock(database: Path, log: Log, replay: str) -> None:
+def stock(url: str, log: Log, replay: str) -> None:
     """LangChain's agent on LangGraph's own saver, with sync durability."""
 
     def act(n: int) -> str:
@@ -120,7 +128,7 @@ def stock(database: Path, log: Log, replay: str) -> None:
         log.write("end", n)
         return f"done {n}"
 
-    with SqliteSaver.from_conn_string(str(database)) as saver:
+    with SqliteSaver.from_conn_string(url.removeprefix("sqlite:///")) as saver:
         graph: Any = create_agent(Planned(log=log), [act], checkpointer=saver)
         begun = saver.get_tuple(CONFIG) is not None
         given = None if begun else {"messages": [("user", "go")]}

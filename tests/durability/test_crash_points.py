@@ -13,6 +13,7 @@ import pytest
 
 from tests.durability import agent_process
 from tests.durability.agent_process import CALLS, TURNS, Log
+from tests.durability.conftest import Furnish
 from tests.durability.test_kill import final, life, read, rerun
 from wick_graph.store import SqlSaver
 from wick_graph.store.leases import Leases
@@ -37,11 +38,11 @@ POINTS: dict[str, tuple[Any, str, bool]] = {
 }
 
 
-def dying(point: str, nth: int) -> Callable[[Path, Log, str], None]:
+def dying(point: str, nth: int) -> Callable[[str, Log, str], None]:
     """Make a life that ends at the nth time that a point is reached."""
     kind, method, after = POINTS[point]
 
-    def work(database: Path, log: Log, replay: str) -> None:
+    def work(url: str, log: Log, replay: str) -> None:
         original, reached = getattr(kind, method), 0
 
         def patched(*args: Any, **kwargs: Any) -> Any:
@@ -55,7 +56,7 @@ def dying(point: str, nth: int) -> Callable[[Path, Log, str], None]:
             return value
 
         setattr(kind, method, patched)
-        agent_process.ours(database, log, replay)
+        agent_process.ours(url, log, replay)
 
     return work
 
@@ -71,8 +72,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("point", list(POINTS))
 def test_a_death_at_this_point_loses_nothing_and_repeats_nothing(
-    tmp_path: Path, point: str, nth: int, expected: dict[str, Any]
+    tmp_path: Path, furnish: Furnish, point: str, nth: int, expected: dict[str, Any]
 ) -> None:
+    furnish(tmp_path)
     once = POINTS[point][0] in (Leases, Threads)
     killed = life(dying(point, nth), tmp_path, "never", None)
     assert killed == (nth == 1 or not once)  # some points are reached once in a run

@@ -17,8 +17,8 @@ from wick_graph.store import leases as leases_module
 from wick_graph.testing import ScriptedModel, call, calls
 
 
-def agent_of(path: Path, *steps: Any, tools: Any = ()) -> Agent:
-    return Agent(model=ScriptedModel(list(steps)), tools=tools, store=f"sqlite:///{path}")
+def agent_of(url: str, *steps: Any, tools: Any = ()) -> Agent:
+    return Agent(model=ScriptedModel(list(steps)), tools=tools, store=url)
 
 
 def in_child(work: Any) -> int:
@@ -39,7 +39,7 @@ def die() -> str:
     return "never"
 
 
-def test_a_second_run_on_a_thread_is_told_that_it_is_busy(tmp_path: Path) -> None:
+def test_a_second_run_on_a_thread_is_told_that_it_is_busy(url: str) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
     def hold() -> str:
@@ -48,7 +48,7 @@ def test_a_second_run_on_a_thread_is_told_that_it_is_busy(tmp_path: Path) -> Non
         go_on.wait(20)
         return "held"
 
-    with agent_of(tmp_path / "t.db", call("hold"), "ok", "more", tools=[hold]) as agent:
+    with agent_of(url, call("hold"), "ok", "more", tools=[hold]) as agent:
         running = threading.Thread(target=lambda: agent.invoke("?", thread_id="t"))
         running.start()
         assert inside.wait(20)
@@ -60,11 +60,10 @@ def test_a_second_run_on_a_thread_is_told_that_it_is_busy(tmp_path: Path) -> Non
         assert [m.text for m in result.messages] == ["?", "", "held", "ok", "now", "more"]
 
 
-def test_a_dead_owners_thread_is_free_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "t.db"
+def test_a_dead_owners_thread_is_free_at_once(url: str) -> None:
     script = [call("die"), "ok"]
-    in_child(lambda: agent_of(path, *script, tools=[die]).invoke("?", thread_id="t"))
-    with agent_of(path, *script, tools=[die]) as agent:
+    in_child(lambda: agent_of(url, *script, tools=[die]).invoke("?", thread_id="t"))
+    with agent_of(url, *script, tools=[die]) as agent:
         started = time.monotonic()
         result = agent.resume("t")
         assert time.monotonic() - started < 10  # a lease holds for 30 s
@@ -73,23 +72,21 @@ def test_a_dead_owners_thread_is_free_at_once(tmp_path: Path) -> None:
     assert result.tool_calls[0]["error"].startswith("interrupted, outcome unknown")
 
 
-def test_a_new_message_after_a_crash_says_so_too(tmp_path: Path) -> None:
-    path = tmp_path / "t.db"
+def test_a_new_message_after_a_crash_says_so_too(url: str) -> None:
     script = [calls(("die", {}), ("act", {})), "ok"]
 
     def act() -> str:
         """Do something."""
         return "acted"
 
-    in_child(lambda: agent_of(path, *script, tools=[die, act]).invoke("?", thread_id="t"))
-    with agent_of(path, *script, tools=[die, act]) as agent:
+    in_child(lambda: agent_of(url, *script, tools=[die, act]).invoke("?", thread_id="t"))
+    with agent_of(url, *script, tools=[die, act]) as agent:
         result = agent.invoke("hello?", thread_id="t")
         assert [m.type for m in result.messages] == ["human", "ai", "tool", "tool", "human", "ai"]
         assert result.messages[2].text.startswith("Error: ")
 
 
-def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "t.db"
+def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(url: str) -> None:
     lives: list[int] = []
 
     @tool(replay="safe")
@@ -98,12 +95,12 @@ def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(tmp_path: Path) -
         return die()
 
     script = [call("deadly"), "ok"]
-    in_child(lambda: agent_of(path, *script, tools=[deadly]).invoke("?", thread_id="t"))
+    in_child(lambda: agent_of(url, *script, tools=[deadly]).invoke("?", thread_id="t"))
     for _ in range(2):
-        status = in_child(lambda: agent_of(path, *script, tools=[deadly]).resume("t"))
+        status = in_child(lambda: agent_of(url, *script, tools=[deadly]).resume("t"))
         lives.append(status)
     assert all(os.WIFSIGNALED(status) for status in lives)
-    with agent_of(path, *script, tools=[deadly]) as agent:
+    with agent_of(url, *script, tools=[deadly]) as agent:
         for _ in range(2):  # asking again does not help
             with pytest.raises(RunError, match="poison: 3 runs in a row died"):
                 agent.resume("t")
@@ -112,30 +109,32 @@ def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(tmp_path: Path) -
         assert agent.invoke("leave it", thread_id="t").text == "ok"
 
 
-def test_a_frozen_owner_cannot_commit_after_a_takeover(tmp_path: Path) -> None:
+def test_a_frozen_owner_cannot_commit_after_a_takeover(url: str) -> None:
     """Stop a worker inside a tool, take its thread over, let it wake: nothing of it is stored."""
-    path = tmp_path / "t.db"
     ready, wake = os.pipe(), os.pipe()
+    clock = [0.0]
 
     @tool(replay="never")
     def freeze() -> str:
         """Stand still until told."""
         os.write(ready[1], b"x")
         os.read(wake[0], 1)
+        clock[0] += leases_module.LEASE_SECONDS + 1
         return "the zombie's result"
 
     script = [call("freeze"), "said the zombie"]
     pid = os.fork()
     if pid == 0:
         try:
-            with agent_of(path, *script, tools=[freeze]) as zombie:
+            with agent_of(url, *script, tools=[freeze]) as zombie:
+                zombie.store.clock = lambda: time.time() + clock[0]  # type: ignore[union-attr]
                 zombie.invoke("?", thread_id="t")
         except ThreadBusyError:
             os._exit(7)
         finally:
             os._exit(1)
     os.read(ready[0], 1)
-    with agent_of(path, *script, tools=[freeze]) as agent:
+    with agent_of(url, *script, tools=[freeze]) as agent:
         store = agent.store
         assert isinstance(store, SqlSaver)
         store.clock = lambda: time.time() + leases_module.LEASE_SECONDS + 1
@@ -149,9 +148,9 @@ def test_a_frozen_owner_cannot_commit_after_a_takeover(tmp_path: Path) -> None:
         assert [m.text for m in messages] == [m.text for m in result.messages]
 
 
-def test_a_finished_call_is_not_run_again_after_its_own_crash(tmp_path: Path) -> None:
+def test_a_finished_call_is_not_run_again_after_its_own_crash(url: str, tmp_path: Path) -> None:
     """Die after the result was recorded and before the step was committed."""
-    path, effects = tmp_path / "t.db", tmp_path / "effects"
+    effects = tmp_path / "effects"
 
     @tool(replay="never")
     def act() -> str:
@@ -169,15 +168,15 @@ def test_a_finished_call_is_not_run_again_after_its_own_crash(tmp_path: Path) ->
         return die()
 
     script = [calls(("act", {}), ("die_later", {})), "ok"]
-    in_child(lambda: agent_of(path, *script, tools=[act, die_later]).invoke("?", thread_id="t"))
-    with agent_of(path, *script, tools=[act, die_later]) as agent:
+    in_child(lambda: agent_of(url, *script, tools=[act, die_later]).invoke("?", thread_id="t"))
+    with agent_of(url, *script, tools=[act, die_later]) as agent:
         result = agent.resume("t")
     assert effects.read_text() == "x"
     assert [m.text[:7] for m in result.messages[2:]] == ["acted", "Error: ", "ok"]
 
 
-def test_a_call_with_a_key_is_repeated_under_the_same_key(tmp_path: Path) -> None:
-    path, seen = tmp_path / "t.db", tmp_path / "seen"
+def test_a_call_with_a_key_is_repeated_under_the_same_key(url: str, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
 
     @tool(replay="key")
     def pay(ctx: ToolContext) -> str:
@@ -188,8 +187,8 @@ def test_a_call_with_a_key_is_repeated_under_the_same_key(tmp_path: Path) -> Non
         return die() if first else "paid"
 
     script = [call("pay"), "ok"]
-    in_child(lambda: agent_of(path, *script, tools=[pay]).invoke("?", thread_id="t"))
-    with agent_of(path, *script, tools=[pay]) as agent:
+    in_child(lambda: agent_of(url, *script, tools=[pay]).invoke("?", thread_id="t"))
+    with agent_of(url, *script, tools=[pay]) as agent:
         assert agent.resume("t").messages[2].text == "paid"
     (first, was), (second, again) = (line.split() for line in seen.read_text().splitlines())
     assert first == second

@@ -1,23 +1,35 @@
-"""Any order of runs, cancellations, failures, questions, restarts, sweeps and deletions."""
+"""Any order of runs, cancellations, crashes, failures, questions, forks, restarts and sweeps."""
 
 from __future__ import annotations
 
+import os
+import secrets
+import signal
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.types import interrupt
 
+from tests.support.postgres import with_schema
 from wick_graph import Agent, SqlSaver
-from wick_graph.errors import ModelError
+from wick_graph.errors import ModelError, ThreadNotFoundError
 from wick_graph.ledgered import UNKNOWN as UNKNOWN_OUTCOME
 
 THREADS = st.sampled_from(["a", "b"])
@@ -42,7 +54,7 @@ class Obedient(BaseChatModel):
         if order == "fail":
             raise ValueError("as told")
         message = AIMessage(f"{order} {word}")
-        if order in ("use", "ask") and at == len(messages) - 1:
+        if order in ("use", "ask", "die") and at == len(messages) - 1:
             call: Any = {"name": order, "args": {"word": word}, "id": f"c{len(messages)}"}
             message = AIMessage("", tool_calls=[{**call, "type": "tool_call"}])
         return ChatResult(generations=[ChatGeneration(message=message)])
@@ -58,24 +70,35 @@ def ask(word: str) -> str:
     return f"asked {word}: {interrupt(word)}"
 
 
+def die(word: str) -> str:
+    """Take the process down."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return word
+
+
 class Machine(RuleBasedStateMachine):
     """Hold the store against a plain dict of lists."""
 
     @initialize()
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
+        self.url = self.new_url()
         self.threads: dict[str, list[str]] = {}
         self.waiting: dict[str, str] = {}
         self.ahead = 0.0
+        self.keys = 0
         self.open()
 
-    def open(self) -> None:
-        url = f"sqlite:///{Path(self.folder.name) / 't.db'}"
-        self.agent = Agent(model=Obedient(), tools=[use, ask], store=url, ttl="1h")
+    def new_url(self) -> str:
+        return f"sqlite:///{Path(self.folder.name) / 't.db'}"
+
+    def open(self) -> Agent:
+        self.agent = Agent(model=Obedient(), tools=[use, ask, die], store=self.url, ttl="1h")
         store = self.agent.store
         assert isinstance(store, SqlSaver)
         self.store = store
         self.store.clock = lambda: time.time() + self.ahead
+        return self.agent
 
     def heard(self, thread: str, text: str) -> list[str]:
         """Note a new message; a call that waited for an answer is cut short by it."""
@@ -133,6 +156,49 @@ class Machine(RuleBasedStateMachine):
         assert left == ["human say hi", "ai say hi"]
         self.threads[thread] = repaired
 
+    @rule(thread=THREADS, word=WORDS)
+    def crash(self, thread: str, word: str) -> None:
+        """Take a process down in a call, then go on: the call counts as unknown."""
+        pid = os.fork()
+        if pid == 0:
+            with suppress(BaseException):
+                self.open().invoke(f"die {word}", thread_id=thread)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status)
+        result = self.agent.resume(thread)
+        assert (result.text, result.stopped_because) == (f"die {word}", "done")
+        messages = self.heard(thread, f"die {word}")
+        messages.extend(["ai ", f"tool {UNKNOWN}", f"ai die {word}"])
+
+    @rule(thread=THREADS, word=WORDS)
+    def retry(self, thread: str, word: str) -> None:
+        """Ask for one thing twice: it is done once."""
+        self.keys += 1
+        asked: Any = {"thread_id": thread, "idempotency_key": f"k{self.keys}"}
+        first = self.agent.invoke(f"say {word}", **asked)
+        again = self.agent.invoke(f"say {word}", **asked)
+        assert (first.run_id, first.text) == (again.run_id, again.text)
+        self.heard(thread, f"say {word}").append(f"ai say {word}")
+
+    @rule(thread=THREADS)
+    def fork(self, thread: str) -> None:
+        """A fork says what its source says, and goes its own way."""
+        self.agent.threads.delete("fork")
+        if thread not in self.threads:
+            with pytest.raises(ThreadNotFoundError):
+                self.agent.threads.fork(thread, "fork")
+            return
+        self.agent.threads.fork(thread, "fork")
+        assert self.stored("fork") == self.threads[thread]
+        self.agent.invoke("say away", thread_id="fork")
+        assert self.stored("fork")[-1] == "ai say away"
+        assert self.agent.threads.delete("fork")
+
+    @rule(thread=THREADS)
+    def prune(self, thread: str) -> None:
+        self.agent.threads.keep_latest(thread, 2)
+
     @rule()
     def restart(self) -> None:
         self.agent.close()
@@ -172,11 +238,28 @@ class Machine(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-Machine.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=15,
+EXAMPLES = settings(
+    max_examples=20,
+    stateful_step_count=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
+Machine.TestCase.settings = EXAMPLES
 TestMachine = Machine.TestCase
+
+
+def test_the_same_on_postgres(postgres_server: str) -> None:
+    made: list[str] = []
+
+    class OnPostgres(Machine):
+        def new_url(self) -> str:
+            made.append(f"m_{secrets.token_hex(6)}")
+            return with_schema(postgres_server, made[-1])
+
+    try:
+        run_state_machine_as_test(OnPostgres, settings=settings(EXAMPLES, max_examples=6))
+    finally:
+        with psycopg.connect(postgres_server, autocommit=True) as db:
+            for schema in made:
+                db.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')

@@ -95,6 +95,7 @@ def test_a_question_that_is_left_waits_and_is_asked_again(folder: Folder) -> Non
         terminal.wait_for(PROMPT)
         say(terminal, "Go", ASKS)
         terminal.interrupt("stopped: interrupted: the run waits for 1 answer")
+        terminal.wait_for("/resume asks again; a new text goes on without the answers")
         terminal.wait_for(PROMPT)
         say(terminal, "/resume", ASKS)
         terminal.press("\x04")

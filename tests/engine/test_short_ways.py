@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler, get_usage_metadata_callback
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.rate_limiters import InMemoryRateLimiter
 from langgraph.config import get_config
 from pydantic import Field
@@ -153,3 +154,83 @@ def test_the_nodes_see_their_config_on_the_short_way() -> None:
     asyncio.run(agent.ainvoke("?", thread_id="t"))
     agent.invoke("?", thread_id="u")
     assert seen == ["t", "u"]
+
+
+class Streaming(Plain):
+    """A chat model that streams, and says with its last piece why it ended."""
+
+    def _stream(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> Iterator[ChatGenerationChunk]:
+        self.managers.append(run_manager)
+        for word in ("one ", "two ", "three"):
+            yield ChatGenerationChunk(message=AIMessageChunk(content=word))
+        last = AIMessageChunk(content="", response_metadata={"model_name": "plain"})
+        yield ChatGenerationChunk(message=last, generation_info={"finish_reason": "stop"})
+
+
+def streamed(agent: Agent, style: str, **options: Any) -> list[events.Event]:
+    if style == "stream":
+        return list(agent.stream("?", **options))
+
+    async def collect() -> list[events.Event]:
+        return [event async for event in agent.astream("?", **options)]
+
+    return asyncio.run(collect())
+
+
+both = pytest.mark.parametrize("style", ["stream", "astream"])
+
+
+@both
+def test_a_streamed_reply_is_the_same_whether_somebody_listens_or_not(style: str) -> None:
+    class Tokens(Ear):
+        def on_llm_new_token(self, token: Any, **kwargs: Any) -> None:
+            self.heard.append(token)
+
+    ear = Tokens()
+    alone = streamed(Agent(model=Streaming(managers=[])), style)
+    told = streamed(Agent(model=Streaming(managers=[])), style, config={"callbacks": [ear]})
+    assert ear.heard[:4] == ["start", "one ", "two ", "three"]
+    assert ear.heard[-1] == "end"
+    pieces = [
+        [e.delta for e in seen if isinstance(e, events.ChatModelStream)] for seen in (alone, told)
+    ]
+    assert pieces == [["one ", "two ", "three"]] * 2
+    ends = [seen[-1] for seen in (alone, told)]
+    assert all(isinstance(end, events.Done) for end in ends)
+    replies = [facts(end.result.messages[-1]) for end in ends if isinstance(end, events.Done)]
+    assert replies[0] == replies[1]
+    assert replies[0]["response_metadata"] == {"model_name": "plain", "finish_reason": "stop"}
+
+
+@both
+@pytest.mark.parametrize("way", ["v1", "own", "limited"])
+def test_a_stream_that_is_not_plain_takes_the_long_way_or_waits(style: str, way: str) -> None:
+    waited: list[str] = []
+
+    class Own(Streaming):
+        def stream(self, *args: Any, **kwargs: Any) -> Any:
+            return iter([AIMessageChunk(content="own")])
+
+        async def astream(self, *args: Any, **kwargs: Any) -> Any:
+            yield AIMessageChunk(content="own")
+
+    limiter = InMemoryRateLimiter(requests_per_second=1_000, check_every_n_seconds=0.001)
+    limiter.acquire = lambda *, blocking=True: waited.append("x") or True  # type: ignore[method-assign,func-returns-value]  # a spy on a real limiter
+
+    async def acquire(*, blocking: bool = True) -> bool:
+        waited.append("x")
+        return True
+
+    limiter.aacquire = acquire  # type: ignore[method-assign]  # a spy on a real limiter
+    options: dict[str, Any] = {
+        "v1": {"output_version": "v1"},
+        "own": {},
+        "limited": {"rate_limiter": limiter},
+    }
+    model = (Own if way == "own" else Streaming)(managers=[], **options[way])
+    end = streamed(Agent(model=model), style)[-1]
+    assert isinstance(end, events.Done)
+    assert end.result.text == ("own" if way == "own" else "one two three")
+    assert len(waited) == (way == "limited")

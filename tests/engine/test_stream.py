@@ -211,6 +211,7 @@ def test_the_vocabulary_is_closed() -> None:
         "on_chat_model_end",
         "on_tool_start",
         "on_tool_end",
+        "on_subagent",
         "interrupt",
         "done",
         "error",

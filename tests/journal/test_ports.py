@@ -139,7 +139,7 @@ def test_a_listener_can_have_the_journal_written_where_it_stops(url: str, opened
 
     class Stopper(Listener):
         async def at(self, moment: Moment) -> Directive:
-            if moment.kind == "model":
+            if (moment.kind, moment.phase) == ("model", "request"):
                 run.journal.flush()
                 journal: Journal = opened()
                 seen.append((journal.last(), moment.seq, journal.request_at(moment.seq).exact))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -64,7 +65,9 @@ def test_a_thread_of_two_runs() -> None:
         ("tools", "modify_request"): 1,
         ("model", "END"): 2,
     }
-    assert run.tools == {"add": Tally(2, errors=1)}
+    assert {name: replace(tally, seconds=None) for name, tally in run.tools.items()} == {
+        "add": Tally(2, errors=1)
+    }
     assert run.nodes["tools"].errors == run.total.errors == 1
     assert run.status == "done"
     assert run.at == ()
@@ -115,7 +118,6 @@ def test_a_run_that_waits_says_where_and_the_pause_is_no_work() -> None:
     run = overlay_of(agent.graph, "t")
     assert run.status == "done"
     assert visits(run)["tools"] == 1
-    assert run.nodes["tools"].seconds is None
 
 
 def test_what_a_fork_left_is_no_part_of_the_path() -> None:

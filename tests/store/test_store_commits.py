@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
+from tests.store.conftest import Outside
 from tests.store.store_graphs import agent, asking_graph, config, looping_graph
 from tests.store.test_store_sharing import Line
+from tests.support.postgres import connected
 from wick_graph import Agent, tool
 from wick_graph.errors import StorageError
 from wick_graph.hooks import BaseHook
@@ -36,9 +38,17 @@ class Commits:
     def __init__(self, saver: SqlSaver) -> None:
         self.count = 0
         self.happened = threading.Event()
-        db = saver._core._connection
-        assert db is not None
-        db.set_trace_callback(self._see)
+        db: Any = saver._core._connection
+        if isinstance(db, sqlite3.Connection):
+            db.set_trace_callback(self._see)
+        else:
+            execute = db.execute
+
+            def seen(text: str, *values: Any) -> Any:
+                self._see(text)
+                return execute(text, *values)
+
+            db.execute = seen
 
     def _see(self, statement: str) -> None:
         if statement == "COMMIT":
@@ -66,15 +76,6 @@ def head(saver: SqlSaver) -> Any:
     """A config that addresses a first checkpoint."""
     line = Line(saver)
     return config("t", checkpoint_ns="", checkpoint_id=line.put(log=[]))
-
-
-def in_file(path: Path, table: str = "writes") -> int:
-    """Rows that somebody else sees."""
-    db = sqlite3.connect(path)
-    try:
-        return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-    finally:
-        db.close()
 
 
 @pytest.mark.parametrize("door", ["sync", "async"])
@@ -153,13 +154,13 @@ def test_an_iteration_of_our_agent(
     ],
 )
 def test_what_waits_is_written_before_anything_else(
-    still: SqlSaver, path: Path, look: Callable[[SqlSaver], object]
+    still: SqlSaver, outside: Outside, look: Callable[[SqlSaver], object]
 ) -> None:
     at = head(still)
     still.put_writes(at, [("log", ["x"])], "task", PULL)
-    assert in_file(path) == 0
+    assert outside.count("writes") == 0
     look(still)
-    assert in_file(path) >= 1
+    assert outside.count("writes") >= 1
 
 
 def test_a_reader_finds_what_waits(still: SqlSaver) -> None:
@@ -180,7 +181,7 @@ def test_what_waits_is_as_it_was_given(still: SqlSaver) -> None:
     assert found.pending_writes == [("task", "log", ["x"])]
 
 
-def test_nothing_waits_longer_than_a_moment(saver: SqlSaver, path: Path) -> None:
+def test_nothing_waits_longer_than_a_moment(saver: SqlSaver, outside: Outside) -> None:
     at = head(saver)
     seen = Commits(saver)
     saver.put_writes(at, [("log", ["x"])], "task", PULL)
@@ -188,7 +189,7 @@ def test_nothing_waits_longer_than_a_moment(saver: SqlSaver, path: Path) -> None
     with saver._core._turn():  # the commit is over
         pass
     assert saver._core.pending.since is None
-    assert in_file(path) == 1
+    assert outside.count("writes") == 1
 
 
 def run_of(*, ledgered: bool) -> dict[str, Any]:
@@ -209,22 +210,22 @@ def run_of(*, ledgered: bool) -> dict[str, Any]:
     ],
 )
 def test_which_writes_may_wait(
-    still: SqlSaver, path: Path, writes: Any, path_of_task: str, run: Any, waits: bool
+    still: SqlSaver, outside: Outside, writes: Any, path_of_task: str, run: Any, waits: bool
 ) -> None:
     at: Any = head(still)
     at["configurable"].update(run)
     still.put_writes(at, writes, "task", path_of_task)
-    assert in_file(path) == (0 if waits else 1)
+    assert outside.count("writes") == (0 if waits else 1)
 
 
 def test_of_parallel_nodes_only_the_first_waits_and_only_for_the_second(
-    still: SqlSaver, path: Path
+    still: SqlSaver, outside: Outside
 ) -> None:
     at = head(still)
     still.put_writes(at, [("log", ["a"])], "task a", PULL)
-    assert in_file(path) == 0
+    assert outside.count("writes") == 0
     still.put_writes(at, [("log", ["b"])], "task b", PULL)
-    assert in_file(path) == 2
+    assert outside.count("writes") == 2
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ def test_of_parallel_nodes_only_the_first_waits_and_only_for_the_second(
     ],
 )
 def test_which_checkpoints_may_wait(
-    still: SqlSaver, path: Path, tasks: list[str], run: Any, waits: bool
+    still: SqlSaver, outside: Outside, tasks: list[str], run: Any, waits: bool
 ) -> None:
     line = Line(still)
     line.put(log=[])
@@ -250,12 +251,12 @@ def test_which_checkpoints_may_wait(
     line.run = run
     values: dict[str, Any] = {"log": ["x"]}
     line.put(**values)
-    assert in_file(path, "checkpoints") == (1 if waits else 2)
+    assert outside.count("checkpoints") == (1 if waits else 2)
     line.run = {}
     values["log"].append("later")
     assert line.get(line.parent) == {"log": ["x"]}
     line.put(log=["y"])
-    assert in_file(path, "checkpoints") == 3
+    assert outside.count("checkpoints") == 3
 
 
 def test_a_value_that_cannot_be_stored_is_told_at_the_next_call(still: SqlSaver) -> None:
@@ -289,12 +290,18 @@ def test_it_does_not_harm_other_threads(still: SqlSaver) -> None:
 
 
 @contextmanager
-def locked(saver: SqlSaver, path: Path) -> Iterator[None]:
-    """Let somebody else keep the database."""
-    own = saver._core._connection
+def locked(saver: SqlSaver, url: str) -> Iterator[None]:
+    """Let somebody else keep the database, or the thread."""
+    own: Any = saver._core._connection
     assert own is not None
+    if url.startswith("postgresql"):
+        own.script("SET lock_timeout TO 10")
+        with connected(url) as session, session.transaction():
+            session.execute("SELECT * FROM threads FOR UPDATE")
+            yield
+        return
     own.execute("PRAGMA busy_timeout=10")
-    other = sqlite3.connect(path, isolation_level=None)
+    other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -303,9 +310,9 @@ def locked(saver: SqlSaver, path: Path) -> Iterator[None]:
         other.close()
 
 
-def test_what_waits_outlives_a_database_that_refuses(saver: SqlSaver, path: Path) -> None:
+def test_what_waits_outlives_a_database_that_refuses(saver: SqlSaver, url: str) -> None:
     at = head(saver)
-    with locked(saver, path):
+    with locked(saver, url):
         saver.put_writes(at, [("log", ["x"])], "task", PULL)
         for _ in range(3):
             with pytest.raises(StorageError, match="another process keeps it locked"):
@@ -315,10 +322,10 @@ def test_what_waits_outlives_a_database_that_refuses(saver: SqlSaver, path: Path
     assert found.pending_writes == [("task", "log", ["x"])]
 
 
-def test_a_close_that_cannot_write_says_so(still: SqlSaver, path: Path) -> None:
+def test_a_close_that_cannot_write_says_so(still: SqlSaver, url: str) -> None:
     at = head(still)
     still.put_writes(at, [("log", ["x"])], "task", PULL)
-    with locked(still, path), pytest.raises(StorageError, match="locked"):
+    with locked(still, url), pytest.raises(StorageError, match="locked"):
         still.close()
     still.close()
     with pytest.raises(StorageError, match="closed"):
@@ -333,7 +340,7 @@ def test_nothing_runs_after_close(url: str) -> None:
     assert {t for t in threading.enumerate() if t.name.startswith("wick")} <= before
 
 
-def test_a_fork_does_not_write_twice(saver: SqlSaver, path: Path) -> None:
+def test_a_fork_does_not_write_twice(saver: SqlSaver) -> None:
     at = head(saver)
     saver.put_writes(at, [("log", ["x"])], "task", PULL)
     child = os.fork()
@@ -352,7 +359,7 @@ def test_a_fork_does_not_write_twice(saver: SqlSaver, path: Path) -> None:
     assert [w[2] for w in found.pending_writes or ()] == [["x"], ["y"]]
 
 
-def test_what_waits_survives_the_end_of_the_process(url: str, path: Path) -> None:
+def test_what_waits_survives_the_end_of_the_process(url: str, outside: Outside) -> None:
     """Even if nobody closes the store."""
     code = (
         "from tests.store.test_store_commits import *\n"
@@ -361,7 +368,7 @@ def test_what_waits_survives_the_end_of_the_process(url: str, path: Path) -> Non
         "s.put_writes(head(s), [('log', ['x'])], 'task', PULL)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert in_file(path) == 1
+    assert outside.count("writes") == 1
 
 
 def test_threads_share_commits(url: str) -> None:
@@ -400,11 +407,11 @@ def test_one_failure_in_a_shared_commit_is_one_callers_own(saver: SqlSaver) -> N
     assert saver.get_tuple(config("bad")) is None
 
 
-async def test_a_failed_commit_reaches_everybody_who_shared_it(saver: SqlSaver, path: Path) -> None:
+async def test_a_failed_commit_reaches_everybody_who_shared_it(saver: SqlSaver) -> None:
     lines = [Line(saver, f"t{n}") for n in range(6)]
     held = threading.Event()
     first = asyncio.ensure_future(saver._core.worker.run(held.wait, 10))
-    refused = sqlite3.OperationalError("database or disk is full")
+    refused = saver._core._errors[0]("database or disk is full")
     end = saver._core._commit
 
     def full() -> None:
@@ -426,11 +433,11 @@ async def test_a_failed_commit_reaches_everybody_who_shared_it(saver: SqlSaver, 
         assert line.get() == {"log": ["b"]}
 
 
-def test_an_interrupt_is_durable_when_it_is_told(saver: SqlSaver, path: Path) -> None:
+def test_an_interrupt_is_durable_when_it_is_told(saver: SqlSaver, url: str) -> None:
     saver._core._flusher.close()
     result = asking_graph(saver).invoke({"log": ["in"]}, config(), durability="sync")
     assert result["__interrupt__"]
-    with SqlSaver.from_url(f"sqlite:///{path}") as other:
+    with SqlSaver.from_url(url) as other:
         state = asking_graph(other).get_state(config())
     assert [task.interrupts[0].value for task in state.tasks if task.interrupts] == [
         {"question": "ask"}

@@ -11,13 +11,13 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
 
 from tests.store.store_graphs import agent, config, looping_graph
+from tests.store.test_store_sharing import Line
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 
@@ -26,8 +26,13 @@ def given(text: str = "go") -> Any:
     return {"messages": [HumanMessage(text, id=text)]}
 
 
-def intact(path: Path) -> bool:
-    db = sqlite3.connect(path)
+def intact(url: str) -> bool:
+    """Read everything, which verifies each row; SQLite looks at its file too."""
+    with SqlSaver.from_url(url) as saver:
+        read = [*saver.list(None)]
+    if url.startswith("postgresql"):
+        return bool(read)
+    db = sqlite3.connect(url.removeprefix("sqlite:///"))
     try:
         return bool(db.execute("PRAGMA integrity_check").fetchone()[0] == "ok")
     finally:
@@ -39,7 +44,7 @@ def turn(saver: SqlSaver, thread: str, text: str) -> list[Any]:
     return list(result["messages"])
 
 
-def test_eight_threads_share_a_saver(saver: SqlSaver, path: Path) -> None:
+def test_eight_threads_share_a_saver(saver: SqlSaver, url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         results = [*pool.map(lambda n: turn(saver, f"t{n}", f"h{n}"), range(16))]
     assert all(len(messages) == 11 for messages in results)
@@ -47,7 +52,7 @@ def test_eight_threads_share_a_saver(saver: SqlSaver, path: Path) -> None:
         values = looping_graph(saver, 1).get_state(config(f"t{n}")).values
         assert values["messages"][0].id == f"h{n}"
         assert len(values["messages"]) == 11
-    assert intact(path)
+    assert intact(url)
 
 
 async def test_many_runs_in_one_loop(saver: SqlSaver) -> None:
@@ -121,7 +126,7 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_forked_child_goes_on_with_the_file(saver: SqlSaver, path: Path) -> None:
+def test_a_forked_child_goes_on_with_the_file(saver: SqlSaver, url: str) -> None:
     asyncio.run(looping_graph(saver, 3).ainvoke(given(), config()))  # the thread is running
 
     def work() -> None:
@@ -135,7 +140,7 @@ def test_a_forked_child_goes_on_with_the_file(saver: SqlSaver, path: Path) -> No
     ids = [m.id for m in result["messages"]]
     assert ids.count("child") == ids.count("parent") == 1
     assert saver.get_tuple(config("other")) is not None
-    assert intact(path)
+    assert intact(url)
 
 
 def test_a_fork_while_another_thread_works(saver: SqlSaver) -> None:
@@ -177,7 +182,7 @@ def _process(url: str, number: int, turns: int, start: Any) -> None:
             turn(saver, f"own{number}", f"p{number}-{n}")
 
 
-def test_two_processes_make_and_use_one_file(url: str, path: Path) -> None:
+def test_two_processes_make_and_use_one_file(url: str) -> None:
     context = multiprocessing.get_context("spawn")
     start = context.Event()
     workers = [context.Process(target=_process, args=(url, n, 3, start)) for n in range(2)]
@@ -187,7 +192,7 @@ def test_two_processes_make_and_use_one_file(url: str, path: Path) -> None:
     for worker in workers:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0]
-    assert intact(path)
+    assert intact(url)
     with SqlSaver.from_url(url) as saver:
         for n in range(2):
             values = looping_graph(saver, 1).get_state(config(f"own{n}")).values
@@ -203,3 +208,14 @@ def test_two_savers_take_turns_on_one_thread(url: str) -> None:
         assert states[0].values == states[1].values
         ids = [m.id for m in states[0].values["messages"] if m.type == "human"]
         assert ids == [f"m{n}" for n in range(6)]
+
+
+def test_two_savers_write_in_turns_without_looking(url: str) -> None:
+    """What one adds (names, items, a head) the other must know of before it writes."""
+    with SqlSaver.from_url(url) as first, SqlSaver.from_url(url) as second:
+        line, values = Line(first), dict[str, Any]()
+        for n in range(6):
+            line.saver = (first, second)[n % 2]
+            values = {**values, f"channel {n}": [f"text {n} " + "x" * 300]}
+            line.put(**values)
+        assert line.get() == values

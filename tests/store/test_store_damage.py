@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import ormsgpack
 import pytest
 from langchain_core.messages import HumanMessage
 
+from tests.store.conftest import Outside
 from tests.store.store_graphs import agent, config
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
@@ -31,16 +31,15 @@ def filled(url: str) -> list[Any]:
     [("items", "body"), ("checkpoints", "body"), ("checkpoints", "meta"), ("writes", "body")],
 )
 @pytest.mark.parametrize("where", [0, 8, -1])
-def test_a_flipped_bit_is_found(url: str, path: Path, table: str, column: str, where: int) -> None:
+def test_a_flipped_bit_is_found(
+    url: str, outside: Outside, table: str, column: str, where: int
+) -> None:
     filled(url)
-    db = sqlite3.connect(path)
-    rows = db.execute(f"SELECT rid, {column} FROM {table} WHERE {column} IS NOT NULL").fetchall()
+    rows = outside.run(f"SELECT rid, {column} FROM {table} WHERE {column} IS NOT NULL")
     for rid, body in rows:
         broken = bytearray(body)
         broken[where] ^= 4
-        db.execute(f"UPDATE {table} SET {column}=? WHERE rid=?", (bytes(broken), rid))
-    db.commit()
-    db.close()
+        outside.run(f"UPDATE {table} SET {column}=? WHERE rid=?", bytes(broken), rid)
     with SqlSaver.from_url(url) as saver, pytest.raises(StorageError) as caught:
         [*saver.list(config())]
     assert f"table {table} of thread 't' is damaged" in str(caught.value)
@@ -51,7 +50,7 @@ def test_a_flipped_bit_is_found(url: str, path: Path, table: str, column: str, w
     [
         pytest.param("UPDATE checkpoints SET step=step+1", id="step"),
         pytest.param("UPDATE checkpoints SET parent=id", id="parent"),
-        pytest.param("UPDATE writes SET path=x'7e'", id="path"),
+        pytest.param("UPDATE writes SET path=task", id="path"),
         pytest.param("DELETE FROM items", id="items gone"),
         pytest.param("DELETE FROM names", id="names gone"),
         pytest.param(
@@ -59,12 +58,9 @@ def test_a_flipped_bit_is_found(url: str, path: Path, table: str, column: str, w
         ),
     ],
 )
-def test_a_row_that_was_tampered_with_is_found(url: str, path: Path, change: str) -> None:
+def test_a_row_that_was_tampered_with_is_found(url: str, outside: Outside, change: str) -> None:
     filled(url)
-    db = sqlite3.connect(path)
-    db.execute(change)
-    db.commit()
-    db.close()
+    outside.run(change)
     with SqlSaver.from_url(url) as saver, pytest.raises(StorageError, match="thread 't'"):
         [*saver.list({"configurable": {"thread_id": "t"}})]
 
@@ -88,7 +84,7 @@ def test_a_damaged_page_is_an_error_of_ours(url: str, path: Path) -> None:
     assert outcomes == {"same", "error"}
 
 
-def forge(url: str, path: Path, payload: bytes, version: int = 1) -> Any:
+def forge(url: str, outside: Outside, payload: bytes, version: int = 1) -> Any:
     """Put bytes, with a right check value, where the `note` of a checkpoint is."""
     with SqlSaver.from_url(url) as saver:
         stored = saver.put(
@@ -105,14 +101,11 @@ def forge(url: str, path: Path, payload: bytes, version: int = 1) -> Any:
             {},
             {"note": 1},
         )
-    db = sqlite3.connect(path)
-    (rid,) = db.execute("SELECT rid FROM items WHERE length(body) > 300").fetchone()
+    ((rid,),) = outside.run("SELECT rid FROM items WHERE length(body) > 300")
     sealed = seal(b"\x00" + payload, rid, None)
     if version != 1:
         sealed = reseal(sealed, rid, version)
-    db.execute("UPDATE items SET body=? WHERE rid=?", (sealed, rid))
-    db.commit()
-    db.close()
+    outside.run("UPDATE items SET body=? WHERE rid=?", sealed, rid)
     with SqlSaver.from_url(url) as saver:
         found = saver.get_tuple(stored)
         assert found is not None
@@ -137,12 +130,12 @@ def foreign_ext(code: int, module: str, name: str, args: Any) -> bytes:
 )
 @pytest.mark.parametrize("function", [("os", "system"), ("subprocess", "Popen"), ("re", "compile")])
 def test_nothing_is_called(
-    url: str, path: Path, tmp_path: Path, code: int, function: tuple[str, str]
+    url: str, outside: Outside, tmp_path: Path, code: int, function: tuple[str, str]
 ) -> None:
     proof = tmp_path / "proof"
     payload = foreign_ext(code, *function, [f"touch {proof}"])
     with contextlib.suppress(StorageError):
-        assert type(forge(url, path, payload)) in (tuple, set)  # our meaning of that number
+        assert type(forge(url, outside, payload)) in (tuple, set)  # our meaning of that number
     assert not proof.exists()
 
 
@@ -158,9 +151,9 @@ def test_e1_an_unknown_version_is_refused(body: bytes) -> None:
         Codec().loads_typed(("wick", body))
 
 
-def test_e1_a_row_of_another_version_is_refused(url: str, path: Path) -> None:
+def test_e1_a_row_of_another_version_is_refused(url: str, outside: Outside) -> None:
     with pytest.raises(StorageError, match="unknown format"):
-        forge(url, path, b"\x01", version=9)
+        forge(url, outside, b"\x01", version=9)
 
 
 def test_e7_there_is_no_pickle() -> None:
@@ -227,3 +220,13 @@ def test_filters_are_values_not_sql(url: str) -> None:
         assert [*saver.list(config(), filter={"source": "' OR 1=1 --"})] == []
         assert [*saver.list(None, filter={"source": {"a": 1}})] == []
         assert len([*saver.list(config(), filter={"source": "input"})]) == 1
+
+
+def test_e14_a_forged_lease_neither_lasts_nor_overflows(url: str, outside: Outside) -> None:
+    with SqlSaver.from_url(url) as saver:
+        saver.leases.release(saver.leases.take("t"))
+        forged = (2**63 - 1, 253_402_300_799.0, b"another machine/1/1")
+        outside.run("UPDATE leases SET epoch=?, until=?, owner=?", *forged)
+        lease = saver.leases.take("t")
+        assert 0 < lease.epoch < 2**62
+        assert saver.leases.holder("t") is not None

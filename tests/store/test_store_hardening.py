@@ -22,6 +22,7 @@ from tests.store.store_graphs import agent, config, looping_graph
 from tests.store.test_store_sharing import Line, message
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver, sqlite, whose
+from wick_graph.store.dialect import Database
 from wick_graph.store.migrations import migrate
 
 GOLDEN = Path(__file__).parent / "golden" / "schema-1.db"
@@ -331,7 +332,7 @@ def test_r8_a_full_disk_loses_nothing_and_is_left_behind(small_disk: Path) -> No
         assert line.get() == {"log": ["after"]}
 
 
-def test_r8_what_waited_when_the_disk_was_full_is_kept(saver: SqlSaver) -> None:
+def test_r8_what_waited_when_the_disk_was_full_is_kept(saver: SqlSaver, path: Path) -> None:
     saver._core._flusher.close()
     db = saver._core._connection
     assert db is not None
@@ -364,18 +365,18 @@ def test_advice_on_sqlite(version: tuple[int, ...], warned: bool) -> None:
     assert said is None or "3.51.3" in said
 
 
-def _second(db: sqlite3.Connection) -> None:
+def _second(db: Database) -> None:
     db.execute("ALTER TABLE items ADD COLUMN x")
 
 
-def _third(db: sqlite3.Connection) -> None:
+def _third(db: Database) -> None:
     db.execute("CREATE TABLE more AS SELECT x FROM items")
 
 
 def test_s3_migrations_are_one_transaction(path: Path) -> None:
     filled(path)
 
-    def fails(db: sqlite3.Connection) -> None:
+    def fails(db: Database) -> None:
         raise sqlite3.OperationalError("no")
 
     db = sqlite3.connect(path, isolation_level=None)

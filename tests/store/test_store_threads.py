@@ -290,3 +290,40 @@ def test_the_time_to_live_of_a_foreign_graphs_thread(url: str) -> None:
             assert info is not None
             expected = seconds and datetime.fromtimestamp(START + seconds, UTC)
             assert info.expires_at == expected
+
+
+def test_the_history_of_a_thread_is_read_in_pages(
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wick_graph.store.past._PAGE", 4)
+    run(saver)
+    run(saver)
+    expected = [one.config["configurable"]["checkpoint_id"] for one in saver.list(config())]
+    reads: list[int] = []
+    reading = saver._core.reading
+
+    def counted(thread_id: str | None = None) -> object:
+        reads.append(1)
+        return reading(thread_id)
+
+    monkeypatch.setattr(saver._core, "reading", counted)
+    steps = iter(saver.threads.history("t"))
+    assert reads == []
+    first = [next(steps) for _ in range(4)]
+    assert len(reads) == 1
+    rest = [*steps]
+    assert [one.checkpoint_id for one in (*first, *rest)] == expected
+    assert [one.parent_id for one in (*first, *rest)] == [*expected[1:], None]
+    assert (rest[-1].source, rest[-1].step) == ("input", -1)
+    assert first[0].at >= rest[-1].at
+    page = [*saver.threads.history("t", limit=3, before=expected[2])]
+    assert [one.checkpoint_id for one in page] == expected[3:6]
+    assert [*saver.threads.history("t", limit=0)] == []
+
+
+async def test_the_history_of_a_thread_in_a_loop(saver: SqlSaver) -> None:
+    await agent(saver).ainvoke({"messages": [HumanMessage("hello")]}, config())
+    steps = [one async for one in saver.threads.history("t", limit=5)]
+    assert steps == [*saver.threads.history("t", limit=5)]
+    with pytest.raises(ThreadNotFoundError, match="no thread 'none'"):
+        [*saver.threads.history("none")]

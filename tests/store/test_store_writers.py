@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,7 +97,7 @@ def _take_turns(url: str, name: str, acknowledged: list[str]) -> None:
             acknowledged.append(f"{name}-{n}")
 
 
-def test_two_processes_on_one_thread_lose_no_turn(url: str, path: Path) -> None:
+def test_two_processes_on_one_thread_lose_no_turn(url: str) -> None:
     context = multiprocessing.get_context("spawn")
     start, done = context.Event(), context.Queue()
     workers = [context.Process(target=_turns, args=(url, n, start, done)) for n in "ab"]

@@ -29,6 +29,11 @@ OUTPUT_HEAD_BYTES: Final = 50_000
 OUTPUT_TAIL_BYTES: Final = 50_000
 MAX_OUTPUT_BYTES: Final = 64 * 2**20
 """Of both streams of a command together; it is killed when it writes more."""
+PROBE_SECONDS: Final = 10.0
+"""What finding out whether a sandbox works may take."""
+LEAST_FREE_PART: Final = 0.05
+"""Part of the disk that must be free for a command to be started, up to `LEAST_FREE_BYTES`."""
+LEAST_FREE_BYTES: Final = 2**30
 GRACE_SECONDS: Final = 0.25
 """What a command leaves running in the background may write for this long after its end."""
 MAX_KEPT_FILES: Final = 1_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import stat
 import threading
@@ -12,14 +11,13 @@ from types import TracebackType
 from typing import Final, Literal, Self
 from weakref import WeakValueDictionary
 
-from wick_graph.backends import keep, process, search
+from wick_graph.backends import keep, search
 from wick_graph.backends.beneath import Mechanism
+from wick_graph.backends.commands import Commands, must_be_seconds, spool_into
 from wick_graph.backends.editing import replace_first
 from wick_graph.backends.limits import (
     COMMAND_SECONDS,
     GLOB_SECONDS,
-    MAX_COMMAND_BYTES,
-    MAX_COMMAND_SECONDS,
     MAX_GLOB_FILES,
     MAX_WRITE_BYTES,
 )
@@ -39,11 +37,12 @@ from wick_graph.backends.protocol import (
 from wick_graph.backends.root import read_at
 from wick_graph.backends.walk import Walk
 from wick_graph.backends.window import read_window
-from wick_graph.errors import ConfigError, ToolError
+from wick_graph.errors import RefusedError, ToolError
+from wick_graph.sandbox import Setting
 
 NO_EXECUTE: Final = (
-    "execute is not available: a local backend runs commands only where it is told to by "
-    "execute='local', which is no sandbox"
+    "execute is not available: a local backend runs commands only where it is told to, by "
+    "execute='auto' in a sandbox, or by execute='local', which is none"
 )
 _LOCKS: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
 """One for each path that is being written in this process; all backends share them."""
@@ -55,7 +54,10 @@ class LocalBackend:
 
     Args:
         workdir: The directory; it must exist.
-        execute: `local` lets commands run, with the rights of this process: not a sandbox.
+        execute: The sandbox level of commands (`bwrap`, `landlock`, or `local`, which is none);
+            `auto` for the strongest that works here, and no commands if none does; `require` for
+            the same and an error if none does. None: no commands.
+        readable: Folders outside that confined commands can read too, such as a toolchain.
         extra_roots: Folders and files elsewhere that tools may reach, such as skills (read-only)
             and memory files (writable). They count also where they lie inside the directory.
         timeout: Seconds that a command may take if the call does not say.
@@ -72,7 +74,8 @@ class LocalBackend:
         self,
         workdir: str | os.PathLike[str],
         *,
-        execute: Literal["local"] | None = None,
+        execute: Setting | None = None,
+        readable: Collection[str] = (),
         extra_roots: Iterable[ExtraRoot] = (),
         timeout: float = COMMAND_SECONDS,
         protected: Collection[str] = PROTECTED,
@@ -80,20 +83,18 @@ class LocalBackend:
         mechanism: Mechanism = "auto",
         ripgrep: bool = True,
     ) -> None:
-        if execute not in (None, "local"):
-            raise ConfigError(f"execute must be None or 'local', not {execute!r}")
-        if not 0 < timeout <= MAX_COMMAND_SECONDS:
-            raise ConfigError(
-                f"timeout must be above 0 and at most {MAX_COMMAND_SECONDS:g} seconds, "
-                f"not {timeout!r}"
-            )
+        must_be_seconds(timeout)
         self._places: Final = Places(
             workdir, extra_roots, protected=protected, symlinks=symlinks, mechanism=mechanism
         )
         self.workdir: Final = self._places.work.path
-        self.can_execute: Final = execute == "local"
-        self.notices: Final[tuple[str, ...]] = () if self.can_execute else (NO_EXECUTE,)
-        self._timeout: Final = timeout
+        self._commands: Final = self._open_commands(execute, readable, timeout)
+        sandbox = self._commands.sandbox if self._commands else None
+        self.can_execute: Final = sandbox is not None
+        self.level: Final = sandbox.level if sandbox else ""
+        self.confinement: Final = sandbox.says if sandbox else ""
+        notice = self._commands.notice if self._commands else NO_EXECUTE
+        self.notices: Final[tuple[str, ...]] = (notice,) if notice else ()
         self._ripgrep: Final = search.find_ripgrep(self.workdir) if ripgrep else None
 
     def ls(self, path: str = ".", limit: int | None = None) -> Listing:
@@ -192,29 +193,10 @@ class LocalBackend:
         stop: Stop | None = None,
     ) -> Executed:
         """Run a shell command in the working directory; nothing of it is left when this returns."""
-        if not self.can_execute:
-            raise ToolError(NO_EXECUTE)
-        _must_be_command(command)
-        seconds = self._timeout if timeout is None else timeout
-        if not math.isfinite(seconds) or not 0 < seconds <= MAX_COMMAND_SECONDS:
-            raise ToolError(
-                f"timeout must be above 0 and at most {MAX_COMMAND_SECONDS:g} seconds, "
-                f"not {seconds!r}"
-            )
-        work = self._places.work
-
-        def spool(stream: str) -> tuple[int, str]:
-            rel = keep.new_result(work, f"{name or 'execute'}.{stream}.txt")
-            return work.create(rel), f"{self.workdir}/{rel}"
-
-        return process.run(
-            command,
-            cwd=self.workdir,
-            env=process.clean_environment(self.workdir),
-            timeout=seconds,
-            spool=spool,
-            stop=stop or Stop(),
-        )
+        if self._commands is None:
+            raise RefusedError(NO_EXECUTE)
+        spool = spool_into(self._places.work, self.workdir, name)
+        return self._commands.run(command, timeout=timeout, spool=spool, stop=stop)
 
     def keep(self, name: str, data: bytes) -> str:
         """Keep a whole result in a file of the backend's own; return the path to read it by."""
@@ -234,6 +216,17 @@ class LocalBackend:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _open_commands(
+        self, execute: Setting | None, readable: Collection[str], timeout: float
+    ) -> Commands | None:
+        if execute is None:
+            return None
+        try:
+            return Commands(self.workdir, execute, readable=tuple(readable), timeout=timeout)
+        except BaseException:
+            self._places.close()
+            raise
 
     def _searched(self, place: Place, walk: Walk) -> Iterator[tuple[str, str]]:
         """Yield what a search looks at: the file itself, or the files below the directory."""
@@ -260,7 +253,7 @@ def _locked(path: str) -> Iterator[None]:
 
 def _must_fit(place: Place, size: int) -> None:
     if size > MAX_WRITE_BYTES:
-        raise ToolError(
+        raise RefusedError(
             f"{shown(place.path)} has {size:,} bytes; at most {MAX_WRITE_BYTES:,} are written"
         )
 
@@ -272,19 +265,3 @@ def _edited(place: Place, data: bytes, remaining: int, *, repeated: bool = False
 
 def _joined(folder: str, rel: str) -> str:
     return f"{folder.rstrip('/')}/{rel}"
-
-
-def _must_be_command(command: str) -> None:
-    if not command.strip():
-        raise ToolError("the command is empty; give one that sh understands")
-    if "\0" in command:
-        raise ToolError("the command has a NUL character, which no command can have")
-    try:
-        size = len(command.encode())
-    except UnicodeEncodeError:
-        raise ToolError("the command has half of a surrogate pair; write valid text") from None
-    if size > MAX_COMMAND_BYTES:
-        raise ToolError(
-            f"the command has {size:,} bytes, at most {MAX_COMMAND_BYTES:,} are run; "
-            "write it to a file and run that"
-        )

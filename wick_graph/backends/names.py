@@ -7,7 +7,7 @@ import os
 import re
 from typing import Final
 
-from wick_graph.errors import ToolError
+from wick_graph.errors import RefusedError, ToolError
 
 _MAX_PATH_BYTES: Final = 4_095
 _SHOWN_CHARS: Final = 200
@@ -20,6 +20,8 @@ REASONS: Final = {
     errno.ENAMETOOLONG: "is too long for a file name",
     errno.ENXIO: "is not a regular file",
 }
+_FORBIDDEN: Final = frozenset({errno.ELOOP, errno.EXDEV, errno.ENXIO})
+"""What a rule of ours forbids; all else is the file system's own answer."""
 
 
 def shown(path: str) -> str:
@@ -59,6 +61,12 @@ def plain(part: bytes) -> bytes:
 
 def _byte(match: re.Match[bytes]) -> bytes:
     return bytes.fromhex(match[1].decode())
+
+
+def refused(rel: str, error: OSError, done: str = "read") -> ToolError:
+    """Make the error that says of a path why it could not be `done`."""
+    kind = RefusedError if error.errno in _FORBIDDEN else ToolError
+    return kind(f"{shown(rel)} {why(error, done)}")
 
 
 def why(error: OSError | ValueError, done: str = "read") -> str:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from wick_graph.backends.beneath import Mechanism
 from wick_graph.backends.names import shown
 from wick_graph.backends.root import Root
-from wick_graph.errors import ConfigError, ToolError
+from wick_graph.errors import ConfigError, RefusedError, ToolError
 
 OWN_FOLDER: Final = ".wick"
 """Where a backend keeps whole results and notes; tools read it and do not write it."""
@@ -75,10 +75,10 @@ class Place:
         """Refuse what is protected.
 
         Raises:
-            ToolError: Nobody may write here.
+            RefusedError: Nobody may write here.
         """
         if self.refusal:
-            raise ToolError(f"{shown(self.path)} {self.refusal}")
+            raise RefusedError(f"{shown(self.path)} {self.refusal}")
 
 
 class Places:

@@ -1,138 +1,64 @@
-"""Run one shell command: bounded in time, in memory and on disk, and leaving no process behind."""
+"""Run one command: bounded in time, in memory and on disk, and leaving no process behind."""
 
 from __future__ import annotations
 
-import codecs
+import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from wick_graph.backends import reaper
-from wick_graph.backends.limits import (
-    GRACE_SECONDS,
-    MAX_OUTPUT_BYTES,
-    OUTPUT_HEAD_BYTES,
-    OUTPUT_TAIL_BYTES,
-)
+from wick_graph.backends.capture import Output, Spool
+from wick_graph.backends.limits import GRACE_SECONDS
 from wick_graph.backends.protocol import Executed, Stop
 from wick_graph.errors import ToolError
+from wick_graph.sandbox import Launch, Sandbox
 
 TIMED_OUT: Final = 124
 _READ_BYTES: Final = 2**16
 _LATE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
-_PASSED_ON: Final = ("HOME", "LANG", "LOGNAME", "SHELL", "TMPDIR", "TZ", "USER")
-_STREAMS: Final = ("stdout", "stderr")
-
-Spool = Callable[[str], tuple[int, str]]
-"""Open the file for a stream's whole output: its descriptor, and the path to tell."""
 
 
-def clean_environment(workdir: str) -> dict[str, str]:
-    """Return the variables that a command gets: few, and none that changes how programs start."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _PASSED_ON or name.startswith("LC_")
-    }
-    inside = f"{os.path.realpath(workdir)}/"
-    folders = os.environ.get("PATH", "").split(os.pathsep)
-    safe = [
-        f for f in folders if f.startswith("/") and not f"{os.path.realpath(f)}/".startswith(inside)
-    ]
-    return {**kept, "PATH": os.pathsep.join(safe) or "/usr/local/bin:/usr/bin:/bin", "TERM": "dumb"}
-
-
-@dataclass(slots=True)
-class Capture:
-    """One stream: its beginning and its end in memory, all of it in a file if it is long."""
-
-    open_file: Callable[[], tuple[int, str]]
-    head: bytearray = field(default_factory=bytearray)
-    tail: bytearray = field(default_factory=bytearray)
-    total: int = 0
-    file: str | None = None
-    problem: str | None = None
-    _fd: int = -1
-
-    def feed(self, data: bytes) -> None:
-        """Take in what was read."""
-        if self._fd < 0 and self.file is None and self.total + len(data) > _in_memory():
-            self._spool()
-        self._store(data)
-        self.total += len(data)
-        room = OUTPUT_HEAD_BYTES - len(self.head)
-        self.head += data[:room] if room > 0 else b""
-        self.tail += data[max(room, 0) :]
-        if len(self.tail) > 2 * OUTPUT_TAIL_BYTES:
-            del self.tail[:-OUTPUT_TAIL_BYTES]
-
-    def close(self) -> str:
-        """Close the file; return what is shown of the stream."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        if self.total <= _in_memory():
-            return bytes(self.head + self.tail).decode("utf-8", "replace")
-        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self.head))
-        tail = bytes(self.tail[-OUTPUT_TAIL_BYTES:])
-        cut = next((i for i in range(min(4, len(tail))) if tail[i] & 0xC0 != 0x80), 0)
-        left_out = self.total - len(self.head) - len(tail)
-        end = tail[cut:].decode("utf-8", "replace")
-        return f"{head}\n\n... (truncated {left_out} bytes) ...\n\n{end}"
-
-    def _spool(self) -> None:
-        self.file = ""
-        try:
-            self._fd, self.file = self.open_file()
-        except (ToolError, OSError) as error:
-            self.problem = str(error)
-        self._store(bytes(self.head + self.tail))
-
-    def _store(self, data: bytes) -> None:
-        view = memoryview(data)
-        try:
-            while view and self._fd >= 0:
-                view = view[os.write(self._fd, view) :]
-        except OSError as error:
-            self.problem = f"the whole output could not be kept: {error.strerror}"
-            os.close(self._fd)
-            self._fd = -1
-
-
-def _in_memory() -> int:
-    return OUTPUT_HEAD_BYTES + OUTPUT_TAIL_BYTES
+def shell(command: str, *arguments: str) -> tuple[str, ...]:
+    """Return the program that runs a shell command."""
+    return ("/bin/sh", "-c", command, *(("sh", *arguments) if arguments else ()))
 
 
 def run(
-    command: str, *, cwd: str, env: Mapping[str, str], timeout: float, spool: Spool, stop: Stop
+    program: Sequence[str],
+    sandbox: Sandbox,
+    *,
+    cwd: str,
+    timeout: float,
+    spool: Spool,
+    stop: Stop,
 ) -> Executed:
-    """Run a command by `/bin/sh -c`, without input, and wait until all its processes are gone.
+    """Run a program in a sandbox, without input, and wait until all its processes are gone.
 
     Raises:
         ToolError: It could not be started.
     """
-    running = _Running(command, cwd, dict(env), spool)
+    running = _Running(program, sandbox.launch(), cwd, spool)
     stop.then(running.end)
     try:
         running.watch(timeout)
     finally:
         running.close()
-    return running.result(stop)
+    return running.result(stop, sandbox)
 
 
 def _reaper(
-    arguments: list[str], cwd: str, env: dict[str, str], fds: tuple[int, ...]
+    arguments: Sequence[str], cwd: str, launch: Launch, fds: tuple[int, ...]
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(Path(reaper.__file__).resolve()), *arguments],
@@ -140,8 +66,8 @@ def _reaper(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=cwd,
-        env=env,
-        pass_fds=fds,
+        env=dict(launch.env),
+        pass_fds=(*fds, *launch.fds),
         start_new_session=True,
     )
 
@@ -149,25 +75,26 @@ def _reaper(
 class _Running:
     """One command under way: the reaper, its control pipe, and the pipes that are read."""
 
-    def __init__(self, command: str, cwd: str, env: dict[str, str], spool: Spool) -> None:
-        self.captures = {name: Capture(partial(spool, name)) for name in _STREAMS}
+    def __init__(self, program: Sequence[str], launch: Launch, cwd: str, spool: Spool) -> None:
+        self.output = Output(spool)
+        self.folder = launch.plan.get("tmp")
         self.timed_out = False
-        self.flooded = False
         self.status = b""
         self.late = float("inf")
         self._lock = threading.Lock()
         control, self._control = os.pipe()
         self._status, status = os.pipe()
-        arguments = [str(control), str(status), str(GRACE_SECONDS), command]
+        own = (str(control), str(status), str(GRACE_SECONDS), json.dumps(dict(launch.plan)))
         try:
-            self.process = _reaper(arguments, cwd, env, (control, status))
+            arguments = (*own, *launch.before, *program)
+            self.process = _reaper(arguments, cwd, launch, (control, status))
         except (OSError, ValueError) as error:
             os.close(self._status)
             os.close(self._control)
             raise ToolError(f"the command could not be started: {error}") from error
         finally:
-            os.close(control)
-            os.close(status)
+            for fd in (control, status, *launch.fds):
+                os.close(fd)
 
     def end(self) -> None:
         """Have everything killed; may be called more than once, from any thread."""
@@ -210,38 +137,30 @@ class _Running:
         if self.process.returncode and (leader := self._said("leader")):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(leader, signal.SIGKILL)
+        if self.folder is not None:  # where its reaper was killed, it is still there
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def result(self, stop: Stop) -> Executed:
+    def result(self, stop: Stop, sandbox: Sandbox) -> Executed:
         """Say how it ended."""
-        shown = {name: capture.close() for name, capture in self.captures.items()}
-        if self._said("leader") is None:
-            raise ToolError(f"the command could not be started: {shown['stderr'].strip()}")
-        out, err = (self.captures[name] for name in _STREAMS)
+        written = self.output.close()
+        if self._said("leader") is None or self._said("failed") is not None:
+            raise ToolError(f"the command could not be started: {written['stderr'].strip()}")
         number = self._said("signal")
         code = self._said("exit") if number is None else 128 + number
         if code is None:
             code, number = 128 + signal.SIGKILL, signal.SIGKILL
-        notes = [c.problem for c in (out, err) if c.problem]
-        if self.flooded:
-            notes.append(f"killed: it wrote more than {MAX_OUTPUT_BYTES // 2**20} MiB")
-        elif stop.is_set():
-            notes.append("killed: the run was cancelled")
         return Executed(
-            stdout=shown["stdout"],
-            stderr=shown["stderr"],
+            **written,
             exit_code=TIMED_OUT if self.timed_out else code,
             timed_out=self.timed_out,
             signal=None if number is None or self.timed_out else signal.Signals(number).name,
-            stdout_bytes=out.total,
-            stderr_bytes=err.total,
-            stdout_file=out.file or None,
-            stderr_file=err.file or None,
-            notes=tuple(notes),
+            notes=tuple(self.output.notes(stop.is_set())),
+            level=sandbox.level,
         )
 
     def _pipes(self) -> dict[str, int]:
-        streams = (self.process.stdout, self.process.stderr)
-        return {n: s.fileno() for n, s in zip(_STREAMS, streams, strict=True) if s is not None}
+        streams = {"stdout": self.process.stdout, "stderr": self.process.stderr}
+        return {name: stream.fileno() for name, stream in streams.items() if stream is not None}
 
     def _read(self, key: selectors.SelectorKey, selector: selectors.BaseSelector) -> None:
         data = os.read(key.fd, _READ_BYTES)
@@ -249,11 +168,8 @@ class _Running:
             selector.unregister(key.fileobj)
         elif key.data == "status":
             self.status += data
-        elif not self.flooded:
-            self.captures[key.data].feed(data)
-            if sum(capture.total for capture in self.captures.values()) > MAX_OUTPUT_BYTES:
-                self.flooded = True
-                self.end()
+        elif not self.output.feed(key.data, data):
+            self.end()
 
     def _leader_ended(self) -> bool:
         return b"exit" in self.status or b"signal" in self.status

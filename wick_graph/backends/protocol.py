@@ -124,6 +124,8 @@ class Executed:
     """Where the whole output is, if `stdout` is not all of it."""
     stderr_file: str | None = None
     notes: tuple[str, ...] = ()
+    level: str = ""
+    """The sandbox level that it ran at."""
 
 
 class Stop:
@@ -165,6 +167,19 @@ class FileSystem(Protocol):
     @property
     def can_execute(self) -> bool:
         """Say whether `exec` is allowed."""
+        ...
+
+    @property
+    def level(self) -> str:
+        """Name the sandbox level of commands: `container`, `bwrap`, `landlock` or `local`.
+
+        Empty where no commands are run.
+        """
+        ...
+
+    @property
+    def confinement(self) -> str:
+        """Say in a sentence or two, for the model, what commands can and cannot do."""
         ...
 
     @property

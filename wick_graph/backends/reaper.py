@@ -1,10 +1,14 @@
 """The program that stands between the engine and a command, so that no process outlives the call.
 
-Run as a script: `python -I -S reaper.py CONTROL STATUS GRACE COMMAND`. It becomes the reaper of
-everything below it (Linux), so that a process which leaves its group, its session and its parent
-still ends up here. It writes `exit N` or `signal N` to STATUS when the command ends, gives what
-is left GRACE seconds, kills it, and ends when nothing is left. When CONTROL closes, which also
-happens when the engine dies, everything ends at once.
+Run as a script: `python -I -S reaper.py CONTROL STATUS GRACE PLAN PROGRAM ARGUMENTS…`. It becomes
+the reaper of everything below it (Linux), so that a process which leaves its group, its session
+and its parent still ends up here. It writes `exit N` or `signal N` to STATUS when the command
+ends, gives what is left GRACE seconds, kills it, and ends when nothing is left. When CONTROL
+closes, which also happens when the engine dies, everything ends at once.
+
+PLAN is a JSON object that says what the command's process does to itself first: `limits`,
+`processes`, `uid` and `gid`, `rules` and `filter` with the file that knows how (`confine`), and
+`tmp`, a folder of its own to be made. If any of it fails nothing is run, and STATUS says `failed`.
 
 It uses the standard library alone and imports nothing of ours.
 """
@@ -12,13 +16,17 @@ It uses the standard library alone and imports nothing of ours.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import json
 import os
 import resource
 import select
+import shutil
 import signal
 import sys
 import time
 from contextlib import suppress
+from typing import Any
 
 SET_CHILD_SUBREAPER = 36
 TERM_SECONDS = 0.2
@@ -40,22 +48,27 @@ class Reaper:
         for fd in (control, status):  # the command has no business with these
             os.set_inheritable(fd, False)
 
-    def run(self, command: str, grace: float) -> None:
+    def run(self, program: list[str], grace: float, plan: dict[str, Any]) -> None:
         """Run the command, and return when nothing of it is left."""
-        self.leader = os.fork()
-        if self.leader == 0:
-            become(command)
-        os.write(self.status, b"leader %d\n" % self.leader)
-        devnull = os.open(os.devnull, os.O_RDWR)
-        for stream in (1, 2):  # so that the pipes close when the command's processes have ended
-            os.dup2(devnull, stream)
-        if self.wait(grace):
-            with suppress(ProcessLookupError, PermissionError):
-                if not self.ended:
-                    os.killpg(self.leader, signal.SIGTERM)
-            self.control = -1
-            self.wait(0.0, time.monotonic() + TERM_SECONDS)
-        self.sweep()
+        folder = own_folder(plan) if plan.get("tmp") else None
+        try:
+            self.leader = os.fork()
+            if self.leader == 0:
+                become(program, plan, self.status)
+            os.write(self.status, b"leader %d\n" % self.leader)
+            devnull = os.open(os.devnull, os.O_RDWR)
+            for stream in (1, 2):  # so that the pipes close when the command's processes have ended
+                os.dup2(devnull, stream)
+            if self.wait(grace):
+                with suppress(ProcessLookupError, PermissionError):
+                    if not self.ended:
+                        os.killpg(self.leader, signal.SIGTERM)
+                self.control = -1
+                self.wait(0.0, time.monotonic() + TERM_SECONDS)
+            self.sweep()
+        finally:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def wait(self, grace: float, until: float | None = None) -> bool:
         """Wait until nothing is left or time is up; True if told to stop."""
@@ -104,17 +117,81 @@ class Reaper:
             time.sleep(0.002)
 
 
-def become(command: str) -> None:
+def become(program: list[str], plan: dict[str, Any], status: int) -> None:
     """Turn this forked child into the command, in a session of its own."""
     try:
         os.setsid()
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        confine(plan)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        os.execv("/bin/sh", ["sh", "-c", command])
+        os.execv(program[0], program)
+    except BaseException as error:
+        os.write(status, b"failed 1\n")
+        os.write(2, f"{error}\n".encode("utf-8", "replace"))
     finally:
         os._exit(127)
+
+
+def confine(plan: dict[str, Any]) -> None:
+    """Do to this process what the plan says; what opens files comes before the loss of rights."""
+    rules = None
+    confining: Any = None
+    if "rules" in plan:
+        confining = load(plan["confine"])
+        folder = os.environ["TMPDIR"]
+        rules = confining.ruleset({**plan["rules"], "write": [*plan["rules"]["write"], folder]})
+    uid = plan.get("uid", os.getuid())
+    limits = dict(plan.get("limits", {}))
+    if "processes" in plan and sys.platform == "linux":
+        limits["NPROC"] = plan["processes"] + running(uid)
+    for name, most in limits.items():
+        limit(getattr(resource, f"RLIMIT_{name}"), most)
+    if "uid" in plan:
+        os.setgroups([])
+        os.setgid(plan["gid"])
+        os.setuid(uid)
+    if rules is not None:
+        confining.restrict(rules, bytes.fromhex(plan["filter"]))
+
+
+def limit(which: int, most: int) -> None:
+    """Lower a limit; one that is lower already stays."""
+    _, hard = resource.getrlimit(which)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(which, (most, most))
+
+
+def running(uid: int) -> int:
+    """Count the threads that a user has by now: the kernel's limit is on all of them."""
+    count = 0
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.name.isdigit() and entry.stat().st_uid == uid:
+                    with os.scandir(f"/proc/{entry.name}/task") as threads:
+                        count += sum(1 for _ in threads)
+    return count
+
+
+def own_folder(plan: dict[str, Any]) -> str:
+    """Make the command's folder for temporary files, and name it in the environment."""
+    folder = str(plan["tmp"])
+    os.mkdir(folder, 0o700)  # noqa: PTH102  (pathlib costs this script its start)
+    if "uid" in plan:
+        os.chown(folder, plan["uid"], plan["gid"])
+    os.environ["TMPDIR"] = os.environ["HOME"] = folder
+    return folder
+
+
+def load(path: str) -> Any:
+    """Load a file of Python by its path."""
+    spec = importlib.util.spec_from_file_location("confine", path)
+    if spec is None or spec.loader is None:
+        raise OSError(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def children() -> list[int] | None:
@@ -157,4 +234,5 @@ def read(path: str) -> bytes | None:
 if __name__ == "__main__":
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    Reaper(int(sys.argv[1]), int(sys.argv[2])).run(sys.argv[4], float(sys.argv[3]))
+    what = json.loads(sys.argv[4])
+    Reaper(int(sys.argv[1]), int(sys.argv[2])).run(sys.argv[5:], float(sys.argv[3]), what)

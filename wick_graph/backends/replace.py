@@ -44,7 +44,7 @@ def replace_file(
         fd, temporary = _named(directory, temporary)
     try:
         try:
-            _fill(fd, data, old)
+            _fill(fd, data, old, directory)
             check(_status(directory, name))
             if nameless:
                 _publish(fd, temporary, name, directory)
@@ -102,11 +102,22 @@ def _named(directory: int, temporary: bytes) -> tuple[int, bytes]:
     return fd, temporary
 
 
-def _fill(fd: int, data: bytes, old: os.stat_result | None) -> None:
+def like_the_directory(fd: int, directory: int) -> None:
+    """Let what root makes belong to the directory's owner: commands there run as that user."""
+    if os.geteuid() == 0:
+        owner = os.fstat(directory)
+        if owner.st_uid != 0:
+            with suppress(PermissionError):
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+
+
+def _fill(fd: int, data: bytes, old: os.stat_result | None, directory: int) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-    if old is not None:
+    if old is None:
+        like_the_directory(fd, directory)
+    else:
         made = os.fstat(fd)
         if (made.st_uid, made.st_gid) != (old.st_uid, old.st_gid):
             with suppress(PermissionError):

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from wick_graph.backends.beneath import O_PATH, Mechanism, choose, components
-from wick_graph.backends.names import REASONS, decoded, encoded, plain, shown, why
+from wick_graph.backends.names import REASONS, decoded, encoded, plain, refused, shown, why
 from wick_graph.backends.protocol import Entry, EntryType
-from wick_graph.backends.replace import replace_file
-from wick_graph.errors import ConfigError, ToolError
+from wick_graph.backends.replace import like_the_directory, replace_file
+from wick_graph.errors import ConfigError, RefusedError, ToolError
 
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -196,7 +196,7 @@ class Root:
                     raise
                 return self._opener.open(self._fd, meant, flags, self._follow)
         except OSError as error:
-            raise ToolError(f"{shown(rel)} {why(error)}") from error
+            raise refused(rel, error) from error
 
     @contextmanager
     def _parent_of(self, rel: str) -> Iterator[tuple[int, bytes]]:
@@ -209,7 +209,7 @@ class Root:
             with _closing(self._make_dirs(above)) as fd:
                 yield fd, _name_on_disk(fd, name)
         except OSError as error:
-            raise ToolError(f"{shown(rel)} {why(error, 'written')}") from error
+            raise refused(rel, error, "written") from error
 
     def _make_dirs(self, parts: list[bytes]) -> int:
         """Open a directory; what is missing of it is made, one component at a time."""
@@ -229,12 +229,16 @@ class Root:
             if b".." in missing:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             for part in missing:
+                made = False
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=fd)
                     os.fsync(fd)
+                    made = True
                 flags = os.O_RDONLY | os.O_DIRECTORY
                 fd, above = self._opener.open(fd, [part], flags, follow=False), fd
-                os.close(above)
+                with _closing(above):
+                    if made:
+                        like_the_directory(fd, above)
         except BaseException:
             os.close(fd)
             raise
@@ -244,10 +248,10 @@ class Root:
         if status is None:
             return
         if stat.S_ISLNK(status.st_mode):
-            raise ToolError(f"{shown(rel)} is a symbolic link; name the file that it leads to")
+            raise RefusedError(f"{shown(rel)} is a symbolic link; name the file that it leads to")
         self._must_be_own_file(rel, status)
         if status.st_uid not in (self._owner, os.geteuid()):
-            raise ToolError(f"{shown(rel)} belongs to somebody else and is not replaced")
+            raise RefusedError(f"{shown(rel)} belongs to somebody else and is not replaced")
         if not status.st_mode & 0o222:
             raise ToolError(f"{shown(rel)} is read-only; its mode must be changed first")
 
@@ -260,15 +264,15 @@ class Root:
         for prefix in self._prefixes:
             if parts[: len(prefix)] == prefix:
                 return parts[len(prefix) :]
-        raise ToolError(f"{shown(rel)} {REASONS[errno.EXDEV]}, such as '.'")
+        raise RefusedError(f"{shown(rel)} {REASONS[errno.EXDEV]}, such as '.'")
 
     def _must_be_own_file(self, rel: str, status: os.stat_result) -> None:
         if stat.S_ISDIR(status.st_mode):
             raise ToolError(f"{shown(rel)} is a directory; name a file in it")
         if not stat.S_ISREG(status.st_mode):
-            raise ToolError(f"{shown(rel)} {REASONS[errno.ENXIO]}")
+            raise RefusedError(f"{shown(rel)} {REASONS[errno.ENXIO]}")
         if status.st_nlink > 1 and status.st_uid != self._owner:
-            raise ToolError(f"{shown(rel)} is a hard link to somebody else's file")
+            raise RefusedError(f"{shown(rel)} is a hard link to somebody else's file")
 
 
 def _name_on_disk(directory: int, name: bytes) -> bytes:

@@ -11,14 +11,19 @@ import typer
 
 from wick_graph.cli import (
     chat,
+    debug,
+    export,
     graph,
     hooks,
     journal,
+    mcp,
     output,
     resume,
     run,
     schema,
+    serve,
     threads,
+    token,
     validate,
 )
 from wick_graph.errors import WickError
@@ -36,7 +41,12 @@ app.command("chat")(chat.chat)
 app.command("graph")(graph.graph)
 app.command("hooks")(hooks.hooks)
 app.command("journal")(journal.journal)
+app.command("debug")(debug.debug)
+app.command("export")(export.export)
 app.add_typer(threads.app, name="threads")
+app.command("serve")(serve.serve)
+app.command("mcp")(mcp.mcp)
+app.add_typer(token.app, name="token")
 app.command("validate")(validate.validate)
 app.command("schema")(schema.schema)
 

@@ -18,7 +18,7 @@ import typer
 from wick_graph.cli import asking, output
 from wick_graph.cli.agents import DEFAULT_FILE, AgentArgument, pick
 from wick_graph.cli.live import Live
-from wick_graph.cli.turns import Turns, Where
+from wick_graph.cli.turns import Turns, Where, say_notices
 from wick_graph.errors import WickError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def chat(
     from wick_graph.errors import ConfigError
     from wick_graph.loading import load
     from wick_graph.result import checked_thread_id
-    from wick_graph.store.sqlite import path_of
+    from wick_graph.store.opening import dialect_of
 
     if not (asking.can_ask() and output.is_terminal(sys.stdout)):
         raise ConfigError('wick chat needs a terminal; elsewhere write wick run "…"')
@@ -66,7 +66,8 @@ def chat(
         made = agents[agent_id]
         if made.spec.model.notice:
             output.say(made.spec.model.notice)
-        kept = path_of(agents.config.store_url) is not None
+        say_notices(made)
+        kept = dialect_of(agents.config.store_url).lasts
         where = Where(thread_id=thread_id, agent_id=agent_id, config=config, model=model, kept=kept)
         ttl = agents.config.agent(agent_id).ttl
         with (
@@ -153,6 +154,8 @@ class _Chat:
         if view.failed is not None:
             output.report(view.failed)
         turns.say_why()
+        if turns.waits:
+            output.say("/resume asks again; a new text goes on without the answers", dim=True)
 
     def _asked(self) -> list[Any]:
         """List the questions that wait."""

@@ -89,14 +89,13 @@ def _run(agent: str | None, file: AgentsFile, thread_id: str) -> Picture:
     from wick_graph.picture import overlay_of, picture_of
     from wick_graph.result import checked_thread_id
     from wick_graph.store import SqlSaver
-    from wick_graph.store.sqlite import path_of
+    from wick_graph.store.opening import dialect_of
 
     checked_thread_id(thread_id)
     unknown = ThreadNotFoundError(
         f"there is no thread {thread_id}; `wick threads list` shows those there are"
     )
-    path = path_of(file.store_url)
-    if path is None or not path.exists():
+    if not dialect_of(file.store_url).exists():
         raise unknown
     with SqlSaver.from_url(file.store_url) as store:
         info = store.threads.get(thread_id)

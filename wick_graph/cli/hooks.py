@@ -29,21 +29,17 @@ def hooks(
     Outermost first, with the tools that each brings.
     """
     from wick_graph.config import load_config
-    from wick_graph.hooks.pending import pending
     from wick_graph.loading import outline
 
     file = load_config(config)
     agent_id = pick(agent, file)
     described = describe(outline(agent_id, file).spec.hooks)
-    later = pending(file.agent(agent_id))
     if as_json:
-        output.print_json({"agent": agent_id, **described, "not_yet_active": list(later)})
+        output.print_json({"agent": agent_id, **described})
         return
     output.print_line(f"{agent_id}: {_count(len(described['hooks']))}")
     for line in as_lines(described):
         output.print_line(line)
-    if later:
-        output.print_line(later_line(later))
 
 
 def describe(compiled: Hooks) -> dict[str, Any]:
@@ -81,11 +77,6 @@ def as_lines(described: dict[str, Any]) -> list[str]:
         elif tools:
             lines.append(f"  {name} brings the tools {', '.join(tools)}")
     return lines
-
-
-def later_line(names: tuple[str, ...]) -> str:
-    """Say which hooks the configuration asks for and this version does not have."""
-    return f"not yet active: {', '.join(names)}"
 
 
 def _tools(source: Any) -> list[str] | None:

@@ -9,7 +9,7 @@ import typer
 
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE
-from wick_graph.cli.threads import _check_ids, _store, _unknown
+from wick_graph.cli.stores import check_ids, opened, unknown
 
 
 def journal(
@@ -42,10 +42,10 @@ def journal(
 
     if as_json and as_jsonl:
         raise ConfigError("--json and --jsonl are two forms of the same; give one of them")
-    _check_ids([thread_id])
-    with _store(config) as store:
+    check_ids([thread_id])
+    with opened(config) as store:
         if store is None or store.threads.get(thread_id) is None:
-            raise _unknown(thread_id)
+            raise unknown(thread_id)
         found = Journal(store, thread_id)
         wanted: int | str | None = int(run) if run is not None and run.isdigit() else run
         moments = found.moments(wanted, kind, after, limit)

@@ -111,6 +111,14 @@ class Live(View):
         text = event.output if event.error is None else f"failed: {event.error}"
         output.say(output.shorten(f"← {name}{text}", output.line_width()))
 
+    def on_subagent(self, event: events.SubagentEvent) -> None:
+        """Show which tools a sub-agent calls."""
+        if isinstance(event.inner, events.ToolStart):
+            self.end_line()
+            called = call_text(event.inner.name, event.inner.args)
+            text = f"  {' > '.join(event.path)} → {called}"
+            output.say(output.shorten(text, output.line_width()), dim=True)
+
     def interrupt(self, event: events.Interrupted) -> None:
         """Show what the run waits for."""
         self.end_line()

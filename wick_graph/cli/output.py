@@ -25,6 +25,8 @@ REFUSED: Final = 2
 """Exit code: the command line or the configuration is wrong; nothing was done."""
 CANCELLED: Final = 130
 """Exit code after Ctrl-C, as shells have it."""
+TERMINATED: Final = 143
+"""Exit code after SIGTERM, as shells have it."""
 PIPE_CLOSED: Final = 141
 """Exit code when the reader of standard output has left, as shells have it."""
 

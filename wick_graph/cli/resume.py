@@ -47,7 +47,7 @@ def resume(
     are asked at a terminal, or answered by options; an ID may be cut short.
 
     Exit codes: 0 answered or waiting, 1 the run failed, 2 the command or the configuration is
-    wrong, 130 cancelled.
+    wrong, 130 cancelled, 143 ended by SIGTERM.
     """
     from wick_graph.loading import load
 
@@ -104,11 +104,11 @@ def _known(agents: Agents, thread_id: str) -> ThreadInfo:
     """
     from wick_graph.errors import ThreadNotFoundError
     from wick_graph.result import checked_thread_id
-    from wick_graph.store.sqlite import path_of
+    from wick_graph.store.opening import dialect_of
 
     checked_thread_id(thread_id)
-    path = path_of(agents.config.store_url)
-    info = None if path is None or not path.exists() else agents.store.threads.get(thread_id)
+    there = dialect_of(agents.config.store_url).exists()
+    info = agents.store.threads.get(thread_id) if there else None
     if info is None:
         raise ThreadNotFoundError(
             f"there is no thread {thread_id}; `wick threads list` shows those there are"
@@ -144,6 +144,8 @@ def _say_why(info: ThreadInfo, agent: Any, questions: int) -> None:
     else:
         reason = "interrupted" if info.status == "waiting" else info.stopped_because or "done"
         text = why(reason, agent, questions)
+        if reason == "limit" and info.last_error:
+            text = f"limit: {info.last_error}"
     output.say(f"stopped: {text}")
 
 

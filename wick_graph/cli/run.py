@@ -43,17 +43,17 @@ def run(
     it asks at a terminal; elsewhere it waits, and `wick resume` brings the answer.
 
     Exit codes: 0 answered or waiting, 1 the run failed, 2 the command or the configuration is
-    wrong, 130 cancelled.
+    wrong, 130 cancelled, 143 ended by SIGTERM.
     """
     from wick_graph.loading import load
     from wick_graph.result import checked_thread_id
-    from wick_graph.store.sqlite import path_of
+    from wick_graph.store.opening import dialect_of
 
     thread_id = checked_thread_id(thread)
     with load(config, model=model) as agents:
         agent_id, text = _split(words, agents.config)
         text = _read(text)
-        kept = path_of(agents.config.store_url) is not None
+        kept = dialect_of(agents.config.store_url).lasts
         where = Where(thread_id=thread_id, agent_id=agent_id, config=config, model=model, kept=kept)
         tokens = not as_json if stream is None else stream
         code = watched(agents, where, lambda turns: turns.say(text), as_json, tokens)

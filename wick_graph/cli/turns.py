@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from wick_graph import keys
 from wick_graph.cli import asking, output
 from wick_graph.cli.agents import DEFAULT_FILE
 from wick_graph.cli.live import JsonLines, JsonResult, Live, View, program
+from wick_graph.cli.signals import terminable
 
 if TYPE_CHECKING:
     from wick_graph.agent import Agent
@@ -75,11 +77,16 @@ class Turns:
 
     def go_on(self, stopped_because: str | None, answers: dict[str, Any]) -> None:
         """Go on where the thread stands; where its last run ended, with a word; raises as `say`."""
-        if stopped_because in ("limit", "empty"):
+        if stopped_because in ("limit", "empty") and not self._stands():
             self.say(GO_ON)
             return
         given = (answers,) if answers else ()
         self._watch(self.agent.astream_resume(self.thread_id, *given, tokens=self.tokens))
+
+    def _stands(self) -> bool:
+        """Whether a step is left to do, as after a deadline."""
+        config: Any = keys.with_configurable(None, **{keys.THREAD_ID: self.thread_id})
+        return bool(self.agent.graph.get_state(config).next)
 
     def _watch(self, events: Any) -> None:
         async def watch(events: Any) -> None:
@@ -126,9 +133,10 @@ def watched(
     agent = agents[where.agent_id]
     if agent.spec.model.notice:
         output.say(agent.spec.model.notice)
+    say_notices(agent)
     asks = not as_json and asking.can_ask()
     view = view_of(as_json=as_json, tokens=tokens, asks=asks)
-    with asyncio.Runner() as runner:
+    with terminable() as ended, asyncio.Runner() as runner:
         turns = Turns(
             agent=agent,
             thread_id=where.thread_id,
@@ -143,13 +151,21 @@ def watched(
             view.end_line()
             output.say("stopped: cancelled")
             where.point()
-            return output.CANCELLED
+            return ended.code
     if view.failed is not None:
         output.report(view.failed)
     if not as_json:
         turns.say_why()
         where.point(waits=turns.waits)
+    if view.result is not None and view.result.stopped_because == "cancelled":
+        return output.CANCELLED
     return 0 if view.failed is None else output.FAILED
+
+
+def say_notices(agent: Agent) -> None:
+    """Say what a person must know before a run, such as the level at which commands run."""
+    for notice in agent.spec.hooks.notices:
+        output.say(notice, dim=True)
 
 
 def view_of(*, as_json: bool, tokens: bool, asks: bool) -> View:

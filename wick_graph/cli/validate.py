@@ -9,7 +9,6 @@ import typer
 
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE
-from wick_graph.cli.hooks import later_line
 from wick_graph.errors import WickError
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def validate(
 def _problems(file: AgentsFile) -> list[str]:
     """Find what only shows when names are looked up: tools, models' names, the store's address."""
     from wick_graph.models.spec import parse
-    from wick_graph.store.sqlite import path_of
+    from wick_graph.store.opening import dialect_of
     from wick_graph.tools.builtin import BUILTINS, SEARCH_NEEDED
 
     found: list[str] = []
@@ -64,7 +63,7 @@ def _problems(file: AgentsFile) -> list[str]:
         except WickError as error:
             found.append(str(file.error(("agents", agent_id, "model"), str(error))))
     try:
-        path_of(file.store_url)
+        dialect_of(file.store_url)
     except WickError as error:
         found.append(str(file.error(("store",), str(error))))
     return list(dict.fromkeys(found))
@@ -80,22 +79,14 @@ def _refuse(found: list[str], as_json: bool) -> None:
 
 def _summary(file: AgentsFile) -> dict[str, Any]:
     from wick_graph.config import describe
-    from wick_graph.hooks.pending import pending
 
     return {
-        "agents": [
-            {**described, "not_yet_active": list(pending(file.agent(described["id"])))}
-            for described in describe(file)
-        ],
+        "agents": list(describe(file)),
         "notices": list(file.notices),
     }
 
 
 def _lines(file: AgentsFile) -> list[str]:
-    from wick_graph.hooks.pending import pending
-
     count = f"{len(file.agents)} agent{'s' * (len(file.agents) != 1)}"
     lines = [f"{file.source}: ok, {count}: {', '.join(file.agents)}"]
-    lines += [f"note: {notice}" for notice in file.notices]
-    later = {key: pending(agent) for key, agent in file.agents.items()}
-    return [*lines, *(f"{key}: {later_line(names)}" for key, names in later.items() if names)]
+    return [*lines, *(f"note: {notice}" for notice in file.notices)]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from wick_graph.config.fields import slug
+from wick_graph.config.guests import McpServerConfig
 from wick_graph.config.load import agent_config, describe, load_config, parse_config
 from wick_graph.config.nearest import did_you_mean, nearest
 from wick_graph.config.schema import (
@@ -25,6 +26,7 @@ __all__ = [
     "AgentsFile",
     "BackendConfig",
     "BudgetConfig",
+    "McpServerConfig",
     "MemoryConfig",
     "ModelConfig",
     "ModelTarget",

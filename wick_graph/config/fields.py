@@ -51,7 +51,7 @@ RESERVED_IDS: Final = frozenset(
 
 _TOOL_PATTERN: Final = re.compile(r"[a-zA-Z0-9_*?\[\]!-]{1,64}")
 AGENT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_HIDDEN: Final = ENV_FIELDS | {"params"}
+_HIDDEN: Final = ENV_FIELDS | {"params", "env", "headers"}
 NAME_TAG: Final = "\0name"
 BLOCK_TAG: Final = "\0block"
 UNION_TAGS: Final = frozenset({NAME_TAG, BLOCK_TAG})
@@ -165,6 +165,13 @@ def _limit(value: Any) -> float:
     return found
 
 
+def _each_expanded(value: Any, info: ValidationInfo) -> Any:
+    reading = info.context
+    if not isinstance(value, dict) or not isinstance(reading, Reading):
+        return value
+    return {k: expand(v, reading.env) if isinstance(v, str) else v for k, v in value.items()}
+
+
 def form_of(value: Any) -> str:
     """Say which of the two forms of a model stands here, by its tag."""
     return BLOCK_TAG if isinstance(value, (dict, BaseModel)) else NAME_TAG
@@ -192,6 +199,8 @@ Limit = Annotated[
 """Seconds, never without end."""
 ApprovalRule = Annotated[bool | str, BeforeValidator(_approval_rule)]
 """Whether a call needs approval: always, never, or where an expression on its arguments holds."""
+Variables = Annotated[dict[Text, str], BeforeValidator(_each_expanded)]
+"""Texts by name, `${NAME}` in them replaced; never shown."""
 Tokens = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 

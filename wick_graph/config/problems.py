@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from wick_graph.config.fields import UNION_TAGS
+from wick_graph.config.guests import McpServerConfig, MiddlewareConfig, SubagentConfig
 from wick_graph.config.nearest import did_you_mean
 from wick_graph.config.places import KeyPath, Places, one_line
 from wick_graph.config.schema import (
@@ -20,6 +21,7 @@ from wick_graph.config.schema import (
     MemoryConfig,
     ModelConfig,
     ModelTarget,
+    RetentionConfig,
     SearchConfig,
     SkillsConfig,
 )
@@ -35,12 +37,16 @@ _BLOCKS: Final[Mapping[str, type[BaseModel]]] = {
     "backend": BackendConfig,
     "skills": SkillsConfig,
     "memory": MemoryConfig,
+    "middleware": MiddlewareConfig,
+    "mcp_servers": McpServerConfig,
+    "subagents": SubagentConfig,
+    "retention": RetentionConfig,
     "search": SearchConfig,
     "budget": BudgetConfig,
     "journal": JournalConfig,
 }
 
-_REFUSED: Final = frozenset({"hooks", "class_path", "middleware"})
+_REFUSED: Final = frozenset({"hooks", "class_path"})
 """Keys under which a file would name code to load; no file may."""
 
 _SENTENCES: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
@@ -127,5 +133,5 @@ def _block(parent: KeyPath) -> type[BaseModel]:
         return AgentsFile
     if len(parent) == 2 and parent[0] == "agents":
         return AgentConfig
-    name = next(step for step in reversed(parent) if isinstance(step, str))
-    return _BLOCKS[name]
+    names = (step for step in reversed(parent) if isinstance(step, str) and step in _BLOCKS)
+    return _BLOCKS[next(names, "defaults")]

@@ -8,6 +8,10 @@
         ├── MemoryConfig
         ├── BudgetConfig  `budget:` as a block
         ├── JournalConfig `journal:` as a block
+        ├── RetentionConfig
+        ├── MiddlewareConfig
+        ├── McpServerConfig
+        ├── SubagentConfig
         └── SearchConfig
 
 `model_fields_set` tells what a file said (in `defaults:` or in the agent) from what is a default.
@@ -19,7 +23,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, SecretStr, Strict, Tag
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    Strict,
+    Tag,
+)
 
 from wick_graph.config.fields import (
     BLOCK_TAG,
@@ -40,6 +52,7 @@ from wick_graph.config.fields import (
     check_regexes,
     form_of,
 )
+from wick_graph.config.guests import McpServerConfig, MiddlewareConfig, SubagentConfig
 from wick_graph.config.nearest import did_you_mean
 from wick_graph.config.places import KeyPath, Places, show_key
 from wick_graph.config.store_url import DEFAULT_STORE, check_store, resolve_store
@@ -101,17 +114,28 @@ class BackendConfig(Block):
 
     type: Literal["local", "docker"]
     workdir: Text | None = None
-    """A relative one belongs to the YAML file's folder, if the backend is local."""
+    """Local: the folder; a relative one belongs to the YAML file's folder. Docker: where the
+    folder appears in the container, `/workspace` if it is left out."""
+    execute: Literal["auto", "require", "bwrap", "landlock", "local", "off"] = "auto"
+    """The sandbox level of commands, if the backend is local: `auto` takes the strongest that
+    works here and runs none if none does, `require` refuses to start then; `local` runs them with
+    the rights of this process, which is no sandbox."""
+    readable: Texts = ()
+    """Folders that commands in a sandbox can read beside the system's own, such as a toolchain."""
     image: Text | None = None
-    """Container image; only docker has one."""
-    execute: Literal["local"] | None = None
-    """`local` lets the agent run commands with the rights of this process, which is no sandbox."""
+    """Container image, `wick-sandbox` if it is left out; only docker has one."""
+    folder: Text | None = None
+    """The folder that the container shows, `./workspace` if it is left out; only docker has one."""
+    docker_host: Text | None = None
+    """Address of the container engine; what DOCKER_HOST says if it is left out."""
 
 
 class SkillsConfig(Block):
     """Folders that are searched for skills."""
 
     paths: Texts
+    mode: Literal["eager", "lazy"] = "eager"
+    """`eager` shows the model a catalogue; `lazy` only names, and tools to activate a skill."""
 
 
 class MemoryConfig(Block):
@@ -136,6 +160,13 @@ class JournalConfig(Block):
     level: Literal["off", "steps", "full"] = "steps"
     redact: Annotated[Texts, AfterValidator(check_regexes)] = ()
     """Regular expressions of what is secret, beside the secrets that are known."""
+
+
+class RetentionConfig(Block):
+    """What of a thread's past is kept once a run has ended; its state is never touched."""
+
+    keep_latest: Annotated[int, Field(ge=1)]
+    """Checkpoints: as many steps back can one go, fork and replay."""
 
 
 class SearchConfig(Block):
@@ -173,6 +204,10 @@ class AgentConfig(Block):
     temperature: Temperature | None = None
     tool_timeout: Duration = DEFAULT_TOOL_TIMEOUT_SECONDS
     """Seconds for one tool call; None is no limit."""
+    deadline: Duration = None
+    """Seconds that a whole run may take; None is no limit."""
+    retention: RetentionConfig | None = None
+    """What of a thread's past is kept; all of it by default."""
     budget: (
         Annotated[
             Annotated[float, Field(gt=0), Tag(NAME_TAG)] | Annotated[BudgetConfig, Tag(BLOCK_TAG)],
@@ -186,6 +221,16 @@ class AgentConfig(Block):
     )
     """By tool name or pattern, which calls a person must allow: `true`, `false`, or an expression
     on the arguments such as `glob(path, '*.env')`."""
+    middleware: Annotated[tuple[MiddlewareConfig, ...], Strict(False)] = ()
+    """Outermost first; they stand inside of the other hooks, but for summaries and budgets."""
+    mcp_servers: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9_-]{0,31}$")], McpServerConfig] = (
+        Field(default_factory=dict)
+    )
+    """MCP servers by name; a tool of one is called by the server's name, `_`, and its own."""
+    subagents: dict[Annotated[str, AfterValidator(check_agent_id)], SubagentConfig] = Field(
+        default_factory=dict
+    )
+    """By id, the agents of the file that this one can give tasks to."""
     search: SearchConfig | None = None
     journal: Annotated[
         Annotated[Literal["off", "steps", "full"], Tag(NAME_TAG)]

@@ -56,11 +56,17 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
         opened = lifecycle.Opened.of(self, input, config, kwargs)
         try:
             run_to_end(lifecycle.begin(opened, SYNC_LEAVES))
-            run: Any = super().stream
-            yield from run(opened.input, opened.config, **opened.kwargs)
+            if opened.earlier is not None:
+                yield from opened.earlier.chunks(opened.kwargs)
+            else:
+                run: Any = super().stream
+                yield from run(opened.input, opened.config, **opened.kwargs)
         except BaseException as error:
-            run_to_end(lifecycle.fail(opened, SYNC_LEAVES, error))
-            raise
+            told = run_to_end(lifecycle.fail(opened, SYNC_LEAVES, error))
+            if told is error:
+                raise
+            if told is not None:
+                raise told from error
         else:
             run_to_end(lifecycle.end(opened, SYNC_LEAVES))
 
@@ -73,11 +79,18 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
         opened = lifecycle.Opened.of(self, input, config, kwargs)
         try:
             await lifecycle.begin(opened, ASYNC_LEAVES)
-            run: Any = super().astream
-            async for chunk in run(opened.input, opened.config, **opened.kwargs):
-                yield chunk
+            if opened.earlier is not None:
+                for chunk in opened.earlier.chunks(opened.kwargs):
+                    yield chunk
+            else:
+                run: Any = super().astream
+                async for chunk in run(opened.input, opened.config, **opened.kwargs):
+                    yield chunk
         except BaseException as error:
-            await lifecycle.fail(opened, ASYNC_LEAVES, error)
-            raise
+            told = await lifecycle.fail(opened, ASYNC_LEAVES, error)
+            if told is error:
+                raise
+            if told is not None:
+                raise told from error
         else:
             await lifecycle.end(opened, ASYNC_LEAVES)

@@ -5,23 +5,25 @@ So a thread resumes under any configuration, and adding a hook adds no step and 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
+from typing_extensions import TypedDict, get_type_hints
 
 from wick_graph import nodes
 from wick_graph.graph.agent_graph import AgentGraph
 from wick_graph.graph.node import Node, Router
 from wick_graph.graph.quiet import quieten
 from wick_graph.nodes.route import END_LABEL, TOOLS
+from wick_graph.reducers import folding
 from wick_graph.runtime import AgentSpec
 from wick_graph.state import AgentInput, AgentOutput, AgentState
 
 
 def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) -> AgentGraph:
     """Compile an agent into LangGraph's graph with our life cycle around each run."""
-    graph = StateGraph(AgentState, input_schema=AgentInput, output_schema=AgentOutput)
+    graph = StateGraph(_schema(spec), input_schema=AgentInput, output_schema=AgentOutput)
     for name, body, phases in (
         ("before_agent", nodes.before_agent, ("before_agent",)),
         ("modify_request", nodes.modify_request, ("modify_request",)),
@@ -33,13 +35,22 @@ def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) 
     graph.add_edge("before_agent", "modify_request")
     graph.add_edge("modify_request", "model")
     graph.add_conditional_edges(
-        "model", Router("route", nodes.route), {TOOLS: "tools", END_LABEL: END}
+        "model", Router("route", nodes.route, spec), {TOOLS: "tools", END_LABEL: END}
     )
     graph.add_edge("tools", "modify_request")
     compiled = graph.compile(checkpointer=saver, name=spec.name)
     for name in graph.nodes:
         quieten(compiled.nodes[name])
     return AgentGraph.adopt(compiled, spec)
+
+
+def _schema(spec: AgentSpec) -> Any:
+    """Return the state's schema; only how writes to one channel combine depends on the hooks."""
+    if not spec.hooks.reducers:
+        return AgentState
+    channel = Annotated[dict[str, Any], folding(spec.hooks.reducers)]
+    channels = {**get_type_hints(AgentState, include_extras=True), "middleware": channel}
+    return TypedDict("AgentState", channels, total=False)  # type: ignore[operator]  # made by name
 
 
 def _metadata(spec: AgentSpec, phases: tuple[Any, ...]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,30 @@ from langgraph.types import Command
 from wick_graph import keys
 from wick_graph.constants import MAX_CONCURRENCY
 from wick_graph.drive import Leaves
-from wick_graph.errors import ConfigError, MessageError, RunCancelled, RunError, ThreadNotFoundError
+from wick_graph.errors import (
+    ConfigError,
+    MessageError,
+    RunCancelled,
+    RunError,
+    ThreadBusyError,
+    ThreadNotFoundError,
+)
+from wick_graph.graph import lifecycle_again, lifecycle_stamp
 from wick_graph.graph.answers import take_answers
-from wick_graph.graph.recording import record_run
+from wick_graph.graph.lifecycle_again import Earlier
+from wick_graph.graph.lifecycle_turn import take_turn
+from wick_graph.graph.recording import listen, record_run
 from wick_graph.moments import Moment
+from wick_graph.pausing import alarm
+from wick_graph.redact import REDACTOR
 from wick_graph.runtime import AgentSpec, Run
+from wick_graph.stopping import CURRENT, LOST
 from wick_graph.store.leases import MAX_TRIES
+from wick_graph.types import THREAD_ID_PATTERN
+from wick_graph.updates import problem
 
 if TYPE_CHECKING:
     from wick_graph.graph.agent_graph import AgentGraph
-from wick_graph.types import THREAD_ID_PATTERN
-from wick_graph.updates import problem
 
 _OF_INVOKE = ("values", ["updates", "values"])
 """How LangGraph's `invoke` streams: its caller learns of nothing before the end."""
@@ -67,6 +81,14 @@ class Opened:
     """The thread as the store knew it when the run was opened."""
     poisoned: int = 0
     """How often going on took the process down, where that is why the run is refused."""
+    earlier: Earlier | None = None
+    """The end of the run that is asked for again."""
+    untouched: bool = False
+    """The run leaves the thread as it was."""
+    unfinished: bool | None = None
+    """The thread's last step has results that no checkpoint holds; None if nobody has looked."""
+    leave: ExitStack = field(default_factory=ExitStack, repr=False)
+    """What is undone when the run is closed."""
 
     @classmethod
     def of(cls, graph: AgentGraph, input: Any, config: Any, kwargs: dict[str, Any]) -> Opened:
@@ -97,6 +119,10 @@ class Opened:
         run.told = run.port.active or kwargs.get("stream_mode") not in _OF_INVOKE
         if "run_id" not in (made.get("metadata") or {}):
             made = keys.with_metadata(made, run_id=run.run_id)
+        if saver is not None:
+            made = keys.with_metadata(
+                made, **{lifecycle_stamp.STAMP: lifecycle_stamp.stamp_of(graph.spec)}
+            )
         if saver is not None and kwargs.get("durability") is None:
             kwargs = {**kwargs, "durability": "sync"}
         return cls(graph, run, saver, input, made, kwargs)
@@ -115,16 +141,25 @@ async def begin(opened: Opened, io: Leaves) -> None:
     Raises:
         ThreadNotFoundError: There is nothing to go on with.
         ThreadBusyError: Another run goes on in the thread.
-        RunError: The thread is poisoned; only a new message goes on from here.
+        RunError: The thread is poisoned; only a new message goes on from here. Or the run's
+            idempotency key was used for another input.
+        RunCancelled: The run was asked to stop before it began.
     """
     run, threads = opened.run, _threads(opened)
+    listen(opened)
+    set_limits(opened)
     if threads is not None and run.thread_id is not None:
         await _refuse_nothing(opened, io, threads)
-        await io.whole(lambda: _take(opened, threads), lambda: _atake(opened, threads))
+        await take_turn(run, opened.saver.leases, io, lambda: _open(opened, threads))
+        await lifecycle_again.look_back(opened, io)
+        if opened.earlier is not None:
+            return
         _refuse_poison(opened)
+        await lifecycle_stamp.compare(opened, io)
     await record_run(opened, io)
     await take_answers(opened, io)
-    if opened.is_new_input and opened.saver is not None:
+    news = opened.is_new_input and opened.saver is not None
+    if news and (threads is None or opened.unfinished):
         await keep_finished(opened, io)
 
 
@@ -141,22 +176,30 @@ async def _refuse_nothing(opened: Opened, io: Leaves, threads: Any) -> None:
         raise ThreadNotFoundError(f"there is no thread {thread} to go on with; send a message")
 
 
-def _take(opened: Opened, threads: Any) -> None:
-    run, spec = opened.run, opened.graph.spec
-    run.lease = opened.saver.leases.take(run.thread_id)
-    opened.before = threads.open(
-        run.thread_id, agent=spec.name, ttl=opened.graph.ttl, run_id=run.run_id
-    )
-    run.ledger = opened.saver.ledger(run.lease)
+def set_limits(opened: Opened) -> None:
+    """Let the run be stopped: by its deadline, and with the run that it is a part of."""
+    run, outer = opened.run, CURRENT.get()
+    seconds = opened.graph.spec.deadline if run.deadline is None else run.deadline
+    run.stop.waits = seconds is not None or opened.saver is not None or outer is not None
+    if outer is not None and outer is not run.stop:
+        opened.leave.enter_context(outer.ending(lambda: run.stop.ask(outer.because, outer.text)))
+    if seconds is not None:
+        text = f"the run was longer than its deadline of {seconds:g} s"
+        opened.leave.callback(alarm(seconds, run.stop.ask, "limit", text))
 
 
-async def _atake(opened: Opened, threads: Any) -> None:
-    run, spec = opened.run, opened.graph.spec
-    run.lease = await opened.saver.leases.atake(run.thread_id)
-    opened.before = await threads.aopen(
-        run.thread_id, agent=spec.name, ttl=opened.graph.ttl, run_id=run.run_id
-    )
+def _about(opened: Opened) -> dict[str, Any]:
+    spec, title = opened.graph.spec, lifecycle_stamp.title_of(opened.input)
+    run_id = opened.run.run_id
+    return {"agent": spec.name, "ttl": opened.graph.ttl, "run_id": run_id, "title": title}
+
+
+def _open(opened: Opened, threads: Any) -> None:
+    run = opened.run
+    opened.before = threads.open(run.thread_id, **_about(opened))
     run.ledger = opened.saver.ledger(run.lease)
+    if opened.is_new_input and opened.before is not None:
+        opened.unfinished = threads.has_writes(run.thread_id, "messages")
 
 
 def _refuse_poison(opened: Opened) -> None:
@@ -205,6 +248,9 @@ async def keep_finished(opened: Opened, io: Leaves) -> None:
 async def end(opened: Opened, io: Leaves) -> None:
     """Close a run that LangGraph's loop left without an error."""
     run = opened.run
+    if opened.earlier is not None:
+        await _close(opened, io, None)
+        return
     if not run.ended:
         run.stopped = "interrupted"
     if not run.ran and not opened.is_new_input:  # a finished thread was asked to go on: nothing did
@@ -212,31 +258,48 @@ async def end(opened: Opened, io: Leaves) -> None:
     await _close(opened, io, None)
 
 
-async def fail(opened: Opened, io: Leaves, error: BaseException) -> None:
+async def fail(opened: Opened, io: Leaves, error: BaseException) -> BaseException | None:
     """Close a run that an error or a cancellation ended; the thread can be used again.
 
     An answer that is refused leaves the thread as it was: it still waits for one.
+
+    Returns:
+        What the caller is to be told; None of a run that stopped because it was asked to.
     """
     run, before = opened.run, opened.before
+    if isinstance(error, RunCancelled | ThreadBusyError):
+        if run.stop.because == LOST:
+            error = ThreadBusyError(f"{run.stop.text}; nothing more of this run was stored")
+        elif run.stop.because:
+            run.stopped = "limit" if run.stop.because == "limit" else "cancelled"
+            await _close(opened, io, None)
+            return None
     run.stopped = "cancelled" if isinstance(error, CANCELLED) else "failed"
     waited = before is not None and before.stopped_because == "interrupted"
     if waited and not run.ran and not opened.is_new_input and not opened.poisoned:
         run.stopped = "interrupted"
     await _close(opened, io, error)
+    return error
 
 
 async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> None:
     run, threads = opened.run, _threads(opened)
+    opened.leave.close()
     if run.port.active:
         data = {"stopped_because": run.stopped, "error": error, "run_id": run.run_id}
-        run.port.record(Moment("run", "exit" if error is None else "error", "", data))
-    lease, run.lease = run.lease, None
+        with suppress(RunCancelled):  # a reader who has left does not keep the run from closing
+            run.port.record(Moment("run", "exit" if error is None else "error", "", data))
+    lease = run.lease
     if threads is None or lease is None:  # it never had the thread
         return
-    stopped, leases, tries = run.stopped or "done", opened.saver.leases, opened.poisoned
-    status = {"interrupted": "waiting", "failed": "failed"}.get(stopped, "idle")
-    text = None if error is None or stopped == "cancelled" else str(error) or type(error).__name__
-    told = {"status": status, "stopped_because": stopped, "error": text}
+    if error is None and not lease.lost and _may_forget(opened):
+        kept = opened.graph.spec.keep_latest
+        await io.whole(
+            lambda: threads.keep_latest(run.thread_id, kept),
+            lambda: threads.akeep_latest(run.thread_id, kept),
+        )
+    run.lease = None
+    leases, tries, told = opened.saver.leases, opened.poisoned, _told(opened, error)
 
     def close() -> None:
         try:
@@ -245,14 +308,31 @@ async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> Non
         finally:
             leases.release(lease, tries=tries)
 
-    async def aclose() -> None:
-        try:
-            if not lease.lost:
-                await threads.aclose(run.thread_id, **told)
-        finally:
-            await leases.arelease(lease, tries=tries)
+    await io.whole(lambda: leases.together(close), lambda: leases.atogether(close))
 
-    await io.whole(close, aclose)
+
+def _may_forget(opened: Opened) -> bool:
+    """Say whether a thread has twice the checkpoints that are to be kept: it is seldom pruned."""
+    kept = opened.graph.spec.keep_latest
+    if kept is None or opened.untouched:
+        return False
+    made = STEPS_PER_ITERATION * (opened.run.usage.calls + 1)
+    return (opened.before.steps if opened.before is not None else 0) + made >= 2 * kept
+
+
+def _told(opened: Opened, error: BaseException | None) -> dict[str, Any]:
+    """Say how the thread stands after the run; one that did nothing leaves it as it was."""
+    run, before = opened.run, opened.before
+    if opened.untouched and before is not None:
+        status = "failed" if before.status == "running" else before.status
+        because = before.stopped_because or ("failed" if status == "failed" else "done")
+        return {"status": status, "stopped_because": because, "error": before.last_error}
+    stopped = run.stopped or "done"
+    text = run.stop.text if stopped == "limit" and run.stop.because else None
+    if error is not None and stopped != "cancelled":
+        text = REDACTOR.text(str(error) or type(error).__name__)
+    status = {"interrupted": "waiting", "failed": "failed"}.get(stopped, "idle")
+    return {"status": status, "stopped_because": stopped, "error": text}
 
 
 def check_input(input: Any) -> None:

@@ -10,9 +10,10 @@ from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
 from wick_graph.drive import ASYNC_LEAVES, SYNC_LEAVES, Leaves, run_to_end
-from wick_graph.moments import Moment, NodePort
+from wick_graph.errors import HookError
+from wick_graph.moments import Moment, NodePort, Replace, tell
 from wick_graph.nodes.route import explain
-from wick_graph.runtime import AgentSpec, NodeContext, place_of, run_of
+from wick_graph.runtime import AgentSpec, NodeContext, Run, place_of, run_of
 
 Writes = list[tuple[str, Any]]
 Body = Callable[[Mapping[str, Any], NodeContext], Awaitable[Writes]]
@@ -38,12 +39,16 @@ class Node(Runnable[Any, Any]):
 
     async def _run(self, input: Any, config: RunnableConfig, io: Leaves) -> Any:
         run = run_of(config)
+        run.stop.check()
         run.ran = True
+        return await io.until(run.stop, self._visit(input, config, run, io))
+
+    async def _visit(self, input: Any, config: RunnableConfig, run: Run, io: Leaves) -> Any:
         if not run.port.active:
             return packed(await self.body(input, NodeContext(self.spec, run, io, config)))
         port = NodePort(run.port, place_of(self.name, config))
         ctx = NodeContext(self.spec, run, io, config, port)
-        port.record(Moment("node", "enter", self.name, {"input": input, "task": ctx.task_id}))
+        await tell(port, Moment("node", "enter", self.name, {"input": input, "task": ctx.task_id}))
         try:
             writes = await self.body(input, ctx)
         except BaseException as error:  # cancellation and interrupts are moments too
@@ -52,8 +57,8 @@ class Node(Runnable[Any, Any]):
                 port.record(Moment("interrupt", "raise", self.name, {"interrupts": asked}))
             port.record(Moment("node", "error", self.name, {"error": error}))
             raise
-        port.record(Moment("node", "exit", self.name, {"writes": writes}))
-        return packed(writes)
+        said = await tell(port, Moment("node", "exit", self.name, {"writes": writes}))
+        return packed(said.value if isinstance(said, Replace) else writes)
 
 
 class Router(Runnable[Any, Any]):
@@ -61,9 +66,12 @@ class Router(Runnable[Any, Any]):
 
     name: str
 
-    def __init__(self, name: str, decide: Callable[[Mapping[str, Any]], Any]) -> None:
+    def __init__(
+        self, name: str, decide: Callable[[Mapping[str, Any]], Any], spec: AgentSpec
+    ) -> None:
         self.name = name
         self._decide = decide
+        self._spec = spec
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Decide, and tell the run."""
@@ -72,6 +80,8 @@ class Router(Runnable[Any, Any]):
         run.ended = isinstance(target, str)
         run.stopped = (input.get("stop_reason") or "done") if run.ended else ""
         run.ledgered = not run.ended and run.ledger is not None
+        run.single = not run.ended and len(target) == 1
+        run.may_wait = not run.told and (run.ended or self._commits_next(target, input, run))
         if run.port.active:
             data = {"target": target, "state": input, "explain": lambda: explain(input)}
             port = NodePort(run.port, place_of("model", config or {}))
@@ -81,6 +91,22 @@ class Router(Runnable[Any, Any]):
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Decide, and tell the run."""
         return self.invoke(input, config)
+
+    def _commits_next(self, target: Any, state: Mapping[str, Any], run: Run) -> bool:
+        """Say whether nothing is run before the intents of these calls are committed.
+
+        The model's step is committed with the first intent then, and not before it. Calls that
+        need no intent are run at once, and who wraps calls may do anything.
+        """
+        spec = self._spec
+        if run.ledger is None or not all(layer.in_place for layer in spec.hooks.wrap_tool_call):
+            return False
+        try:
+            known = spec.toolbox.at(state)
+        except HookError:  # it is told of where the tools are needed
+            return False
+        tools = [known.get(sent.arg.get("name")) for sent in target]
+        return all(tool is not None and tool.replay != "safe" for tool in tools)
 
 
 def packed(writes: Writes) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
 
+from wick_graph import keys
+
 
 class Quiet(Runnable[Any, Any]):
     """A node and its writers; traced as LangGraph does it if somebody listens."""
@@ -59,5 +61,5 @@ def quieten(node: Any) -> None:
 
 
 def _somebody_listens(config: RunnableConfig) -> bool:
-    handlers = getattr(config.get("callbacks"), "handlers", None)
+    handlers = keys.handlers_of(config)
     return handlers is None or bool(handlers)

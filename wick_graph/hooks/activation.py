@@ -8,10 +8,13 @@ from decimal import Decimal
 from pathlib import Path
 
 from wick_graph.backends import ExtraRoot, FileSystem, LocalBackend
-from wick_graph.config import AgentConfig, BudgetConfig
+from wick_graph.backends.docker import BoxOptions, DockerBackend
+from wick_graph.config import AgentConfig, BackendConfig, BudgetConfig
+from wick_graph.errors import ConfigError
 from wick_graph.hooks.approvals import approval_hook
 from wick_graph.hooks.budget import Budget, BudgetHook
 from wick_graph.hooks.filesystem import FilesystemHook
+from wick_graph.hooks.lazy_skills import LazySkillsHook
 from wick_graph.hooks.memory import MemoryHook
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.hooks.reading import BackendReader
@@ -26,9 +29,8 @@ def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[Bas
     """List an agent's hooks, outermost first.
 
     `tracing`, `todolist` and `summarization` belong to every agent; `approvals` to one that has
-    rules for them; `filesystem` to one with a
-    backend; `skills` and `memory` to one that names their paths and has a backend; `budget`, the
-    innermost, to one that has a budget.
+    rules for them; `filesystem` to one with a backend; `skills` and `memory` to one that names
+    their paths and has a backend; `budget`, the innermost, to one that has a budget.
 
     Raises:
         ConfigError: The budget is in dollars and there are no prices.
@@ -42,7 +44,8 @@ def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[Bas
         hooks.append(FilesystemHook(backend))
         reader = BackendReader(backend)
         if config.skills is not None and config.skills.paths:
-            hooks.append(SkillsHook(reader, config.skills.paths))
+            kind = LazySkillsHook if config.skills.mode == "lazy" else SkillsHook
+            hooks.append(kind(reader, config.skills.paths))
         if config.memory is not None and config.memory.paths:
             hooks.append(MemoryHook(reader, config.memory.paths, redactor=redactor))
     hooks.append(SummarizationHook())  # the window is the model's, as configured
@@ -51,21 +54,44 @@ def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[Bas
     return hooks
 
 
-def backend_of(config: AgentConfig, workdir: Path) -> LocalBackend | None:
-    """Open an agent's backend in a folder; None where it has none that this version knows.
+def backend_of(config: AgentConfig, workdir: Path) -> LocalBackend | DockerBackend | None:
+    """Open an agent's backend in a folder; None where it has none.
 
     Tools read the folders of its skills and write its memory files, also outside of the folder
-    where the configuration gives an absolute path; a relative one never leads out of it.
+    where the configuration gives an absolute path; a relative one never leads out of it. A
+    container is launched by the first command that needs it.
 
     Raises:
-        ConfigError: The folder cannot be opened.
+        ConfigError: The folder cannot be opened, or the sandbox that is asked for does not work.
     """
     backend = config.backend
-    if backend is None or backend.type != "local":
+    if backend is None:
         return None
-    return LocalBackend(
-        workdir, execute=backend.execute, extra_roots=tuple(_extra_roots(config, str(workdir)))
+    extra = tuple(_extra_roots(config, str(workdir)))
+    if backend.type == "docker":
+        return docker_backend(backend, workdir, extra)
+    execute = None if backend.execute == "off" else backend.execute
+    readable = tuple(str(workdir / folder) for folder in backend.readable)
+    return LocalBackend(workdir, execute=execute, readable=readable, extra_roots=extra)
+
+
+def docker_backend(
+    backend: BackendConfig, folder: Path, extra: tuple[ExtraRoot, ...] = ()
+) -> DockerBackend:
+    """Open the backend of a `type: docker`.
+
+    Raises:
+        ConfigError: The folder cannot be opened, or a key is meant for another type.
+    """
+    if "execute" in backend.model_fields_set or backend.readable:
+        raise ConfigError(
+            "execute and readable are for type: local; type: docker runs commands in its container"
+        )
+    usual = BoxOptions()
+    options = BoxOptions(
+        image=backend.image or usual.image, workdir=backend.workdir or usual.workdir
     )
+    return DockerBackend(folder, options=options, host=backend.docker_host, extra_roots=extra)
 
 
 def _extra_roots(config: AgentConfig, workdir: str) -> Iterator[ExtraRoot]:
@@ -87,8 +113,8 @@ def budget_of(budget: float | BudgetConfig) -> Budget:
 
 
 def secrets_of(config: AgentConfig) -> list[str]:
-    """List the keys that a configuration holds, its fallbacks' too."""
-    if isinstance(config.model, str):
-        return []
-    targets = [config.model, *(t for t in config.model.fallbacks if not isinstance(t, str))]
-    return [t.api_key.get_secret_value() for t in targets if t.api_key is not None]
+    """List the keys that a configuration holds: its models', its fallbacks', its search's."""
+    model = config.model
+    holders = () if isinstance(model, str) else (model, *model.fallbacks)
+    keys = (getattr(holder, "api_key", None) for holder in (*holders, config.search))
+    return [key.get_secret_value() for key in keys if key is not None]

@@ -21,6 +21,7 @@ from wick_graph.expressions import Expression, compile_expression, glob_match
 from wick_graph.hooks.protocol import BaseHook, in_place
 from wick_graph.messages import ToolCall
 from wick_graph.tools.result import failure, normalise
+from wick_graph.tracing import audit
 
 KIND: Final = "approval"
 """The `kind` of the question that an interrupt carries."""
@@ -156,6 +157,7 @@ class ApprovalHook(BaseHook):
             decision = read_decision(interrupt(asked))
             problem = decision if isinstance(decision, str) else _misfit(decision, call, question)
             if not isinstance(decision, str) and problem is None:
+                _note(call, decision)
                 return decision
             asked = {**question, "problem": problem}
 
@@ -231,6 +233,16 @@ def _asks(name: str, rule: bool | Expression, call: ToolCall) -> str | None:
     except ExpressionError as error:
         return f"the rule {rule.text} failed ({error})"
     return f"the rule {rule.text} holds" if asks else None
+
+
+def _note(call: ToolCall, decision: Decision) -> None:
+    audit(
+        f"approval.{decision.decision}",
+        tool_name=call.name,
+        tool_call_id=call.id,
+        thread_id=call.ctx.thread_id,
+        hash=call_hash(call),
+    )
 
 
 def _misfit(decision: Decision, call: ToolCall, question: Mapping[str, Any]) -> str | None:

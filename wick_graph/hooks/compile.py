@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from langgraph.errors import GraphBubbleUp
@@ -15,7 +15,8 @@ from langgraph.errors import GraphBubbleUp
 from wick_graph.drive import Leaves
 from wick_graph.errors import ConfigError, HookError
 from wick_graph.hooks.protocol import IN_PLACE, PHASES, BaseHook
-from wick_graph.moments import Abort, Moment, Port, Replace, Skip
+from wick_graph.moments import Abort, Moment, Port, Replace, Skip, tell
+from wick_graph.redact import REDACTOR
 from wick_graph.types import Phase, StoppedBecause
 from wick_graph.updates import problem
 
@@ -43,7 +44,8 @@ class Layer:
 
     def error(self, problem: object) -> HookError:
         """Build the error that names this hook and phase."""
-        return HookError(f"hook {self.hook} {TITLES[self.phase]}: {problem}")
+        text = REDACTOR.text(f"hook {self.hook} {TITLES[self.phase]}: {problem}")
+        return HookError(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,10 @@ class Hooks:
     wrap_tool_call: tuple[Layer, ...]
     tool_sources: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]], ...]
     """The hooks that bring tools: name and function of the state."""
+    notices: tuple[str, ...] = ()
+    """What hooks want a person to know before a run, one line each."""
+    reducers: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
+    """How writes combine to what hooks keep in the channel `middleware`, by its keys."""
 
     def layers(self, phase: Phase) -> tuple[Layer, ...]:
         """Return one phase's layers, outermost or first one first."""
@@ -69,12 +75,16 @@ def compile_hooks(hooks: Sequence[Any]) -> Hooks:
     """Adapt each hook's methods and check them.
 
     Raises:
-        ConfigError: A hook is a class instead of an object, has no or a doubled name, names an
-            unknown phase, or overrides a method whose phase it does not list.
+        ConfigError: They are no list, or a hook is a class instead of an object, has no or a
+            doubled name, names an unknown phase, or overrides a method whose phase it does not
+            list.
     """
+    if not isinstance(hooks, list | tuple):
+        raise ConfigError(f"hooks must be a list of hooks, not {_kind(hooks)}")
     by_phase: dict[Phase, list[Layer]] = {phase: [] for phase in PHASES}
     names: list[str] = []
     sources = []
+    reducers: dict[str, Callable[[Any, Any], Any]] = {}
     for hook in hooks:
         name = _name(hook, names)
         names.append(name)
@@ -92,9 +102,12 @@ def compile_hooks(hooks: Sequence[Any]) -> Hooks:
             by_phase[phase].append(Layer(name, phase, fn, _is_async(fn), here))
         if (tools := _override(hook, "tools")) is not None:
             sources.append((name, tools))
+        reducers.update(getattr(hook, "reducers", None) or {})
     return Hooks(
         names=tuple(names),
         tool_sources=tuple(sources),
+        notices=tuple(line for hook in hooks for line in getattr(hook, "notices", ())),
+        reducers=reducers,
         **{phase: tuple(layers) for phase, layers in by_phase.items()},
     )
 
@@ -141,7 +154,7 @@ class Onion:
         try:
             result = await self._call(layer, value, inner)
         except Exception as error:
-            note(self.port, layer, "error", error, self.call_id)
+            note(self.port, layer, error, self.call_id)
             if error in passed or isinstance(error, GraphBubbleUp | HookError):
                 raise
             raise layer.error(error) from error
@@ -149,8 +162,7 @@ class Onion:
             if isinstance(swallowed, GraphBubbleUp):
                 raise swallowed
         result, update = self._value(layer, result)
-        note(self.port, layer, "exit", result, self.call_id, update)
-        return result
+        return await leave(self.port, layer, result, self.call_id, update)
 
     async def _call(self, layer: Layer, value: Any, inner: Any) -> Any:
         if layer.in_place:
@@ -185,14 +197,13 @@ async def apply(
     except GraphBubbleUp:
         raise
     except Exception as error:
-        note(port, layer, "error", error, None)
+        note(port, layer, error, None)
         raise layer.error(error) from error
     if layer.phase == "before_agent":
         made, update = None, check_update(layer, result)
     else:
         made, update = split(layer, result)
-    note(port, layer, "exit", made, None, update)
-    return made, update
+    return await leave(port, layer, made, None, update), update
 
 
 def split(layer: Layer, result: Any) -> tuple[Any, dict[str, Any]]:
@@ -225,8 +236,7 @@ def check_update(layer: Layer, update: Any) -> dict[str, Any]:
 async def enter(port: Port, layer: Layer, value: Any, call_id: str | None) -> Any:
     """Tell the port that a layer begins; return the value that the listener lets it see."""
     moment = Moment("hook", "enter", layer.hook, {"phase": layer.phase, "value": value}, call_id)
-    port.record(moment)
-    directive = await port.at(moment)
+    directive = await tell(port, moment)
     if isinstance(directive, Replace | Skip):
         return directive.value
     if isinstance(directive, Abort):
@@ -234,18 +244,26 @@ async def enter(port: Port, layer: Layer, value: Any, call_id: str | None) -> An
     return value
 
 
-def note(
+async def leave(
     port: Port,
     layer: Layer,
-    phase: str,
     value: Any,
     call_id: str | None,
     update: Mapping[str, Any] | None = None,
-) -> None:
-    """Tell the port how a layer ended: with a value and a state update, or with an error."""
+) -> Any:
+    """Tell the port how a layer ended; return the value that the listener lets pass."""
+    if not port.active:
+        return value
+    data = {"phase": layer.phase, "value": value, "update": update or {}}
+    said = await tell(port, Moment("hook", "exit", layer.hook, data, call_id))
+    return said.value if isinstance(said, Replace) else value
+
+
+def note(port: Port, layer: Layer, error: Exception, call_id: str | None) -> None:
+    """Tell the port that a layer failed."""
     if port.active:
-        data = {"phase": layer.phase, "value": value, "update": update or {}}
-        port.record(Moment("hook", phase, layer.hook, data, call_id))
+        data: dict[str, Any] = {"phase": layer.phase, "value": error, "update": {}}
+        port.record(Moment("hook", "error", layer.hook, data, call_id))
 
 
 def _name(hook: Any, taken: Sequence[str]) -> str:

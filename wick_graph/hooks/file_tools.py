@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -15,6 +17,7 @@ from wick_graph.messages.content import clean_text
 from wick_graph.tools.files import MAX_ENTRIES, answer, listing_json
 from wick_graph.tools.func import FuncTool
 from wick_graph.tools.protocol import ToolContext
+from wick_graph.tracing import audit, refusals
 
 T = TypeVar("T")
 
@@ -69,9 +72,29 @@ def _tool(
         "additionalProperties": False,
     }
     aliases = {alias: real for alias, real in _ALIASES.items() if real in properties}
+    fn = _audited(fn)
     if name == "execute":
         return FuncTool(name, description, schema, fn, aliases=aliases, timeout=None)
     return FuncTool(name, description, schema, fn, aliases=aliases, replay="safe", max_output=None)
+
+
+def _audited(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Put on record what a rule forbids; the model is told as of any failure."""
+    if inspect.iscoroutinefunction(fn):
+
+        @functools.wraps(fn)
+        async def acalled(args: dict[str, Any], ctx: ToolContext) -> Any:
+            with refusals(ctx):
+                return await fn(args, ctx)
+
+        return acalled
+
+    @functools.wraps(fn)
+    def called(args: dict[str, Any], ctx: ToolContext) -> Any:
+        with refusals(ctx):
+            return fn(args, ctx)
+
+    return called
 
 
 def _text(description: str) -> dict[str, Any]:
@@ -214,6 +237,13 @@ def _execute(fs: FileSystem) -> FuncTool[..., Any]:
         seconds = args.get("timeout")
         done = await _stoppable(
             lambda stop: fs.exec(args["command"], timeout=seconds, name=stem_of(ctx), stop=stop)
+        )
+        audit(
+            "execute",
+            tool_call_id=ctx.call_id,
+            thread_id=ctx.thread_id,
+            level=done.level,
+            exit_code=done.exit_code,
         )
         said: dict[str, Any] = {
             "stdout": done.stdout,

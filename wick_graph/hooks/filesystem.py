@@ -12,11 +12,12 @@ from wick_graph.backends import FileSystem
 from wick_graph.constants import RESULT_TAIL_CHARS
 from wick_graph.errors import ToolError
 from wick_graph.hooks.file_tools import file_tools, stem_of
-from wick_graph.hooks.protocol import BaseHook, in_place
+from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.hooks.turns import WRITERS, Turns, step_of
 from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.request import ModelRequest
 from wick_graph.tools.protocol import ToolContext
-from wick_graph.tools.result import cap
+from wick_graph.tools.result import cap, read_text, with_text
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class FilesystemHook(BaseHook):
     """
 
     name = "filesystem"
-    phases = ("before_agent", "wrap_tool_call")
+    phases = ("before_agent", "modify_request", "wrap_tool_call")
 
     def __init__(self, backend: FileSystem, *, require_unique: bool = False) -> None:
         self.backend: Final = backend
@@ -45,12 +46,23 @@ class FilesystemHook(BaseHook):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Say in one line each what this hook does not bring, and why."""
-        return self.backend.notices
+        """Say in one line each at which level commands run, and what this hook does not bring."""
+        level = self.backend.level
+        if not level:
+            return self.backend.notices
+        said = f"execute runs commands at the sandbox level {level}"
+        return (f"{said}, which is none" if level == "local" else said, *self.backend.notices)
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
         """Return the same tools in every state."""
         return self._tools
+
+    @in_place
+    async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
+        """Say at which sandbox level commands run, where they do."""
+        if not self.backend.level:
+            return request
+        return request.append_system(commands_section(self.backend))
 
     @in_place
     async def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
@@ -65,7 +77,7 @@ class FilesystemHook(BaseHook):
                 self._turns.end(step_of(ctx.key), ctx.index)
 
     def _keep(self, ctx: ToolContext, result: ToolResult, limit: int) -> ToolResult:
-        text = result.content if isinstance(result.content, str) else result.output
+        text = read_text(result)
         shown = cap(text, limit)
         if shown is text:
             return result
@@ -77,5 +89,12 @@ class FilesystemHook(BaseHook):
             tail = min(RESULT_TAIL_CHARS, limit // 2)
             note = f"[the whole result is in {path}; read parts of it by read_file or grep]\n\n"
             shown = shown[: len(shown) - tail] + note + shown[len(shown) - tail :]
-        content = shown if isinstance(result.content, str) else result.content
-        return result.replace(output=shown, content=content)
+        return with_text(result.replace(output=cap(result.output, limit)), shown)
+
+
+def commands_section(backend: FileSystem) -> str:
+    """Write what the model is told about commands."""
+    return (
+        f"Commands of the tool execute run at the sandbox level {backend.level}. "
+        f"{backend.confinement}"
+    )

@@ -19,12 +19,22 @@ def split(text: str) -> str | None:
     the second fence is never looked at, so a nested block is text.
     """
     lines = text.removeprefix("\ufeff").split("\n")
+    end = _end(lines)
+    return None if end is None else "\n".join(line.rstrip("\r") for line in lines[1:end])
+
+
+def body(text: str) -> str:
+    """Return what stands behind the block; the whole text where there is no block."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    end = _end(lines)
+    return "\n".join(lines if end is None else lines[end + 1 :])
+
+
+def _end(lines: list[str]) -> int | None:
+    """Return the number of the line that ends the block, None where there is none."""
     if lines[0].rstrip() != _FENCE:
         return None
-    for number, line in enumerate(lines[1:], 1):
-        if line.rstrip() == _FENCE:
-            return "\n".join(line.rstrip("\r") for line in lines[1:number])
-    return None
+    return next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() == _FENCE), None)
 
 
 def read(data: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from wick_graph.hooks.reading import Reader, is_missing
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.redact import REDACTOR, Redactor, texts_in
 from wick_graph.request import ModelRequest
-from wick_graph.tracing import current_recorder
+from wick_graph.tracing import audit
 
 TAG: Final = "agent_memory"
 MAX_BYTES: Final = 32 * 1024
@@ -85,11 +85,13 @@ class MemoryHook(BaseHook):
 
     def _refused(self, call: ToolCall, kinds: Sequence[str]) -> ToolResult:
         what = ", ".join(kinds)
-        current_recorder().record_event(
+        audit(
             "memory.secret_refused",
-            {"tool_name": call.name, "tool_call_id": call.id, "kinds": list(kinds)},
+            tool_name=call.name,
+            tool_call_id=call.id,
+            thread_id=call.ctx.thread_id,
+            kinds=list(kinds),
         )
-        _log.warning("%s was refused: it would write a secret (%s) into memory", call.name, what)
         error = f"this looks like a secret ({what}), which memory must not hold; leave it out"
         return ToolResult(tool_call_id=call.id, name=call.name, output="", error=error)
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NoReturn, TypeVar, get_args
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_CONTEXT_WINDOW
 from wick_graph.errors import HookError
@@ -62,6 +62,14 @@ class HookContext:
     """Tokens that the agent's model can read at once."""
     tokens_of: Callable[[ModelRequest], int] = field(default=request_tokens, repr=False)
     """Estimate the tokens of all that a request sends, the tools' schemas included."""
+    state: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The thread's state when the step began; read only."""
+    model: Any = field(default=None, repr=False)
+    """The agent's model, as a `ModelChoice`."""
+    tools_of: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(
+        default=lambda state: {}, repr=False
+    )
+    """Give the tools that exist in a state, by name."""
 
     def register_tool(self, tool: object) -> NoReturn:
         """Refuse: a tool registered while a run goes on would be missing after a restart.
@@ -77,7 +85,11 @@ class HookContext:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What `after_model` decides about a reply."""
+    """What `after_model` decides about a reply.
+
+    Raises:
+        HookError: A field is of the wrong type.
+    """
 
     answers: Mapping[str, ToolResult | str] = field(default_factory=dict)
     """Results for calls that are not to be run, by call id."""
@@ -86,6 +98,24 @@ class Verdict:
     because: StoppedBecause = "done"
     """Why, where it ends."""
     update: Mapping[str, Any] = field(default_factory=dict)
+    reply: AIMessage | None = None
+    """What is to stand in the reply's place; it keeps the reply's id."""
+    then: Sequence[BaseMessage] = ()
+    """Messages behind the reply and its answers, where the run ends."""
+
+    def __post_init__(self) -> None:
+        answers: Any = self.answers
+        if not isinstance(answers, Mapping):
+            raise HookError(f"a verdict's answers map call ids to results, not {answers!r:.80}")
+        for call_id, answer in answers.items():
+            if not isinstance(call_id, str) or not isinstance(answer, ToolResult | str):
+                raise HookError(
+                    f"a verdict's answer is a text or a ToolResult by the id of its call, "
+                    f"not {call_id!r:.80}: {answer!r:.80}"
+                )
+        if self.because not in get_args(StoppedBecause):
+            known = ", ".join(get_args(StoppedBecause))
+            raise HookError(f"a verdict's because is one of {known}, not {self.because!r:.80}")
 
 
 class BaseHook:

@@ -21,6 +21,7 @@ from wick_graph.tracing import (
     TraceRecorder,
     current_recorder,
     keeps_content,
+    recording,
 )
 from wick_graph.usage import usage_of
 
@@ -75,6 +76,12 @@ class TracingHook(BaseHook):
         span = self._start("tool.call", call.ctx)
         if span is None:
             return await next(call)
+        if current_recorder() is NULL_RECORDER:  # what the inner layers note goes there too
+            with recording(self._recorder):
+                return await self._recorded(span, call, next)
+        return await self._recorded(span, call, next)
+
+    async def _recorded(self, span: _Span, call: ToolCall, next: Any) -> Any:
         span.set("tool_name", call.name)
         span.set("tool_call_id", call.id)
         span.value("tool_args", call.args)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +21,7 @@ from wick_graph.journal.layout import (
     PageContent,
     unpack_page,
 )
+from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import JournalRows, Page, RunRow
 
 _OPENERS: Final = frozenset(CODES[kind] for kind in OPENS)
@@ -102,9 +102,7 @@ def content_of(page: Page) -> PageContent | None:
         return None
 
 
-def trail_of(
-    rows: JournalRows, db: sqlite3.Connection, thread: int, run: RunRow, last: int
-) -> Trail:
+def trail_of(rows: JournalRows, db: Database, thread: int, run: RunRow, last: int) -> Trail:
     """Follow the thread's latest run."""
     told = body_of(run)
     trail = Trail(told.get("steps", 0), dict(told.get("visits") or {}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sqlite3
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -20,6 +19,7 @@ from wick_graph.journal.shelf import Shelf
 from wick_graph.journal.taking import Taking
 from wick_graph.journal.writing import Counters, Writer
 from wick_graph.moments import JournalOptions
+from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import KEY, Batch, JournalRows, RunRow
 from wick_graph.store.leases import Lease
 from wick_graph.store.rows import pack_id
@@ -98,7 +98,7 @@ def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
 class _Opening:
     """What is known of a thread's journal before a run."""
 
-    def __init__(self, rows: JournalRows, db: sqlite3.Connection, thread: int) -> None:
+    def __init__(self, rows: JournalRows, db: Database, thread: int) -> None:
         self._rows, self._db, self._thread = rows, db, thread
         self.last = rows.last(db, thread)
         self.secret = self._secret()

@@ -8,8 +8,8 @@ end of the run. So what was recorded is committed with what it is about, at no c
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
+from dataclasses import replace
 from typing import Any, Final
 
 import ormsgpack
@@ -17,8 +17,9 @@ import ormsgpack
 from wick_graph.journal.layout import pack_page
 from wick_graph.journal.shelf import Shelf
 from wick_graph.journal.taking import Taking
-from wick_graph.journal.writing import Writer
+from wick_graph.journal.writing import Counters, Writer
 from wick_graph.moments import Directive, JournalLevel, Moment
+from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import Batch, JournalRows, RunRow
 from wick_graph.store.leases import Lease
 
@@ -31,6 +32,7 @@ class JournalPort:
 
     active = True
     tokens = False
+    holds = False
 
     def __init__(
         self,
@@ -67,6 +69,14 @@ class JournalPort:
         """The number of the last moment."""
         return self._last
 
+    def row(self) -> RunRow:
+        """Return the run's row as it will be written."""
+        return replace(self._run, body=ormsgpack.packb(self._about))
+
+    def counters(self) -> Counters:
+        """Return how far the branch had come when the run began."""
+        return Counters(self._about["steps"], dict(self._about["visits"]))
+
     @property
     def run(self) -> RunRow:
         """The run's row."""
@@ -85,7 +95,7 @@ class JournalPort:
         """Go on."""
         return None
 
-    def along(self, db: sqlite3.Connection) -> None:
+    def along(self, db: Database) -> None:
         """Write what was recorded since the last time, in somebody's transaction."""
         if not self._waiting and not self._dirty:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from wick_graph.journal.entry import GAP, Entry, RunRecord, entry_of, gap_of
 from wick_graph.journal.layout import PageContent
 from wick_graph.journal.lost import body_of, content_of, trail_of
 from wick_graph.journal.shelf import unpacked
+from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import JournalRows, Page, RunRow
 from wick_graph.store.rows import unpack_id
 from wick_graph.store.saver import SqlSaver
@@ -33,6 +33,7 @@ class JournalReader:
 
     def __init__(self, saver: SqlSaver, thread_id: str) -> None:
         self.thread_id = thread_id
+        self.saver = saver
         self.rows: JournalRows = saver.journal_rows(thread_id)
         self._runs: dict[int, RunRecord] = {}
 
@@ -175,9 +176,9 @@ class JournalReader:
 
         return unpacked(self.rows.codec, reference, blob)
 
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+    def reading(self) -> AbstractContextManager[Database]:
         """Hold one consistent view of the thread."""
-        view: AbstractContextManager[sqlite3.Connection] = self.rows.reading()
+        view: AbstractContextManager[Database] = self.rows.reading()
         return view
 
     def _entries(self, after: int) -> Iterator[Entry]:
@@ -207,7 +208,7 @@ class JournalReader:
         for at in range(max(expected - content.first, 0), len(content.entries)):
             yield self._entry(content, at)
 
-    def _unclosed(self, db: sqlite3.Connection, thread: int, last: int) -> PageContent | None:
+    def _unclosed(self, db: Database, thread: int, last: int) -> PageContent | None:
         """Return what the next run will write of the last one, if that died."""
         if last != self.rows.last(db, thread):
             return None
@@ -220,16 +221,16 @@ class JournalReader:
     def _entry(self, content: PageContent, at: int) -> Entry:
         run = self._runs.get(content.run)
         if run is None:
-            run = self._runs[content.run] = _record(self.thread_id, _unknown(content.run), "lost")
+            run = self._runs[content.run] = record_of(self.thread_id, _unknown(content.run), "lost")
         return entry_of(content, at, run)
 
-    def _load_runs(self, db: sqlite3.Connection, thread: int) -> list[RunRecord]:
+    def _load_runs(self, db: Database, thread: int) -> list[RunRecord]:
         rows = self.rows.run_rows(db, thread)
         alive = bool(rows) and rows[-1].status == "running" and self.rows.is_running(db, thread)
         made = []
         for row in rows:
             dead = row.status == "running" and not (alive and row is rows[-1])
-            made.append(_record(self.thread_id, row, "lost" if dead else row.status))
+            made.append(record_of(self.thread_id, row, "lost" if dead else row.status))
         self._runs = {run.number: run for run in made}
         return made
 
@@ -253,7 +254,8 @@ def _unknown(number: int) -> RunRow:
     )
 
 
-def _record(thread_id: str, row: RunRow, status: str) -> RunRecord:
+def record_of(thread_id: str, row: RunRow, status: str) -> RunRecord:
+    """Read a run's row."""
     told = body_of(row)
     base = told.get("base")
     return RunRecord(

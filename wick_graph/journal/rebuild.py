@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from wick_graph.journal.reading import JournalReader
 from wick_graph.journal.replies import parts_of, reply_of
 from wick_graph.messages.lower import lower
 from wick_graph.request import Section
+from wick_graph.store.dialect import Database
 from wick_graph.store.rows import pack_id
 
 REQUESTS = ("request", "replaced")
@@ -282,7 +282,7 @@ class Rebuilding(JournalReader):
         with self.reading() as db:
             return self._tuple(db, checkpoint)
 
-    def _tuple(self, db: sqlite3.Connection, checkpoint: str) -> Any:
+    def _tuple(self, db: Database, checkpoint: str) -> Any:
         return self.rows.checkpoint(db, checkpoint)
 
     def secret(self) -> bytes:

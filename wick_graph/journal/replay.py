@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from langchain_core.messages import AIMessage
+
 from wick_graph import keys
 from wick_graph.errors import ReplayError
 from wick_graph.journal.cassette import Cassette
@@ -24,11 +26,8 @@ from wick_graph.runtime import Run
 from wick_graph.store.saver import SqlSaver
 
 
-class ReplayPort:
-    """A listener that answers each model request and each tool call from a recording."""
-
-    active = True
-    tokens = False
+class Tape:
+    """What a recording answers: a model's request, a tool's call."""
 
     def __init__(self, journal: Journal, run: int | str | None = None) -> None:
         self.cassette = Cassette.of(journal, run)
@@ -41,26 +40,24 @@ class ReplayPort:
             self._results.setdefault(call.key, []).append(call)
         self._lock = threading.Lock()
 
-    def record(self, moment: Moment) -> None:
-        """Let it pass."""
-
-    async def at(self, moment: Moment) -> Directive:
-        """Answer what would be executed.
+    def reply(self, moment: Moment) -> AIMessage:
+        """Return the recorded reply to a `model.request`.
 
         Raises:
             ReplayError: It was not recorded.
         """
-        if moment.kind == "model" and moment.phase == "request":
-            request: ModelRequest = moment.data["request"]
-            tools = [] if request.withheld else [tool.schema for tool in moment.data["tools"]]
-            reply = self.cassette.answer(moment.data["messages"], tools, request.settings)
-            self.model_calls += 1
-            return Skip(reply)
-        if moment.kind == "tool" and moment.phase == "call":
-            return Skip(self._result(moment))
-        return None
+        request: ModelRequest = moment.data["request"]
+        tools = [] if request.withheld else [tool.schema for tool in moment.data["tools"]]
+        reply = self.cassette.answer(moment.data["messages"], tools, request.settings)
+        self.model_calls += 1
+        return reply
 
-    def _result(self, moment: Moment) -> ToolResult:
+    def result(self, moment: Moment) -> ToolResult:
+        """Return the recorded result of a `tool.call`.
+
+        Raises:
+            ReplayError: It was not recorded.
+        """
         args = moment.data["args"]
         with self._lock:
             held = self._results.get(call_key(moment.call_id or "", moment.name, args))
@@ -72,6 +69,28 @@ class ReplayPort:
         raise ReplayError(
             f"the recording has no result for {moment.name}({args}), call {moment.call_id}{told}"
         )
+
+
+class ReplayPort(Tape):
+    """A listener that answers each model request and each tool call from a recording."""
+
+    active = True
+    tokens = False
+
+    def record(self, moment: Moment) -> None:
+        """Let it pass."""
+
+    async def at(self, moment: Moment) -> Directive:
+        """Answer what would be executed.
+
+        Raises:
+            ReplayError: It was not recorded.
+        """
+        if moment.kind == "model" and moment.phase == "request":
+            return Skip(self.reply(moment))
+        if moment.kind == "tool" and moment.phase == "call":
+            return Skip(self.result(moment))
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +117,11 @@ def replay(agent: Any, journal: Journal, run: int | str | None = None) -> Replay
         ReplayError: The run did not begin with an input, its beginning is gone, or what is asked
             now was not recorded.
     """
-    record = journal.run(run) if run is not None else _latest(journal)
+    record = journal.run(run) if run is not None else latest(journal)
     if record.mode != "input":
         raise ReplayError(f"run {record.number} goes on where another one stopped; replay that one")
     graph = getattr(agent, "graph", agent)
-    saver = _begun(journal, record)
+    saver = begun(journal, record)
     port = ReplayPort(journal, record.number)
     own = Run(thread_id=journal.thread_id, port=port)
     config = keys.with_configurable(None, **{keys.THREAD_ID: journal.thread_id, keys.RUN: own})
@@ -116,15 +135,24 @@ def replay(agent: Any, journal: Journal, run: int | str | None = None) -> Replay
     )
 
 
-def _latest(journal: Journal) -> RunRecord:
+def latest(journal: Journal) -> RunRecord:
+    """Return a thread's latest run.
+
+    Raises:
+        ReplayError: It has no journal.
+    """
     runs = journal.runs()
     if not runs:
         raise ReplayError(f"thread {journal.thread_id!r} has no journal; nothing can be replayed")
     return runs[-1]
 
 
-def _begun(journal: Journal, record: RunRecord) -> SqlSaver:
-    """Return a store in memory in which the thread stands where the run began."""
+def begun(journal: Journal, record: RunRecord) -> SqlSaver:
+    """Return a store in memory in which the thread stands where the run began.
+
+    Raises:
+        ReplayError: Its beginning is gone.
+    """
     first = _first_visit(journal, record)
     saved = None if first is None or first.checkpoint is None else journal.saved(first.checkpoint)
     if saved is None:

@@ -20,6 +20,11 @@ Told = Mapping[str, Any]
 
 def line_of(journal: Journal, entry: Entry) -> str:
     """Return a moment's number, time, step and what happened, indented by its depth."""
+    return line_from(entry, {} if entry.kind == GAP else journal.details(entry))
+
+
+def line_from(entry: Entry, told: Told) -> str:
+    """Return the line of a moment of which this is known."""
     if entry.kind == GAP:
         return f"{entry.seq:>6}  {'':>9}  {'':>5} ✕ {entry.error}"
     kind = (entry.kind, entry.phase)
@@ -29,12 +34,16 @@ def line_of(journal: Journal, entry: Entry) -> str:
     step = f"@{entry.step}" if entry.step else ""
     time = f"+{entry.at_us / 1e6:.3f}"
     indent = "  " * entry.depth
-    return f"{entry.seq:>6}  {time:>9}  {step:>5} {indent}{mark} {text_of(journal, entry)}"
+    return f"{entry.seq:>6}  {time:>9}  {step:>5} {indent}{mark} {text_from(entry, told)}"
 
 
 def text_of(journal: Journal, entry: Entry) -> str:
     """Say in words what happened at a moment."""
-    told = journal.details(entry)
+    return text_from(entry, journal.details(entry))
+
+
+def text_from(entry: Entry, told: Told) -> str:
+    """Say it of a moment of which this is known."""
     make = _TEXTS.get(entry.what)
     text = make(entry, told) if make is not None else f"{entry.what} {entry.name}".strip()
     if entry.phase == "lost":

@@ -6,7 +6,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 
 from wick_graph.errors import MessageError
 from wick_graph.messages.content import has_content, is_unicode, text_of
@@ -87,7 +93,8 @@ class PrefixValidator:
             MessageError: what is wrong with the first message that breaks a rule.
         """
         for index in changed(self._seen, messages):
-            check_message(index, messages[index])
+            if not _is_fine(messages[index]):
+                check_message(index, messages[index])
         self._seen = list(messages)
 
 
@@ -115,6 +122,20 @@ def validate_tool_response(message: object) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _is_fine(message: BaseMessage) -> bool:
+    """Tell quickly of the messages of most chains that no rule is broken."""
+    kind = type(message)
+    if kind is ToolMessage:
+        return bool(_call_id(message) and message.name)
+    if kind is AIMessage:
+        calls = message.tool_calls  # type: ignore[attr-defined]  # just looked
+        if calls:
+            return all(call["id"] and call["name"] for call in calls)
+    elif kind is not HumanMessage and kind is not SystemMessage:
+        return False
+    return type(message.content) is str and message.content != ""
 
 
 def _role(index: int, message: BaseMessage) -> str:

@@ -9,12 +9,17 @@ from langchain_core.messages import BaseMessage
 Content: TypeAlias = str | list[str | dict[Any, Any]]
 """A text, or a list of texts and typed content blocks."""
 
+_DEEPEST: Final = 50
 _THOUGHT_BLOCKS: Final = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
 
 def text_of(message: BaseMessage) -> str:
     """Return the text of a message: its content, or its text blocks joined without a gap."""
-    content = message.content
+    return content_text(message.content)
+
+
+def content_text(content: Content) -> str:
+    """Return the text of a content: itself, or its text blocks joined without a gap."""
     if isinstance(content, str):
         return content
     return "".join(_block_text(block) for block in content)
@@ -42,6 +47,17 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+def is_plain(value: Any, depth: int = 0) -> bool:
+    """Tell whether a value is JSON-like data that any store can keep."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return True
+    if depth > _DEEPEST:
+        return False
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and is_plain(v, depth + 1) for k, v in value.items())
+    return isinstance(value, list | tuple) and all(is_plain(item, depth + 1) for item in value)
+
+
 def clean_text(text: str) -> str:
     """Return a text that can be encoded: each half of a surrogate pair becomes U+FFFD.
 
@@ -50,6 +66,17 @@ def clean_text(text: str) -> str:
     if is_unicode(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def is_clean(value: Any, depth: int = 0) -> bool:
+    """Tell whether every text in JSON-like data, keys too, can be encoded."""
+    if isinstance(value, str):
+        return is_unicode(value)
+    if depth > _DEEPEST:
+        return True
+    if isinstance(value, dict):
+        return all(is_clean(k) and is_clean(item, depth + 1) for k, item in value.items())
+    return not isinstance(value, list) or all(is_clean(item, depth + 1) for item in value)
 
 
 def clean_value(value: Any) -> Any:

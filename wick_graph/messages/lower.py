@@ -97,7 +97,13 @@ class Lowering:
         """Return the chain that a model reads in place of this one."""
         if not self._continues(messages):
             self._forget()
-        for message in messages[len(self._seen) :]:
+        new = messages[len(self._seen) :]
+        if self._plain and all(map(_is_plain, new)):
+            self._seen += new
+            self._out += new
+            return messages
+        self._take_notes()
+        for message in new:
             self._take(message)
             self._seen.append(message)
         return messages if self._same else list(self._out)
@@ -106,11 +112,22 @@ class Lowering:
         self._seen: list[BaseMessage] = []
         self._out: list[BaseMessage] = []
         self._same = True
+        self._plain = True
+        """Nothing needed lowering, so nothing was noted."""
         self._asked: dict[str, str] = {}
         """Ids of calls, with the tool's name."""
         self._answered: set[str] = set()
         self._stand_ins: dict[str, ToolMessage] = {}
         """Answers made of records, until the tool's own message comes."""
+
+    def _take_notes(self) -> None:
+        """Note calls and answers of a chain in which until now nothing needed lowering."""
+        for message in self._seen if self._plain else ():
+            if isinstance(message, AIMessage):
+                self._note_calls(message)
+            elif isinstance(message, ToolMessage):
+                self._note_answer(message)
+        self._plain = False
 
     def _continues(self, messages: list[BaseMessage]) -> bool:
         """Tell whether the list goes on from the last one, once what may be is exchanged.

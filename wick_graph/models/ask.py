@@ -14,7 +14,14 @@ from wick_graph import keys
 from wick_graph.drive import run_to_end
 from wick_graph.models.call import ensure_whole, merge_chunks
 from wick_graph.models.retry import classify, retry_delay
-from wick_graph.models.shortcut import agenerate, generate, shorter_way
+from wick_graph.models.shortcut import (
+    agenerate,
+    apieces,
+    generate,
+    pieces,
+    shorter_stream,
+    shorter_way,
+)
 from wick_graph.moments import Moment
 from wick_graph.request import AGENT, ModelRequest
 
@@ -93,11 +100,11 @@ class _Call:
             return await self.streamed(config)
         way = shorter_way(bound, messages, config)
         if way is not None:
-            quick: AIMessage = await ctx.io.either(
+            quick: AIMessage = await ctx.io.long(
                 lambda: generate(way, messages), lambda: agenerate(way, messages)
             )
             return ensure_whole(quick)
-        reply: AIMessage = await ctx.io.either(
+        reply: AIMessage = await ctx.io.long(
             lambda: bound.invoke(messages, config), lambda: bound.ainvoke(messages, config)
         )
         return ensure_whole(reply)
@@ -107,21 +114,28 @@ class _Call:
         port = self.ctx.port
 
         async def take(chunk: AIMessage) -> None:
+            self.ctx.run.stop.check()  # a model that was left in its thread is not heard any more
             chunks.append(chunk)
             if chunk.content:
                 moment = Moment("model", "chunk", self.option.name, {"chunk": chunk})
                 port.record(moment)
                 await port.at(moment)  # a slow reader holds the model back, and loses nothing
 
+        bound, messages = self.bound, self.messages
+
         def read() -> None:
-            for chunk in self.bound.stream(self.messages, config):
+            way = shorter_stream(bound, messages, config, is_async=False)
+            stream: Any = bound.stream(messages, config) if way is None else pieces(way, messages)
+            for chunk in stream:
                 run_to_end(take(chunk))
 
         async def aread() -> None:
-            async for chunk in self.bound.astream(self.messages, config):
+            way = shorter_stream(bound, messages, config, is_async=True)
+            stream: Any = bound.astream(messages, config) if way is None else apieces(way, messages)
+            async for chunk in stream:
                 await take(chunk)
 
-        await self.ctx.io.either(read, aread)
+        await self.ctx.io.long(read, aread)
         if len(chunks) == 1 and not isinstance(chunks[0], AIMessageChunk):
             return ensure_whole(chunks[0])  # a model that cannot stream gives its reply at once
         return ensure_whole(merge_chunks([c for c in chunks if isinstance(c, AIMessageChunk)]))

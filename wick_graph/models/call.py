@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from langchain_core.language_models import BaseChatModel
@@ -11,11 +11,19 @@ from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, 
 from langchain_core.runnables import Runnable
 
 from wick_graph.errors import ModelError
+from wick_graph.messages.content import clean_text, clean_value, is_clean, is_plain
 from wick_graph.messages.names import sanitise_tool_name
 from wick_graph.models.arguments import BadArgumentsError, read_arguments
 from wick_graph.models.merge import merge_chunks
 
-__all__ = ["bind", "ensure_whole", "is_empty", "merge_chunks", "normalise_reply"]
+__all__ = [
+    "bind",
+    "ensure_whole",
+    "is_empty",
+    "merge_chunks",
+    "normalise_reply",
+    "storable_reply",
+]
 
 _BINDING: Final[tuple[str, ...]] = ("tool_choice", "parallel_tool_calls", "strict")
 """Settings that mean something only beside tools."""
@@ -32,6 +40,8 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Settings that a model knows by another name."""
 
+_METADATA: Final = ("response_metadata", "additional_kwargs")
+_DEEPEST: Final = 20
 _LONGEST_NAME: Final = 64
 _UNNAMED: Final = "unnamed"
 _FINISH: Final = ("finish_reason", "stop_reason", "done_reason", "status")
@@ -118,6 +128,9 @@ def normalise_reply(
 ) -> tuple[AIMessage, dict[str, str]]:
     """Make a reply fit to be kept: every call has an id of its own, a name and an object.
 
+    Half a surrogate pair, which is left where an escape was cut in two, becomes U+FFFD; a call
+    whose arguments had one is not to be run, since they are not what was meant.
+
     A call without an id, or with one that was used before in this reply or is in `taken`, gets
     `call_` and twelve hex digits. A call whose arguments are not one JSON object stays a call,
     in its place, without arguments, so that it can be answered like any other; what the model
@@ -128,6 +141,7 @@ def normalise_reply(
     """
     if isinstance(message, AIMessageChunk):
         message = merge_chunks([message])
+    message = _cleaned(message)
     changes: dict[str, Any] = {}
     if message.content is None:  # not by its type, but it can be set
         changes["content"] = ""
@@ -143,6 +157,45 @@ def normalise_reply(
     if raw:
         changes["response_metadata"] = {**message.response_metadata, "raw_args": raw}
     return (message.model_copy(update=changes) if changes else message), bad
+
+
+def storable_reply(message: AIMessage, refusal: Callable[[Any], str | None]) -> AIMessage:
+    """Replace what no store can hold in a reply, where it can still be said.
+
+    A provider's class may leave its own objects in a reply's metadata; each becomes a note of
+    what it was.
+
+    Args:
+        message: The reply.
+        refusal: Says why a value cannot be stored, None if it can.
+    """
+    changes = {}
+    for name in _METADATA:
+        value = getattr(message, name)
+        if not is_plain(value) and refusal(value) is not None:
+            changes[name] = _storable(value, refusal)
+    return message.model_copy(update=changes) if changes else message
+
+
+def _storable(value: Any, refusal: Callable[[Any], str | None], depth: int = 0) -> Any:
+    why = None if is_plain(value) else refusal(value)
+    if why is None:
+        return value
+    if isinstance(value, dict) and depth < _DEEPEST:
+        return {str(key): _storable(item, refusal, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple) and depth < _DEEPEST:
+        return [_storable(item, refusal, depth + 1) for item in value]
+    return {"not_stored": type(value).__name__, "why": why}
+
+
+def _cleaned(message: AIMessage) -> AIMessage:
+    """Return a reply in which every text can be encoded; the same one where it is."""
+    changes: dict[str, Any] = {}
+    for name in ("content", *_METADATA):
+        value = getattr(message, name)
+        if not is_clean(value):
+            changes[name] = clean_value(value)
+    return message.model_copy(update=changes) if changes else message
 
 
 Asked = ToolCall | InvalidToolCall
@@ -166,7 +219,7 @@ def _calls(
     bad: dict[str, str] = {}
     used: set[str] = set()
     for call in asked:
-        call_id = call["id"] or ""
+        call_id = clean_text(call["id"] or "")
         if not call_id or call_id in used or call_id in taken:
             call_id = f"call_{uuid.uuid4().hex[:12]}"
         used.add(call_id)
@@ -177,8 +230,11 @@ def _calls(
                 arguments = read_arguments(written)
             except BadArgumentsError as error:
                 bad[call_id] = f"invalid JSON arguments: {error}"
-                raw[call_id] = written
+                raw[call_id] = clean_text(written)
                 arguments = {}
+        if not is_clean(arguments):
+            arguments = clean_value(arguments)
+            bad[call_id] = "invalid arguments: half of a surrogate pair; send valid Unicode text"
         name = sanitise_tool_name(call["name"] or "")[:_LONGEST_NAME] or _UNNAMED
         calls.append(ToolCall(type="tool_call", name=name, args=arguments, id=call_id))
     return calls, raw, bad

@@ -1,7 +1,7 @@
 """Lay a thread over its graph from what checkpoints tell: the path, tokens and errors.
 
 A checkpoint says which tasks a superstep ran, what they wrote and when it ended. It does not say
-how long one of several parallel tasks took, nor what hooks did: those numbers stay unknown here.
+how long one of several parallel tasks took, nor what hooks did: a journal does, where there is one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from wick_graph import keys
 from wick_graph.errors import ConfigError, ThreadNotFoundError
+from wick_graph.picture.measured import WHOLE_STEPS, measured
 from wick_graph.picture.overlay import NOTHING, Edge, RunOverlay, Tally
 from wick_graph.picture.read import ids_of
 from wick_graph.usage import Usage, usage_of
@@ -53,7 +54,8 @@ def overlay_of(graph: Any, thread_id: str, *, limit: int = MAX_STEPS) -> RunOver
         reader.follow(edge.source, edge.target, bool(edge.conditional))
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         reader.read(step, following)
-    return reader.overlay(thread_id, steps, cut=steps[0].parent is not None)
+    made = reader.overlay(thread_id, steps, cut=steps[0].parent is not None)
+    return measured(made, graph.checkpointer, reader.worked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,8 @@ class _Reader:
     edges: Counter[Edge] = field(default_factory=Counter)
     path: list[str] = field(default_factory=list)
     total: Tally = NOTHING
+    worked: set[str] = field(default_factory=set)
+    """The checkpoints from which nodes ran to their end."""
     waiting: set[Edge] = field(default_factory=set)
     """Edges whose source has run and whose target still waits for other nodes."""
 
@@ -165,6 +169,8 @@ class _Reader:
     def read(self, step: _Step, following: _Step | None) -> None:
         """Add what the tasks of a step did."""
         ran = _ran(step, following)
+        if any(task.finished for task in ran) and step.source != "input":
+            self.worked.add(step.id)
         names = dict.fromkeys(task.name for task in ran)
         if ran and step.source != "input":  # writing down the input is no work of the graph
             seconds = _seconds(step, following)
@@ -223,7 +229,7 @@ class _Reader:
     def overlay(self, thread_id: str, steps: Sequence[_Step], *, cut: bool) -> RunOverlay:
         """Give everything that was added up."""
         last = steps[-1]
-        notes = ["times are those of whole steps"]
+        notes = [WHOLE_STEPS]
         if cut:
             notes.append(f"only the last {len(steps):,} checkpoints were read")
         return RunOverlay(

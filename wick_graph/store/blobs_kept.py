@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 
 from sqlalchemy import delete, insert, literal, select
@@ -12,10 +11,11 @@ from wick_graph.store import sql
 from wick_graph.store.blobs import hashes_in, is_text_key, key_of
 from wick_graph.store.cache import PLACES
 from wick_graph.store.codec import BLOB_MARK
+from wick_graph.store.dialect import Database
 from wick_graph.store.schema import LANE_BITS, blobs, items, names
 
 
-def drop(db: sqlite3.Connection, thread: int, garbage: frozenset[int]) -> None:
+def drop(db: Database, thread: int, garbage: frozenset[int]) -> None:
     """Delete the texts that only garbage items refer to.
 
     This must be in the transaction that declares the items garbage: whoever writes afterwards
@@ -32,21 +32,21 @@ def drop(db: sqlite3.Connection, thread: int, garbage: frozenset[int]) -> None:
         db.execute(*sql.compiled(delete(blobs).where(_of(thread), blobs.c.hash == key)))
 
 
-def copy(db: sqlite3.Connection, source: int, target: int) -> None:
-    """Copy a thread's texts to another; their keys stay as they are."""
+def copy(db: Database, source: int, target: int, to: Database | None = None) -> None:
+    """Copy a thread's texts to another, here or elsewhere; their keys stay as they are."""
     columns = (blobs.c.hash, blobs.c.size, blobs.c.body)
     found = db.execute(*sql.compiled(select(*columns).where(_of(source)))).fetchall()
     for key, size, body in found:
         if is_text_key(key):
             row = insert(blobs).values(thread=target, hash=key, size=size, body=body)
-            db.execute(*sql.compiled(row))
+            (to or db).execute(*sql.compiled(row))
 
 
 def _of(thread: int) -> ColumnElement[bool]:
     return blobs.c.thread == literal(thread)
 
 
-def _bodies(db: sqlite3.Connection, thread: int) -> Iterator[tuple[int, bytes]]:
+def _bodies(db: Database, thread: int) -> Iterator[tuple[int, bytes]]:
     lanes = select(names.c.id).where(names.c.thread == thread)
     for (lane,) in db.execute(*sql.compiled(lanes)).fetchall():
         low = lane << LANE_BITS

@@ -6,12 +6,12 @@ finds again what it can share (`writing.Writer.warm`).
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
 
 from wick_graph.store import sql
+from wick_graph.store.dialect import Database
 from wick_graph.store.mutation import Marks
 from wick_graph.store.rows import Form, bytes_text, text_bytes
 from wick_graph.store.schema import LANE_BITS
@@ -89,6 +89,8 @@ class ThreadCache:
     """Lane, head and digest of an item: its place."""
     bases: dict[bytes, int] = field(default_factory=dict)
     """Digest of a full item: its key."""
+    unlearned: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of keys of lists that were read: what they hold is not in `exact` yet."""
     texts_apart: dict[str, bytes] = field(default_factory=dict)
     """Long texts that are stored apart: their hashes."""
 
@@ -122,7 +124,7 @@ class ThreadCache:
             del self.texts_apart[next(iter(self.texts_apart))]
         self.texts_apart[text] = hashed
 
-    def scope(self, db: sqlite3.Connection, scope: int) -> dict[str, int]:
+    def scope(self, db: Database, scope: int) -> dict[str, int]:
         """Return the names of a scope with their numbers; not to be changed."""
         if self.names is None:
             self.names, self.texts = {}, {}
@@ -131,11 +133,11 @@ class ThreadCache:
                 self.names.setdefault(within, {})[text] = number
         return self.names.setdefault(scope, {})
 
-    def find_name(self, db: sqlite3.Connection, scope: int, text: str) -> int | None:
+    def find_name(self, db: Database, scope: int, text: str) -> int | None:
         """Return the number of a name, None if the thread has no such name."""
         return self.scope(db, scope).get(text)
 
-    def name(self, db: sqlite3.Connection, scope: int, text: str) -> int:
+    def name(self, db: Database, scope: int, text: str) -> int:
         """Return the number of a name, made if there is none."""
         names = self.scope(db, scope)
         number = names.get(text)
@@ -145,14 +147,14 @@ class ThreadCache:
             self.texts[number] = text
         return number
 
-    def head(self, db: sqlite3.Connection, ns: int) -> bytes | None:
+    def head(self, db: Database, ns: int) -> bytes | None:
         """Return the id of a namespace's latest checkpoint."""
         if ns not in self.heads:
             row = db.execute(sql.HEAD, (self.id, ns, 0, 1, 0)).fetchone()
             self.heads[ns] = None if row is None else bytes(row[0])
         return self.heads[ns]
 
-    def text(self, db: sqlite3.Connection, number: int) -> str:
+    def text(self, db: Database, number: int) -> str:
         """Return the text of a name; raises KeyError for a number that is none."""
         if self.names is None:
             self.scope(db, 0)

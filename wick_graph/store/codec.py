@@ -37,6 +37,10 @@ BLOB_MARK: Final = b"\xd8\x1a"
 """What stands before a blob's key in encoded bytes."""
 _END: Final = object()
 _END_MARK: Final = b"\xd4\x7f\x00"
+_SHORT_TEXT: Final = 0xD9
+_EXT_8: Final = 0xC7
+_EXT_16: Final = 0xC8
+"""How msgpack marks a text, and an extension, with its length in one byte or in two."""
 _OPTIONS: Final = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT
     | ormsgpack.OPT_PASSTHROUGH_DATACLASS
@@ -79,6 +83,9 @@ class Tag(IntEnum):
     ALLOWED = 25
     BLOB = 26
     END = 127
+
+
+_END_TAG: Final = int(Tag.END)
 
 
 class Codec:
@@ -132,6 +139,8 @@ class Codec:
         failed: list[StorageError] = []
 
         def extended(tag: int, body: bytes) -> Any:
+            if tag == _END_TAG:
+                return _END
             try:
                 return self._read(tag, body, texts)
             except StorageError as error:
@@ -159,9 +168,18 @@ class Codec:
 
     def join(self, head: bytes, core: bytes, texts: Texts | None = None) -> Any:
         """Rebuild what `split` took apart."""
-        value = self.unpack(core, texts)
+        start = _message_start(core) if head else 0
+        try:  # a history is read message by message: what can be left out counts
+            parts = ormsgpack.unpackb(core[start:]) if start else None
+        except ValueError:  # it holds more than plain data
+            parts = None
+        if parts is None:
+            value = self.unpack(core, texts)
+        else:
+            value = compact.BY_NUMBER[parts[0]].read(*parts[1:])
         if head:
-            value.__dict__["id"] = self.unpack(head)
+            short = head[0] == _SHORT_TEXT and head[1] == len(head) - 2
+            value.__dict__["id"] = head[2:].decode() if short else self.unpack(head)
             value.__pydantic_fields_set__.add("id")
         return value
 
@@ -236,8 +254,6 @@ class Codec:
         return _plainer(value)
 
     def _read(self, tag: int, body: bytes, texts: Texts | None) -> Any:
-        if tag == Tag.END:
-            return _END
         if tag == Tag.TEXT:
             return body.decode("utf-8", "surrogatepass")
         if tag == Tag.INT:
@@ -255,6 +271,14 @@ class Codec:
         if reader is None:
             raise StorageError(f"unknown format: a stored value has the unknown tag {tag}")
         return reader(parts)
+
+
+def _message_start(core: bytes) -> int:
+    """Return where the parts of a message begin if that is all these bytes are, else 0."""
+    if core[0] == _EXT_8 and core[2] == Tag.COMPACT and core[1] == len(core) - 3:
+        return 3
+    long = core[0] == _EXT_16 and core[3] == Tag.COMPACT
+    return 4 if long and int.from_bytes(core[1:3]) == len(core) - 4 else 0
 
 
 def _plainer(value: Any) -> Any:

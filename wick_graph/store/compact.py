@@ -101,15 +101,17 @@ class Shape:
 
     def read(self, parts: dict[str, Any], extra: dict[str, Any] | None = None) -> Any:
         """Rebuild an object from its non-default fields; raises KeyError for an unknown letter."""
-        held = dict(self.fixed)
-        for name, make in self.fresh:
-            held[name] = make()
-        names = self.names
+        held = self.fixed.copy()
+        for fresh, make in self.fresh:
+            held[fresh] = make()
+        names, given = self.names, set()
         for letter, field in parts.items():
-            held[names[letter]] = field
+            name = names[letter]
+            held[name] = field
+            given.add(name)
         made = self.cls.__new__(self.cls)
         _set(made, "__dict__", held)
-        _set(made, "__pydantic_fields_set__", {names[letter] for letter in parts})
+        _set(made, "__pydantic_fields_set__", given)
         _set(made, "__pydantic_extra__", (extra or {}) if self.open else None)
         _set(made, "__pydantic_private__", None)
         return made

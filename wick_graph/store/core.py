@@ -4,52 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import sqlite3
-import time
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from wick_graph.errors import StorageError
 from wick_graph.store import forks, sql
 from wick_graph.store.cache import ThreadCache
+from wick_graph.store.dialect import Database, Dialect, ThreadRow
 from wick_graph.store.forks_meant import MeantForks
+from wick_graph.store.group import Group
 from wick_graph.store.mutation import Marks
 from wick_graph.store.rows import text_bytes
-from wick_graph.store.sqlite import Synchronous, connect, explained
 from wick_graph.store.transactions import Transactions, closed
-from wick_graph.store.whose import place_of
 from wick_graph.store.worker import Worker
 
+T = TypeVar("T")
 _KEPT: Final = 512
 """Threads whose cache is kept."""
+_TRIES: Final = 4
 
 
 class Core(Transactions):
     """Everything mutable of a saver; its clones share one."""
 
     def __init__(
-        self,
-        path: Path | None,
-        *,
-        tenant: str,
-        ttl: float | None,
-        synchronous: Synchronous,
-        debug: bool = False,
+        self, dialect: Dialect, *, tenant: str, ttl: float | None, debug: bool = False
     ) -> None:
-        super().__init__()
-        self.path = path
+        super().__init__(dialect)
         self.tenant = text_bytes(tenant)
         self.ttl = ttl
-        self.clock: Callable[[], float] = time.time
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
         self.forks = MeantForks()
-        self._synchronous = synchronous
         self._debug = debug
         self._lost = False
-        self._place: tuple[int, int] | None = None
         self._open()
         forks.watch(self)
 
@@ -57,16 +46,42 @@ class Core(Transactions):
         """Return the time, in seconds since 1970; the only clock of the store."""
         return self.clock()
 
-    def thread(self, db: sqlite3.Connection, thread_id: str) -> ThreadCache | None:
+    def apply(self, thread_id: str, work: Callable[[Database], T]) -> T:
+        """Write to a thread; do it again where that helps. What was done twice must do no harm.
+
+        Raises:
+            StorageError: as `writing`.
+        """
+        for tries in range(1, _TRIES + 1):
+            try:
+                with self.writing(thread_id) as db:
+                    return work(db)
+            except StorageError as error:
+                if tries == _TRIES or not self._may_pass(error):
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _may_pass(self, error: BaseException | None) -> bool:
+        while error is not None:
+            if isinstance(error, self._errors):
+                return self.dialect.may_pass(error)
+            error = error.__cause__
+        return False
+
+    def thread(self, db: Database, thread_id: str) -> ThreadCache | None:
         """Return what is known of a thread, None if the store has no such thread."""
         key = text_bytes(thread_id)
-        row = db.execute(sql.THREAD, (self.tenant, key)).fetchone()
+        if self._locks:
+            row = self.dialect.find(db, self.tenant, key)
+        else:
+            row = db.execute(sql.THREAD, (self.tenant, key)).fetchone()
         if row is None:
             self.caches.pop(key, None)
             return None
-        return self._cache(key, row[0], row[1])
+        version = row[4] if self._locks else self._others_seen
+        return self._cache(key, row[0], row[1], version, version)
 
-    def thread_for_writing(self, db: sqlite3.Connection, thread_id: str) -> ThreadCache:
+    def thread_for_writing(self, db: Database, thread_id: str) -> ThreadCache:
         """Return what is known of a thread; make it if there is none, and note the access.
 
         The time of access is written at most every 1/120 of the time to live: an eviction may
@@ -77,28 +92,70 @@ class Core(Transactions):
         if known is not None and known.within is self._group:
             return known  # nobody else can have changed the row in this transaction
         now = self.now()
-        row = db.execute(sql.THREAD, (self.tenant, key)).fetchone()
+        if self._locks:
+            row = self._locked(db, thread_id)
+        else:
+            row = db.execute(sql.THREAD, (self.tenant, key)).fetchone()
         if row is None:
-            until = None if self.ttl is None else now + self.ttl
-            values = (self.tenant, key, "idle", 0, now, now, self.ttl, until, 0)
-            made = db.execute(sql.NEW_THREAD, values).fetchone()[0]
-            return self._cache(key, made, 0)
-        number, generation, seen, ttl = row
+            row = self.new_thread(db, thread_id, "idle", self.ttl)
+        number, generation, seen, ttl = row[:4]
         if abs(now - seen) >= min(30.0, (ttl or 3600.0) / 120):
             db.execute(sql.SEEN, (now, None if ttl is None else now + ttl, number))
-        return self._cache(key, number, generation)
+        if self._locks:  # the lock itself has counted the version up
+            return self._cache(key, number, generation, row[4], row[4] - 1)
+        return self._cache(key, number, generation, self._others_seen, self._others_seen)
 
-    def _cache(self, key: bytes, number: int, generation: int) -> ThreadCache:
+    def new_thread(self, db: Database, thread_id: str, status: str, ttl: float | None) -> ThreadRow:
+        """Insert a thread, unless somebody else is faster, and return its row."""
+        now, key = self.now(), text_bytes(thread_id)
+        until = None if ttl is None else now + ttl
+        values = (self.tenant, key, status, 0, now, now, ttl, until, 0)
+        if not self._locks:
+            return (db.execute(sql.NEW_THREAD, values).fetchone()[0], 0, now, ttl)
+        number = self.dialect.make(db, values)
+        row = self._locked(db, thread_id) if number is None else (number, 0, now, ttl, 0)
+        if row is None:
+            raise StorageError(f"thread {thread_id} comes and goes at the same time; try again")
+        if self._group is not None:
+            self._group.locked = True
+            self._group.held[thread_id] = row
+        return row
+
+    def lock(self, db: Database, thread_id: str) -> None:
+        """Lock one more thread; whoever does must name threads in their order."""
+        if self._locks:
+            self._locked(db, thread_id)
+
+    def _locked(self, db: Database, thread_id: str) -> ThreadRow | None:
+        """Return the row of a thread that this transaction holds, or can hold; None without one."""
+        group = self._group
+        assert group is not None
+        if thread_id not in group.held:
+            self._lock_row(group, db, thread_id, wait=True)
+        return group.held.get(thread_id)
+
+    def _lock_row(self, group: Group, db: Database, thread_id: str, *, wait: bool) -> bool:
+        row = self.dialect.lock(db, self.tenant, text_bytes(thread_id), wait=wait)
+        if row is None:
+            return False
+        group.locked = True
+        group.held[thread_id] = row
+        return True
+
+    def _cache(
+        self, key: bytes, number: int, generation: int, version: int, since: int
+    ) -> ThreadCache:
+        """Return the cache of a thread; what others wrote after `since` is not in it."""
         cache = self.caches.get(key)
         if cache is None or cache.id != number or cache.generation != generation:
-            cache = ThreadCache(number, generation, seen_others=self._others_seen)
+            cache = ThreadCache(number, generation)
             cache.marks = Marks() if self._debug else None
             self.caches[key] = cache
             while len(self.caches) > _KEPT:
                 self.caches.popitem(last=False)
-        elif cache.seen_others != self._others_seen:
+        elif cache.seen_others < since:
             cache.doubt()
-            cache.seen_others = self._others_seen
+        cache.seen_others = version
         self.caches.move_to_end(key)
         cache.within = self._group
         return cache
@@ -124,39 +181,19 @@ class Core(Transactions):
                     self._connection.close()
                     self._connection = None
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> Database:
         if self._closed:
             raise closed()
         if self._lost:
             raise StorageError(
                 "a store in memory does not survive a fork; open one in the child, or use a file"
             )
-        self._look()
-        self._connection = connect(self.path, self._synchronous, self.now)
-        if self.path is not None and self._place is None:
-            self._place = place_of(self.path)
+        self._connection = self.dialect.open(self.now)
+        self._others = None
         return self._connection
-
-    def _look(self) -> None:
-        """Make sure that the file is still the one that was opened.
-
-        SQLite would go on writing to a file that nobody finds any more, or make an empty one.
-        """
-        if self.path is None or self._place is None:
-            return
-        found = place_of(self.path)
-        if found != self._place:
-            what = "was deleted" if found is None else "was replaced by another file"
-            raise StorageError(
-                f"the database {self.path} {what} while it was open; put it back, or open the "
-                "store again"
-            )
 
     def _forget(self) -> None:
         self.caches.clear()
-
-    def _explained(self, error: sqlite3.Error) -> StorageError:
-        return explained(error, self.path)
 
     def before_fork(self) -> None:
         """Let no transaction go on, and no file be open, while this process is doubled.
@@ -167,8 +204,8 @@ class Core(Transactions):
         self._lock.acquire()
         with contextlib.suppress(StorageError):
             self._settle(None)
-        if self.path is not None and self._connection is not None:
-            with contextlib.suppress(sqlite3.Error):
+        if self.dialect.lasts and self._connection is not None:
+            with contextlib.suppress(*self._errors):
                 self._connection.close()
             self._connection = None
             self._others = None

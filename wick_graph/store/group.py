@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from typing import Final
 
 from wick_graph.errors import StorageError
+from wick_graph.store.dialect import ThreadRow
 from wick_graph.store.pending import Apply
 
 MEMBERS: Final = 64
 """Writers that one commit serves at most."""
 SECONDS: Final = 0.02
 """Age at which a commit waits for nobody else."""
-_FINAL: Final = (
-    *(sqlite3.IntegrityError, sqlite3.ProgrammingError),
-    *(sqlite3.InterfaceError, sqlite3.DataError),
-)
 
 
 class Group:
     """One transaction's writers."""
 
-    __slots__ = ("_done", "error", "members", "settled", "started", "taken")
+    __slots__ = ("_done", "error", "held", "locked", "members", "settled", "started", "taken")
 
     def __init__(self) -> None:
         self.members = 0
         self.started = time.monotonic()
         self.taken: list[dict[str, list[Apply]]] = []
         """What waited and is committed with it."""
+        self.locked = False
+        """Rows of threads are locked, so that it may not wait for any other."""
+        self.held: dict[str, ThreadRow] = {}
+        """The locked threads as they are in this transaction."""
         self.error: StorageError | None = None
         self.settled = False
         self._done: threading.Event | None = None
@@ -60,8 +60,3 @@ class Group:
         """
         if self.error is not None:
             raise StorageError(str(self.error)) from self.error
-
-
-def is_final(error: BaseException) -> bool:
-    """Say whether the same write would fail again: a value, not the database, is the cause."""
-    return not isinstance(error, sqlite3.Error) or isinstance(error, _FINAL)

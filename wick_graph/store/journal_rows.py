@@ -6,7 +6,6 @@ value. Pages are added and never changed; a page's key ends in the number of its
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,6 +18,7 @@ from wick_graph.store import journal_sql, sql
 from wick_graph.store.cache import ThreadCache
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
+from wick_graph.store.dialect import Database
 from wick_graph.store.leases import is_alive
 from wick_graph.store.reading import Reader, find
 from wick_graph.store.rows import pack_id, seal, text_bytes, unpack_id, unseal
@@ -81,7 +81,7 @@ class JournalRows:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def write(self, db: sqlite3.Connection, thread: int, batch: Batch) -> None:
+    def write(self, db: Database, thread: int, batch: Batch) -> None:
         """Add a batch in somebody's transaction.
 
         The transaction may still fail, and then be tried again without this batch: so the last
@@ -110,7 +110,7 @@ class JournalRows:
         """Do `flush` in the store's thread."""
         await self._core.worker.run(self.flush, apply)
 
-    def _is_missing(self, db: sqlite3.Connection, thread: int) -> bool:
+    def _is_missing(self, db: Database, thread: int) -> bool:
         pages = [kept.page[0] for kept in self._kept if kept.page is not None]
         keys = [(thread << LANE_BITS | last,) for last in pages]
         return any(db.execute(journal_sql.HAS_PAGE, key).fetchone() is None for key in keys)
@@ -129,7 +129,7 @@ class JournalRows:
         """Do something in the store's thread."""
         return await self._core.worker.run(work)
 
-    def thread(self, db: sqlite3.Connection) -> int:
+    def thread(self, db: Database) -> int:
         """Return the thread's number.
 
         Raises:
@@ -142,13 +142,13 @@ class JournalRows:
             )
         return int(row[0])
 
-    def last(self, db: sqlite3.Connection, thread: int) -> int:
+    def last(self, db: Database, thread: int) -> int:
         """Return the number of the thread's last moment, 0 if there is none."""
         low = thread << LANE_BITS
         row = db.execute(journal_sql.LAST_PAGE, (low, low | PLACES)).fetchone()
         return 0 if row[0] is None else int(row[0]) & PLACES
 
-    def pages(self, db: sqlite3.Connection, thread: int, after: int) -> list[Page]:
+    def pages(self, db: Database, thread: int, after: int) -> list[Page]:
         """Return some pages: those that end behind a moment, in their order."""
         low = thread << LANE_BITS
         found = db.execute(
@@ -156,7 +156,7 @@ class JournalRows:
         ).fetchall()
         return [Page(rid & PLACES, self._unsealed(body, "moments", rid)) for rid, body in found]
 
-    def pages_back(self, db: sqlite3.Connection, thread: int, upto: int) -> Iterator[Page]:
+    def pages_back(self, db: Database, thread: int, upto: int) -> Iterator[Page]:
         """Yield pages backwards, from the one that holds a moment."""
         low = thread << LANE_BITS
         held = db.execute(journal_sql.PAGES_FROM, (low | upto, low | PLACES, 1, 0)).fetchone()
@@ -166,18 +166,18 @@ class JournalRows:
                 yield Page(rid & PLACES, self._unsealed(body, "moments", rid))
             at = found[-1][0] - 1
 
-    def run_rows(self, db: sqlite3.Connection, thread: int) -> list[RunRow]:
+    def run_rows(self, db: Database, thread: int) -> list[RunRow]:
         """Return the thread's runs, the oldest first."""
         return [
             self._run(thread, row) for row in db.execute(journal_sql.RUNS, (thread,)).fetchall()
         ]
 
-    def last_run(self, db: sqlite3.Connection, thread: int) -> RunRow | None:
+    def last_run(self, db: Database, thread: int) -> RunRow | None:
         """Return the thread's latest run."""
         row = db.execute(journal_sql.LAST_RUN, (thread, 1, 0)).fetchone()
         return None if row is None else self._run(thread, row)
 
-    def blob(self, db: sqlite3.Connection, thread: int, hashed: bytes) -> bytes:
+    def blob(self, db: Database, thread: int, hashed: bytes) -> bytes:
         """Return a blob's content.
 
         Raises:
@@ -191,37 +191,44 @@ class JournalRows:
             )
         return unseal(row[0], f"table blobs of thread {self.thread_id!r}", thread, hashed)
 
-    def secret(self, db: sqlite3.Connection, thread: int) -> bytes | None:
+    def contents(self, db: Database, thread: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the hash and the content of each blob; damaged ones are left out."""
+        for hashed, _, sealed in db.execute(journal_sql.BLOBS, (thread,)).fetchall():
+            body = self._unsealed(sealed, thread, hashed)
+            if body is not None:
+                yield hashed, body
+
+    def secret(self, db: Database, thread: int) -> bytes | None:
         """Return the thread's key; None before its first run."""
         row = db.execute(journal_sql.BLOB, (thread, KEY)).fetchone()
         return None if row is None else self.blob(db, thread, KEY)
 
-    def is_running(self, db: sqlite3.Connection, thread: int) -> bool:
+    def is_running(self, db: Database, thread: int) -> bool:
         """Say whether some run holds the thread now."""
         row = db.execute(journal_sql.HOLDER, (thread,)).fetchone()
         return row is not None and row[1] > self._core.now() and is_alive(row[0])
 
-    def parent_of(self, db: sqlite3.Connection, thread: int, checkpoint: bytes) -> bytes | None:
+    def parent_of(self, db: Database, thread: int, checkpoint: bytes) -> bytes | None:
         """Return the parent of a checkpoint of the outermost namespace."""
         row = db.execute(journal_sql.PARENT, (thread, checkpoint)).fetchone()
         return None if row is None else row[0]
 
-    def head(self, db: sqlite3.Connection, thread: int) -> bytes | None:
+    def head(self, db: Database, thread: int) -> bytes | None:
         """Return the thread's latest checkpoint."""
-        found: bytes | None = db.execute(journal_sql.HEAD, (thread,)).fetchone()[0]
+        found: bytes | None = db.execute(sql.HEAD_OF_ALL, (thread, 1, 0)).fetchone()[0]
         return found
 
-    def head_id(self, db: sqlite3.Connection, thread: int) -> str | None:
+    def head_id(self, db: Database, thread: int) -> str | None:
         """Return the id of the thread's latest checkpoint."""
         head = self.head(db, thread)
         return None if head is None else unpack_id(head)
 
-    def last_id_of_run(self, db: sqlite3.Connection, thread: int, run: bytes) -> str | None:
+    def last_id_of_run(self, db: Database, thread: int, run: bytes) -> str | None:
         """Return the id of the latest checkpoint that a run made."""
         found = self.last_of_run(db, thread, run)
         return None if found is None else unpack_id(found)
 
-    def checkpoint(self, db: sqlite3.Connection, checkpoint_id: str) -> CheckpointTuple | None:
+    def checkpoint(self, db: Database, checkpoint_id: str) -> CheckpointTuple | None:
         """Return a checkpoint with its writes; what was decoded once is not decoded again."""
         cache = self._core.thread(db, self.thread_id)
         row = None if cache is None else find(db, cache, "", checkpoint_id)
@@ -232,12 +239,13 @@ class JournalRows:
         self._reader = self._reader.continued(db, cache)
         return self._reader.checkpoint(row)
 
-    def last_of_run(self, db: sqlite3.Connection, thread: int, run: bytes) -> bytes | None:
+    def last_of_run(self, db: Database, thread: int, run: bytes) -> bytes | None:
         """Return the latest checkpoint that a run made."""
-        found: bytes | None = db.execute(journal_sql.LAST_OF_RUN, (thread, run)).fetchone()[0]
+        row = db.execute(journal_sql.LAST_OF_RUN, (thread, run, 1, 0)).fetchone()
+        found: bytes | None = row[0]
         return found
 
-    def size(self, db: sqlite3.Connection, thread: int) -> int:
+    def size(self, db: Database, thread: int) -> int:
         """Return the bytes of the journal's content."""
         low = thread << LANE_BITS
         paged = db.execute(journal_sql.PAGE_BYTES, (low, low | PLACES)).fetchone()[0]
@@ -264,7 +272,7 @@ class JournalRows:
             return None
 
 
-def remove_some(db: sqlite3.Connection, thread: int, limit: int) -> bool:
+def remove_some(db: Database, thread: int, limit: int) -> bool:
     """Delete some pages of a thread; False when there are none left."""
     low = thread << LANE_BITS
     mine = moments.c.rid.between(low, low | PLACES)
@@ -273,26 +281,26 @@ def remove_some(db: sqlite3.Connection, thread: int, limit: int) -> bool:
     return gone.rowcount > 0
 
 
-def copy(db: sqlite3.Connection, source: int, target: int) -> None:
-    """Copy a thread's journal to another thread; damaged rows stay behind."""
-    what = "the journal"
+def copy(db: Database, source: int, target: int, other: Database | None = None) -> None:
+    """Copy a thread's journal to another, here or elsewhere; damaged rows stay behind."""
+    what, to = "the journal", other or db
     low = source << LANE_BITS
     for rid, sealed in db.execute(journal_sql.PAGES_FROM, (low, low | PLACES, _ALL, 0)).fetchall():
         made = target << LANE_BITS | rid & PLACES
         body = _moved(sealed, what, ("moments", rid), ("moments", made))
         if body is not None:
-            db.execute(journal_sql.PUT_PAGE, (made, body))
+            to.execute(journal_sql.PUT_PAGE, (made, body))
     for number, *rest, sealed in db.execute(journal_sql.RUNS, (source,)).fetchall():
         body = _moved(sealed, what, (source, number), (target, number))
         if body is not None:
-            db.execute(journal_sql.PUT_RUN, (target, number, *rest, body))
+            to.execute(journal_sql.PUT_RUN, (target, number, *rest, body))
     for hashed, size, sealed in db.execute(journal_sql.BLOBS, (source,)).fetchall():
         body = _moved(sealed, what, (source, hashed), (target, hashed))
         if body is not None:
-            db.execute(journal_sql.PUT_BLOB, (target, hashed, size, body))
+            to.execute(journal_sql.PUT_BLOB, (target, hashed, size, body))
 
 
-def drop_runs(db: sqlite3.Connection, thread: int, gone: Iterable[bytes]) -> None:
+def drop_runs(db: Database, thread: int, gone: Iterable[bytes]) -> None:
     """Delete runs and their pages; `blobs` are the thread's, and go with it."""
     ids = frozenset(gone)
     dropped = [row for row in db.execute(journal_sql.RUNS, (thread,)).fetchall() if row[1] in ids]
@@ -323,7 +331,7 @@ def _moved(sealed: bytes, what: str, old: tuple[Any, ...], new: tuple[Any, ...])
         return None
 
 
-def _add(db: sqlite3.Connection, thread: int, batch: Batch) -> None:
+def _add(db: Database, thread: int, batch: Batch) -> None:
     for hashed, body in batch.blobs:
         db.execute(journal_sql.PUT_BLOB, (thread, hashed, len(body), seal(body, thread, hashed)))
     if batch.page is not None:

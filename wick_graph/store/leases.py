@@ -9,25 +9,34 @@ is free at once; nobody waits for its end.
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
+import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Update, insert, select, update
+from sqlalchemy import select
 
 from wick_graph import keys
 from wick_graph.errors import ThreadBusyError
 from wick_graph.store import sql
 from wick_graph.store.core import Core
+from wick_graph.store.dialect import Database
 from wick_graph.store.rows import bytes_text, text_bytes
 from wick_graph.store.schema import leases
 
 LEASE_SECONDS: Final = 30.0
 """How long a lease holds without being renewed; a frozen owner is passed over after that."""
+LOOK_SECONDS: Final = 1.0
+"""How often a run looks whether its lease is still its own."""
+_REMEMBERED: Final = 1_024
+_BUSY: Final = "thread {} is busy: another run goes on in it; wait for its end, or cancel it"
+_CREDIBLE: Final = 100 * LEASE_SECONDS
+_MOST: Final = 2**62
+"""Epochs begin anew behind this one; they are only ever compared for being the same."""
 MAX_TRIES: Final = 3
 """Times that a run may die at one checkpoint before the thread is called poisoned."""
 
@@ -41,10 +50,24 @@ class Lease:
     epoch: int
     tries: int
     """Runs in a row that died before this one without getting further; 0 for none."""
+    until: float = 0.0
+    """When it ends unless it is renewed, by the store's clock."""
+    clock: Callable[[], float] = field(default=time.time, repr=False)
     lost: bool = field(default=False)
     """Another owner has taken the thread over."""
-    along: Callable[[sqlite3.Connection], None] | None = field(default=None, repr=False)
+    forced: bool = field(default=False)
+    """That owner did so while this one was alive, because somebody cancelled its run."""
+    on_stop: Callable[[str], object] | None = field(default=None, repr=False)
+    """Called with a reason when the run is to stop; with an empty one when the lease is lost."""
+    along: Callable[[Database], None] | None = field(default=None, repr=False)
     """Writes what belongs into every transaction under this lease: the run's journal."""
+
+    def lose(self) -> None:
+        """Note that the thread has another owner, and end what still runs under this lease."""
+        if not self.lost:
+            self.lost, self.forced = True, self.clock() < self.until
+            if self.on_stop is not None:
+                self.on_stop("")
 
 
 class Leases:
@@ -53,33 +76,62 @@ class Leases:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._held: set[Lease] = set()
+        self._given: OrderedDict[int, int] = OrderedDict()
+        """Epochs of leases that were given back, by thread: a full disk may not have let it in."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._wake = threading.Event()
         self._keeper: threading.Thread | None = None
 
-    def take(self, thread_id: str) -> Lease:
+    def take(self, thread_id: str, *, force: bool = False) -> Lease:
         """Take the lease of a thread; the thread is made if there is none.
+
+        With `force` it is taken from a live owner too: the fence then stops that one's writes.
 
         Raises:
             ThreadBusyError: Another live owner holds it.
         """
         core, me = self._core, owner()
-        with core.writing() as db:
+        with core.writing(thread_id) as db:
             thread = core.thread_for_writing(db, thread_id).id
-            head = db.execute(_HEAD, (thread,)).fetchone()[0]
-            epoch, tries = self._turn(db, thread, thread_id, head)
+            head = db.execute(sql.HEAD_OF_ALL, (thread, 1, 0)).fetchone()[0]
+            epoch, tries = self._turn(db, thread, thread_id, head, force)
             until = core.now() + LEASE_SECONDS
-            values = {"owner": me, "epoch": epoch, "until": until, "tries": tries, "head": head}
-            if not db.execute(*sql.compiled(_of(thread).values(**values))).rowcount:
-                db.execute(*sql.compiled(insert(leases).values(thread=thread, **values)))
-        lease = Lease(thread, thread_id, epoch, tries)
+            db.execute(sql.PUT_LEASE, (thread, me, epoch, until, tries, head))
+        lease = Lease(thread, thread_id, epoch, tries, until=until, clock=core.now)
         self._hold(lease)
         return lease
 
-    async def atake(self, thread_id: str) -> Lease:
+    async def atake(self, thread_id: str, *, force: bool = False) -> Lease:
         """Do `take` in the store's thread."""
-        return await self._core.worker.run(self.take, thread_id)
+        return await self._core.worker.run(self.take, thread_id, force=force)
+
+    def together(self, work: Callable[[], None]) -> None:
+        """Do what belongs to taking or giving back a lease with one commit."""
+        self._core.together(work)
+
+    async def atogether(self, work: Callable[[], None]) -> None:
+        """Do `together` in the store's thread, in one hop."""
+        await self._core.worker.run(self._core.together, work)
+
+    def holder(self, thread_id: str) -> bytes | None:
+        """Name the live owner that holds a thread; None if it is free."""
+        with self._core.reading() as db:
+            thread = self._core.thread(db, thread_id)
+            return None if thread is None else live_owner(self._core, db, thread.id)
+
+    async def aholder(self, thread_id: str) -> bytes | None:
+        """Do `holder` in the store's thread."""
+        return await self._core.worker.run(self.holder, thread_id)
+
+    def ask_to_stop(self, thread_id: str, why: str) -> bool:
+        """Ask the run of this process that holds a thread to stop; False if none does."""
+        with self._lock:
+            held = [lease for lease in self._held if lease.thread_id == thread_id]
+        asked = [lease.on_stop for lease in held if not lease.lost and lease.on_stop is not None]
+        for stop in asked:
+            stop(why)
+        return bool(asked)
 
     async def arelease(self, lease: Lease, *, tries: int = 0) -> None:
         """Do `release` in the store's thread."""
@@ -88,9 +140,11 @@ class Leases:
     def release(self, lease: Lease, *, tries: int = 0) -> None:
         """Give a lease back; one that was lost is only forgotten. `tries` stays on record."""
         self._drop(lease)
-        with self._core.writing() as db:
-            mine = _of(lease.thread).where(leases.c.epoch == lease.epoch)
-            given = db.execute(*sql.compiled(mine.values(until=0.0, tries=tries)))
+        self._given[lease.thread] = lease.epoch
+        while len(self._given) > _REMEMBERED:
+            self._given.popitem(last=False)
+        with self._core.writing(lease.thread_id) as db:
+            given = db.execute(sql.END_LEASE, (0.0, tries, lease.thread, lease.epoch))
             if given.rowcount and lease.along is not None:
                 lease.along(db)
 
@@ -100,34 +154,55 @@ class Leases:
             held = list(self._held)
         if not held:
             return
+        lost: list[Lease] = []
         until = self._core.now() + LEASE_SECONDS
-        with self._core.writing() as db:
+        with self._core.writing(alone=True) as db:
             for lease in held:
-                mine = _of(lease.thread).where(leases.c.epoch == lease.epoch)
-                if not db.execute(*sql.compiled(mine.values(until=until))).rowcount:
-                    lease.lost = True
+                if db.execute(sql.RENEW_LEASE, (until, lease.thread, lease.epoch)).rowcount:
+                    lease.until = until
+                else:
+                    lost.append(lease)
+        for lease in lost:
+            if lease in self._held:  # else it was given back meanwhile
+                lease.lose()
+
+    def look(self) -> None:
+        """Notice leases that somebody else has taken; their runs are ended."""
+        with self._lock:
+            held = {lease.thread: lease for lease in self._held}
+        if not held:
+            return
+        query = select(leases.c.thread, leases.c.epoch).where(leases.c.thread.in_(list(held)))
+        with self._core.reading() as db:
+            epochs = dict(db.execute(*sql.compiled(query)).fetchall())
+        for thread, lease in held.items():
+            if epochs.get(thread) != lease.epoch:
+                lease.lose()
 
     def _turn(
-        self, db: sqlite3.Connection, thread: int, thread_id: str, head: bytes | None
+        self,
+        db: Database,
+        thread: int,
+        thread_id: str,
+        head: bytes | None,
+        force: bool,
     ) -> tuple[int, int]:
         """Return the next epoch, and how many owners in a row died where the thread stands now."""
-        columns = (
-            *(leases.c.owner, leases.c.epoch, leases.c.until),
-            *(leases.c.tries, leases.c.head),
-        )
-        query = select(*columns).where(leases.c.thread == thread)
-        row = db.execute(*sql.compiled(query)).fetchone()
+        row = db.execute(sql.LEASE, (thread,)).fetchone()
         if row is None:
             return 1, 0
         holder, epoch, until, tries, stood = row
-        if until > self._core.now() and is_alive(holder):
-            raise ThreadBusyError(
-                f"thread {thread_id} is busy: another run goes on in it; wait for its end"
-            )
+        if self._given.get(thread) == epoch and holder == owner():
+            until = 0.0  # this saver's own; nobody else may ever have written that it is free
+        following = epoch + 1 if epoch < _MOST else 1
+        if _holds(self._core, holder, until):
+            if force:  # it is alive, and is told to stop: nothing died
+                return following, tries
+            raise ThreadBusyError(_BUSY.format(thread_id))
         if stood != head:  # it got further before it died
-            return epoch + 1, 1 if until else 0
+            return following, 1 if until else 0
         # A lease that was given back ended at 0: whoever held any other one died with it.
-        return epoch + 1, tries + 1 if until else tries
+        return following, tries + 1 if until else tries
 
     def _hold(self, lease: Lease) -> None:
         with self._lock:
@@ -143,9 +218,15 @@ class Leases:
             self._held.discard(lease)
 
     def _keep(self) -> None:
-        while not self._wake.wait(LEASE_SECONDS / 3):
+        turn = 0
+        while not self._wake.wait(LOOK_SECONDS):
+            turn += 1
             try:
-                self.renew()
+                if turn * LOOK_SECONDS >= LEASE_SECONDS / 3:
+                    turn = 0
+                    self.renew()
+                else:
+                    self.look()
             except Exception:  # a busy or full database: the next turn is before the lease's end
                 continue
 
@@ -154,7 +235,7 @@ class Leases:
         self._wake.set()
 
 
-def check(db: sqlite3.Connection, lease: Lease) -> None:
+def check(db: Database, lease: Lease) -> None:
     """Refuse to write for a run that lost its thread.
 
     Raises:
@@ -162,7 +243,7 @@ def check(db: sqlite3.Connection, lease: Lease) -> None:
     """
     row = db.execute(sql.EPOCH, (lease.thread,)).fetchone()
     if row is None or row[0] != lease.epoch:
-        lease.lost = True
+        lease.lose()
         raise ThreadBusyError(
             f"thread {lease.thread_id} was taken over by another run while this one stood still; "
             "nothing of this step was stored"
@@ -171,15 +252,45 @@ def check(db: sqlite3.Connection, lease: Lease) -> None:
         lease.along(db)
 
 
-def fence(db: sqlite3.Connection, config: Mapping[str, Any]) -> None:
-    """Check the lease of the run that a config belongs to; graphs of others have none.
+def check_free(core: Core, db: Database, thread: int, thread_id: str) -> None:
+    """Refuse where a live owner holds a thread.
 
     Raises:
-        ThreadBusyError: The run lost its thread.
+        ThreadBusyError: It does.
     """
-    lease = getattr(keys.configurable(config).get(keys.RUN), "lease", None)
+    if live_owner(core, db, thread) is not None:
+        raise ThreadBusyError(_BUSY.format(thread_id))
+
+
+def live_owner(core: Core, db: Database, thread: int) -> bytes | None:
+    """Name the live owner of a thread; None if it is free."""
+    row = db.execute(sql.HOLDER, (thread,)).fetchone()
+    return bytes(row[0]) if row is not None and _holds(core, *row) else None
+
+
+def _holds(core: Core, holder: bytes, until: float) -> bool:
+    """Say whether a lease holds; one that ends later than any was taken for is nobody's."""
+    return 0 < until - core.now() < _CREDIBLE and is_alive(holder)
+
+
+def lease_of(config: Mapping[str, Any]) -> Lease | None:
+    """Return the lease of the run that a config belongs to; graphs of others have none."""
+    return getattr(keys.configurable(config).get(keys.RUN), "lease", None)
+
+
+def fence(core: Core, db: Database, lease: Lease | None, thread: int, thread_id: str) -> None:
+    """Check a writer's lease.
+
+    Who has none (a graph of others, `update_state` from outside) may write where no run goes on:
+    else that run would find the thread changed under its feet, and die of it.
+
+    Raises:
+        ThreadBusyError: The run lost its thread, or has none and another one goes on there.
+    """
     if lease is not None:
         check(db, lease)
+    else:
+        check_free(core, db, thread, thread_id)
 
 
 def owner() -> bytes:
@@ -196,20 +307,20 @@ def is_alive(holder: bytes) -> bool:
     return _started(int(pid)) == started
 
 
-def _of(thread: int) -> Update:
-    return update(leases).where(leases.c.thread == thread)
-
-
-_HEAD: Final = "SELECT max(id) FROM checkpoints WHERE thread = ?"
 _boot_id: list[str] = []
 
 
 def _boot() -> str:
-    """Identify this boot of this machine; a random stand-in where the system has no such id."""
+    """Identify this boot of this machine, and where its process ids mean what they mean here.
+
+    Containers of one machine share its boot, but not their process ids. A random stand-in where
+    the system has no such ids.
+    """
     if not _boot_id:
         path = Path("/proc/sys/kernel/random/boot_id")
         try:
-            _boot_id.append(path.read_text(encoding="ascii").strip())
+            space = Path("/proc/self/ns/pid").stat().st_ino
+            _boot_id.append(f"{path.read_text(encoding='ascii').strip()}-{space}")
         except OSError:
             _boot_id.append(uuid.uuid4().hex)
     return _boot_id[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +17,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store import sql
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
+from wick_graph.store.dialect import Database
 from wick_graph.store.leases import MAX_TRIES, Lease, check
 from wick_graph.store.rows import seal, text_bytes, unseal
 from wick_graph.types import Replay
@@ -67,7 +67,7 @@ class Ledger:
             StorageError: The database refuses.
         """
         hashed = args_hash(name, args)
-        with self._core.writing() as db:
+        with self._core.writing(self._lease.thread_id) as db:
             check(db, self._lease)
             row = self._row(db, key)
             if row is not None and row[0] == hashed:
@@ -106,7 +106,7 @@ class Ledger:
             StorageError: The result cannot be stored, or the run lost its thread.
         """
         payload = self._codec.pack(fields)
-        with self._core.writing() as db:
+        with self._core.writing(self._lease.thread_id) as db:
             check(db, self._lease)
             body = seal(payload, "calls", self._lease.thread, text_bytes(key))
             self._put(db, key, name, args_hash(name, args), "done", 1, body)
@@ -137,12 +137,12 @@ class Ledger:
 
     def wait(self, key: str) -> None:
         """Note that a call stopped to ask somebody: the answer starts it anew, by right."""
-        with self._core.writing() as db:
+        with self._core.writing(self._lease.thread_id) as db:
             check(db, self._lease)
             self._state(db, key, "waiting", 1)
 
     def _known(
-        self, db: sqlite3.Connection, key: str, row: tuple[Any, ...], replay: Replay
+        self, db: Database, key: str, row: tuple[Any, ...], replay: Replay
     ) -> Verdict | None:
         _, state, tries, _ = row
         if state == "done":
@@ -158,7 +158,7 @@ class Ledger:
         self._state(db, key, "intent", tries + 1)
         return Go(tries + 1)
 
-    def _row(self, db: sqlite3.Connection, key: str) -> tuple[Any, ...] | None:
+    def _row(self, db: Database, key: str) -> tuple[Any, ...] | None:
         found = db.execute(sql.CALL, (self._lease.thread, text_bytes(key))).fetchone()
         return None if found is None else tuple(found)
 
@@ -167,13 +167,13 @@ class Ledger:
         body = unseal(row[3], what, "calls", self._lease.thread, text_bytes(key))
         return Recorded(self._codec.unpack(body))
 
-    def _state(self, db: sqlite3.Connection, key: str, state: str, tries: int) -> None:
+    def _state(self, db: Database, key: str, state: str, tries: int) -> None:
         lease = self._lease
         db.execute(sql.CALL_STATE, (state, lease.epoch, tries, lease.thread, text_bytes(key)))
 
     def _put(
         self,
-        db: sqlite3.Connection,
+        db: Database,
         key: str,
         name: str,
         hashed: bytes,

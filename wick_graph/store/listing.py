@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
@@ -15,6 +14,7 @@ from wick_graph.store import sql
 from wick_graph.store.address import address_of
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
+from wick_graph.store.dialect import Database
 from wick_graph.store.reading import Reader, Row
 from wick_graph.store.rows import bytes_text, is_source, is_step, pack_id, text_bytes
 from wick_graph.store.schema import checkpoints, names, threads
@@ -56,9 +56,7 @@ class Listing:
                     self._take(db, self._last, bytes_text(key), found)
         return found
 
-    def _take(
-        self, db: sqlite3.Connection, row: Row, thread_id: str, found: list[CheckpointTuple]
-    ) -> None:
+    def _take(self, db: Database, row: Row, thread_id: str, found: list[CheckpointTuple]) -> None:
         if self._left is not None and self._left <= 0:
             return
         cache = self._core.thread(db, thread_id)

@@ -1,4 +1,7 @@
-"""Numbered steps from one schema to the next; each file knows in `user_version` where it is."""
+"""Numbered steps from one schema to the next, the same for every database.
+
+A SQLite file knows in `user_version` where it is, a PostgreSQL schema in its table `wick_meta`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from wick_graph.errors import StorageError
+from wick_graph.store.dialect import Database
 
-Migration = Callable[[sqlite3.Connection], None]
+Migration = Callable[[Database], None]
 
 MIGRATIONS: Final[tuple[Migration, ...]] = ()
 """The step at index 0 leads from schema 1 to schema 2, and so on; released steps never change."""

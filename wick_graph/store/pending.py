@@ -81,14 +81,17 @@ class Pending:
         """Decide whether a checkpoint may wait for the next one.
 
         It may in a run of our own after a step of pushed tasks alone: their results are committed
-        already, or in the ledger, and a crash makes the same checkpoint of them again.
+        already, or in the ledger, or may be made again, and a crash makes the same checkpoint of
+        them. After any other task it may if the run says so.
         """
-        ours = hasattr(configurable(config).get(RUN), "ledgered")
+        run = configurable(config).get(RUN)
         with self._lock:
             step = self._steps.pop((at.thread_id, at.ns), None)
-        if step is None or step.checkpoint != at.checkpoint_id or not ours:
+        if step is None or step.checkpoint != at.checkpoint_id or step.others:
             return False
-        return step.pushes > 0 and not step.pulls and not step.others
+        if step.pushes:
+            return not step.pulls and hasattr(run, "ledgered")
+        return step.pulls == 1 and bool(getattr(run, "may_wait", False))
 
     def add(self, thread_id: str, entry: Apply) -> None:
         """Let an entry wait."""
@@ -102,6 +105,11 @@ class Pending:
         if self.since is None:
             return False
         return thread_id is None or thread_id in self._waiting
+
+    def threads(self) -> list[str]:
+        """Return the threads of which something waits."""
+        with self._lock:
+            return list(self._waiting)
 
     def take(self) -> dict[str, list[Apply]]:
         """Take everything out."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import ormsgpack
 from langchain_core.runnables import RunnableConfig
@@ -21,8 +19,10 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from wick_graph.errors import StorageError
 from wick_graph.store import blobs, sql
 from wick_graph.store.address import Address
-from wick_graph.store.cache import PLACES, Known, ThreadCache, digest
+from wick_graph.store.cache import Known, ThreadCache
 from wick_graph.store.codec import Codec
+from wick_graph.store.dialect import Database
+from wick_graph.store.items import learn, read_items
 from wick_graph.store.rows import (
     CheckpointBody,
     Context,
@@ -34,7 +34,10 @@ from wick_graph.store.rows import (
     unseal,
 )
 from wick_graph.store.schema import LANE_BITS
-from wick_graph.store.writing import DELTA, DICT, take_head
+from wick_graph.store.writing import DELTA, DICT
+
+_MANY: Final = 8
+"""Items of a list from which it is not looked at what they hold, until somebody asks."""
 
 
 class Row(NamedTuple):
@@ -56,21 +59,10 @@ class Row(NamedTuple):
         return (*self[1:9],)
 
 
-@dataclass(slots=True)
-class Element:
-    """One item as it is stored."""
-
-    head: bytes
-    core: bytes
-    full: bool
-
-
 class Reader:
     """Rebuild values of one thread; items are read and decoded once for each reader."""
 
-    def __init__(
-        self, db: sqlite3.Connection, cache: ThreadCache, codec: Codec, thread_id: str
-    ) -> None:
+    def __init__(self, db: Database, cache: ThreadCache, codec: Codec, thread_id: str) -> None:
         self.db = db
         self.cache = cache
         self.thread_id = thread_id
@@ -79,7 +71,7 @@ class Reader:
         self._long_texts: dict[bytes, str] = {}
         self._learning = False
 
-    def continued(self, db: sqlite3.Connection, cache: ThreadCache) -> Reader:
+    def continued(self, db: Database, cache: ThreadCache) -> Reader:
         """Return this reader for a new transaction, with what it has decoded."""
         if cache.id != self.cache.id or cache.generation != self.cache.generation:
             return Reader(db, cache, self._codec, self.thread_id)
@@ -175,47 +167,31 @@ class Reader:
         value: Any = dict(elements) if kind & DICT else elements
         return _DeltaSnapshot(value) if kind & DELTA else value
 
-    def elements(self, first: int, last: int) -> list[tuple[int, Element]]:
-        """Return the items of a range of keys, with their check values verified.
-
-        Raises:
-            StorageError: if one is missing or damaged.
-        """
-        found: list[tuple[int, Element]] = []
-        for rid, base, sealed, based in self.db.execute(sql.ITEMS, (first, last)):
-            head, core = take_head(unseal(sealed, self._what("items"), rid, base))
-            if base is not None:
-                if based is None:
-                    raise self._incomplete()
-                core = take_head(unseal(based, self._what("items"), base, None))[1]
-            found.append((rid, Element(head, core, base is None)))
-        if len(found) != last - first + 1:
-            raise self._incomplete()
-        return found
-
     def warm(self, row: Row) -> None:
         """Learn where the content of a checkpoint lies, without decoding it."""
         for _, form in self.body(row).forms():
             for lane, *ranges in form[1:] if isinstance(form, list) else ():
                 for start, count in zip(ranges[::2], ranges[1::2], strict=True):
                     first = lane << LANE_BITS | start
-                    for rid, one in self.elements(first, first + count - 1):
-                        self._learn(rid, one)
+                    for item in read_items(self.db, first, first + count - 1, self.thread_id):
+                        learn(self.cache, item)
         self.cache.warm.add(row.ns)
-
-    def _learn(self, rid: int, one: Element) -> None:
-        key = digest(one.core)
-        self.cache.learn(rid >> LANE_BITS, one.head, key, rid & PLACES, full=one.full)
 
     def _elements(self, first: int, last: int) -> list[Any]:
         values = self._values
         missing = [rid for rid in range(first, last + 1) if rid not in values]
         if missing:
-            for rid, one in self.elements(missing[0], missing[-1]):
-                if rid not in values:
-                    values[rid] = self._codec.join(one.head, one.core, self._long_text)
-                    if self._learning:
-                        self._learn(rid, one)
+            first_missing, last_missing = missing[0], missing[-1]
+            learning = self._learning
+            if learning and len(missing) > _MANY:
+                self.cache.unlearned.append((first_missing, last_missing))
+                learning = False
+            join, texts = self._codec.join, self._long_text
+            for item in read_items(self.db, first_missing, last_missing, self.thread_id):
+                if item.rid not in values:
+                    values[item.rid] = join(item.head, item.core, texts)
+                    if learning:
+                        learn(self.cache, item)
         return [values[rid] for rid in range(first, last + 1)]
 
     def _long_text(self, hashed: bytes) -> str:
@@ -262,15 +238,8 @@ class Reader:
     def _what(self, table: str) -> str:
         return f"table {table} of thread {self.thread_id!r}"
 
-    def _incomplete(self) -> StorageError:
-        return StorageError(
-            f"{self._what('items')} is damaged: an item is missing; restore a backup"
-        )
 
-
-def find(
-    db: sqlite3.Connection, cache: ThreadCache, ns: str, checkpoint_id: str | None
-) -> Row | None:
+def find(db: Database, cache: ThreadCache, ns: str, checkpoint_id: str | None) -> Row | None:
     """Return a checkpoint's row: the one with this id, or the latest of the namespace."""
     number = cache.find_name(db, 0, ns)
     if number is None:
@@ -282,7 +251,17 @@ def find(
     return None if row is None else Row(*row)
 
 
-def ancestors(db: sqlite3.Connection, row: Row) -> Iterable[Row]:
+def wrote(db: Database, cache: ThreadCache, row: Row, channel: str) -> bool:
+    """Say whether a write to a channel is filed under a checkpoint; no value is read."""
+    number = cache.find_name(db, row.ns, channel)
+    for task, path, sealed in db.execute(sql.WRITES, (cache.id, row.ns, row.id)):
+        body = unseal(sealed, "table writes", cache.id, row.ns, row.id, task, path)
+        if any(written == number for _, written, _ in WritesBody.load(body).entries()):
+            return True
+    return False
+
+
+def ancestors(db: Database, row: Row) -> Iterable[Row]:
     """Yield the parents of a checkpoint, the nearest first, hidden ones included."""
     seen = {row.id}
     parent = row.parent

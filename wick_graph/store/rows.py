@@ -15,6 +15,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store.codec import FORMAT
 
 CHECK_BYTES: Final = 8
+_FORMAT_BYTE: Final = bytes((FORMAT,))
 _SOURCES: Final = frozenset({"input", "loop", "update", "fork"})
 _UUID: Final = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -73,7 +74,7 @@ def seal(payload: bytes, *context: Context) -> bytes:
     The check covers the context too (the row's own keys), so that a row which was moved or whose
     other columns changed is found.
     """
-    payload = bytes((FORMAT,)) + payload
+    payload = _FORMAT_BYTE + payload
     return _check(payload, context) + payload
 
 
@@ -84,9 +85,9 @@ def unseal(body: bytes, what: str, *context: Context) -> bytes:
         StorageError: if the check value or the format byte is wrong, naming `what`.
     """
     payload = body[CHECK_BYTES:]
-    if _check(payload, context) != body[:CHECK_BYTES]:
+    if not body.startswith(_check(payload, context)):
         raise StorageError(f"{what} is damaged: its check value is wrong; restore a backup")
-    if payload[:1] != bytes((FORMAT,)):
+    if payload[:1] != _FORMAT_BYTE:
         raise StorageError(f"{what} has an unknown format; upgrade wick_graph")
     return payload[1:]
 

@@ -28,22 +28,25 @@ from langgraph.checkpoint.base import (
 )
 
 from wick_graph.config.durations import seconds
-from wick_graph.store import upkeep
+from wick_graph.store import copying, upkeep
 from wick_graph.store.address import address_of
 from wick_graph.store.allow import AllowList
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
+from wick_graph.store.dialect import Synchronous
 from wick_graph.store.history import delta_history
 from wick_graph.store.journal_rows import JournalRows
 from wick_graph.store.leases import Lease, Leases
 from wick_graph.store.ledger import Ledger
 from wick_graph.store.listing import Listing
+from wick_graph.store.opening import dialect_of
 from wick_graph.store.reading import Reader, Row, find
 from wick_graph.store.rows import unpack_id
 from wick_graph.store.saving import Saving
-from wick_graph.store.sqlite import Synchronous, path_of
+from wick_graph.store.streams import Streams
 from wick_graph.store.sweeper import Sweeper, sweep
 from wick_graph.store.threads import Threads
+from wick_graph.store.tokens import Tokens
 
 _RANDOM_BITS: Final = 20
 
@@ -93,7 +96,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         life = None if ttl is None else seconds(ttl)
         codec = Codec(AllowList(allow))
         watchful = os.environ.get("WICK_DEBUG") == "1" if debug is None else debug
-        core = Core(path_of(url), tenant=tenant, ttl=life, synchronous=synchronous, debug=watchful)
+        core = Core(dialect_of(url, synchronous), tenant=tenant, ttl=life, debug=watchful)
         return cls(core, codec)
 
     @property
@@ -112,7 +115,17 @@ class SqlSaver(BaseCheckpointSaver[int]):
     @property
     def threads(self) -> Threads:
         """The store's threads: look them up, list, pin and delete them."""
-        return Threads(self._core)
+        return Threads(self._core, self.serde)
+
+    @property
+    def streams(self) -> Streams:
+        """What servers were asked for, and what their readers were told."""
+        return Streams(self._core)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Who may speak to a server of this database."""
+        return Tokens(self._core)
 
     def sweep(self) -> list[str]:
         """Delete idle threads whose time is up, and return their ids.
@@ -285,7 +298,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         Raises:
             StorageError: if the target has checkpoints already.
         """
-        upkeep.copy_thread(self._core, str(source_thread_id), str(target_thread_id))
+        copying.copy_thread(self._core, str(source_thread_id), str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete all but the latest checkpoint of every namespace, or whole threads (`delete`).

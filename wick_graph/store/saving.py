@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +14,12 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from wick_graph.keys import PUSH
+from wick_graph.keys import PUSH, RUN, configurable
 from wick_graph.store.address import Address, address_of
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
-from wick_graph.store.leases import fence
+from wick_graph.store.dialect import Database
+from wick_graph.store.leases import Lease, fence, lease_of
 from wick_graph.store.pending import Apply
 from wick_graph.store.steps import Step
 
@@ -50,8 +50,10 @@ class Saving:
             kept: Any = {**checkpoint, "channel_values": values}
             checkpoint = kept
 
-        def save(db: sqlite3.Connection) -> None:
-            self._step(db, at, config).checkpoint(checkpoint, full, new_versions, at.checkpoint_id)
+        lease = lease_of(config)
+
+        def save(db: Database) -> None:
+            self._step(db, at, lease).checkpoint(checkpoint, full, new_versions, at.checkpoint_id)
 
         return self._now_or_later(at, save, waits=waits)
 
@@ -67,19 +69,20 @@ class Saving:
         if not writes:
             return None
         waits = self.core.pending.writes_can_wait(at, config, writes, path)
-        alone = waits and PUSH not in path
+        run, lease = configurable(config).get(RUN), lease_of(config)
+        alone = waits and (PUSH not in path or getattr(run, "single", False))
         if waits:
             writes = [(channel, _frozen(value)) for channel, value in writes]
 
-        def save(db: sqlite3.Connection) -> None:
-            step = self._step(db, at, config)
+        def save(db: Database) -> None:
+            step = self._step(db, at, lease)
             step.writes(at.checkpoint_id or "", writes, task_id, path, alone=alone)
 
         return self._now_or_later(at, save, waits=waits)
 
-    def _step(self, db: sqlite3.Connection, at: Address, config: RunnableConfig) -> Step:
-        fence(db, config)
+    def _step(self, db: Database, at: Address, lease: Lease | None) -> Step:
         cache = self.core.thread_for_writing(db, at.thread_id)
+        fence(self.core, db, lease, cache.id, at.thread_id)
         return Step(db, cache, self.codec, at.thread_id, at.ns, self.core.forks)
 
     def _now_or_later(self, at: Address, save: Apply, *, waits: bool) -> Now | None:
@@ -88,8 +91,7 @@ class Saving:
             return None
 
         def now() -> None:
-            with self.core.writing(at.thread_id) as db:
-                save(db)
+            self.core.apply(at.thread_id, save)
 
         return now
 

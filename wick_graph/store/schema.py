@@ -198,6 +198,49 @@ blobs: Final = Table(
 """What the journal's moments refer to by its content. The row with an empty hash holds the key
 with which the thread's journal hides secrets."""
 
-OWNED: Final = (writes, checkpoints, calls, leases, runs, blobs)
-"""Tables whose rows carry their thread; `moments` and `items` go by ranges of their keys, `names`
-and `threads` last."""
+streams: Final = Table(
+    "streams",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("run", LargeBinary, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("ended", Float),
+    Column("first", BigInteger, nullable=False),
+    Column("key", LargeBinary),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "run"),
+    UniqueConstraint("key"),
+)
+"""Runs that a server was asked for: what was asked, and from which event on its readers read.
+`key` is a hash of the caller's idempotency key."""
+
+events: Final = Table(
+    "events",
+    metadata,
+    Column("rid", _Key, primary_key=True, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""What a server's readers were told, in pages. A page's key is its thread times 2**32 plus the
+number of its last event."""
+
+tokens: Final = Table(
+    "tokens",
+    metadata,
+    _rid(),
+    Column("tenant", LargeBinary, nullable=False),
+    Column("token", LargeBinary, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Column("name", LargeBinary, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float),
+    Column("revoked", Float),
+    UniqueConstraint("token"),
+)
+"""Who may speak to a server; of a token only a hash is kept."""
+
+OWNED: Final = (writes, checkpoints, calls, leases, runs, blobs, streams)
+"""Tables whose rows carry their thread; `moments`, `events` and `items` go by ranges of their keys,
+`names` and `threads` last."""

@@ -1,18 +1,57 @@
-"""SQL text made once from SQLAlchemy Core statements, for the path that every step takes."""
+"""SQL text made once from SQLAlchemy Core statements, for the path that every step takes.
+
+The text is SQLite's, which costs SQLite nothing more. A database that speaks otherwise finds the
+statement behind a text with `statement_of`.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, func, insert, literal_column, null, select, update
+from sqlalchemy import Float, bindparam, delete, func, insert, literal_column, null, select, update
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.dialects.postgresql import insert as upsert  # it compiles for SQLite too
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from wick_graph.store.schema import blobs, calls, checkpoints, items, leases, names, threads, writes
 
 _DIALECT: Final = sqlite.dialect(paramstyle="qmark")
+
+
+_statements: Final[dict[str, tuple[Executable, tuple[str, ...]]]] = {}
+
+
+class Now(FunctionElement[float]):
+    """The database's time, in seconds since 1970: the store's only clock."""
+
+    type = Float()
+    inherit_cache = True
+
+
+POSTGRES_NOW: Final = (
+    "coalesce(nullif(current_setting('wick.now', true), '')::float8, "
+    "extract(epoch FROM clock_timestamp())::float8)"
+)
+
+
+@compiles(Now, "sqlite")
+def _sqlite_now(element: Now, compiler: SQLCompiler, **_: Any) -> str:
+    return "wick_now()"
+
+
+@compiles(Now, "postgresql")
+def _postgres_now(element: Now, compiler: SQLCompiler, **_: Any) -> str:
+    return POSTGRES_NOW
+
+
+class Text(str):
+    """The text of a statement that was made for one call; it knows its statement."""
+
+    __slots__ = ("statement",)
+    statement: Executable
 
 
 def compiled(statement: Executable) -> tuple[str, list[Any]]:
@@ -22,45 +61,54 @@ def compiled(statement: Executable) -> tuple[str, list[Any]]:
     )
     assert isinstance(made, SQLCompiler)
     values = made.params
-    return str(made), [values[name] for name in made.positiontup or ()]
+    text = Text(made)
+    text.statement = statement
+    return text, [values[name] for name in made.positiontup or ()]
 
 
-def _text(statement: Executable, *order: str) -> str:
+def prepared(statement: Executable, *order: str) -> str:
     """Return the text of a statement whose parameters stand in the given order."""
     made = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # as above
     assert isinstance(made, SQLCompiler)
     assert made.positiontup == list(order), (made.positiontup, order)
-    return str(made)
+    text = str(made)
+    _statements[text] = statement, order
+    return text
+
+
+def statement_of(text: str) -> tuple[Executable, tuple[str, ...]] | None:
+    """Return the statement behind a prepared text and the order of its parameters."""
+    return _statements.get(text)
 
 
 _b = bindparam
 _here = (checkpoints.c.thread == _b("t"), checkpoints.c.ns == _b("n"))
 _based = items.alias("based")
 
-THREAD: Final = _text(
+THREAD: Final = prepared(
     select(threads.c.id, threads.c.generation, threads.c.last_access, threads.c.ttl).where(
         threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")
     ),
     "tenant",
     "key",
 )
-NEW_THREAD: Final = _text(
-    insert(threads)
-    .values(
-        tenant=_b("tenant"),
-        thread=_b("key"),
-        status=_b("state"),
-        pinned=_b("pin"),
-        created=_b("created"),
-        last_access=_b("seen"),
-        ttl=_b("life"),
-        expires_at=_b("until"),
-        generation=_b("gen"),
-    )
-    .returning(threads.c.id),
-    *("tenant", "key", "state", "pin", "created", "seen", "life", "until", "gen"),
+_new_thread = upsert(threads).values(
+    tenant=_b("tenant"),
+    thread=_b("key"),
+    status=_b("state"),
+    pinned=_b("pin"),
+    created=_b("created"),
+    last_access=_b("seen"),
+    ttl=_b("life"),
+    expires_at=_b("until"),
+    generation=_b("gen"),
 )
-SEEN: Final = _text(
+_in_order = ("tenant", "key", "state", "pin", "created", "seen", "life", "until", "gen")
+NEW_THREAD: Final = prepared(_new_thread.returning(threads.c.id), *_in_order)
+NEW_THREAD_OR_NONE: Final = prepared(
+    _new_thread.on_conflict_do_nothing().returning(threads.c.id), *_in_order
+)
+SEEN: Final = prepared(
     update(threads)
     .values(last_access=_b("now"), expires_at=_b("until"))
     .where(threads.c.id == _b("t")),
@@ -85,7 +133,7 @@ THREAD_COLUMNS: Final = (
     _of_thread.scalar_subquery() - _hidden.scalar_subquery(),
 )
 """What `threads.ThreadInfo` is made of; both counts are read from an index alone."""
-INFO: Final = _text(
+INFO: Final = prepared(
     select(*THREAD_COLUMNS).where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
     "tenant",
     "key",
@@ -93,7 +141,7 @@ INFO: Final = _text(
 _opened = {
     "agent": _b("name"),
     "status": _b("state"),
-    "title": func.coalesce(_b("named"), threads.c.title),
+    "title": func.coalesce(threads.c.title, _b("named")),
     "run": _b("r"),
     "last_access": _b("now"),
     "ttl": _b("life"),
@@ -101,13 +149,13 @@ _opened = {
     "stopped_because": null(),
     "last_error": null(),
 }
-OPEN: Final = _text(
+OPEN: Final = prepared(
     update(threads)
     .values(**_opened)
     .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
     *("name", "state", "named", "now", "life", "until", "r", "tenant", "key"),
 )
-CLOSE: Final = _text(
+CLOSE: Final = prepared(
     update(threads)
     .values(
         status=_b("state"),
@@ -119,31 +167,31 @@ CLOSE: Final = _text(
     .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
     *("state", "now", "at", "because", "error", "tenant", "key"),
 )
-GENERATION: Final = _text(
+GENERATION: Final = prepared(
     update(threads)
     .values(generation=threads.c.generation + _b("one"))
     .where(threads.c.id == _b("t")),
     "one",
     "t",
 )
-NAMES: Final = _text(
+NAMES: Final = prepared(
     select(names.c.id, names.c.scope, names.c.text).where(names.c.thread == _b("t")), "t"
 )
-NEW_NAME: Final = _text(
+NEW_NAME: Final = prepared(
     insert(names).values(thread=_b("t"), scope=_b("s"), text=_b("x")).returning(names.c.id),
     "t",
     "s",
     "x",
 )
-LAST_ITEM: Final = _text(
+LAST_ITEM: Final = prepared(
     select(func.max(items.c.rid)).where(items.c.rid.between(_b("low"), _b("high"))),
     "low",
     "high",
 )
-NEW_ITEM: Final = _text(
+NEW_ITEM: Final = prepared(
     insert(items).values(rid=_b("r"), base=_b("s"), body=_b("x")), "r", "s", "x"
 )
-ITEMS: Final = _text(
+ITEMS: Final = prepared(
     select(items.c.rid, items.c.base, items.c.body, _based.c.body)
     .select_from(items.outerjoin(_based, _based.c.rid == items.c.base))
     .where(items.c.rid.between(_b("low"), _b("high")))
@@ -151,13 +199,13 @@ ITEMS: Final = _text(
     "low",
     "high",
 )
-NEW_BLOB: Final = _text(
+NEW_BLOB: Final = prepared(
     upsert(blobs)
     .values(thread=_b("t"), hash=_b("h"), size=_b("s"), body=_b("x"))
     .on_conflict_do_nothing(),
     *("t", "h", "s", "x"),
 )
-BLOB: Final = _text(
+BLOB: Final = prepared(
     select(blobs.c.body).where(blobs.c.thread == _b("t"), blobs.c.hash == _b("h")), "t", "h"
 )
 _put = upsert(checkpoints).values(
@@ -172,7 +220,7 @@ _put = upsert(checkpoints).values(
     meta=_b("m"),
     body=_b("x"),
 )
-PUT: Final = _text(
+PUT: Final = prepared(
     _put.on_conflict_do_update(
         index_elements=["thread", "ns", "id"],
         set_={
@@ -195,7 +243,7 @@ COLUMNS: Final = (
     checkpoints.c.body,
 )
 """What `reading.Row` holds, in its order."""
-LATEST: Final = _text(
+LATEST: Final = prepared(
     select(*COLUMNS)
     .where(*_here, checkpoints.c.hidden == _b("h"))
     .order_by(checkpoints.c.id.desc())
@@ -203,7 +251,7 @@ LATEST: Final = _text(
     .offset(_b("o")),
     *("t", "n", "h", "l", "o"),
 )
-HEAD: Final = _text(
+HEAD: Final = prepared(
     select(checkpoints.c.id)
     .where(*_here, checkpoints.c.hidden == _b("h"))
     .order_by(checkpoints.c.id.desc())
@@ -211,14 +259,14 @@ HEAD: Final = _text(
     .offset(_b("o")),
     *("t", "n", "h", "l", "o"),
 )
-EXACT: Final = _text(
+EXACT: Final = prepared(
     select(*COLUMNS).where(*_here, checkpoints.c.id == _b("i"), checkpoints.c.hidden <= _b("h")),
     "t",
     "n",
     "i",
     "h",
 )
-WRITES: Final = _text(
+WRITES: Final = prepared(
     select(writes.c.task, writes.c.path, writes.c.body).where(
         writes.c.thread == _b("t"), writes.c.ns == _b("n"), writes.c.checkpoint == _b("i")
     ),
@@ -226,7 +274,7 @@ WRITES: Final = _text(
     "n",
     "i",
 )
-TASK: Final = _text(
+TASK: Final = prepared(
     select(writes.c.path, writes.c.body).where(
         writes.c.thread == _b("t"),
         writes.c.ns == _b("n"),
@@ -246,19 +294,19 @@ _written: Final[dict[str, Any]] = {
     "path": _b("p"),
     "body": _b("x"),
 }
-NEW_WRITES: Final = _text(insert(writes).values(**_written), "t", "n", "i", "k", "p", "x")
 _write = upsert(writes).values(**_written)
-PUT_WRITES: Final = _text(
+NEW_WRITES: Final = prepared(_write.on_conflict_do_nothing(), "t", "n", "i", "k", "p", "x")
+PUT_WRITES: Final = prepared(
     _write.on_conflict_do_update(
         index_elements=["thread", "ns", "checkpoint", "task"],
         set_={"path": _write.excluded.path, "body": _write.excluded.body},
     ),
     *("t", "n", "i", "k", "p", "x"),
 )
-DELETE_ITEMS: Final = _text(
+DELETE_ITEMS: Final = prepared(
     delete(items).where(items.c.rid.between(_b("low"), _b("high"))), "low", "high"
 )
-COUNT_STEPS: Final = _text(
+COUNT_STEPS: Final = prepared(
     select(func.count())
     .select_from(checkpoints)
     .where(checkpoints.c.thread == _b("t"), checkpoints.c.hidden == _b("h")),
@@ -268,10 +316,10 @@ COUNT_STEPS: Final = _text(
 
 _call = (calls.c.thread == _b("t"), calls.c.key == _b("k"))
 
-CALL: Final = _text(
+CALL: Final = prepared(
     select(calls.c.args, calls.c.state, calls.c.tries, calls.c.body).where(*_call), "t", "k"
 )
-CALL_STATE: Final = _text(
+CALL_STATE: Final = prepared(
     update(calls).values(state=_b("s"), tries=_b("n"), epoch=_b("e")).where(*_call),
     *("s", "e", "n", "t", "k"),
 )
@@ -287,7 +335,7 @@ _call_row = upsert(calls).values(
     ended=_b("to"),
     body=_b("b"),
 )
-PUT_CALL: Final = _text(
+PUT_CALL: Final = prepared(
     _call_row.on_conflict_do_update(
         index_elements=[calls.c.thread, calls.c.key],
         set_={
@@ -297,4 +345,48 @@ PUT_CALL: Final = _text(
     ),
     *("t", "k", "name", "a", "s", "e", "n", "from", "to", "b"),
 )
-EPOCH: Final = _text(select(leases.c.epoch).where(leases.c.thread == _b("t")), "t")
+HEAD_OF_ALL: Final = prepared(
+    select(
+        select(checkpoints.c.id)
+        .where(checkpoints.c.thread == _b("t"))
+        .order_by(checkpoints.c.id.desc())
+        .limit(_b("l"))
+        .offset(_b("o"))
+        .scalar_subquery()
+    ),
+    *("t", "l", "o"),
+)
+"""The latest checkpoint of any namespace, in one row; PostgreSQL has no maximum of bytes."""
+LOCK_NUMBER: Final = prepared(
+    select(threads.c.id).where(threads.c.id == _b("t")).with_for_update(), "t"
+)
+"""Waits for a thread's row; SQLite has one writer at a time and locks nothing here."""
+HOLDER: Final = prepared(
+    select(leases.c.owner, leases.c.until).where(leases.c.thread == _b("t")), "t"
+)
+EPOCH: Final = prepared(select(leases.c.epoch).where(leases.c.thread == _b("t")), "t")
+_lease: Final[dict[str, Any]] = {
+    name: _b(name) for name in ("owner", "epoch", "until", "tries", "head")
+}
+LEASE: Final = prepared(
+    select(leases.c.owner, leases.c.epoch, leases.c.until, leases.c.tries, leases.c.head).where(
+        leases.c.thread == _b("t")
+    ),
+    "t",
+)
+_lease_row = upsert(leases).values(thread=_b("t"), **_lease)
+PUT_LEASE: Final = prepared(
+    _lease_row.on_conflict_do_update(
+        index_elements=[leases.c.thread], set_={name: _lease_row.excluded[name] for name in _lease}
+    ),
+    *("t", "owner", "epoch", "until", "tries", "head"),
+)
+_held = (leases.c.thread == _b("t"), leases.c.epoch == _b("e"))
+RENEW_LEASE: Final = prepared(
+    update(leases).values(until=_b("u")).where(*_held, leases.c.until > literal_column("0")),
+    *("u", "t", "e"),
+)
+"""One that was given back meanwhile stays given back."""
+END_LEASE: Final = prepared(
+    update(leases).values(until=_b("u"), tries=_b("n")).where(*_held), "u", "n", "t", "e"
+)

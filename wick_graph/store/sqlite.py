@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable
+import time
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, cast
 
 try:
     import fcntl
@@ -22,15 +22,86 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from wick_graph.errors import StorageError
+from wick_graph.store.dialect import Database, Dialect, Now, Synchronous
 from wick_graph.store.fingerprint import check_schema, statements
 from wick_graph.store.migrations import migrate
 from wick_graph.store.schema import SCHEMA_VERSION
-from wick_graph.store.whose import APPLICATION_ID, OPENING, Connection, inspect, place_of
+from wick_graph.store.whose import APPLICATION_ID, OPENING, Connection, Place, inspect, place_of
 
 BUSY_SECONDS: Final = 5.0
 SAFE_VERSION: Final = (3, 51, 3)
-Synchronous = Literal["FULL", "NORMAL"]
 _LEVELS: Final = {"NORMAL": 1, "FULL": 2}
+_FINAL: Final = (
+    *(sqlite3.IntegrityError, sqlite3.ProgrammingError),
+    *(sqlite3.InterfaceError, sqlite3.DataError),
+)
+_PAGES: Final = 1_000
+"""Free pages that are given back to the file system at once."""
+
+
+class Sqlite(Dialect):
+    """A file, or a database in memory. One writer at a time; the others wait for it."""
+
+    errors = (sqlite3.Error,)
+    locks = False
+
+    def __init__(self, path: Path | None, synchronous: Synchronous = "FULL") -> None:
+        self.path = path
+        self.lasts = path is not None
+        self._synchronous = synchronous
+        self._place: Place | None = None
+
+    def now(self) -> float:
+        """Return this machine's time: the file is on it."""
+        return time.time()
+
+    def open(self, now: Now) -> Database:
+        """Open the file that was opened before, or make one where there is nothing."""
+        self.look()
+        connection = connect(self.path, self._synchronous, now)
+        if self.path is not None and self._place is None:
+            self._place = place_of(self.path)
+        return connection
+
+    def begin(self, db: Database, now: Now, *, write: bool) -> int:
+        """Begin a transaction; its number is SQLite's own for changes by other connections."""
+        db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        version: int = db.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def look(self) -> None:
+        """Make sure that the file is still the one that was opened.
+
+        SQLite would go on writing to a file that nobody finds any more, or make an empty one.
+        """
+        if self.path is None or self._place is None:
+            return
+        found = place_of(self.path)
+        if found != self._place:
+            what = "was deleted" if found is None else "was replaced by another file"
+            raise StorageError(
+                f"the database {self.path} {what} while it was open; put it back, or open the "
+                "store again"
+            )
+
+    def explained(self, error: Exception) -> StorageError:
+        """Return the sentence for an error of SQLite."""
+        return explained(error, self.path)
+
+    def is_final(self, error: BaseException) -> bool:
+        """Say whether the same write would fail again."""
+        return not isinstance(error, sqlite3.Error) or isinstance(error, _FINAL)
+
+    def shrink(self, db: Database) -> bool:
+        """Give some free pages back to the file system."""
+        free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+        # One `execute` of this pragma frees a single page; a script steps it to its end.
+        cast("sqlite3.Connection", db).executescript(f"PRAGMA incremental_vacuum({_PAGES})")
+        return free >= _PAGES
+
+    def exists(self) -> bool:
+        """Say whether there is a file."""
+        return self.path is not None and self.path.exists()
 
 
 def path_of(url: str) -> Path | None:
@@ -47,7 +118,8 @@ def path_of(url: str) -> Path | None:
         ) from None
     if parts.drivername not in ("sqlite", "sqlite+pysqlite"):
         raise StorageError(
-            f"a {parts.drivername} store is not supported; write sqlite:///path/to/file.db"
+            f"a {parts.drivername} store is not supported; write sqlite:///path/to/file.db or "
+            "postgresql://user@host/name"
         )
     name = parts.database
     if parts.query or parts.host or (name and name.startswith("file:")):
@@ -60,9 +132,7 @@ def path_of(url: str) -> Path | None:
         raise StorageError(f"the path {name!r} leads nowhere ({error}); name a file") from None
 
 
-def connect(
-    path: Path | None, synchronous: Synchronous, now: Callable[[], float]
-) -> sqlite3.Connection:
+def connect(path: Path | None, synchronous: Synchronous, now: Now) -> sqlite3.Connection:
     """Open a database of ours, or make one where there is nothing.
 
     `now` becomes the SQL function `wick_now()`, the store's only clock.
@@ -119,7 +189,7 @@ def advice(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None
     )
 
 
-def explained(error: sqlite3.Error, path: Path | None) -> StorageError:
+def explained(error: Exception, path: Path | None) -> StorageError:
     """Return the sentence for an error of SQLite."""
     place = f"the database {path}" if path else "the database in memory"
     text = str(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from wick_graph.store import sql
 from wick_graph.store.cache import ThreadCache
 from wick_graph.store.codec import Codec
+from wick_graph.store.dialect import Database
 from wick_graph.store.forks_meant import MeantForks
 from wick_graph.store.reading import Reader, find
 from wick_graph.store.rows import (
@@ -36,7 +36,7 @@ class Step:
 
     def __init__(
         self,
-        db: sqlite3.Connection,
+        db: Database,
         cache: ThreadCache,
         codec: Codec,
         thread_id: str,
@@ -51,7 +51,7 @@ class Step:
         self._namespace = ns
         self._ns = cache.name(db, 0, ns)
         self._names = cache.scope(db, self._ns)
-        self._writer = Writer(db, cache, codec)
+        self._writer = Writer(db, cache, codec, thread_id)
 
     def checkpoint(
         self,
@@ -117,9 +117,8 @@ class Step:
             made.put(index, number, form)
         self._writer.flush()
         row = (*keys, text_bytes(path))
-        try:
-            self._db.execute(sql.NEW_WRITES, (*row, seal(made.dump(), *row)))
-        except sqlite3.IntegrityError:
+        new = self._db.execute(sql.NEW_WRITES, (*row, seal(made.dump(), *row)))
+        if not new.rowcount:
             self._merge(keys, path, made)
 
     def _merge(self, keys: tuple[int, int, bytes, bytes], path: str, later: WritesBody) -> None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
 from types import TracebackType
 from typing import Final, Self
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, and_, or_, select
 
 from wick_graph.errors import StorageError
 from wick_graph.store import sql, upkeep
 from wick_graph.store.core import Core
 from wick_graph.store.rows import bytes_text
-from wick_graph.store.schema import threads
+from wick_graph.store.schema import leases, threads
 
 _KEPT: Final = ("running", "waiting", "deleted")
-_PAGES: Final = 1_000
-"""Free pages that are given back to the file system at once."""
+_DEAD: Final = select(leases.c.thread).where(leases.c.until <= sql.Now())
 _log: Final = logging.getLogger(__name__)
 
 
@@ -41,16 +39,22 @@ def _unfinished(core: Core) -> list[int]:
         return upkeep.condemned(db)
 
 
+def expired(core: Core) -> tuple[ColumnElement[bool], ...]:
+    """Say which threads a sweep deletes: idle ones, and those whose run died with its process."""
+    dead = and_(threads.c.status == "running", threads.c.id.in_(_DEAD))
+    return (
+        threads.c.tenant == core.tenant,
+        threads.c.expires_at <= sql.Now(),
+        threads.c.pinned == 0,
+        or_(threads.c.status.not_in(_KEPT), dead),
+    )
+
+
 def _condemn_one(core: Core) -> tuple[int, str] | None:
     """Take one expired thread; its state is looked at in the transaction that takes it."""
-    expired = (
-        threads.c.tenant == core.tenant,
-        threads.c.expires_at <= func.wick_now(),
-        threads.c.pinned == 0,
-        threads.c.status.not_in(_KEPT),
-    )
     with core.writing(alone=True) as db:
-        query = select(threads.c.id, threads.c.thread).where(*expired).limit(1)
+        query = select(threads.c.id, threads.c.thread).where(*expired(core)).limit(1)
+        query = query.with_for_update(skip_locked=True)
         row = db.execute(*sql.compiled(query)).fetchone()
         if row is None:
             return None
@@ -61,16 +65,10 @@ def _condemn_one(core: Core) -> tuple[int, str] | None:
 
 def _shrink(core: Core) -> None:
     """Give free pages back, some at a time."""
-    free = _PAGES
-    while free >= _PAGES:
+    more = True
+    while more:
         with core.idle() as db:
-            free = _free_pages(db)
-            # One `execute` of this pragma frees a single page; a script steps it to its end.
-            db.executescript(f"PRAGMA incremental_vacuum({_PAGES})")
-
-
-def _free_pages(db: sqlite3.Connection) -> int:
-    return int(db.execute("PRAGMA freelist_count").fetchone()[0])
+            more = core.dialect.shrink(db)
 
 
 class Sweeper:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import builtins
-import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from sqlalchemy.sql import Select
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
-from wick_graph.store import sql, upkeep
+from wick_graph.store import copying, sizes, sql, upkeep
+from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
+from wick_graph.store.dialect import Database
+from wick_graph.store.past import Past
+from wick_graph.store.reading import Row, find, wrote
 from wick_graph.store.rows import bytes_text, pack_id, text_bytes
 from wick_graph.store.schema import checkpoints, threads
+from wick_graph.store.sweeper import expired
 from wick_graph.types import THREAD_ID_PATTERN
 
 ThreadStatus = Literal["idle", "running", "waiting", "failed"]
@@ -49,8 +53,9 @@ class ThreadInfo:
 class Threads:
     """The threads of a store; every method has an `a…` twin that works in the store's thread."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, codec: Codec) -> None:
         self._core = core
+        self._codec = codec
 
     def get(self, thread_id: str) -> ThreadInfo | None:
         """Return a thread and note that it was accessed; None if there is no such thread.
@@ -97,7 +102,7 @@ class Threads:
     ) -> ThreadInfo | None:
         """Begin a run: make the thread if needed, set it to `running`, set its time to live.
 
-        A title that is not given stays what it was.
+        The title is for a thread that has none yet.
 
         Returns:
             The thread as it was before, with how its last run ended; None if it is new.
@@ -109,8 +114,7 @@ class Threads:
             named = None if title is None else text_bytes(title)
             before = db.execute(sql.INFO, (core.tenant, key)).fetchone()
             if before is None:
-                values = (core.tenant, key, "running", 0, now, now, ttl, until, 0)
-                db.execute(sql.NEW_THREAD, values)
+                core.new_thread(db, thread_id, "running", ttl)
             mine = (text_bytes(agent), "running", named, now, ttl, until, pack_id(run_id))
             db.execute(sql.OPEN, (*mine, core.tenant, key))
         return None if before is None else _row_info(before)
@@ -133,14 +137,22 @@ class Threads:
             mine = (status, now, now, stopped_because, text)
             db.execute(sql.CLOSE, (*mine, core.tenant, key))
 
+    def has_writes(self, thread_id: str, channel: str) -> bool:
+        """Say whether the latest step has written to a channel what no checkpoint holds yet."""
+        with self._core.reading(thread_id) as db:
+            cache = self._core.thread(db, thread_id)
+            row = None if cache is None else find(db, cache, "", None)
+            return cache is not None and row is not None and wrote(db, cache, row, channel)
+
     def touch(self, thread_id: str) -> None:
         """Note that a thread was accessed.
 
         Raises:
             ThreadNotFoundError: if there is no such thread.
         """
-        with self._core.writing() as db:
-            if not self._touch(db, _key(thread_id)):
+        key = _key(thread_id)
+        with self._core.writing(thread_id) as db:
+            if not self._touch(db, key):
                 raise _unknown(thread_id)
 
     def pin(self, thread_id: str, on: bool = True) -> None:
@@ -149,9 +161,88 @@ class Threads:
         Raises:
             ThreadNotFoundError: if there is no such thread.
         """
-        with self._core.writing() as db:
-            if not self._update(db, _key(thread_id), {"pinned": int(on)}):
+        key = _key(thread_id)
+        with self._core.writing(thread_id) as db:
+            if not self._update(db, key, {"pinned": int(on)}):
                 raise _unknown(thread_id)
+
+    def rename(self, thread_id: str, title: str | None) -> None:
+        """Give a thread another title; None lets its next run choose one.
+
+        Raises:
+            ThreadNotFoundError: if there is no such thread.
+        """
+        key = _key(thread_id)
+        with self._core.writing(thread_id) as db:
+            named = None if title is None else text_bytes(title)
+            if not self._update(db, key, {"title": named}):
+                raise _unknown(thread_id)
+
+    def adopt(self, thread_id: str, parent: str) -> None:
+        """Note that a thread works for another one.
+
+        Raises:
+            ThreadNotFoundError: if there is no such thread.
+        """
+        key = _key(thread_id)
+        with self._core.writing(thread_id) as db:
+            if not self._update(db, key, {"parent": _key(parent)}):
+                raise _unknown(thread_id)
+
+    def fork(self, source: str, target: str, checkpoint_id: str | None = None) -> ThreadInfo:
+        """Make a thread that goes on from a checkpoint of another; the latest one by default.
+
+        What is the same is copied, the ledger and the journal too: no finished call runs again in
+        a fork, and one that was under way counts as unknown there.
+
+        Raises:
+            ThreadNotFoundError: if there is no thread `source`.
+            StorageError: if it has no such checkpoint, or `target` exists already.
+        """
+        _key(target)
+        copying.fork_thread(self._core, self._codec, source, target, checkpoint_id)
+        made = self.get(target)
+        assert made is not None
+        return made
+
+    def keep_latest(self, thread_id: str, count: int) -> None:
+        """Delete all but the latest checkpoints of every namespace; the state stays as it is.
+
+        Raises:
+            StorageError: if `count` is below 1.
+        """
+        if count < 1:
+            raise StorageError(f"at least 1 checkpoint must be kept, not {count}")
+
+        def latest(rows: builtins.list[Row]) -> set[int]:
+            by_ns: dict[int, builtins.list[int]] = {}
+            for row in rows:
+                by_ns.setdefault(row.ns, []).append(row.rid)
+            return {rid for rids in by_ns.values() for rid in rids[-count:]}
+
+        upkeep.keep(self._core, self._codec, thread_id, latest)
+
+    def sizes(self) -> dict[str, dict[str, int]]:
+        """Return the bytes of content of each thread, by what they are for."""
+        return sizes.sizes(self._core)
+
+    def vacuum(self) -> None:
+        """Give the space of deleted threads back to the file system."""
+        sizes.vacuum(self._core)
+
+    def due(self) -> builtins.list[str]:
+        """List the threads that a sweep would delete now."""
+        query = select(threads.c.thread).where(*expired(self._core)).order_by(threads.c.id)
+        with self._core.reading() as db:
+            return [bytes_text(key) for (key,) in db.execute(*sql.compiled(query))]
+
+    def history(self, thread_id: str, limit: int | None = None, before: str | None = None) -> Past:
+        """Go through a thread's checkpoints, the newest first, with `for` or `async for`.
+
+        They are read some at a time; `before` is the id of a checkpoint to begin behind.
+        """
+        _key(thread_id)
+        return Past(self._core, thread_id, limit, before)
 
     def of_runs(self, run_ids: Collection[str]) -> builtins.list[str]:
         """Return the threads that hold checkpoints of these runs."""
@@ -215,6 +306,26 @@ class Threads:
             self.close, thread_id, status=status, stopped_because=stopped_because, error=error
         )
 
+    async def afork(self, source: str, target: str, checkpoint_id: str | None = None) -> ThreadInfo:
+        """Do `fork` in the store's thread."""
+        return await self._core.worker.run_long(self.fork, source, target, checkpoint_id)
+
+    async def akeep_latest(self, thread_id: str, count: int) -> None:
+        """Do `keep_latest` in the store's thread."""
+        await self._core.worker.run_long(self.keep_latest, thread_id, count)
+
+    async def arename(self, thread_id: str, title: str | None) -> None:
+        """Do `rename` in the store's thread."""
+        await self._core.worker.run(self.rename, thread_id, title)
+
+    async def aadopt(self, thread_id: str, parent: str) -> None:
+        """Do `adopt` in the store's thread."""
+        await self._core.worker.run(self.adopt, thread_id, parent)
+
+    async def adue(self) -> builtins.list[str]:
+        """Do `due` in the store's thread."""
+        return await self._core.worker.run(self.due)
+
     async def atouch(self, thread_id: str) -> None:
         """Do `touch` in the store's thread."""
         await self._core.worker.run(self.touch, thread_id)
@@ -223,16 +334,16 @@ class Threads:
         """Do `pin` in the store's thread."""
         await self._core.worker.run(self.pin, thread_id, on)
 
-    def _update(self, db: sqlite3.Connection, key: bytes, values: dict[str, Any]) -> bool:
+    def _update(self, db: Database, key: bytes, values: dict[str, Any]) -> bool:
         mine = (threads.c.tenant == self._core.tenant, threads.c.thread == key)
         statement = update(threads).where(*mine).values(**values)
         return db.execute(*sql.compiled(statement)).rowcount > 0
 
-    def _touch(self, db: sqlite3.Connection, key: bytes) -> bool:
-        now = func.wick_now()
+    def _touch(self, db: Database, key: bytes) -> bool:
+        now = sql.Now()
         return self._update(db, key, {"last_access": now, "expires_at": now + threads.c.ttl})
 
-    def _info(self, db: sqlite3.Connection, key: bytes) -> ThreadInfo | None:
+    def _info(self, db: Database, key: bytes) -> ThreadInfo | None:
         row = db.execute(sql.INFO, (self._core.tenant, key)).fetchone()
         return None if row is None else _row_info(row)
 

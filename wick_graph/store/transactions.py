@@ -1,24 +1,36 @@
-"""Transactions on the one connection of a store; writers that come together share a commit."""
+"""Transactions on the one connection of a store; writers that come together share a commit.
+
+Where writers of other processes go on at the same time (`Dialect.locks`), a transaction locks the
+row of each thread that it writes to. It waits for a row only while it holds none; a group that
+holds some and cannot have another at once is committed first.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from wick_graph.errors import StorageError
+from wick_graph.store.dialect import Database, Dialect
 from wick_graph.store.flusher import Flusher
-from wick_graph.store.group import SECONDS, Group, is_final
+from wick_graph.store.group import SECONDS, Group
 from wick_graph.store.pending import Apply, Pending
+
+T = TypeVar("T")
 
 
 class Transactions(ABC):
     """Hands the connection to one caller at a time."""
 
-    def __init__(self) -> None:
-        self._connection: sqlite3.Connection | None = None
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.clock: Callable[[], float] = dialect.now
+        self._errors = dialect.errors
+        self._locks = dialect.locks
+        self._connection: Database | None = None
         self._others: int | None = None
         self._others_seen = 0
         """Grows when another connection has written."""
@@ -36,38 +48,37 @@ class Transactions(ABC):
         self._flusher = Flusher(self)
 
     @abstractmethod
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> Database:
         """Open the database, or raise why that cannot be."""
-
-    @abstractmethod
-    def _look(self) -> None:
-        """Raise if the database is not the one that was opened."""
 
     @abstractmethod
     def _forget(self) -> None:
         """Forget what is known of rows: some were not committed."""
 
     @abstractmethod
-    def _explained(self, error: sqlite3.Error) -> StorageError:
-        """Return the sentence for an error of the database."""
+    def _lock_row(self, group: Group, db: Database, thread_id: str, *, wait: bool) -> bool:
+        """Lock a thread's row for a group; False if there is none, or it cannot be had at once."""
+
+    def _explained(self, error: Exception) -> StorageError:
+        made = self.dialect.explained(error)
+        made.__cause__ = error
+        return made
 
     @contextlib.contextmanager
-    def writing(
-        self, thread_id: str | None = None, *, alone: bool = False
-    ) -> Iterator[sqlite3.Connection]:
+    def writing(self, thread_id: str | None = None, *, alone: bool = False) -> Iterator[Database]:
         """Hold the database for writing; all or nothing of it is committed when this is left.
 
-        Writers that come at the same time share one commit, unless one asks to be `alone`. What
-        waits is committed along.
+        Name the thread that is written to. Writers that come at the same time share one commit,
+        unless one asks to be `alone`. What waits is committed along.
 
         Raises:
-            StorageError: for whatever SQLite reports; for what waited for this thread and cannot
-                be written.
+            StorageError: for whatever the database reports; for what waited for this thread and
+                cannot be written.
         """
         with self._turn():
             if alone:
                 self._commit()
-            group = self._join()
+            group = self._join(thread_id)
             try:
                 with self._member(group) as db:
                     self.pending.complain(thread_id)
@@ -82,38 +93,44 @@ class Transactions(ABC):
         self._follow(group, done)
 
     @contextlib.contextmanager
-    def reading(self, thread_id: str | None = None) -> Iterator[sqlite3.Connection]:
+    def reading(self, thread_id: str | None = None) -> Iterator[Database]:
         """Hold one consistent view of the database; of one thread, if it is named.
+
+        Who names no thread sees what is durable, also while a full disk keeps writes waiting.
 
         Raises:
             StorageError: as `writing`.
         """
         with self._turn():
-            self._settle(thread_id)
-            self.pending.complain(thread_id)
-            db = self._begin("BEGIN")
+            try:
+                self._settle(thread_id)
+                self.pending.complain(thread_id)
+            except StorageError:
+                if thread_id is not None:
+                    raise
+            db = self._begin(write=False)
             try:
                 yield db
-            except sqlite3.Error as error:
+            except self._errors as error:
                 raise self._explained(error) from error
             finally:
-                _end(db)
+                self._end(db)
 
     @contextlib.contextmanager
-    def idle(self) -> Iterator[sqlite3.Connection]:
+    def idle(self) -> Iterator[Database]:
         """Hold the connection outside any transaction, for maintenance."""
         with self._turn():
             self._settle(None)
             try:
                 yield self._connection or self._open()
-            except sqlite3.Error as error:
+            except self._errors as error:
                 raise self._explained(error) from error
 
     def flush(self) -> None:
         """Commit everything that waits.
 
         Raises:
-            StorageError: for whatever SQLite reports; what waits then still waits.
+            StorageError: for whatever the database reports; what waits then still waits.
         """
         with self._turn():
             self._settle(None)
@@ -134,8 +151,13 @@ class Transactions(ABC):
     def batch(self) -> Iterator[list[Group]]:
         """Let this thread's writers go on without their commit; it is made at the end.
 
-        Yields the groups they joined; each must be checked when the batch is over.
+        Yields the groups they joined; each must be checked when the batch is over. A batch within
+        a batch is a part of it.
         """
+        outer: list[Group] | None = getattr(self._local, "joined", None)
+        if outer is not None:
+            yield outer
+            return
         joined: list[Group] = []
         self._local.joined = joined
         try:
@@ -145,6 +167,19 @@ class Transactions(ABC):
             if joined and not joined[-1].settled:
                 with self._turn():
                     self._commit()
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Do several things with one commit.
+
+        Raises:
+            StorageError: as `writing`, and for what the commit failed with.
+        """
+        with self.batch() as joined:
+            before = len(joined)
+            made = work()
+        for group in joined[before:]:
+            group.check()
+        return made
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -161,50 +196,94 @@ class Transactions(ABC):
         finally:
             self._lock.release()
 
-    def _join(self) -> Group:
-        """Enter the open group, or begin one; write what waits."""
-        group = self._group
-        if group is None:
-            self._begin("BEGIN IMMEDIATE")
-            group = self._group = Group()
-        if self.pending.since is not None:
-            self._write_pending(group)
+    def _join(self, thread_id: str | None = None) -> Group:
+        """Enter the open group, or begin one; write what waits; lock the thread."""
+        group = self._enter(thread_id)
+        if not self._locks or thread_id is None or self._hold(group, thread_id):
+            return group
+        self._commit()
+        group = self._enter(thread_id)
+        self._hold(group, thread_id)
         return group
 
-    def _begin(self, statement: str) -> sqlite3.Connection:
-        db = self._connection or self._open()
-        self._look()
-        try:
-            db.execute(statement)
-            version = db.execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error as error:
-            _end(db)
-            raise self._explained(error) from error
-        if version != self._others:
-            self._others = version
-            self._others_seen += 1
-        return db
+    def _enter(self, first: str | None) -> Group:
+        group = self._group
+        if group is None:
+            self._begin(write=True)
+            group = self._group = Group()
+        if self.pending.since is not None:
+            self._write_pending(group, first)
+        return group
 
-    def _write_pending(self, group: Group) -> None:
+    def _hold(self, group: Group, thread_id: str) -> bool:
+        """Lock a thread for a group; False if the group must be committed first."""
+        if thread_id in group.held:
+            return True
+        db = self._connection
+        assert db is not None
+        wait = not group.locked
+        try:
+            return self._lock_row(group, db, thread_id, wait=wait) or wait
+        except self._errors as error:
+            cause = self._explained(error)
+            self._fail(group, cause)
+            raise cause from error
+
+    def _begin(self, *, write: bool) -> Database:
+        again = self._connection is not None
+        while True:
+            db = self._connection or self._open()
+            self.dialect.look()
+            try:
+                version = self.dialect.begin(db, self.clock, write=write)
+            except self._errors as error:
+                self._end(db)
+                if again and self._connection is None:  # it was lost while nothing was under way
+                    again = False
+                    continue
+                raise self._explained(error) from error
+            if version != self._others:
+                self._others = version
+                self._others_seen += 1
+            return db
+
+    def _write_pending(self, group: Group, first: str | None) -> None:
+        """Write what waits; a thread that somebody else holds must wait on, unless it is first."""
         taken = self.pending.take()
         group.taken.append(taken)
         group.members += 1
-        for thread_id, entries in taken.items():
-            try:
-                with self._member(group) as db:
-                    for entry in entries:
-                        entry(db)
-            except Exception as error:
-                if not is_final(error.__cause__ or error):
-                    raise
-                taken[thread_id] = []
-                self.pending.fail(thread_id, error)
-            except BaseException:
-                self._fail(group, StorageError("the process was interrupted; try again"))
+        held_up: dict[str, list[Apply]] = {}
+        try:
+            for thread_id in sorted(taken, key=lambda name: name != first):
+                if self._locks and not self._hold_for_pending(group, thread_id, first):
+                    held_up[thread_id], taken[thread_id] = taken[thread_id], []
+                else:
+                    self._write_entries(group, thread_id, taken)
+        finally:
+            self.pending.put_back(held_up)
+
+    def _write_entries(self, group: Group, thread_id: str, taken: dict[str, list[Apply]]) -> None:
+        try:
+            with self._member(group) as db:
+                for entry in taken[thread_id]:
+                    entry(db)
+        except Exception as error:
+            if not self.dialect.is_final(error.__cause__ or error):
                 raise
+            taken[thread_id] = []
+            self.pending.fail(thread_id, error)
+        except BaseException:
+            self._fail(group, StorageError("the process was interrupted; try again"))
+            raise
+
+    def _hold_for_pending(self, group: Group, thread_id: str, first: str | None) -> bool:
+        if thread_id == first or thread_id in group.held:
+            return self._hold(group, thread_id)
+        group.locked = True  # of what only happens to wait too, nobody waits for the lock
+        return self._hold(group, thread_id)
 
     @contextlib.contextmanager
-    def _member(self, group: Group) -> Iterator[sqlite3.Connection]:
+    def _member(self, group: Group) -> Iterator[Database]:
         """Write as a member of a group; an error takes back this member's writes alone."""
         db = self._connection
         assert db is not None
@@ -218,8 +297,10 @@ class Transactions(ABC):
             group.members += 1
         except BaseException as error:
             self._forget()  # caches know of rows that were not committed
-            fatal = isinstance(error, sqlite3.Error) and not is_final(error)
-            cause = self._explained(error) if isinstance(error, sqlite3.Error) else None
+            group.held.clear()
+            ours = isinstance(error, self._errors)
+            fatal = ours and not self.dialect.is_final(error)
+            cause = self._explained(error) if isinstance(error, self._errors) else None
             if fatal or not apart or not db.in_transaction:
                 self._fail(group, cause)
             else:
@@ -242,7 +323,7 @@ class Transactions(ABC):
             return
         try:
             db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except self._errors as error:
             self._fail(group, self._explained(error))
         else:
             self._group = None
@@ -255,19 +336,21 @@ class Transactions(ABC):
         self._group = None
         self._forget()
         if self._connection is not None:
-            _end(self._connection)
+            self._end(self._connection)
         for taken in reversed(group.taken):
             self.pending.put_back({k: v for k, v in taken.items() if v})
         group.settle(error)
 
     def _settle(self, thread_id: str | None) -> None:
         """Commit the open group and what waits for a thread, before somebody reads."""
-        if self.pending.holds(thread_id):
-            group = self._join()
-            self._commit()
-            group.check()
-        else:
-            self._commit()
+        if not self.pending.holds(thread_id):
+            return self._commit()
+        for first in [thread_id] if thread_id is not None else [None, *self.pending.threads()]:
+            if self.pending.holds(first):
+                group = self._join(first)
+                self._commit()
+                group.check()
+        return None
 
     def _follow(self, group: Group, done: threading.Event | None) -> None:
         """Wait until the group is committed, unless the end of a batch looks after that."""
@@ -281,12 +364,15 @@ class Transactions(ABC):
                     self._commit()
         group.check()
 
-
-def _end(db: sqlite3.Connection) -> None:
-    """End a transaction of which nothing is to be kept."""
-    with contextlib.suppress(sqlite3.Error):
-        if db.in_transaction:
-            db.execute("ROLLBACK")
+    def _end(self, db: Database) -> None:
+        """End a transaction of which nothing is to be kept; let go of a lost connection."""
+        with contextlib.suppress(*self._errors):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        if self.dialect.is_lost(db):
+            db.close()
+            self._forget()
+            self._connection = self._others = None
 
 
 def closed() -> StorageError:

@@ -10,7 +10,6 @@ A value's form is its encoding if it is small, the key of one item, or a sequenc
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from operator import is_
 from typing import Any, Final
@@ -20,6 +19,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from wick_graph.store import blobs, compact, sql
 from wick_graph.store.cache import PLACES, Known, Lane, ThreadCache, digest
 from wick_graph.store.codec import Codec
+from wick_graph.store.dialect import Database
+from wick_graph.store.items import learn_lately_read
 from wick_graph.store.rows import Form, seal, text_bytes
 from wick_graph.store.schema import LANE_BITS
 
@@ -37,7 +38,8 @@ _POINTER: Final = 48
 class Writer:
     """Collects the item rows of one transaction."""
 
-    def __init__(self, db: sqlite3.Connection, cache: ThreadCache, codec: Codec) -> None:
+    def __init__(self, db: Database, cache: ThreadCache, codec: Codec, thread_id: str) -> None:
+        self._thread_id = thread_id
         self._db = db
         self._cache = cache
         self._codec = codec
@@ -113,6 +115,8 @@ class Writer:
         own = list(known.ranges) if known else []
         rest: list[int] = []
         done = len(known.values) if known else 0
+        if keep and self._cache.unlearned and (known is None or len(values) - done > _FEW):
+            learn_lately_read(self._db, self._cache, self._thread_id)
         index = _index(lane.recent) if known is None and keep else {}
         for at in range(done, len(values)):
             key = keys[at] if keys is not None else None
@@ -183,16 +187,6 @@ class Writer:
         place = lane.next
         lane.next += 1
         return place
-
-
-def take_head(payload: bytes) -> tuple[bytes, bytes]:
-    """Split an item's payload into head and core."""
-    size = payload[0]
-    start = 1
-    if size == 255:
-        size = int.from_bytes(payload[1:5], "little")
-        start = 5
-    return payload[start : start + size], payload[start + size :]
 
 
 def _long(head: bytes) -> bytes:

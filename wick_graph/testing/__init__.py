@@ -1,7 +1,11 @@
 """Doubles for tests: a model that plays a script, exactly.
 
+from wick_graph import Agent
+from wick_graph.testing import ScriptedModel, call
+from wick_graph.tools.calculate import calculate
+
 model = ScriptedModel([call("calculate", expression="21*2"), "It is 42."])
-agent = Agent(name="test", model=model, tools=["calculate"])
+agent = Agent(model=model, tools=[calculate])
 assert agent.invoke("What is 21*2?").text == "It is 42."
 model.assert_complete()
 """
@@ -40,6 +44,7 @@ from wick_graph.testing.steps import (
 )
 
 if TYPE_CHECKING:
+    from wick_graph.exports.rerun import replay_file
     from wick_graph.journal.doubles import RecordingModel, ReplayModel
 
 __all__ = [
@@ -65,6 +70,7 @@ __all__ = [
     "error",
     "malformed_args",
     "rate_limit",
+    "replay_file",
     "respond",
     "text",
     "timeout",
@@ -74,6 +80,7 @@ __all__ = [
 _ELSEWHERE: Final = {
     "RecordingModel": "wick_graph.journal.doubles",
     "ReplayModel": "wick_graph.journal.doubles",
+    "replay_file": "wick_graph.exports.rerun",
 }
 """Doubles that need the engine; they are loaded when somebody asks for them."""
 

@@ -107,8 +107,8 @@ def place(lane: Lane, script: str, messages: Sequence[BaseMessage]) -> int:
     `s + 1`: wherever the thread was continued, forked or cut short in the meantime. Assistant
     messages after it that carry no mark (an edit by hand, another model, a format that drops
     metadata) count for one answering step each; without any mark, all from the first user
-    message on are counted. Replies marked by other lanes or scripts, empty unmarked ones, and
-    everything that is no assistant message do not count.
+    message on are counted. Replies marked by other lanes or scripts, empty unmarked ones, what
+    the engine said in the model's place, and all that is no assistant message do not count.
     """
     unmarked = counted = at = 0
     for message in reversed(messages):
@@ -117,9 +117,7 @@ def place(lane: Lane, script: str, messages: Sequence[BaseMessage]) -> int:
         elif isinstance(message, AIMessage):
             mark = message.response_metadata.get(MARK)
             if not isinstance(mark, dict):
-                unmarked += bool(
-                    message.content or message.tool_calls or message.invalid_tool_calls
-                )
+                unmarked += _counts(message)
             elif mark.get("name") == script and mark.get("lane") == lane.name:
                 at, counted = int(mark.get("step", -1)) + 1, unmarked
                 break
@@ -128,6 +126,13 @@ def place(lane: Lane, script: str, messages: Sequence[BaseMessage]) -> int:
             at += 1
         at += 1
     return at
+
+
+def _counts(message: AIMessage) -> bool:
+    own = message.response_metadata.get("wick")
+    if isinstance(own, dict) and own.get("own"):
+        return False
+    return bool(message.content or message.tool_calls or message.invalid_tool_calls)
 
 
 def conversation(messages: Sequence[BaseMessage]) -> str:

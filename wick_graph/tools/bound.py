@@ -37,6 +37,8 @@ class BoundTool:
     timeout: float | Unset | None
     max_output: int | None
     """None where the output is never cut."""
+    return_direct: bool
+    """The result is the answer, and the model is not asked again."""
     retries: int
     concurrency: int | None
     is_async: bool
@@ -83,6 +85,7 @@ def bind_tool(source: Any, **changes: Unpack[Options]) -> BoundTool:
         replay=options.replay,
         timeout=options.timeout,
         max_output=options.max_output,
+        return_direct=options.return_direct,
         retries=options.retries,
         concurrency=options.concurrency,
         is_async=parts.is_async,

@@ -15,23 +15,30 @@ from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.tools.bound import UNSET, BoundTool
 from wick_graph.tools.listeners import atold, needs_telling, told
 from wick_graph.tools.protocol import ToolContext
-from wick_graph.tools.result import cap, failure, normalise
+from wick_graph.tools.result import cap, failure, normalise, read_text, with_text
 
 RETRY_DELAY_SECONDS: Final = 0.2
 """Pause before the first retry; each further one waits twice as long."""
 
 
 async def execute(
-    call: ToolCall, tool: BoundTool | None, io: Leaves, default_timeout: float | None
+    call: ToolCall,
+    tool: BoundTool | None,
+    io: Leaves,
+    default_timeout: float | None,
+    *,
+    checked: bool = False,
 ) -> ToolResult:
     """Run a call and return its result; a failure of any kind is a result with an error.
+
+    `checked` says that the arguments were found to be valid a moment ago.
 
     Interrupts and cancellation pass through. Only tools that are declared safe to repeat are
     retried.
     """
     if tool is None:
         return failure(call, ToolError(f"unknown tool: {call.name}"))
-    problem = tool.check(call.args)
+    problem = None if checked else tool.check(call.args)
     if problem is not None:
         return failure(call, ToolError(problem))
     tries = 1 + (tool.retries if tool.replay != "never" else 0)
@@ -115,14 +122,9 @@ async def _fitting(
     result: ToolResult, limit: int | None, ctx: ToolContext, io: Leaves
 ) -> ToolResult:
     """Shorten a result that is longer than the model may see, by whoever keeps the whole of it."""
-    texts = [text for text in (result.output, result.content) if isinstance(text, str)]
-    if limit is None or all(len(text) <= limit for text in texts):
+    if limit is None or max(len(result.output), len(shown := read_text(result))) <= limit:
         return result
     if ctx.keep is not None:
         kept: ToolResult = await io.call(ctx.keep, False, result, limit)
         return kept
-    content = result.content
-    return result.replace(
-        output=cap(result.output, limit),
-        content=cap(content, limit) if isinstance(content, str) else content,
-    )
+    return with_text(result.replace(output=cap(result.output, limit)), cap(shown, limit))

@@ -9,6 +9,8 @@ from typing import Any, Final
 from wick_graph.backends import Entry, Root
 from wick_graph.messages.invisible import visible_json
 from wick_graph.tools.func import FuncTool
+from wick_graph.tools.protocol import ToolContext
+from wick_graph.tracing import refusals
 
 MAX_ENTRIES: Final = 1_000
 _PARAMETERS: Final = {
@@ -44,9 +46,9 @@ def ls_tool(root: Root) -> FuncTool[..., str]:
     last element `{note}` says how many are missing.
     """
 
-    def ls(args: dict[str, Any]) -> str:
-        path = args.get("path") or "."
-        return listing_json(*root.scan_dir(path, MAX_ENTRIES))
+    def ls(args: dict[str, Any], ctx: ToolContext | None = None) -> str:
+        with refusals(ctx):
+            return listing_json(*root.scan_dir(args.get("path") or ".", MAX_ENTRIES))
 
     return FuncTool(
         "ls",

@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
     retries: int
     concurrency: int | None
     max_output: int | None
+    return_direct: bool
 
 
 class FuncTool(Generic[P, R]):
@@ -76,6 +77,7 @@ class FuncTool(Generic[P, R]):
         self.limiter: Final = Limiter(checked.concurrency) if checked.concurrency else None
         """Shared by all agents that use this tool."""
         self.max_output: Final = checked.max_output
+        self.return_direct: Final = checked.return_direct
 
     @classmethod
     def from_function(

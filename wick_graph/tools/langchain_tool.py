@@ -55,7 +55,8 @@ class LangChainTool:
             getattr(tool, "coroutine", None) is not None or type(tool)._arun not in _OWN_ARUN
         )
         self.closed: Final = not isinstance(tool.args_schema, dict)
-        self.declares: Final = SimpleNamespace(**((tool.metadata or {}).get(OPTIONS_KEY) or {}))
+        own = (tool.metadata or {}).get(OPTIONS_KEY) or {}
+        self.declares: Final = SimpleNamespace(**{"return_direct": tool.return_direct, **own})
 
     def call(self, args: dict[str, Any], ctx: ToolContext) -> Any:
         """Run the tool: a `ToolMessage`, a `Command`, or a list of these."""
@@ -83,7 +84,7 @@ class LangChainTool:
                 raise ToolError(f"this tool needs {key!r} in the state, where there is none")
         if not (injected.store or injected.runtime):
             return values
-        runtime = _runtime(ctx)
+        runtime = runtime_of(ctx.config)
         if injected.store:
             if runtime.store is None:
                 raise ToolError("this tool needs a store, and the graph was compiled without one")
@@ -102,9 +103,9 @@ class LangChainTool:
         return values
 
 
-def _runtime(ctx: ToolContext) -> Runtime[Any]:
+def runtime_of(config: Any) -> Runtime[Any]:
     """Return the graph's runtime, by the config of the step; an empty one outside of a graph."""
-    with set_config_context(ensure_config(ctx.config)) as context:
+    with set_config_context(ensure_config(config)) as context:
         return context.run(get_runtime) or Runtime()
 
 

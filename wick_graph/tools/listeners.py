@@ -17,6 +17,7 @@ from langchain_core.runnables.config import (
 )
 from langchain_core.tools import BaseTool
 
+from wick_graph import keys
 from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.tools.bound import BoundTool
@@ -32,9 +33,7 @@ def needs_telling(tool: BoundTool, config: Mapping[str, Any]) -> bool:
     """Say whether somebody listens who would otherwise not hear of the call."""
     if isinstance(tool.source, BaseTool):
         return False
-    callbacks = config.get("callbacks")
-    handlers = callbacks if isinstance(callbacks, list) else getattr(callbacks, "handlers", ())
-    return bool(handlers)
+    return bool(keys.handlers_of(config))
 
 
 @contextmanager

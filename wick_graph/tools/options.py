@@ -34,6 +34,9 @@ class ToolOptions:
     """Calls of this tool that may run at once in this process; None for no limit."""
     max_output: int | None = MAX_RESULT_CHARS
     """Code points of the result that the model sees; None for all of them."""
+    return_direct: bool = False
+    """The result is the answer: a run whose last calls are all of such tools ends with it, unless
+    one of them failed."""
 
     def __post_init__(self) -> None:
         if self.replay not in get_args(Replay):
@@ -47,6 +50,8 @@ class ToolOptions:
             _at_least("concurrency", self.concurrency, 1)
         if self.max_output is not None:
             _at_least("max_output", self.max_output, 1)
+        if not isinstance(self.return_direct, bool):
+            raise ConfigError(f"return_direct must be true or false, not {self.return_direct!r}")
         if self.retries and self.replay == "never":
             raise ConfigError(
                 "only a tool that may run twice can be retried; "

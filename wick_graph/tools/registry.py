@@ -17,10 +17,12 @@ class ToolRegistry:
         tools: What to register first.
 
     Raises:
-        ConfigError: One of them is no tool, or two have one name.
+        ConfigError: They are no list, one of them is no tool, or two have one name.
     """
 
     def __init__(self, tools: Iterable[Any] = ()) -> None:
+        if isinstance(tools, str) or not isinstance(tools, Iterable):
+            raise ConfigError(f"tools must be a list of tools, not {tools!r:.80}")
         self._tools: dict[str, BoundTool] = {}
         for tool in tools:
             self.register(tool)

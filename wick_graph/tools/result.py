@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage, ToolMessage, convert_to_messages
@@ -13,10 +14,11 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from wick_graph.constants import MAX_RESULT_CHARS, RESULT_HEAD_CHARS, RESULT_TAIL_CHARS
-from wick_graph.errors import ToolError
+from wick_graph.errors import ToolError, describe
 from wick_graph.messages import ToolCall, ToolResult
-from wick_graph.messages.content import clean_text, clean_value, text_of
+from wick_graph.messages.content import clean_text, clean_value, content_text, text_of
 from wick_graph.messages.invisible import visible, visible_content, visible_json
+from wick_graph.redact import REDACTOR
 from wick_graph.tools.signature import explain
 
 NO_OUTPUT: Final = "(no output)"
@@ -48,7 +50,7 @@ def failure(call: ToolCall, error: BaseException | str) -> ToolResult:
     The text of a `ToolError` is taken bare, since it was written for the model; any other
     exception is `TypeName: text`. It is never empty, and cut like any output.
     """
-    text = error if isinstance(error, str) else _describe(error)
+    text = error if isinstance(error, str) else REDACTOR.text(_describe(error))
     text = visible(clean_text(text)).strip().removeprefix(_ERROR_PREFIX)
     return ToolResult(
         tool_call_id=call.id,
@@ -75,6 +77,23 @@ def cap(text: str, limit: int | None) -> str:
     return text[:head] + note + text[len(text) - tail :]
 
 
+def read_text(result: ToolResult) -> str:
+    """Return the text that the model reads of a result, without blocks such as images."""
+    return result.output if result.content is None else content_text(result.content)
+
+
+def with_text(result: ToolResult, text: str) -> ToolResult:
+    """Return a result of which the model reads another text; blocks such as images stay."""
+    content = result.content
+    if content is None:
+        return result.replace(output=text)
+    if isinstance(content, str):
+        return result.replace(content=text)
+    at = next((i for i, block in enumerate(content) if _is_text(block)), len(content))
+    others = [block for block in content[at:] if not _is_text(block)]
+    return result.replace(content=[*content[:at], {"type": "text", "text": text}, *others])
+
+
 def to_text(value: Any) -> str:
     """Write a value for the model: text as it is, None in words, all else as compact JSON."""
     if value is None:
@@ -99,6 +118,10 @@ def _read(value: Any, call: ToolCall) -> ToolResult:
     return _result(call, to_text(value))
 
 
+def _is_text(block: Any) -> bool:
+    return isinstance(block, str) or block.get("type") == "text"
+
+
 def _is_langgraph(item: Any) -> bool:
     return isinstance(item, Command | ToolMessage)
 
@@ -106,14 +129,10 @@ def _is_langgraph(item: Any) -> bool:
 def _describe(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         return f"{type(error).__name__}: {explain(error)}"
-    try:
-        text = str(error).strip()
-    except Exception:  # an exception's own __str__ may fail
-        text = ""
     if isinstance(error, ToolError | ToolException):
-        return text
-    name = type(error).__name__
-    return f"{name}: {text}" if text else name
+        with suppress(Exception):  # an exception's own __str__ may fail
+            return str(error).strip()
+    return describe(error)
 
 
 def _result(call: ToolCall, output: str, **more: Any) -> ToolResult:

@@ -1,4 +1,4 @@
-"""Which tools exist in a state: the agent's own, and over them what its hooks bring."""
+"""Which tools exist in a state: the agent's own, over them what hooks bring, the rest beside."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ from wick_graph.tools.bound import BoundTool, bind_tool
 
 Source = tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]
 """A hook's name and its `tools(state)`."""
+Beside = Callable[[], Sequence[BoundTool]]
+"""Gives the tools that there are at the moment."""
 
 
 class Toolbox:
     """The agent's tools, then its hooks' tools; a hook's tool wins over one of the same name.
 
     A hook's function is asked at every step, since its answer may depend on the state; each tool
-    object that it returns is adapted once.
+    object that it returns is adapted once. `beside` are tools that come and go with others (a
+    store, a server); they never take the place of any of these.
     """
 
-    def __init__(self, tools: Sequence[BoundTool], sources: Sequence[Source]) -> None:
+    def __init__(
+        self,
+        tools: Sequence[BoundTool],
+        sources: Sequence[Source],
+        beside: Sequence[Beside] = (),
+    ) -> None:
         self._own = {tool.name: tool for tool in tools}
         self._sources = tuple(sources)
+        self._beside = tuple(beside)
         self._bound: dict[int, tuple[Any, BoundTool]] = {}
 
     def at(self, state: Mapping[str, Any]) -> Mapping[str, BoundTool]:
@@ -30,7 +39,8 @@ class Toolbox:
         Raises:
             HookError: A hook's function raised, or returned something that is no tool.
         """
-        if not self._sources:
+        more = [tool for source in self._beside for tool in source()]
+        if not self._sources and not more:
             return self._own
         tools = dict(self._own)
         for hook, source in self._sources:
@@ -40,6 +50,8 @@ class Toolbox:
                     tools[bound.name] = bound
             except Exception as error:
                 raise HookError(f"hook {hook} tools: {error}") from error
+        for tool in more:
+            tools.setdefault(tool.name, tool)
         return tools
 
     def brought(self, state: Mapping[str, Any]) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wick_graph.tracing.audit import audit, refusals
 from wick_graph.tracing.jsonl import JsonlRecorder
 from wick_graph.tracing.otel import OtelRecorder
 from wick_graph.tracing.recorder import (
@@ -19,7 +20,9 @@ __all__ = (
     "OtelRecorder",
     "SpanHandle",
     "TraceRecorder",
+    "audit",
     "current_recorder",
     "keeps_content",
     "recording",
+    "refusals",
 )

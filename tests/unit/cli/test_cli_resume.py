@@ -159,7 +159,7 @@ def test_a_thread_that_is_done_has_nothing_to_go_on_with(wick: Wick, folder: Fol
 
 def test_it_goes_on_after_the_limit_with_a_word(wick: Wick, folder: Folder) -> None:
     step = "{call: calculate, args: {expression: 1+1}, unchecked: true}"
-    folder.write(talk=f"steps: [{step}, {step}, {step}, 'the closing words', Ready.]")
+    folder.write(talk=f"steps: [{step}, {step}, {step}, Ready.]")
     assert wick("run", "-t", "mine", "Count").code == 0
     limit = "stopped: limit: the agent may make 3 model calls in one run"
     assert stopped(wick) == [limit, "Ready.\n"]

@@ -110,7 +110,8 @@ def test_the_least_file_has_the_defaults() -> None:
         "approvals": {}, "search": None,
         "skills": None, "memory": None, "context_window": None, "max_iterations": 25,
         "ttl": 3600.0, "max_tokens": None, "temperature": None, "tool_timeout": 300.0,
-        "budget": None, "journal": "steps",
+        "budget": None, "journal": "steps", "deadline": None, "retention": None,
+        "middleware": (), "mcp_servers": {}, "subagents": {},
         "allow_client_system": True,
     }  # fmt: skip
     assert agent.model_fields_set == set()
@@ -304,8 +305,8 @@ def test_models_are_frozen() -> None:
             'name: x\n"a\\nb\\tc": 1\n',
             'agents.yaml:2: "a\\nb\\tc": unknown key; valid keys: name, model, system_prompt, '
             "tools, backend, skills, memory, context_window, max_iterations, ttl, max_tokens, "
-            "temperature, tool_timeout, budget, approvals, search, journal, allow_client_system, "
-            "store, defaults, agents",
+            "temperature, tool_timeout, deadline, retention, budget, approvals, middleware, "
+            "mcp_servers, subagents, search, journal, allow_client_system, store, defaults, agents",
             id="F6-strange-key",
         ),
         *(
@@ -315,7 +316,7 @@ def test_models_are_frozen() -> None:
                 "pass hooks= in Python",
                 id=f"F9-{key}",
             )
-            for key in ("hooks", "class_path", "middleware")
+            for key in ("hooks", "class_path")
         ),
         pytest.param(
             "agents:\n  a:\n    tools:\n      - ls\n      - 7\n",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import fnmatch
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.engine.support import Door, async_door, sync_door, wild
+from tests.sandbox.fixtures import backend_at
 from wick_graph import Agent, BaseHook, Result, ToolResult
 from wick_graph.backends import (
     Edited,
@@ -44,6 +45,8 @@ class MemoryFiles:
 
     workdir = "/workspace"
     can_execute = True
+    level = ""
+    confinement = ""
     notices = ()
 
     def __init__(self) -> None:
@@ -122,11 +125,13 @@ class MemoryFiles:
         return f"/kept/{name}"
 
 
-@pytest.fixture(params=["local", "memory"])
-def fs(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture(params=["local", "memory", "container"])
+def fs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "memory":
-        return MemoryFiles()
-    return LocalBackend(tmp_path, execute="local")
+        yield MemoryFiles()
+        return
+    with backend_at(request.param, tmp_path, request) as backend:
+        yield backend
 
 
 @pytest.fixture
@@ -158,7 +163,7 @@ def test_the_protocol_is_met(tmp_path: Path) -> None:
 def test_name_and_phases() -> None:
     hook = FilesystemHook(MemoryFiles())
     assert hook.name == "filesystem"
-    assert tuple(hook.phases) == ("before_agent", "wrap_tool_call")
+    assert tuple(hook.phases) == ("before_agent", "modify_request", "wrap_tool_call")
 
 
 def test_seven_tools_with_a_description_each(fs: FileSystem) -> None:
@@ -177,7 +182,8 @@ def test_execute_is_there_only_at_an_explicit_level(tmp_path: Path) -> None:
     (notice,) = hook.notices
     assert "execute is not available" in notice
     assert "execute='local'" in notice
-    assert FilesystemHook(LocalBackend(tmp_path, execute="local")).notices == ()
+    (said,) = FilesystemHook(LocalBackend(tmp_path, execute="local")).notices
+    assert said == "execute runs commands at the sandbox level local, which is none"
     with pytest.raises(ConfigError, match="execute must be"):
         LocalBackend(tmp_path, execute="yes")  # type: ignore[arg-type]  # what is refused
     with pytest.raises(ToolError, match="not available"):
@@ -242,7 +248,7 @@ def test_glob(fs: FileSystem) -> None:
         fs.write(path, b"")
     assert json.loads(one(fs, "glob", pattern="*.go")) == {
         "files": [f"{fs.workdir}/a/y.go", f"{fs.workdir}/x.go"]
-        if not isinstance(fs, LocalBackend)
+        if isinstance(fs, MemoryFiles)
         else [f"{fs.workdir}/x.go", f"{fs.workdir}/a/y.go"],
         "truncated": False,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,18 @@ import pytest
 
 from tests.engine.support import Door, add
 from wick_graph import Agent, BaseHook
+from wick_graph.backends import LocalBackend
 from wick_graph.config import AgentConfig, parse_config
 from wick_graph.errors import ConfigError
-from wick_graph.hooks.activation import budget_of
-from wick_graph.hooks.pending import pending
+from wick_graph.hooks import (
+    FilesystemHook,
+    MemoryHook,
+    SkillsHook,
+    SummarizationHook,
+    TodoListHook,
+    TracingHook,
+)
+from wick_graph.hooks.activation import activate, budget_of, secrets_of
 from wick_graph.loading import Agents, build_agent, outline
 from wick_graph.testing import ScriptedModel, calls, text
 
@@ -46,7 +56,11 @@ ROWS = [
         ["tracing", "todolist", "filesystem", "skills", "memory", "summarization"],
         id="H-11",
     ),
-    pytest.param([DOCKER, SKILLS, MEMORY], ALWAYS, id="docker"),
+    pytest.param(
+        [DOCKER, SKILLS, MEMORY],
+        ["tracing", "todolist", "filesystem", "skills", "memory", "summarization"],
+        id="G-03 docker",
+    ),
     pytest.param(["budget: {tokens: 9}"], [*ALWAYS, "budget"], id="budget"),
 ]
 
@@ -77,22 +91,6 @@ def test_a_folder_that_cannot_be_made_is_refused_with_its_place(tmp_path: Path) 
     (tmp_path / "w").write_text("a file")
     with pytest.raises(ConfigError, match=r"agents.yaml:4: agents.a.backend: "):
         build_agent("a", parsed(tmp_path, LOCAL))
-
-
-@pytest.mark.parametrize(
-    ("lines", "missing"),
-    [
-        ([], ()),
-        ([LOCAL, SKILLS, MEMORY], ()),
-        ([SKILLS, MEMORY], ()),
-        ([DOCKER], ("filesystem",)),
-        ([DOCKER, SKILLS, MEMORY], ("filesystem", "skills", "memory")),
-    ],
-)
-def test_what_is_asked_for_and_not_there_is_named(
-    tmp_path: Path, lines: list[str], missing: tuple[str, ...]
-) -> None:
-    assert pending(parsed(tmp_path, *lines).agent("a")) == missing
 
 
 @pytest.mark.parametrize(
@@ -127,6 +125,54 @@ def test_a_budget_of_a_file_ends_a_run(tmp_path: Path) -> None:
         result = agent.invoke("go")
     assert result.stopped_because == "limit"
     assert "100 tokens" in result.text
+
+
+SEEDS_SAMPLE = """\
+name: code-assistant
+model: claude-sonnet-4-20250514
+system_prompt: "You are a coding assistant."
+context_window: 128000          # SummarizationHook uses this
+backend:
+  type: docker                  # FilesystemHook activated (needs a backend)
+  image: python:3.12-slim
+  workdir: /workspace
+skills:
+  paths:                        # SkillsHook activated
+    - /workspace/skills
+memory:
+  paths:                        # MemoryHook activated
+    - /workspace/AGENTS.md
+"""
+
+
+def test_the_literal_sample_activates_the_hooks_of_the_table_in_their_order(tmp_path: Path) -> None:
+    """I-06, H-11: whatever stands behind the backend."""
+    config = parse_config(SEEDS_SAMPLE, source="agents.yaml", base_dir=tmp_path).agent()
+    with LocalBackend(tmp_path) as backend:
+        hooks = activate(config, backend)
+    table = [
+        TracingHook,
+        TodoListHook,
+        FilesystemHook,
+        SkillsHook,
+        MemoryHook,
+        SummarizationHook,
+    ]
+    assert [type(hook) for hook in hooks] == table
+    names = ["tracing", "todolist", "filesystem", "skills", "memory", "summarization"]
+    assert [hook.name for hook in hooks] == names
+    assert [hook.name for hook in activate(config, None)] == ALWAYS
+
+
+def test_every_key_of_a_configuration_is_known_as_a_secret(tmp_path: Path) -> None:
+    text = """\
+name: a
+model: {model: a:b, api_key: first-key, fallbacks: [c:d, {model: e:f, api_key: second-key}]}
+search: {url: "https://example.org", api_key: third-key}
+"""
+    config = parse_config(text, source="agents.yaml", base_dir=tmp_path).agent()
+    assert secrets_of(config) == ["first-key", "second-key", "third-key"]
+    assert secrets_of(AgentConfig()) == []
 
 
 SAMPLE = """\
@@ -210,11 +256,16 @@ class Adds(NoOp):
         return request.append_system("Be brief.")
 
 
+class Writes(NoOp):
+    def after_model(self, message: Any, ctx: Any) -> Any:
+        return {"files": {f"f{ctx.iteration}": "x" * 2_000}}
+
+
 @pytest.mark.parametrize("before", [[], [Adds("one")]], ids=["to none", "to one"])
 def test_six_hooks_that_do_nothing_cost_nothing(
     door: Door, tmp_path: Path, before: list[BaseHook]
 ) -> None:
-    def stored(hooks: list[BaseHook], name: str) -> tuple[int, int]:
+    def stored(hooks: list[BaseHook], name: str) -> tuple[int, int, dict[str, int]]:
         file = tmp_path / f"{name}.db"
         steps = [
             calls(("add", {"a": i, "b": 1}, f"c{i}"), id=f"r{i}", usage=(10, 10)) for i in range(9)
@@ -226,7 +277,14 @@ def test_six_hooks_that_do_nothing_cost_nothing(
             assert door(agent, "?", thread_id="t").text == "done"
             config: Any = {"configurable": {"thread_id": "t"}}
             checkpoints = len([*agent.graph.get_state_history(config)])
-        return checkpoints, file.stat().st_size
+        with contextlib.closing(sqlite3.connect(file)) as db:
+            names = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            count = 'SELECT count(*) FROM "{}"'.format
+            rows = {name: db.execute(count(name)).fetchone()[0] for (name,) in names}
+        return checkpoints, file.stat().st_size, rows
 
     six = [NoOp(f"hook-{i}") for i in range(6)]
-    assert stored([*before, *six], "six") == stored(before, "none")
+    plain = stored(before, "none")
+    assert stored([*before, *six], "six") == plain
+    writing = [*before, *six[:5], Writes("hook-5")]
+    assert stored(writing, "writes") != plain, "what is stored would be seen"

@@ -118,6 +118,25 @@ def test_memory_is_there_after_a_resume_by_an_agent_that_never_read_it(
     assert framed(model.calls[0].system)[1] == "file z\n\n---\n\nfile a\n\n---\n\nfile m"
 
 
+@pytest.mark.parametrize((), [pytest.param(id="Q-05")])
+def test_threads_of_one_agent_have_each_what_they_read(door: Door, tmp_path: Path) -> None:
+    """A run that waits goes on with the file as it was, whatever other threads read meanwhile."""
+
+    def ask() -> str:
+        """Ask."""
+        return str(interrupt("?"))
+
+    file = tmp_path / "AGENTS.md"
+    agent, model = agent_of(tmp_path, call("ask"), "ok", tools=[ask])
+    for thread in ("one", "two"):
+        file.write_text(f"memory of {thread}", "utf-8")
+        assert door(agent, thread, thread_id=thread).stopped_because == "interrupted"
+    file.unlink()
+    for thread in ("one", "two"):
+        assert agent.resume(thread, "yes").text == "ok"
+        assert framed(model.calls[-1].system)[1] == f"memory of {thread}"
+
+
 def test_what_is_too_long_is_cut_and_says_so(door: Door, tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("ä" * MAX_BYTES, "utf-8")
     agent, model = agent_of(tmp_path, "ok")

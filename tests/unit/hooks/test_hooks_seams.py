@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from tests.engine.support import Door, add, agent_of
+from tests.engine.support import Door, add, agent_of, wild
 from wick_graph import Agent, BaseHook, ModelRequest, Verdict
 from wick_graph.errors import HookError, ModelError
 from wick_graph.hooks import in_place
@@ -96,3 +96,21 @@ def test_a_reason_that_nobody_knows_is_refused(door: Door, how: str) -> None:
     agent, _ = agent_of("ok", hooks=[Ends(how, "bored")])
     with pytest.raises((HookError, ModelError), match="stop_reason must be one of done, limit"):
         door(agent, "?")
+
+
+@pytest.mark.parametrize((), [pytest.param(id="D-46")])
+def test_tools_may_come_and_go_within_a_run(door: Door) -> None:
+    class Opens(BaseHook):
+        name = "opens"
+
+        def tools(self, state: Any) -> Any:
+            return [add] if state.get("files") else []
+
+        def after_model(self, message: Any, ctx: Any) -> Any:
+            return {"files": {"opened": "yes"}}
+
+    steps = [wild("add", a=1, b=2), call("add", a=1, b=2), "ok"]
+    agent, model = agent_of(*steps, tools=[], hooks=[Opens()])
+    result = door(agent, "?")
+    assert [c.tool_names for c in model.calls] == [(), ("add",), ("add",)]
+    assert [m.text for m in result.messages if m.type == "tool"] == ["3", "3"]

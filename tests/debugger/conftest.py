@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journal.support import agent_of
+from wick_graph.cli.app import call
+from wick_graph.debug import DebugSession
+from wick_graph.debug.terminal import Shell
+from wick_graph.journal import Journal
+from wick_graph.store import SqlSaver
+
+Wick = Callable[..., tuple[int, list[str], str]]
+
+YAML = """\
+store: sqlite:///store.db
+agents:
+  adder: {model: "scripted:script.yaml", journal: steps}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "agents.yaml").write_text(YAML, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def saver(folder: Path) -> Iterator[SqlSaver]:
+    with SqlSaver.from_url(f"sqlite:///{folder}/store.db") as saver:
+        yield saver
+
+
+@pytest.fixture
+def journal(saver: SqlSaver) -> Journal:
+    """A finished run with two hooks and three tools, one of which fails."""
+    agent, _ = agent_of(saver)
+    agent.invoke("add", thread_id="t")
+    return Journal(saver, "t")
+
+
+@pytest.fixture
+def shell(journal: Journal, saver: SqlSaver) -> Iterator[Shell]:
+    with DebugSession.open(saver, "t") as session:
+        yield Shell(session)
+
+
+@pytest.fixture
+def wick(capsys: pytest.CaptureFixture[str]) -> Wick:
+    """Call `wick debug` in this process: its exit code, its lines, and what it complains of."""
+
+    def run(*arguments: str) -> tuple[int, list[str], str]:
+        code = call(["debug", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out.splitlines(), captured.err
+
+    return run

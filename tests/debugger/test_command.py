@@ -1,0 +1,212 @@
+"""`wick debug`: what it opens, its exit codes, its lines for programs, a person at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from tests.debugger.conftest import Wick
+from tests.journal.support import agent_of
+from tests.source import ROOT
+from wick_graph.exports.masked import Hider
+from wick_graph.exports.wickrun import write_wickrun
+from wick_graph.journal import Journal
+from wick_graph.store import SqlSaver
+
+
+def test_a_finished_thread_answers_a_script(journal: Journal, wick: Wick) -> None:
+    script = "break tool:* if error; c; bt; why messages[1].content; rc; request"
+    code, out, err = wick("--thread", "t", "--batch", "-c", script)
+    assert (code, err) == (0, "")
+    assert out[0] == "  1  break tool:* if error"
+    assert out[1].startswith("breakpoint 1")
+    assert "✕ tool add failed: negative numbers are not added" in out[2]
+    assert out[3].startswith("▶ 0  tool add")
+    assert any("written @3" in line and "by model" in line for line in out)
+    assert out[-2:] == ["user: add", "user: Mind the time."]
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        pytest.param("bt; c", 0, id="done"),
+        pytest.param("nonsense; bt", 1, id="refused"),
+        pytest.param("b tool:add; c", 3, id="breakpoint"),
+        pytest.param("watch todos; c", 3, id="watch"),
+        pytest.param("b tool:add; c; rc", 0, id="back"),
+        pytest.param("b tools if nope; c", 3, id="condition"),
+        pytest.param("q; nonsense", 0, id="quit"),
+    ],
+)
+def test_the_exit_code_says_how_a_script_ended(
+    script: str, code: int, journal: Journal, wick: Wick
+) -> None:
+    assert wick("-t", "t", "--batch", "-c", script)[0] == code
+
+
+def test_what_is_refused_does_not_hide_the_rest(journal: Journal, wick: Wick) -> None:
+    code, out, err = wick("-t", "t", "--batch", "-c", "nonsense; p 1 + 1")
+    assert (code, out) == (1, ["2"])
+    assert err == "wick: there is no command 'nonsense'; `help` lists the commands\n"
+
+
+def test_a_condition_that_fails_stops_there_and_says_why(journal: Journal, wick: Wick) -> None:
+    _, out, _ = wick("-t", "t", "--batch", "-c", "b tools if nope > 1; c; p step")
+    assert "nope" in "\n".join(out[1:3])
+    assert out[-1] == "4"
+
+
+def test_scripts_come_from_files_options_and_standard_input(
+    journal: Journal, wick: Wick, folder: Path
+) -> None:
+    (folder / "script").write_text("# find it\nc\n\np error\n", encoding="utf-8")
+    _, out, _ = wick("-t", "t", "--batch", "-b", "catch-all", "-x", "script")
+    code, out, _ = wick("-t", "t", "--batch", "-b", "tool:add if error", "-x", "script")
+    assert (code, out[-1]) == (3, "ToolError: negative numbers are not added") or "negative" in out[
+        -1
+    ]
+    done = run(folder, "-t", "t", "--batch", given="@error\np tool\n")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "add")
+
+
+def run(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "wick_graph", "debug", *arguments],
+        cwd=folder,
+        env=env,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_file_opens_without_its_store(
+    journal: Journal, saver: SqlSaver, folder: Path, wick: Wick
+) -> None:
+    write_wickrun(journal, saver, folder / "t.wickrun", Hider.of(journal))
+    script = "catch error; c; p tool; why todos; request"
+    first = wick("-t", "t", "--batch", "-c", script)
+    saver.close()
+    for name in ("store.db", "agents.yaml"):
+        (folder / name).unlink()
+    again = wick("t.wickrun", "--batch", "-c", script)
+    assert again == first
+    assert again[0] == 3
+
+
+def test_the_last_thread_is_found(journal: Journal, wick: Wick) -> None:
+    code, out, _ = wick("--last", "--batch", "-c", "list 0")
+    assert (code, "run of adder" in out[0]) == (0, True)
+
+
+def test_mistakes_are_sentences(journal: Journal, wick: Wick, folder: Path) -> None:
+    for arguments, said in (
+        (("-t", "nope"), "there is no thread nope"),
+        (("nope.wickrun",), "cannot be read"),
+        (("x.wickrun", "-t", "t"), "a file or a thread, not both"),
+        (("nobody",), "nobody"),
+        (("-t", "t", "-x", "none"), "none cannot be read"),
+    ):
+        code, _, err = wick(*arguments, "--batch", "-c", "bt")
+        assert code != 0
+        assert said in err
+        assert "Traceback" not in err
+
+
+def test_a_thread_without_a_journal_says_so(saver: SqlSaver, wick: Wick) -> None:
+    agent, _ = agent_of(saver, journal="off")
+    agent.invoke("add", thread_id="v")
+    code, out, err = wick("-t", "v", "--batch", "-c", "last; p len(messages); request")
+    assert "recorded without a journal" in err
+    assert "6" in out
+    assert code == 1
+
+
+def test_programs_get_an_object_a_line(journal: Journal, folder: Path) -> None:
+    lines = [
+        '{"id": 7, "command": "break tool:add if error"}',
+        "c",
+        "bt",
+        "nonsense",
+        "{",
+        'log tool:add "x {args.a}"',
+        "quit",
+        "bt",
+    ]
+    done = run(folder, "-t", "t", "--mi", given="\n".join(lines))
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert len(answers) == 7
+    made, hit, stack, refused, broken, log, left = answers
+    assert (made["id"], made["ok"], made["data"]["number"]) == (7, True, 1)
+    assert (hit["stop"]["reason"], hit["stop"]["breakpoint"]) == ("breakpoint", 1)
+    assert hit["position"] == hit["stop"]["position"] == "t/b0@6.9"
+    assert stack["data"][-1]["kind"] == "agent"
+    assert (refused["ok"], refused["code"]) == (False, "debug")
+    assert broken["error"].startswith("a line is a command")
+    assert len(log["lines"]) == 4
+    assert left["ok"]
+
+
+# --- a person at a terminal ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def terminal(journal: Journal, saver: SqlSaver, folder: Path) -> Any:
+    saver.close()
+    env: Any = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TERM": "dumb",
+        "XDG_STATE_HOME": str(folder),
+    }
+    made = pexpect.spawn(
+        sys.executable,
+        ["-m", "wick_graph", "debug", "-t", "t"],
+        cwd=str(folder),
+        env=env,
+        encoding="utf-8",
+        timeout=30,
+        dimensions=(40, 200),
+    )
+    yield made
+    made.close(force=True)
+
+
+def test_a_person_steps_completes_and_leaves(terminal: Any, folder: Path) -> None:
+    terminal.expect_exact("t: run 1 of adder with scripted, done; 62 moments")
+    terminal.expect_exact("(wdb PAST t/b0#1 run.enter) ")
+    terminal.sendline("s")
+    terminal.expect_exact("(wdb PAST t/b0@1 node.enter) ")
+    terminal.sendline("")
+    terminal.expect_exact("(wdb PAST t/b0@1.2 hook.enter) ")
+    terminal.send("b tool:ad\t")
+    terminal.expect_exact("b tool:add")
+    terminal.sendline(" if error")
+    terminal.expect_exact("1  break tool:add if error")
+    terminal.sendline("c")
+    terminal.expect_exact("(wdb PAST t/b0@6.9 tool.exit add) ")
+    terminal.sendline("nonsense")
+    terminal.expect_exact("wick: there is no command 'nonsense'")
+    terminal.sendintr()
+    terminal.expect_exact("(wdb PAST t/b0@6.9 tool.exit add) ")
+    terminal.sendline("commands 1")
+    terminal.expect_exact("> ")
+    terminal.sendline("end")
+    terminal.expect_exact("(wdb PAST")
+    terminal.sendeof()
+    terminal.expect(pexpect.EOF)
+    terminal.wait()
+    assert terminal.exitstatus == 0
+    kept = folder / "wick" / "debug_history"
+    assert "nonsense" in kept.read_text(encoding="utf-8")
+    assert kept.stat().st_mode & 0o077 == 0

@@ -1,0 +1,208 @@
+"""Live runs in the terminal: held, changed, forked, replayed, left and gone on with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from tests.debugger.conftest import Wick
+from tests.source import ROOT
+from wick_graph.debug import DebugSession
+from wick_graph.debug.terminal import Shell
+from wick_graph.debug.terminal.shell import Doors
+from wick_graph.journal import Journal
+from wick_graph.store import SqlSaver
+
+MADE = """\
+import time
+from wick_graph import Agent, tool
+from wick_graph.testing import ScriptedModel, calls
+
+ran = []
+
+
+@tool
+def add(a: float, b: float) -> str:
+    '''Add two numbers.'''
+    ran.append((a, b))
+    return f"{a + b:g}"
+
+
+@tool
+def rest() -> str:
+    '''Rest for a while.'''
+    time.sleep(0.2)
+    return "rested"
+
+
+def agent():
+    asked = [("add", {"a": a, "b": 1}) for a in (1, 2, 3)]
+    model = ScriptedModel([calls(*asked), "Done."])
+    return Agent("adder", model, tools=[add], store="sqlite:///store.db")
+
+
+def tired():
+    script = [*([calls(("rest", {}))] * 60), "Rested."]
+    return Agent("tired", ScriptedModel(script), tools=[rest], store="sqlite:///store.db",
+                 max_iterations=70)
+"""
+
+
+@pytest.fixture
+def code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    (folder / "made.py").write_text(MADE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+    sys.modules.pop("made", None)
+    import made  # type: ignore[import-not-found]  # noqa: PLC0415  # the file that was just written
+
+    yield made
+    sys.modules.pop("made", None)
+
+
+@pytest.fixture
+def shell(code: Any) -> Iterator[Shell]:
+    agent = code.agent()
+    with DebugSession(agent) as session:
+        made = Shell(session, Doors(agent=lambda: agent, look=lambda: agent))
+        yield made
+        made.close()
+    agent.close()
+
+
+def told(shell: Shell, *lines: str) -> str:
+    return "\n".join(said for line in lines for said in shell.execute(line).lines)
+
+
+def test_a_run_is_held_before_the_second_of_three_calls(shell: Shell, code: Any) -> None:
+    assert "run of adder" in told(shell, "run add")
+    told(shell, "tbreak tool:add if args.a == 2")
+    assert "breakpoint 1" in told(shell, "c")
+    assert (2, 1) not in code.ran
+    assert shell.session.mode == "LIVE stopped (volatile)"
+    assert "add" in told(shell, "bt")
+    told(shell, 'set args = {"a": 20, "b": 1}')
+    text = told(shell, "c")
+    assert "Done." in text
+    assert sorted(code.ran) == [(1, 1), (3, 1), (20, 1)]
+    assert shell.session.mode == "PAST"
+
+
+def test_a_call_is_skipped_with_an_answer(shell: Shell, code: Any) -> None:
+    told(shell, "run add", "tbreak tool:add if args.a == 2", "c", 'skip "nothing"', "c")
+    assert sorted(code.ran) == [(1, 1), (3, 1)]
+    told(shell, "last")
+    assert told(shell, "p messages[3].content") == "nothing"
+
+
+def test_a_finished_run_is_forked_with_other_arguments(shell: Shell, code: Any) -> None:
+    told(shell, "run add", "c")
+    del code.ran[:]
+    told(shell, "b tool:add if args.a == 2", "first", "c")
+    before = told(shell, "moments")
+    planned = told(shell, 'set args = {"a": 5, "b": 5}')
+    assert "nothing has run yet; `live` runs it" in planned
+    assert code.ran == []
+    told(shell, "policy add live", "delete")
+    text = told(shell, "live")
+    if "Done." not in text:
+        told(shell, "c")
+    assert (5, 5) in code.ran
+    assert shell.session.branch == 1
+    assert "b1, left b0" in told(shell, "branch")
+    told(shell, "branch 0")
+    assert told(shell, "moments") == before
+
+
+def test_a_replay_calls_nothing_and_says_so(shell: Shell, code: Any) -> None:
+    told(shell, "run add", "c")
+    del code.ran[:]
+    text = told(shell, "replay")
+    assert "really called: 0 models, 0 tools" in text
+    assert "it did what was recorded" in text
+    assert code.ran == []
+    assert shell.session.mode == "REPLAY" or shell.outer
+    told(shell, "leave")
+    assert shell.session.mode == "PAST"
+
+
+def test_an_agent_of_a_module_runs_from_the_command_line(code: Any, wick: Wick) -> None:
+    script = "tbreak tool:add if args.a == 3; run add; c; p args.a; c"
+    exit_code, out, _ = wick("made:agent", "--batch", "-c", script)
+    assert exit_code == 0
+    assert "3" in out
+    assert out[-1] == "Done."
+    assert wick("made:nothing", "--batch", "-c", "bt")[2].startswith(
+        "wick: there is no made:nothing"
+    )
+
+
+def test_an_input_on_the_command_line_is_held_at_its_entry(code: Any, wick: Wick) -> None:
+    _, out, _ = wick("made:agent", "add", "--batch", "-c", "bt")
+    assert "agent adder" in "\n".join(out)
+    exit_code, out, _ = wick("made:agent", "add", "--no-stop", "--batch", "-c", "p 1")
+    assert (exit_code, "Done." in out) == (0, True)
+
+
+def test_what_is_kept_goes_on_in_another_process(code: Any, folder: Path, wick: Wick) -> None:
+    _, out, _ = wick("made:agent", "add", "--batch", "-c", "turn; detach keep")
+    with SqlSaver.from_url("sqlite:///store.db") as saver:
+        (info,) = saver.threads.list()
+        assert Journal(saver, info.thread_id).last() > 0
+    _, out, _ = wick("made:agent", "-t", info.thread_id, "--batch", "-c", "last; live; c")
+    assert out[-1] == "Done."
+
+
+def test_ctrl_c_stops_a_running_run(code: Any, folder: Path) -> None:
+    env: Any = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TERM": "dumb",
+        "XDG_STATE_HOME": str(folder),
+    }
+    terminal = pexpect.spawn(
+        sys.executable,
+        ["-m", "wick_graph", "debug", "made:tired"],
+        cwd=str(folder),
+        env=env,
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(40, 200),
+    )
+    try:
+        terminal.expect_exact("moving runs nothing")
+        terminal.sendline("tbreak tool:rest")
+        terminal.sendline("run rest")
+        terminal.expect_exact("run of tired")
+        terminal.sendline("c")
+        terminal.expect_exact("tool:rest")
+        terminal.sendline("c")
+        terminal.expect_exact("c\r\n")
+        terminal.sendintr()
+        terminal.expect(r"\(wdb LIVE stopped \(volatile\)")
+        terminal.sendline("abort")
+        terminal.expect_exact("(wdb PAST")
+        terminal.sendline("q")
+        terminal.expect(pexpect.EOF)
+    finally:
+        terminal.close(force=True)
+    assert terminal.exitstatus == 0
+
+
+def test_a_replay_by_other_code_says_so_and_stops_where_they_part(shell: Shell, code: Any) -> None:
+    told(shell, "run add", "c")
+    other = code.agent()
+    other.spec = replace(other.spec, system_prompt="Subtract.")
+    shell.doors.look = lambda: other
+    shell.session.agent = None
+    lines = shell.execute("replay").lines
+    assert lines[0] == "recorded with another prompt, hook list, limit or tool schema"
+    assert "+system: Subtract." in lines
+    assert shell.last_stop.reason == "divergence"
+    other.close()

@@ -1,0 +1,228 @@
+"""What the ledger knows in forks, copies, replays and updates, and of calls that ask somebody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.types import Command, interrupt
+
+from tests.store.test_store_graphs import delta_graph
+from wick_graph import Agent, SqlSaver, tool
+from wick_graph.store.moving import export_thread, import_thread
+from wick_graph.testing import ScriptedModel, call, calls
+
+ON: Any = {"configurable": {"thread_id": "t"}}
+
+
+class World:
+    """Effects that can be counted, across processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def done(self, what: str) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{what}\n")
+
+    @property
+    def effects(self) -> Counter[str]:
+        return Counter(self.path.read_text().split()) if self.path.exists() else Counter()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "effects")
+
+
+def agent_of(url: str, world: World, *steps: Any) -> Agent:
+    @tool(replay="never")
+    def act(n: int) -> str:
+        """Have an effect."""
+        world.done(f"act{n}")
+        return f"acted {n}"
+
+    @tool(replay="never")
+    def die(n: int) -> str:
+        """Have an effect, wait for the siblings', and take the process down."""
+        world.done(f"die{n}")
+        while sum(world.effects.values()) < 3:
+            time.sleep(0.005)
+        time.sleep(0.3)  # most likely the others are on record; if not, they count as unknown
+        os.kill(os.getpid(), signal.SIGKILL)
+        return "never"
+
+    @tool(replay="never")
+    def ask(n: int) -> str:
+        """Ask somebody, then have an effect."""
+        answer = interrupt(f"may {n}?")
+        world.done(f"ask{n}")
+        return f"{answer} {n}"
+
+    return Agent(model=ScriptedModel(list(steps)), tools=[act, die, ask], store=url)
+
+
+def crashed(url: str, world: World) -> tuple[Any, ...]:
+    """Leave a thread behind in which two calls have finished and one was under way."""
+    steps = (calls(("act", {"n": 1}), ("act", {"n": 2}), ("die", {"n": 3})), "ok")
+    pid = os.fork()
+    if pid == 0:
+        agent_of(url, world, *steps).invoke("go", thread_id="t")
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status)
+    return steps
+
+
+def results(messages: list[Any]) -> list[str]:
+    texts = [m.text.removeprefix("Error: ") for m in messages if m.type == "tool"]
+    return [text[:29] if text.startswith("interrupted") else text for text in texts]
+
+
+def said(agent: Agent) -> list[tuple[str, str]]:
+    return [(m.type, m.text) for m in agent.graph.get_state(ON).values["messages"]]
+
+
+KNOWN = ["acted 1", "acted 2", "interrupted, outcome unknown:"]
+
+
+@pytest.mark.parametrize("how", ["fork", "copy", "export"])
+def test_a_copy_of_a_crashed_thread_runs_nothing_again(
+    tmp_path: Path, url: str, world: World, how: str
+) -> None:
+    steps = crashed(url, world)
+    before = world.effects
+    with agent_of(url, world, *steps) as agent:
+        store = agent.store
+        assert isinstance(store, SqlSaver)
+        if how == "fork":
+            info = agent.threads.fork("t", "u")
+            assert (info.parent, info.status, info.title) == ("t", "idle", "u")
+        elif how == "copy":
+            store.copy_thread("t", "u")
+        else:
+            export_thread(store, "t", tmp_path / "moved.db")
+            assert import_thread(store, tmp_path / "moved.db", to="u") == "u"
+        made, was = agent.resume("u"), agent.resume("t")
+        assert (made.text, was.text) == ("ok", "ok")
+        assert results(made.messages) == results(was.messages)
+        assert all(text in KNOWN for text in results(made.messages))
+        assert results(made.messages)[2] == KNOWN[2]
+    assert world.effects == before == Counter({"act1": 1, "act2": 1, "die3": 1})
+
+
+def test_an_exported_thread_goes_on_in_another_database(
+    tmp_path: Path, url: str, world: World
+) -> None:
+    steps = crashed(url, world)
+    before = world.effects
+    with agent_of(url, world, *steps) as agent:
+        assert isinstance(agent.store, SqlSaver)
+        export_thread(agent.store, "t", tmp_path / "moved.db")
+        kept = said(agent)
+    with agent_of(f"sqlite:///{tmp_path}/moved.db", world, *steps) as agent:
+        assert said(agent) == kept
+        assert agent.threads.get("t").title == "go"
+        assert agent.resume("t").text == "ok"
+        assert isinstance(agent.store, SqlSaver)
+        assert len(agent.store.threads.sizes()["t"]) >= 3  # its ledger and its journal came along
+    assert world.effects == before
+
+
+def test_a_fork_at_a_checkpoint_asks_the_model_again_and_calls_are_new_calls(
+    url: str, world: World
+) -> None:
+    """What another reply asks for is another call: a fork means to do it again."""
+    with agent_of(url, world, call("act", n=1), "ok") as agent:
+        agent.invoke("go", thread_id="t")
+        history = list(agent.graph.get_state_history(ON))
+        at = next(state for state in history if state.next == ("model",))
+        fork = agent.threads.fork("t", "u", at.config["configurable"]["checkpoint_id"])
+        assert fork.steps < agent.threads.get("t").steps
+        assert agent.resume("u").text
+        assert agent.graph.get_state(ON).values["messages"][-1].text == "ok"
+
+
+def test_a_replay_from_before_the_tools_is_a_fork_and_runs_them_by_right(
+    url: str, world: World
+) -> None:
+    with agent_of(url, world, call("act", n=1), "ok", "ok again") as agent:
+        agent.invoke("go", thread_id="t")
+        at = next(s for s in agent.graph.get_state_history(ON) if s.next == ("tools",))
+        agent.graph.invoke(None, at.config)
+        assert sum(world.effects.values()) in (1, 2)
+        ledger = [m.text for m in agent.graph.get_state(ON).values["messages"] if m.type == "tool"]
+        assert ledger == ["acted 1"]
+
+
+def test_edited_arguments_make_another_call(url: str, world: World) -> None:
+    with agent_of(url, world, call("act", n=1), "ok") as agent:
+        agent.graph.invoke({"messages": [("user", "go")]}, ON, interrupt_before=["tools"])
+        reply = agent.graph.get_state(ON).values["messages"][-1]
+        edited = reply.model_copy(
+            update={"tool_calls": [{**reply.tool_calls[0], "args": {"n": 5}}]}
+        )
+        agent.graph.update_state(ON, {"messages": [edited]}, as_node="model")
+        result = agent.graph.invoke(None, ON)
+        assert [m.text for m in result["messages"] if m.type == "tool"] == ["acted 5"]
+        assert world.effects == Counter({"act5": 1})
+
+
+def test_a_call_that_asks_runs_once_for_its_answer(url: str, world: World) -> None:
+    steps = calls(("act", {"n": 1}), ("ask", {"n": 2})), "ok"
+    with agent_of(url, world, *steps) as agent:
+        first = agent.invoke("go", thread_id="t")
+        assert [i.value for i in first.interrupts] == ["may 2?"]
+        assert world.effects == Counter({"act1": 1})
+    with agent_of(url, world, *steps) as agent:  # another process could bring the answer
+        done = agent.resume("t", "yes")
+        assert results(done.messages) == ["acted 1", "yes 2"]
+        assert world.effects == Counter({"act1": 1, "ask2": 1})
+
+
+def test_a_fork_of_a_waiting_thread_waits_for_an_answer_of_its_own(url: str, world: World) -> None:
+    steps = calls(("act", {"n": 1}), ("ask", {"n": 2})), "ok"
+    with agent_of(url, world, *steps) as agent:
+        agent.invoke("go", thread_id="t")
+        assert agent.threads.fork("t", "u").status == "waiting"
+        assert results(agent.resume("u", "no").messages) == ["acted 1", "no 2"]
+        assert agent.threads.get("t").status == "waiting"
+        other: Any = {"configurable": {"thread_id": "t"}}
+        agent.graph.invoke(Command(resume="yes"), other)
+        assert results(agent.graph.get_state(ON).values["messages"]) == ["acted 1", "yes 2"]
+        assert world.effects == Counter({"act1": 1, "ask2": 2})
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_keeping_the_latest_checkpoints_keeps_the_state(url: str, world: World, kept: int) -> None:
+    steps = [call("act", n=1), "one", call("act", n=2), "two", "three"]
+    with agent_of(url, world, *steps) as plain:
+        for text in ("a", "b"):
+            plain.invoke(text, thread_id="t")
+        whole = plain.graph.get_state(ON).values
+        plain.threads.keep_latest("t", kept)
+        assert plain.graph.get_state(ON).values == whole
+        assert plain.threads.get("t").steps == kept
+        assert plain.invoke("c", thread_id="t").text == "three"
+
+
+@pytest.mark.parametrize("kept", [1, 2, 7])
+def test_keeping_the_latest_checkpoints_of_a_delta_channel_keeps_its_value(
+    url: str, kept: int
+) -> None:
+    """A delta channel is rebuilt from its ancestors' writes: these must stay behind the scenes."""
+    with SqlSaver.from_url(url) as saver:
+        graph = delta_graph(saver)
+        for n in range(4):
+            graph.invoke({"notes": [f"note {n}"]}, ON)
+        whole = graph.get_state(ON).values
+        saver.threads.keep_latest("t", kept)
+        assert graph.get_state(ON).values == whole
+        assert len(list(graph.get_state_history(ON))) == kept
+        graph.invoke({"notes": ["one more"]}, ON)
+        assert graph.get_state(ON).values["notes"][: len(whole["notes"])] == whole["notes"]

@@ -1,0 +1,205 @@
+"""When a step's commit may wait, and what is on disk before anything follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage
+
+from tests.engine.support import Door
+from wick_graph import Agent, BaseHook, SqlSaver, events, tool
+from wick_graph.errors import RunCancelled
+from wick_graph.moments import Moment
+from wick_graph.streaming import QueuePort
+from wick_graph.testing import ScriptedModel, call, calls
+from wick_graph.usage import Usage
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def saver(path: Path) -> Iterator[SqlSaver]:
+    """A store in which nothing is written because time has passed."""
+    with SqlSaver.from_url(f"sqlite:///{path}") as opened:
+        opened._core._flusher.close()
+        yield opened
+
+
+def stored(path: Path, thread: str = "t") -> list[BaseMessage]:
+    """What another program finds of a thread's messages."""
+    with SqlSaver.from_url(f"sqlite:///{path}") as other:
+        found = other.get_tuple({"configurable": {"thread_id": thread}})
+    assert found is not None
+    messages: list[BaseMessage] = found.checkpoint["channel_values"]["messages"]
+    return messages
+
+
+def in_ledger(path: Path) -> list[str]:
+    """The states of the calls that another program finds."""
+    db = sqlite3.connect(path)
+    try:
+        return [state for (state,) in db.execute("SELECT state FROM calls ORDER BY rid")]
+    finally:
+        db.close()
+
+
+class Passing(BaseHook):
+    """Stand around each call, and look before it is let through."""
+
+    name = "passing"
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self.look = look
+
+    def wrap_tool_call(self, call: Any, next: Any) -> Any:
+        self.look()
+        return next(call)
+
+
+def counted(saver: SqlSaver, run: Callable[[int], object]) -> float:
+    """Count the commits of a turn: those of a long run less those of a short one."""
+    count = [0]
+
+    def see(statement: str) -> None:
+        count[0] += statement == "COMMIT"
+
+    saver._core._connection.set_trace_callback(see)  # type: ignore[union-attr]  # it is SQLite's
+    found = []
+    for turns in (2, 12):
+        before = count[0]
+        run(turns)
+        found.append(count[0] - before)
+    return (found[1] - found[0]) / 10
+
+
+@pytest.mark.parametrize(
+    ("replay", "commits"),
+    [pytest.param("never", 2, id="never"), pytest.param("safe", 1, id="safe")],
+)
+def test_commits_of_a_turn_that_nobody_is_told_of(
+    saver: SqlSaver, door: Door, replay: Any, commits: int
+) -> None:
+    """An undeclared call: the reply with the call's intent, the result. A safe one: the reply."""
+
+    def look(n: int) -> str:
+        """Look."""
+        return f"{n} found"
+
+    def run(turns: int) -> None:
+        model = ScriptedModel([*(call("look", n=n) for n in range(turns)), "done"])
+        kept = tool(replay=replay)(look)
+        door(Agent(model=model, tools=[kept], store=saver), "?", thread_id=f"t{turns}")
+
+    assert counted(saver, run) == commits
+
+
+@pytest.mark.parametrize("replay", ["never", "safe"])
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_reply_is_durable_before_anything_that_it_calls_runs(
+    saver: SqlSaver, path: Path, door: Door, replay: Any, hooked: bool
+) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    def look() -> None:
+        reply = stored(path)[-1]
+        assert isinstance(reply, AIMessage)
+        seen.append((str(reply.tool_calls[0]["id"]), in_ledger(path)))
+
+    def work(n: int) -> str:
+        """Work."""
+        look()
+        return "worked"
+
+    model = ScriptedModel([call("work", n=1), call("work", n=2), "done"])
+    hooks = [Passing(look)] if hooked else []
+    kept = tool(replay=replay)(work)
+    door(Agent(model=model, tools=[kept], hooks=hooks, store=saver), "?", thread_id="t")
+    ids = [m.tool_calls[0]["id"] for m in stored(path) if isinstance(m, AIMessage) and m.tool_calls]
+    assert [name for name, _ in seen] == [name for name in ids for _ in range(1 + hooked)]
+    if replay == "never":
+        assert [states for _, states in seen[hooked :: 1 + hooked]] == [
+            ["intent"],
+            ["done", "intent"],
+        ]
+
+
+def test_the_answer_is_durable_when_the_run_returns(
+    saver: SqlSaver, path: Path, door: Door
+) -> None:
+    result = door(Agent(model=ScriptedModel(["forty-two"]), store=saver), "?", thread_id="t")
+    assert stored(path)[-1].text == result.text == "forty-two"
+
+
+def reads(agent: Agent, style: str, look: Callable[[events.Event], None]) -> None:
+    if style == "stream":
+        for event in agent.stream("?", thread_id="t"):
+            look(event)
+        return
+
+    async def collect() -> None:
+        async for event in agent.astream("?", thread_id="t"):
+            look(event)
+
+    asyncio.run(collect())
+
+
+@pytest.mark.parametrize("style", ["stream", "astream"])
+@pytest.mark.parametrize("replay", ["never", "safe"])
+def test_whoever_reads_of_a_reply_or_a_result_finds_it_on_disk(
+    saver: SqlSaver, path: Path, style: str, replay: Any
+) -> None:
+    def look(n: int) -> str:
+        """Look."""
+        return f"{n} found"
+
+    seen: list[str] = []
+
+    def check(event: events.Event) -> None:
+        if isinstance(event, events.ChatModelEnd):
+            replies = [str(m.text) for m in stored(path) if isinstance(m, AIMessage)]
+            assert event.content in replies
+            seen.append("reply")
+        elif isinstance(event, events.ToolEnd):
+            assert in_ledger(path).count("done") > seen.count("result")
+            seen.append("result")
+
+    model = ScriptedModel([calls(("look", {"n": 1}), text="let me see"), "it is one"])
+    agent = Agent(model=model, tools=[tool(replay=replay)(look)], store=saver)
+    reads(agent, style, check)
+    assert seen == ["reply", "result", "reply"]
+
+
+@pytest.mark.parametrize("style", ["stream", "astream"])
+def test_nobody_is_told_of_a_reply_that_is_not_kept(saver: SqlSaver, style: str) -> None:
+    class Breaking(BaseHook):
+        name = "breaking"
+
+        def after_model(self, message: Any, ctx: Any) -> Any:
+            raise ValueError("no")
+
+    seen: list[str] = []
+    agent = Agent(model=ScriptedModel(["lost"]), hooks=[Breaking()], store=saver)
+    reads(agent, style, lambda event: seen.append(event.event))
+    assert "on_chat_model_end" not in seen
+    assert seen[-1] == "error"
+
+
+def test_a_reader_who_has_left_stops_a_run_that_goes_on_but_not_its_closing() -> None:
+    """The last reply is told of when the run ends; a thread must come free all the same."""
+    reply = Moment("model", "response", "m", {"reply": AIMessage("x"), "usage": Usage()})
+    for later, stops in ((Moment("run", "exit"), False), (Moment("node", "enter"), True)):
+        port = QueuePort("run", "t", tokens=False)
+        port.record(reply)
+        assert port.events.empty()
+        port.closed = True
+        with pytest.raises(RunCancelled) if stops else nullcontext():
+            port.record(later)

@@ -1,0 +1,123 @@
+"""The page: whole, harmless, and working from a disk in a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.journal.support import agent_of
+from wick_graph import tool
+from wick_graph.exports.masked import LONGEST, Hider
+from wick_graph.exports.page import as_page
+from wick_graph.journal import Journal
+from wick_graph.picture import picture_of
+from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel, call
+
+ATTACK = (
+    "</script><script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
+    "<!--<script> ]]> \u2028 &lt;b&gt; ${1} \\u003c"
+)
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+def page_of(journal: Journal) -> str:
+    return as_page(journal, Hider.of(journal))
+
+
+def test_the_page_loads_nothing(journal: Journal) -> None:
+    agent, _ = agent_of(False)
+    page = as_page(journal, Hider.of(journal), None, picture_of(agent.graph))
+    assert "<svg" in page
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy[1]
+    outside = re.findall(r"""(?:src|href)\s*=\s*["'][^"'#]|@import|url\(""", page)
+    assert outside == []
+
+
+def attacked(saver: SqlSaver) -> Journal:
+    @tool(name="look")
+    def look(where: str) -> str:
+        """Look."""
+        return ATTACK
+
+    model = ScriptedModel([call("look", where=ATTACK), ATTACK])
+    agent, _ = agent_of(saver, hooks=[], tools=[look], model=model)
+    agent.invoke(ATTACK, thread_id="x")
+    return Journal(saver, "x")
+
+
+def test_no_value_is_markup(saver: SqlSaver) -> None:
+    page = page_of(attacked(saver))
+    assert page.count("</script>") == 2
+    assert "<img" not in page
+    assert "<!--" not in page
+    assert "document.title='owned'" in page  # as data
+
+
+def test_a_huge_value_is_cut_and_says_so(saver: SqlSaver) -> None:
+    @tool(name="look")
+    def look() -> str:
+        """Look."""
+        return "x" * 70_000
+
+    model = ScriptedModel([call("look"), "ok"])
+    agent, _ = agent_of(saver, hooks=[], tools=[look], model=model)
+    agent.invoke("?", thread_id="h")
+    page = page_of(Journal(saver, "h"))
+    assert "x" * LONGEST in page
+    assert "x" * (LONGEST + 1) not in page
+    assert "… (70,000 characters in all)" in page
+
+
+def test_a_thread_without_a_journal_says_so(saver: SqlSaver, tmp_path: Path) -> None:
+    agent, _ = agent_of(saver, journal="off")
+    agent.invoke("add", thread_id="v")
+    assert '"moments": []' in page_of(Journal(saver, "v"))
+
+
+def opened(page: str, tmp_path: Path, at: str = "") -> str:
+    """Return what a browser makes of the page, from the disk and with no network."""
+    assert BROWSER is not None
+    path = tmp_path / "page.html"
+    path.write_text(page, encoding="utf-8")
+    done = subprocess.run(
+        [
+            BROWSER,
+            *(
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+            ),
+            *(f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000"),
+            *("--dump-dom", f"{path.as_uri()}{at}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+def test_a_browser_shows_it_from_the_disk(journal: Journal, tmp_path: Path) -> None:
+    shown = opened(page_of(journal), tmp_path, "#55,Request")
+    assert shown.count('class="row ') == journal.last()
+    assert "62 of 62 moments" in shown
+    assert '<span class="added">added by guard </span>' in shown
+    assert "Exactly what was sent" in shown
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+def test_an_attack_is_shown_and_not_run(saver: SqlSaver, tmp_path: Path) -> None:
+    shown = opened(page_of(attacked(saver)), tmp_path, "#9,State")
+    assert "<title>x, recorded</title>" in shown
+    assert "<img" not in shown
+    assert "&lt;img src=x onerror=" in shown

@@ -1,0 +1,142 @@
+"""A real server in a process of its own, on loopback, to be asked, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.source import ROOT
+from wick_graph.client import Client
+
+SECONDS = 60
+AGENTS = """\
+store: sqlite:///wick.db
+defaults: {ttl: never, tools: [calculate]}
+agents:
+  default: {model: 'scripted:talk.yaml', max_iterations: 9}
+  slow: {model: 'scripted:slow.yaml'}
+  careful:
+    model: scripted:talk.yaml
+    approvals: {calculate: true}
+"""
+CALL = "{text: Let me see., calls: [{tool: calculate, args: {expression: 21*2}}]}"
+TALK = f"steps: [{', '.join([CALL, 'It is 42.'] * 6)}]\n"
+SLOW = f"chunk_delay: 0.02\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(120))}']\n"
+
+
+@dataclass
+class Served:
+    """A folder with agents, and the server over it."""
+
+    path: Path
+    args: tuple[str, ...] = ("--no-auth",)
+    env: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[str] | None = None
+    url: str = ""
+    said: str = ""
+
+    def write(self, **texts: str) -> Served:
+        """Write YAML files."""
+        for name, text in texts.items():
+            (self.path / f"{name}.yaml").write_text(text, "utf-8")
+        return self
+
+    def start(self, *more: str, port: int = 0) -> Served:
+        """Start the server and wait until it answers."""
+        command = [sys.executable, "-m", "wick_graph", "serve", "--port", str(port)]
+        self.process = subprocess.Popen(
+            [*command, *self.args, *more],
+            cwd=self.path,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **self.env},
+        )
+        assert self.process.stderr is not None
+        seen = []
+        for line in self.process.stderr:
+            seen.append(line)
+            if found := re.search(r"^serving .* on (http://\S+), (.*)$", line):
+                self.url, self.said = found[1], line.strip()
+                return self
+        raise AssertionError("".join(seen))
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    def kill(self) -> None:
+        """Kill it, as a crash would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.communicate(timeout=SECONDS)
+
+    def stop(self, sig: int = signal.SIGTERM) -> tuple[int, str]:
+        """End it by a signal; return its exit code and what it wrote."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(sig)
+        _, rest = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, rest
+
+    def wick(self, *args: str) -> str:
+        """Run another command in the folder."""
+        done = subprocess.run(
+            [sys.executable, "-m", "wick_graph", *args],
+            cwd=self.path,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **self.env},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def client(self, token: str | None = None, **more: Any) -> Client:
+        return Client(self.url, token, **more)
+
+    def http(self, token: str | None = None) -> httpx.Client:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False)
+
+
+@contextmanager
+def serving(path: Path, *args: str, **texts: str) -> Iterator[Served]:
+    """Serve a folder with some agents; the server is gone afterwards."""
+    served = Served(path, args or ("--no-auth",))
+    served.write(**{"agents": AGENTS, "talk": TALK, "slow": SLOW, **texts})
+    try:
+        yield served.start()
+    finally:
+        if served.process is not None:
+            served.process.kill()
+            served.process.communicate()
+
+
+def frames(text: str) -> list[tuple[int | None, str, str]]:
+    """Split a stream into events: number, name, data."""
+    found = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if line[0] != ":")
+        if fields:
+            number = int(fields["id"]) if "id" in fields else None
+            found.append((number, fields["event"], fields["data"]))
+    return found
+
+
+def until(seen: Any, what: str, seconds: float = SECONDS) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + seconds
+    while not seen():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)

@@ -1,0 +1,162 @@
+"""Many readers, slow readers, and what must never be written down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.server.support import CALL, Served, frames, serving, until
+from wick_graph.client import AsyncClient
+from wick_graph.events import Done
+
+ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
+
+
+async def streams(url: str, count: int) -> list[str]:
+    """Follow many runs at once, each in a thread of its own; return how each ended."""
+    async with AsyncClient(url) as wick:
+
+        async def one() -> str:
+            last = None
+            async for event in wick.stream("What is 21*2?"):
+                last = event
+            return last.stopped_because if isinstance(last, Done) else repr(last)
+
+        return await asyncio.gather(*(one() for _ in range(count)))
+
+
+def resident(served: Served) -> float:
+    """Return the server's memory in MiB."""
+    assert served.process is not None
+    status = Path(f"/proc/{served.process.pid}/status").read_text("ascii")
+    return int(next(line for line in status.splitlines() if "VmRSS" in line).split()[1]) / 1024
+
+
+async def test_many_streams_at_once(server: Served) -> None:
+    assert set(await streams(server.url, 60)) == {"done"}
+
+
+@pytest.mark.slow
+async def test_a_thousand_threads_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-auth", "--requests-per-minute", "100000") as served:
+        for _ in range(2):
+            assert set(await streams(served.url, 500)) == {"done"}
+        with served.http() as http:
+            assert len(http.get("/threads", params={"limit": 500}).json()) == 500
+
+
+def test_N2_readers_that_stop_cost_no_memory_and_hold_nobody_up(tmp_path: Path) -> None:
+    text = f"{'x' * 199} " * 2_000
+    with serving(tmp_path, slow=f"chunk_delay: 0\nsteps: [{CALL}, '{text}']\n") as served:
+        body = json.dumps(ASK)
+        head = (
+            f"POST /agents/slow/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        )
+        with served.http() as http:
+            http.post("/agents/default/invoke", json=ASK)
+            before = resident(served)
+            asleep = []
+            for _ in range(5):
+                connection = socket.create_connection(("127.0.0.1", served.port))
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                connection.sendall(head.encode())
+                asleep.append(connection)
+            rows = http.get("/agents/traces", params={"limit": 5}).json()
+            runs = {row["trace_id"] for row in rows}
+            until(
+                lambda: all(
+                    row["status"] != "running"
+                    for row in http.get("/agents/traces", params={"limit": 6}).json()
+                ),
+                f"a run waits for its reader: {runs}",
+            )
+            assert http.post("/agents/default/invoke", json=ASK).status_code == 200
+            grown = resident(served) - before
+            for connection in asleep:
+                connection.close()
+    assert grown < 80, f"{grown} MiB for 5 readers of a text of 0.4 MiB each"
+
+
+def test_O1_secrets_are_in_no_row_no_event_and_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = {
+        "key": "sk-canary-aaaaaaaaaaaaaaaaaaaaaaaa",
+        "env": "canary-environment-bbbbbbbbbbbb",
+        "error": "ghp_cccccccccccccccccccccccccccccccccccc",
+    }
+    monkeypatch.setenv("CANARY_KEY", secrets["key"])
+    monkeypatch.setenv("SOME_PASSWORD", secrets["env"])
+    agents = """\
+store: sqlite:///wick.db
+agents:
+  default:
+    model:
+      {model: 'openai:gpt-x', base_url: 'http://127.0.0.1:9', api_key: '${CANARY_KEY}', retries: 0}
+  broken: {model: 'scripted:broken.yaml'}
+"""
+    broken = f"steps: [{{error: 'RuntimeError: refused {secrets['error']}'}}]"
+    with serving(tmp_path, "--host", "127.0.0.1", agents=agents, broken=broken) as served:
+        token = served.wick("token", "create", "--scope", "admin")
+        secrets["token"] = token.split("_", 2)[2]
+        told = ""
+        with served.http(token) as http:
+            for agent in ("default", "broken"):
+                for verb in ("invoke", "stream"):
+                    told += http.post(f"/agents/{agent}/{verb}", json=ASK).text
+            for path in ("/agents", "/agents/default/flow", "/threads", "/agents/traces"):
+                told += http.get(path).text
+        _, logged = served.stop()
+    assert "error" in told
+    rows = b"".join(path.read_bytes() for path in tmp_path.glob("wick.db*"))
+    for name, secret in secrets.items():
+        assert secret not in told, name
+        assert secret not in logged, name
+        assert secret.encode() not in rows, name
+
+
+def test_a_log_line_is_one_line_of_json(tmp_path: Path) -> None:
+    """D40: what a caller writes cannot begin a line of the log."""
+    broken = 'steps: [{error: "RuntimeError: a\\n{\\"level\\": \\"info\\"}\\u001b[31m"}]'
+    with serving(tmp_path, slow=broken) as served:
+        with served.http() as http:
+            http.post("/agents/slow/invoke", json=ASK)
+            http.post("/agents/default/invoke", json={**ASK, "thread_id": "a\nb"})
+        _, logged = served.stop()
+    for line in logged.splitlines():
+        assert isinstance(json.loads(line), dict)
+        assert "\x1b" not in line
+
+
+def test_it_starts_soon(tmp_path: Path) -> None:
+    """A bound that catches a hang; on a quiet machine a start takes less than 2 seconds."""
+    begun = time.monotonic()
+    with serving(tmp_path) as served:
+        assert time.monotonic() - begun < 20
+        assert httpx.get(f"{served.url}/health", trust_env=False).status_code == 200
+
+
+def test_hot_reload(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-auth", "--reload") as served:
+        with served.http() as http:
+            agents = (tmp_path / "agents.yaml").read_text("utf-8")
+            served.write(agents=agents + "  more: {model: 'scripted:talk.yaml'}\n")
+            until(lambda: http.get("/agents/more").status_code == 200, "it was not read again", 20)
+            served.write(agents="agents: {broken: [")
+            time.sleep(1.2)
+            assert http.post("/agents/more/invoke", json=ASK).status_code == 200
+        _, logged = served.stop()
+    assert "the configuration is as it was" in logged
+
+
+def test_frames_are_numbered_without_a_hole_under_load(server: Served) -> None:
+    with server.http() as http:
+        found = frames(http.post("/agents/slow/stream", json=ASK).text)
+    assert [number for number, _, _ in found] == [*range(1, len(found) + 1)]

@@ -1,0 +1,235 @@
+"""Streams: the seeds' order, detached runs, and readers that come back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from tests.server.support import Served, frames, until
+from wick_graph.events import ChatModelStream, Done, Event, Failed
+
+ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
+SHORT = [
+    *("on_chat_model_start", "on_chat_model_stream", "on_chat_model_end"),
+    *("on_tool_start", "on_tool_end"),
+    *("on_chat_model_start", "on_chat_model_stream", "on_chat_model_end", "done"),
+]
+
+
+def names(text: str) -> list[str]:
+    """Return the events' names; pieces of one text count once."""
+    made: list[str] = []
+    for _, name, _ in frames(text):
+        if not (made and name == made[-1] == "on_chat_model_stream"):
+            made.append(name)
+    return made
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.delta for event in events if isinstance(event, ChatModelStream))
+
+
+def test_the_order_of_the_seeds(shared: Served) -> None:
+    with shared.http() as http:
+        got = http.post("/agents/default/stream", json=ASK)
+    assert got.headers["content-type"].startswith("text/event-stream")
+    assert names(got.text) == SHORT
+    found = frames(got.text)
+    assert [number for number, _, _ in found] == [*range(1, len(found) + 1)]
+    for _, name, data in found:
+        assert json.loads(data)["event"] == name
+    done = json.loads(found[-1][2])
+    assert done["thread_id"] == got.headers["x-thread-id"] == done["data"]["thread_id"]
+    assert done["data"]["stop_reason"] == done["data"]["stopped_because"] == "done"
+    end = next(json.loads(data) for _, name, data in found if name == "on_tool_end")
+    assert end["data"]["output"] == "42"
+
+
+def test_the_default_agent_needs_no_id(shared: Served) -> None:
+    with shared.http() as http:
+        assert names(http.post("/agents/stream", json=ASK).text) == SHORT
+        assert http.post("/agents/invoke", json=ASK).json()["response"] == "It is 42."
+
+
+def test_a_reader_comes_back_behind_any_event(shared: Served) -> None:
+    with shared.http() as http:
+        first = http.post("/agents/default/stream", json=ASK)
+        whole, path = frames(first.text), first.headers["content-location"]
+        for number in range(len(whole) + 1):
+            again = http.get(path, headers={"Last-Event-ID": str(number)})
+            assert frames(again.text) == whole[number:]
+        assert frames(http.get(path).text) == whole
+
+
+def test_a_second_run_of_a_thread_numbers_on(shared: Served) -> None:
+    with shared.http() as http:
+        first = http.post("/agents/default/stream", json=ASK)
+        body = {**ASK, "thread_id": first.headers["x-thread-id"]}
+        last = frames(first.text)[-1][0]
+        second = frames(http.post("/agents/default/stream", json=body).text)
+    assert last is not None
+    assert second[0][0] == last + 1
+
+
+def test_posting_again_with_the_last_event_runs_nothing(shared: Served) -> None:
+    with shared.http() as http:
+        first = http.post("/agents/default/stream", json=ASK)
+        body = {**ASK, "thread_id": first.headers["x-thread-id"]}
+        again = http.post("/agents/default/stream", json=body, headers={"Last-Event-ID": "4"})
+        assert frames(again.text) == frames(first.text)[4:]
+        runs = http.get(f"/threads/{first.headers['x-thread-id']}/runs").json()
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("last", ["-1", "x", "", "1e3", "99999999999"])
+def test_D33_what_is_no_number(shared: Served, last: str) -> None:
+    with shared.http() as http:
+        path = http.post("/agents/default/stream", json=ASK).headers["content-location"]
+        got = http.get(path, headers={"Last-Event-ID": last})
+    assert got.status_code == 400
+    assert "error" in got.json()
+
+
+def test_D33_a_number_that_no_event_has_is_a_gap(shared: Served) -> None:
+    with shared.http() as http:
+        first = http.post("/agents/default/stream", json=ASK)
+        path = first.headers["content-location"]
+        gap, *rest = frames(http.get(path, headers={"Last-Event-ID": "999999999"}).text)
+    assert gap[:2] == (None, "gap")
+    assert rest == frames(first.text)
+
+
+def test_a_run_goes_on_without_its_reader(server: Served) -> None:
+    with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
+        run = got.headers["x-run-id"]
+        next(got.iter_lines())
+    with server.client() as wick:
+        events = [*wick.events(run)]
+    assert isinstance(events[-1], Done)
+    assert text_of(events).endswith("word119")
+
+
+def test_a_run_ends_with_its_reader_if_that_is_asked_for(server: Served) -> None:
+    body = {**ASK, "on_disconnect": "cancel"}
+    with server.http() as http:
+        with http.stream("POST", "/agents/slow/stream", json=body) as got:
+            run = got.headers["x-run-id"]
+            next(got.iter_lines())
+        until(lambda: http.get(f"/runs/{run}").json()["status"] != "running", "it never ended", 5)
+        assert http.get(f"/runs/{run}").json()["status"] == "cancelled"
+        last = json.loads(frames(http.get(f"/runs/{run}/events").text)[-1][2])
+    assert last["event"] == "error"
+    assert last["data"]["error"] == "run cancelled"
+
+
+def test_cancel_ends_a_run_and_the_thread_goes_on(server: Served) -> None:
+    with server.http() as http:
+        with http.stream("POST", "/agents/slow/stream", json=ASK) as got:
+            thread, run = got.headers["x-thread-id"], got.headers["x-run-id"]
+            lines = got.iter_lines()
+            next(lines)
+            assert http.post(f"/runs/{run}/cancel").json()["status"] == "cancelled"
+            assert [name for _, name, _ in frames("\n".join(lines))][-1] == "error"
+        assert http.post(f"/runs/{run}/cancel").json()["status"] == "cancelled"
+        body = {**ASK, "thread_id": thread}
+        assert http.post("/agents/default/invoke", json=body).json()["response"] == "It is 42."
+
+
+def test_two_runs_of_one_thread_at_once(server: Served) -> None:
+    with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
+        body = {**ASK, "thread_id": got.headers["x-thread-id"]}
+        for verb in ("invoke", "stream"):
+            refused = http.post(f"/agents/default/{verb}", json=body)
+            assert (refused.status_code, refused.json()) == (409, {"error": "thread is busy"})
+
+
+def test_killed_in_the_middle_every_event_comes_once(server: Served) -> None:
+    """The promise: kill -9, start again, and a reader with the last number misses nothing."""
+    port = server.port
+    with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
+        path, seen, lines = got.headers["content-location"], "", got.iter_lines()
+        for line in lines:
+            seen += line + "\n"
+            if "word20" in line:
+                break
+        server.kill()
+        with suppress(httpx.HTTPError):
+            for line in lines:
+                seen += line + "\n"
+    whole = seen[: seen.rfind("\n\n") + 2]
+    last = frames(whole)[-1][0]
+    server.start(port=port)
+    with server.http() as http:
+        rest = http.get(path, headers={"Last-Event-ID": str(last)}).text
+        all_of_it = frames(http.get(path).text)
+    assert frames(whole) + frames(rest) == all_of_it
+    assert [number for number, _, _ in all_of_it] == [*range(1, len(all_of_it) + 1)]
+    kinds = [name for _, name, _ in all_of_it]
+    assert kinds.count("done") == 1
+    assert kinds[-1] == "done"
+    assert "on_chat_model_retry" in kinds
+    assert kinds.count("on_tool_start") == 1
+
+
+def test_the_client_takes_a_killed_server_s_stream_up_by_itself(server: Served) -> None:
+    port = server.port
+    events: list[Event] = []
+
+    def read() -> None:
+        with server.client() as wick:
+            events.extend(wick.stream("What is 21*2?", agent="slow"))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    time.sleep(1.0)
+    server.kill()
+    server.start(port=port)
+    reader.join(60)
+    assert isinstance(events[-1], Done)
+    assert text_of(events).count("word119") == 1
+
+
+def test_sigterm_suspends_and_the_next_server_goes_on(server: Served) -> None:
+    port = server.port
+    server.stop()
+    server.write(slow="chunk_delay: 0.3\nsteps: ['a b c d e f g h i j k l m n o p q r s t u v w']")
+    server.start("--drain", "0.5", port=port)
+    with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
+        path, lines = got.headers["content-location"], got.iter_lines()
+        next(lines)
+        assert server.process is not None
+        server.process.send_signal(signal.SIGTERM)
+        seen = "\n".join(lines)
+    assert frames(seen)[-1][1] == "suspended"
+    assert frames(seen)[-1][0] is None
+    assert server.stop()[0] == 0
+    server.start(port=port)
+    with server.http() as http:
+        assert frames(http.get(path).text)[-1][1] == "done"
+
+
+def test_no_new_run_while_the_server_goes_down(server: Served) -> None:
+    with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
+        lines = got.iter_lines()
+        next(lines)
+        assert server.process is not None
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: http.post("/agents/invoke", json=ASK).status_code == 503, "it took a run on")
+        refused = http.post("/agents/invoke", json=ASK)
+        assert "retry-after" in refused.headers
+        assert frames("\n".join(lines))[-1][1] == "done"
+    code, _ = server.stop()
+    assert code == 0
+
+
+def test_a_failed_run_ends_its_stream_with_one_error(shared: Served) -> None:
+    with shared.client() as wick:
+        events = [*wick.stream("x" * 10, agent="careful", thread_id="waits")]
+    assert [type(e).__name__ for e in events][-2:] == ["Interrupted", "Done"]
+    assert not any(isinstance(event, Failed) for event in events)

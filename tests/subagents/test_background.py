@@ -1,0 +1,288 @@
+"""Tasks in the background: begun, looked at, awaited, cancelled, and found again after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.support import Door, async_door, sync_door, wild
+from tests.source import ROOT
+from wick_graph import Agent, load
+from wick_graph.errors import ConfigError
+from wick_graph.store import SqlSaver
+from wick_graph.subagents import Background, Subagent
+from wick_graph.testing import ScriptedModel, error, respond, text
+from wick_graph.tools.question import question_tool
+
+SOME = {"a": Subagent(lambda: Agent("a", ScriptedModel([])), "Does a")}
+DOORS = pytest.mark.parametrize("door", [sync_door, async_door])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlSaver]:
+    saver = SqlSaver.from_url(f"sqlite:///{tmp_path / 'threads.db'}")
+    yield saver
+    saver.close()
+
+
+class Family:
+    """A boss, whose model starts tasks and knows their ids, and the clerks that work on them."""
+
+    def __init__(self, store: SqlSaver, *steps: Any, **clerks: Agent) -> None:
+        below = {name: Subagent(agent, f"Does {name}") for name, agent in clerks.items()}
+        self.background = Background(below)
+        self.boss = Agent(
+            "boss",
+            ScriptedModel(list(steps), cursor="fifo"),
+            store=store,
+            tools=self.background.tools,
+        )
+
+    def outputs(self, result: Any) -> list[Any]:
+        return [c.get("error") or json.loads(c["output"]) for c in result.tool_calls]
+
+
+def start(agent: str, task: str = "Work") -> Any:
+    return wild("start_async_task", agent=agent, task=task)
+
+
+def with_ids(name: str, many: bool = True, **args: Any) -> Any:
+    """Call a tool with the ids of the tasks that the conversation tells of."""
+
+    def choose(call: Any) -> Any:
+        said = [m for m in call.messages if m.type == "tool" and m.name == "start_async_task"]
+        ids = [json.loads(m.text)["task_id"] for m in said]
+        given = {"task_ids": ids} if many else {"task_id": ids[-1]}
+        return wild(name, **given, **args)
+
+    return respond(choose)
+
+
+def clerk(name: str, store: SqlSaver, *steps: Any, tools: Any = ()) -> Agent:
+    return Agent(name, ScriptedModel(list(steps)), store=store, tools=tools)
+
+
+class Gate:
+    """A tool that waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.began, self.go = threading.Event(), threading.Event()
+
+    def hold(self) -> str:
+        """Wait."""
+        self.began.set()
+        assert self.go.wait(60)
+        return "held"
+
+
+@DOORS
+def test_tasks_are_started_and_awaited(door: Door, store: SqlSaver) -> None:
+    family = Family(
+        store,
+        start("a"),
+        start("b"),
+        with_ids("await_async_tasks"),
+        wild("list_async_tasks"),
+        "Both done.",
+        a=clerk("a", store, text("A.", usage=(100, 1))),
+        b=clerk("b", store, text("B.", usage=(200, 2))),
+    )
+    result = door(family.boss, "Go")
+    first, second, awaited, listed = family.outputs(result)
+    assert (first["agent"], first["status"]) == ("a", "running")
+    assert first["task_id"].startswith("task_")
+    assert [(c["status"], c["output"]) for c in awaited["completed"]] == [
+        ("done", "A."),
+        ("done", "B."),
+    ]
+    assert (awaited["still_running"], awaited["timed_out"]) == ([], False)
+    assert listed["count"] == 2
+    assert result.thread_usage.input_tokens >= 300
+    children = [info for info in store.threads.list() if info.parent == result.thread_id]
+    assert {info.thread_id for info in children} == {first["task_id"], second["task_id"]}
+
+
+@DOORS
+def test_any_gives_the_first_that_ends(door: Door, store: SqlSaver) -> None:
+    gate = Gate()
+    family = Family(
+        store,
+        start("slow"),
+        start("quick"),
+        with_ids("await_async_tasks", mode="any"),
+        "One is done.",
+        with_ids("await_async_tasks", max_wait_seconds=0.2),
+        "Too slow.",
+        with_ids("await_async_tasks"),
+        "All are done.",
+        slow=clerk("slow", store, wild("hold"), "Slow.", tools=[gate.hold]),
+        quick=clerk("quick", store, "Quick."),
+    )
+    result = door(family.boss, "Go")
+    awaited = family.outputs(result)[-1]
+    assert [one["agent"] for one in awaited["completed"]] == ["quick"]
+    assert len(awaited["still_running"]) == 1
+    (late,) = family.outputs(door(family.boss, "And now?", thread_id=result.thread_id))
+    assert (late["timed_out"], len(late["still_running"])) == (True, 1)
+    gate.go.set()
+    (last,) = family.outputs(door(family.boss, "And now?", thread_id=result.thread_id))
+    assert [one["output"] for one in last["completed"]] == ["Slow.", "Quick."]
+
+
+@DOORS
+def test_what_tasks_use_counts_once(door: Door, store: SqlSaver) -> None:
+    family = Family(
+        store,
+        start("a"),
+        with_ids("await_async_tasks"),
+        with_ids("check_async_task", many=False),
+        text("Done.", usage=(1, 0)),
+        a=clerk("a", store, text("A.", usage=(100_000, 1))),
+    )
+    result = door(family.boss, "Go")
+    assert 100_000 < result.thread_usage.input_tokens < 200_000
+    assert family.outputs(result)[-1]["output"] == "A."
+
+
+@DOORS
+def test_a_task_is_cancelled(door: Door, store: SqlSaver) -> None:
+    ended = threading.Event()
+    began = threading.Event()
+
+    async def wait() -> str:
+        """Wait for ever."""
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    def begun() -> str:
+        """Wait for the other one to begin."""
+        assert began.wait(60)
+        return "ok"
+
+    family = Family(
+        store,
+        start("a"),
+        wild("begun"),
+        with_ids("cancel_async_task", many=False),
+        with_ids("check_async_task", many=False),
+        with_ids("cancel_async_task", many=False),
+        "Done.",
+        a=clerk("a", store, wild("wait"), "Never.", tools=[wait]),
+    )
+    family.boss = Agent(
+        "boss",
+        family.boss.spec.model,
+        store=store,
+        tools=[*family.background.tools, begun],
+    )
+    result = door(family.boss, "Go")
+    calls = result.tool_calls
+    assert json.loads(calls[2]["output"])["status"] == "cancelled"
+    assert ended.wait(20)
+    assert json.loads(calls[3]["output"])["status"] == "cancelled"
+    assert json.loads(calls[4]["output"])["already_terminal"] is True
+
+
+@DOORS
+def test_failures_and_questions_are_told(door: Door, store: SqlSaver) -> None:
+    asking = wild("request_user_input", question="Which?")
+    family = Family(
+        store,
+        start("bad"),
+        start("asks"),
+        with_ids("await_async_tasks"),
+        wild("check_async_task", task_id="task_of_somebody"),
+        "Done.",
+        bad=clerk("bad", store, error(ValueError("broken"))),
+        asks=clerk("asks", store, asking, "Ok.", tools=[question_tool()]),
+    )
+    *_, awaited, unknown = family.outputs(door(family.boss, "Go"))
+    bad, asks = awaited["completed"]
+    assert bad["status"] == "error"
+    assert "broken" in bad["error"]
+    assert asks["status"] == "waiting"
+    assert asks["asks"][0]["question"] == "Which?"
+    assert unknown == "this conversation has begun no task 'task_of_somebody'"
+
+
+def test_a_task_whose_process_was_killed_goes_on_when_it_is_awaited(tmp_path: Path) -> None:
+    def run(how: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tests.subagents.background_process", str(tmp_path), how]
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        )
+
+    died = run("begin")
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    done = run("await")
+    assert done.returncode == 0, done.stderr
+    (one,) = json.loads(done.stdout)["completed"]
+    assert (one["status"], one["output"]) == ("done", "Done.")
+    noted = (tmp_path / "effects").read_text(encoding="utf-8").splitlines()
+    assert noted == ["before", "after"]
+
+
+def test_close_ends_the_tasks(store: SqlSaver) -> None:
+    ended, began = threading.Event(), threading.Event()
+
+    async def wait() -> str:
+        """Wait for ever."""
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    family = Family(
+        store, start("a"), "Started.", a=clerk("a", store, wild("wait"), "Never.", tools=[wait])
+    )
+    family.boss.invoke("Go")
+    assert began.wait(60)
+    family.background.close()
+    assert ended.wait(20)
+
+
+def test_a_file_says_which_agents_work_in_the_background(tmp_path: Path) -> None:
+    (tmp_path / "agents.yaml").write_text(
+        """
+store: sqlite:///threads.db
+agents:
+  boss:
+    model: "scripted:boss.yaml"
+    subagents:
+      clerk: {description: Knows numbers, background: true}
+      other: {description: Knows letters}
+  clerk: {model: "scripted:clerk.yaml"}
+  other: {model: "scripted:clerk.yaml"}
+""",
+        encoding="utf-8",
+    )
+    call = "{tool: start_async_task, args: {agent: clerk, task: 'How many?'}}"
+    (tmp_path / "boss.yaml").write_text(
+        f"steps:\n- calls: [{call}]\n- text: Begun.\n", encoding="utf-8"
+    )
+    (tmp_path / "clerk.yaml").write_text("steps:\n- text: Seven.\n", encoding="utf-8")
+    with load(tmp_path / "agents.yaml") as agents:
+        names = [tool.name for tool in agents["boss"].spec.tools]
+        result = agents["boss"].invoke("How many are there?")
+    assert names == ["delegate_to_agent", *(tool.name for tool in Background(SOME).tools)]
+    assert json.loads(result.tool_calls[0]["output"])["status"] == "running"
+
+
+def test_a_mistake_is_told_at_once() -> None:
+    with pytest.raises(ConfigError, match="at least one agent"):
+        Background({})

@@ -1,0 +1,90 @@
+"""The benchmarks run and say what they measured; whether it is good is not for a test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.source import ROOT
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a quick run writes; it is small enough for a test, and measures nothing."""
+    out = tmp_path_factory.mktemp("bench")
+    files = ["--json", str(out / "out.json"), "--markdown", str(out / "out.md")]
+    subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "run.py"), "--quick", *files],
+        cwd=out,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(out)},
+        check=True,
+        capture_output=True,
+        timeout=280,
+    )
+    made: dict[str, Any] = json.loads((out / "out.json").read_text())
+    made["table"] = (out / "out.md").read_text().splitlines()
+    return made
+
+
+def test_every_row_has_what_its_goal_is_about(measured: dict[str, Any]) -> None:
+    rows = {row["key"]: row for row in measured["rows"]}
+    assert len(rows) == len(measured["rows"])
+    goals = {key: row["goal"] for key, row in rows.items()}
+    assert {
+        "commits": 4,
+        "commits-safe": 3,
+        "flat": 1.2,
+        "bytes": 1 / 50,
+        "saver-bytes": 1 / 50,
+        "saver-time": 0.4,
+        "journal-bytes": 1.5,
+        "stream": 0.35,
+        "threads": 0.4,
+        "resume": 0.6,
+        "tools": 1.3,
+        "import": 150,
+        "help": 300,
+    }.items() <= goals.items()
+    assert sum(key.startswith(("loop-", "durable-", "journal-")) for key in rows) == 7
+    for row in rows.values():
+        assert row["held"] > 0, row["key"]
+        assert row["met"] == (row["held"] <= row["goal"]), row["key"]
+        assert all(spread["low"] <= spread["median"] for spread in row["values"].values())
+
+
+def test_commits_are_counted_and_fewer_than_the_peers(measured: dict[str, Any]) -> None:
+    rows = {row["key"]: row for row in measured["rows"]}
+    for key in ("commits", "commits-safe"):
+        ours, peer = (spread["median"] for spread in rows[key]["values"].values())
+        assert 0 < ours < peer
+
+
+def test_growth_and_table_are_written(measured: dict[str, Any]) -> None:
+    growth = measured["growth"]
+    assert set(growth["bytes"]) == set(growth["cpu_ms"]) >= {"wick_graph", "create_agent"}
+    assert all(points for curve in ("bytes", "cpu_ms") for points in growth[curve].values())
+    assert len(measured["table"]) == len(measured["rows"]) + 2
+    assert set(measured["about"]["packages"]) >= {"langgraph", "langchain"}
+
+
+def test_plots_are_left_out_with_a_sentence_where_the_library_is_absent(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; import plots, pathlib; "
+        "print(plots.draw({'cpu_ms': {}, 'bytes': {}}, pathlib.Path(sys.argv[1])))"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "plots")],
+        cwd=ROOT / "benchmarks",
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert 'pip install "wick-graph[bench]"' in made.stdout
+    assert not (tmp_path / "plots").exists()

@@ -1,0 +1,273 @@
+"""Files in a folder of this machine, and commands in a container that sees nothing else of it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from wick_graph.backends.beneath import Mechanism
+from wick_graph.backends.commands import (
+    must_be_command,
+    must_be_seconds,
+    must_have_room,
+    seconds_of,
+    spool_into,
+)
+from wick_graph.backends.docker.box import Box, BoxOptions
+from wick_graph.backends.docker.boxes import Boxes, Status
+from wick_graph.backends.docker.engine import Engine
+from wick_graph.backends.docker.names import Names
+from wick_graph.backends.docker.running import Running
+from wick_graph.backends.limits import COMMAND_SECONDS, PROBE_SECONDS
+from wick_graph.backends.local import LocalBackend
+from wick_graph.backends.places import PROTECTED, ExtraRoot
+from wick_graph.backends.process import shell
+from wick_graph.backends.protocol import (
+    Edited,
+    Executed,
+    Found,
+    Listing,
+    Matches,
+    Stop,
+    Text,
+    Written,
+)
+from wick_graph.backends.root import Root
+from wick_graph.errors import ConfigError, ToolError
+from wick_graph.sandbox import Level
+
+
+class DockerBackend:
+    """A folder that the file tools work on, shown at one place in hardened containers.
+
+    Containers have no network, no capability, a read-only image, and bounds on memory, processes
+    and files; they run as the folder's owner and never as root. One is launched for the first
+    command and ends with this process, at the latest. The engine must be on this machine.
+
+    Args:
+        folder: The folder; it must exist.
+        options: The image, and what a container may cost.
+        user: Whose it is; stands in the containers' names.
+        host: The engine's address; None for what the environment says.
+        extra_roots: As in `LocalBackend`; containers see those that exist, read-only.
+        timeout: Seconds that a command may take if the call does not say.
+        protected: As in `LocalBackend`.
+        symlinks: As in `LocalBackend`.
+        mechanism: As in `LocalBackend`.
+        ripgrep: As in `LocalBackend`.
+
+    Raises:
+        ConfigError: The folder cannot be opened, or an argument is out of range.
+    """
+
+    can_execute: Final = True
+    level: Final[Level] = "container"
+    notices: Final[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        options: BoxOptions | None = None,
+        user: str = "local",
+        host: str | None = None,
+        extra_roots: Iterable[ExtraRoot] = (),
+        timeout: float = COMMAND_SECONDS,
+        protected: Collection[str] = PROTECTED,
+        symlinks: Literal["deny", "inside"] = "deny",
+        mechanism: Mechanism = "auto",
+        ripgrep: bool = True,
+    ) -> None:
+        must_be_seconds(timeout)
+        self.options: Final = options or BoxOptions()
+        if not self.options.workdir.startswith("/") or self.options.workdir.strip("/") == "":
+            raise ConfigError(
+                f"workdir is {self.options.workdir!r}; in a container it is an absolute path "
+                "below /, such as /workspace"
+            )
+        extra = tuple(extra_roots)
+        self._files: Final = LocalBackend(
+            folder,
+            extra_roots=extra,
+            timeout=timeout,
+            protected=protected,
+            symlinks=symlinks,
+            mechanism=mechanism,
+            ripgrep=ripgrep,
+        )
+        self.folder: Final = self._files.workdir
+        self.workdir: Final = "/" + self.options.workdir.strip("/")
+        self.confinement: Final = (
+            f"They run in a container of the image {self.options.image} and can change nothing but "
+            f"{self.workdir} and /tmp; there is no network."
+        )
+        self.user: Final = user
+        self.host: Final = host
+        self._root: Final = Root(folder, mechanism=mechanism)
+        self._names: Final = Names(self.folder, self.workdir)
+        self._timeout: Final = timeout
+        self._engine: Final = Engine(host)
+        real = os.path.realpath(folder)
+        self._boxes: Final = Boxes(
+            lambda: self._checked(Box(self._engine, self.options, real, user, extra))
+        )
+
+    @property
+    def status(self) -> Status:
+        """Say whether a container runs: `idle`, `launching`, `launched` or `error`."""
+        return self._boxes.status
+
+    def launch(self) -> None:
+        """Have a container running before the first command asks for it.
+
+        Raises:
+            ConfigError: There is no engine, or it cannot run one.
+        """
+        self._boxes.give(self._boxes.take(), killed=False)
+
+    def stop(self) -> None:
+        """End all containers; the next command launches one anew. Files stay."""
+        self._boxes.stop()
+
+    def ls(self, path: str = ".", limit: int | None = None) -> Listing:
+        """List a directory, at most `limit` entries of it."""
+        with self._names.told():
+            return self._files.ls(self._names.inward(path), limit)
+
+    def read(self, path: str, *, line: int = 1, lines: int | None = None, byte: int = 0) -> Text:
+        """Read a file from a line (counted from 1, behind `byte`), as far as one answer goes."""
+        with self._names.told():
+            found = self._files.read(self._names.inward(path), line=line, lines=lines, byte=byte)
+        return replace(found, path=self._names.outward(found.path))
+
+    def write(self, path: str, data: bytes) -> Written:
+        """Replace a file atomically, or create it and the directories above it."""
+        with self._names.told():
+            done = self._files.write(self._names.inward(path), data)
+        return replace(done, path=self._names.outward(done.path))
+
+    def edit(
+        self,
+        path: str,
+        old: str,
+        new: str,
+        *,
+        unique: bool = False,
+        seen: Mapping[str, str] | None = None,
+        key: str = "",
+    ) -> Edited:
+        """Replace the first occurrence of a text; every other byte stays as it is."""
+        known = {
+            f"{self.folder}/{self._names.inward(name)}"
+            if name.startswith(self.workdir)
+            else name: d
+            for name, d in (seen or {}).items()
+        }
+        with self._names.told():
+            done = self._files.edit(
+                self._names.inward(path), old, new, unique=unique, seen=known, key=key
+            )
+        return replace(done, path=self._names.outward(done.path))
+
+    def glob(self, pattern: str, path: str = ".", stop: Stop | None = None) -> Found:
+        """Find files: by name anywhere below, or by relative path if there is a `/` or `**`."""
+        with self._names.told():
+            found = self._files.glob(pattern, self._names.inward(path), stop)
+        return replace(found, files=[self._names.outward(name) for name in found.files])
+
+    def grep(self, pattern: str, path: str = ".", stop: Stop | None = None) -> Matches:
+        """Find lines, by a regular expression in RE2's dialect, in a file or below a directory."""
+        with self._names.told():
+            found = self._files.grep(pattern, self._names.inward(path), stop)
+        matches = [replace(one, file=self._names.outward(one.file)) for one in found.matches]
+        return replace(found, matches=matches)
+
+    def exec(
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        name: str = "",
+        stop: Stop | None = None,
+    ) -> Executed:
+        """Run a shell command in the container; nothing of it is left when this returns."""
+        must_be_command(command)
+        seconds = seconds_of(timeout, self._timeout)
+        must_have_room(self.folder)
+        try:
+            box = self._boxes.take()
+        except ConfigError as error:
+            raise ToolError(f"the command could not be started: {error}") from error
+        killed = True
+        try:
+            done, killed = self._run(box, shell(command), seconds, name, stop or Stop())
+        finally:
+            self._boxes.give(box, killed=killed)
+        return done
+
+    def keep(self, name: str, data: bytes) -> str:
+        """Keep a whole result in a file of the backend's own; return the path to read it by."""
+        return self._names.outward(self._files.keep(name, data))
+
+    def close(self) -> None:
+        """End the containers, and give the descriptors back."""
+        self.stop()
+        self._engine.close()
+        self._files.close()
+        self._root.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(
+        self, box: Box, program: tuple[str, ...], seconds: float, name: str, stop: Stop
+    ) -> tuple[Executed, bool]:
+        """Run a program; say also whether the container was killed."""
+        spool = spool_into(self._root, self.workdir, name)
+        running = Running(box, program, spool, stop)
+        stop.then(running.kill)
+        try:
+            running.watch(seconds)
+            done = running.result()
+        except BaseException:
+            running.kill()
+            raise
+        finally:
+            running.close()
+        return done, running.killed
+
+    def _checked(self, box: Box) -> Box:
+        """Make sure that the engine shows the very folder that is here.
+
+        Raises:
+            ConfigError: It shows another one, as an engine on another machine does.
+        """
+        token = secrets.token_hex(16)
+        path = self.keep(f"engine-{token[:8]}.txt", token.encode())
+        try:
+            program = shell('cat -- "$1"', path)
+            done, _ = self._run(box, program, PROBE_SECONDS, "engine", Stop())
+        except BaseException:
+            box.kill()
+            raise
+        finally:
+            self._root.remove(path[len(self.workdir) + 1 :])
+        if done.stdout != token:
+            box.kill()
+            raise ConfigError(
+                f"the container does not see {self.folder} ({done.stderr.strip()[:200]}); "
+                "the engine must be on this machine and may need the right to read the folder"
+            )
+        return box

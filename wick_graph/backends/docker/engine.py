@@ -1,0 +1,167 @@
+"""The container engine: how it is reached, and what on it belongs to whom."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from wick_graph.errors import ConfigError
+
+OWNER: Final = "wick-graph.owner"
+"""Label of a container: the process that it belongs to."""
+USER: Final = "wick-graph.user"
+_USUAL: Final = "unix:///var/run/docker.sock"
+_CALL_SECONDS: Final = 60
+_FIX: Final = "start one that speaks Docker's API, and name it in DOCKER_HOST if it is not Docker"
+
+
+class Engine:
+    """A connection to an engine, made when it is first needed.
+
+    Args:
+        host: Its address, such as `unix:///run/docker.sock`; None for what the environment says.
+    """
+
+    def __init__(self, host: str | None = None) -> None:
+        self._host: Final = host
+        self._client: Any = None
+
+    @property
+    def client(self) -> Any:
+        """Return the SDK's client.
+
+        Raises:
+            ConfigError: The SDK is not installed, or no engine answers.
+        """
+        if self._client is None:
+            docker = sdk()
+            self._must_be_there()
+            try:
+                if self._host is None:
+                    client = docker.from_env(timeout=_CALL_SECONDS)
+                else:
+                    client = docker.DockerClient(base_url=self._host, timeout=_CALL_SECONDS)
+            except (docker.errors.DockerException, OSError, ValueError) as error:
+                raise ConfigError(
+                    f"no container engine answers ({_short(error)}); {_FIX}"
+                ) from None
+            self._client = client
+        return self._client
+
+    @contextmanager
+    def speaking(self, doing: str) -> Iterator[Any]:
+        """Give the client; say in one sentence what failed.
+
+        Raises:
+            ConfigError: The engine refused, or went away.
+        """
+        client = self.client
+        errors = sdk().errors
+        try:
+            yield client
+        except errors.ImageNotFound as error:
+            raise ConfigError(
+                f"{doing} failed: the engine does not have the image; "
+                f"build it or pull it first ({_short(error)})"
+            ) from error
+        except (errors.DockerException, OSError) as error:
+            raise ConfigError(f"{doing} failed: {_short(error)}") from error
+
+    def _must_be_there(self) -> None:
+        address = self._host or os.environ.get("DOCKER_HOST") or _USUAL
+        kind, _, path = address.partition("://")
+        if kind == "unix" and not Path(path).exists():
+            raise ConfigError(f"no container engine answers (there is no {path}); {_FIX}")
+
+    def is_rootless(self) -> bool:
+        """Say whether the engine runs as a common user, whom its containers call root."""
+        with self.speaking("asking the engine what it is") as client:
+            options = client.info().get("SecurityOptions") or ()
+        return any("rootless" in str(option) for option in options)
+
+    def close(self) -> None:
+        """Close the connection; the next use makes another."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def sdk() -> Any:
+    """Import the SDK.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        return importlib.import_module("docker")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "the docker backend needs the extra docker; pip install 'wick-graph[docker]'"
+        ) from error
+
+
+def reap(host: str | None = None) -> int:
+    """Remove the containers of processes that have ended; return how many there were.
+
+    A container ends by itself with the process that started it. This is for those that could not.
+    """
+    engine = Engine(host)
+    count = 0
+    try:
+        with engine.speaking("removing what ended processes have left") as client:
+            for box in client.containers.list(all=True, filters={"label": OWNER}):
+                if not is_alive(str(box.labels.get(OWNER, ""))):
+                    remove(box)
+                    count += 1
+    finally:
+        engine.close()
+    return count
+
+
+def remove(box: Any) -> None:
+    """Kill and remove a container; one that has gone is no error."""
+    with suppress(sdk().errors.APIError):
+        box.remove(force=True, v=True)
+
+
+def owner() -> str:
+    """Name this process so that no later one is taken for it."""
+    return f"{platform.node()}:{os.getpid()}:{_started(os.getpid())}"
+
+
+def is_alive(name: str) -> bool:
+    """Say whether the process of that name may still be there; another machine's always may."""
+    machine, _, rest = name.rpartition(":")[0].rpartition(":")
+    started = name.rpartition(":")[2]
+    if machine != platform.node() or not rest.isdigit():
+        return bool(machine)
+    return _exists(int(rest)) and _started(int(rest)) == started
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _started(pid: int) -> str:
+    """Return when a process started, in the system's ticks; empty where it does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return fields[19]
+
+
+def _short(error: BaseException) -> str:
+    text = str(getattr(error, "explanation", None) or error)
+    return " ".join(text.split())[:300]

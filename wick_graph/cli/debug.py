@@ -1,0 +1,383 @@
+"""`wick debug`: step through a run, recorded or live, in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from wick_graph.cli import output
+from wick_graph.cli.agents import DEFAULT_FILE, pick
+from wick_graph.cli.stores import known, opened
+
+if TYPE_CHECKING:
+    from wick_graph.debug.terminal import Shell
+
+COMMAND_FAILED: Final = 1
+RUN_FAILED: Final = 2
+STOPPED: Final = 3
+"""Exit code of `--batch` where the script ends at a breakpoint."""
+Level = Literal["steps", "full"]
+
+_TARGET: Final[Any] = typer.Argument(
+    metavar="AGENT|FILE", help="An agent (of agents.yaml, or module:name), or a .wickrun file."
+)
+_TEXT: Final[Any] = typer.Argument(metavar="INPUT", help="Ask this, and stop where it begins.")
+_THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Open this thread's past.")
+_BREAK: Final[Any] = typer.Option("--break", "-b", metavar="LOC", help="Stop there.")
+_COMMAND: Final[Any] = typer.Option("--command", "-c", metavar="CMDS", help="Do these: 'CMD; CMD'.")
+_SCRIPT: Final[Any] = typer.Option("--script", "-x", metavar="FILE", help="Do a file's commands.")
+_ENTRY: Final[Any] = typer.Option(
+    "--stop-on-entry/--no-stop", help="Stop an INPUT where it begins."
+)
+_REPLAY: Final[Any] = typer.Option("--replay", help="Run again, answered from the recording.")
+_RECORD: Final[Any] = typer.Option(
+    "--record", help="What live runs write down.", show_default=False
+)
+_BATCH: Final[Any] = typer.Option("--batch", help="Do the commands and leave, with an exit code.")
+_CONFIG: Final[Any] = typer.Option(
+    "--config", metavar="PATH", help="The file of agents.", show_default=True
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What is to be debugged."""
+
+    target: str | None
+    text: str | None
+    thread: str | None
+    last: bool
+    config: Path
+    record: Level | None
+
+    @property
+    def file(self) -> Path | None:
+        """The recording that is named instead of an agent."""
+        named = self.target is not None and self.target.endswith(".wickrun")
+        return Path(str(self.target)) if named else None
+
+    @property
+    def agent(self) -> str | None:
+        """The agent that is named."""
+        return None if self.file is not None else self.target
+
+
+def debug(
+    target: Annotated[str | None, _TARGET] = None,
+    text: Annotated[str | None, _TEXT] = None,
+    thread: Annotated[str | None, _THREAD] = None,
+    last: Annotated[bool, typer.Option("--last", help="Open the thread used last.")] = False,
+    breaks: Annotated[list[str] | None, _BREAK] = None,
+    command: Annotated[list[str] | None, _COMMAND] = None,
+    script: Annotated[Path | None, _SCRIPT] = None,
+    stop_on_entry: Annotated[bool, _ENTRY] = True,
+    replay: Annotated[bool, _REPLAY] = False,
+    record: Annotated[Level | None, _RECORD] = None,
+    batch: Annotated[bool, _BATCH] = False,
+    mi: Annotated[bool, typer.Option("--mi", help="Speak JSON, one object a line.")] = False,
+    config: Annotated[Path, _CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Step through a run, forwards and backwards.
+
+    Moving through a recording runs nothing, and needs no key and no network. With --batch the
+    exit code is 0 when all is done, 1 after a refused command, 2 when the run failed, 3 when it
+    ends at a breakpoint.
+    """
+    wanted = _Wanted(
+        target=target, text=text, thread=thread, last=last, config=config, record=record
+    )
+    begin = [f"break {place}" for place in breaks or ()]
+    begin += ["replay"] if replay else []
+    begin += [f"run {text}"] if text else []
+    begin += ["continue"] if text and not stop_on_entry else []
+    with _shell(wanted) as shell:
+        lines = _lines(command or (), script, begin)
+        if mi:
+            _machine(shell, lines)
+        elif batch or not output.is_terminal(sys.stdin):
+            _batch(shell, lines, read=not command and script is None)
+        else:
+            _terminal(shell, lines)
+
+
+def _lines(command: Iterable[str], script: Path | None, begin: list[str]) -> list[str]:
+    from wick_graph.debug.terminal.files import lines_of
+    from wick_graph.debug.terminal.words import commands_in
+
+    made = list(begin)
+    if script is not None:
+        made += lines_of(script)
+    for text in command:
+        made += commands_in(text)
+    return made
+
+
+def _batch(shell: Shell, lines: list[str], *, read: bool) -> None:
+    """Do the commands; without any, those of standard input."""
+    from wick_graph.debug.terminal.shell import HIT
+
+    _show_output(shell)
+    given = (line for line in [*lines] if line)
+    for part in (given, sys.stdin if read else ()):
+        if not _done(shell, part):
+            break
+    stop = shell.last_stop
+    code = COMMAND_FAILED if shell.failed else 0
+    if not code and stop is not None:
+        code = RUN_FAILED if stop.reason == "failed" else STOPPED if stop.reason in HIT else 0
+    if code:
+        raise typer.Exit(code)
+
+
+def _done(shell: Shell, lines: Iterable[str]) -> bool:
+    """Do commands and print what they say; False after `quit`."""
+    from wick_graph.debug.terminal import Reply
+
+    for _, reply in shell.run(lines):
+        if not isinstance(reply, Reply):
+            output.complain(str(reply))
+            continue
+        for said in reply.lines:
+            output.print_line(said)
+        if reply.quits:
+            return False
+    return True
+
+
+def _terminal(shell: Shell, lines: list[str]) -> None:
+    from wick_graph.debug.terminal.interactive import talk
+
+    shell.interactive = True
+    _show_output(shell)
+    for said in _greeting(shell):
+        output.print_line(said)
+    if _done(shell, lines):
+        talk(shell, output.print_line, output.complain)
+
+
+def _greeting(shell: Shell) -> Iterator[str]:
+    session = shell.session
+    if session.journal is not None and (runs := session.journal.runs()):
+        run = runs[-1]
+        yield (
+            f"{session.thread_id}: run {run.number} of {run.agent} with {run.model}, "
+            f"{run.stopped_because or run.status}; {session.journal.last()} moments"
+        )
+    if session.here is not None:
+        yield session.line(session.here)
+    yield "`help` lists the commands; moving runs nothing"
+
+
+def _machine(shell: Shell, lines: list[str]) -> None:
+    from wick_graph.debug.terminal import machine
+
+    shell.session.on_output(
+        lambda said: output.print_line(machine.as_line(machine.output_of(said)))
+    )
+    for line in [*lines, *([] if lines else ()), *_stdin()]:
+        if not line.strip():
+            continue
+        told, over = machine.answer(shell, line.strip())
+        output.print_line(machine.as_line(told))
+        if over:
+            return
+
+
+def _stdin() -> Iterator[str]:
+    yield from sys.stdin
+
+
+def _show_output(shell: Shell) -> None:
+    shell.session.on_output(lambda said: output.print_line(said.text))
+
+
+@contextmanager
+def _shell(wanted: _Wanted) -> Iterator[Shell]:
+    from wick_graph.debug.terminal import Shell
+
+    with ExitStack() as stack:
+        session, saver = _session(wanted, stack)
+        doors = _Doors(wanted, stack, session, saver).made()
+        for banner in session.banners:
+            output.say(banner)
+        shell = Shell(session, doors)
+        stack.callback(shell.close)
+        yield shell
+
+
+def _session(wanted: _Wanted, stack: ExitStack) -> tuple[Any, Any]:
+    from wick_graph.debug import DebugSession
+    from wick_graph.errors import ConfigError
+    from wick_graph.exports.wickrun import open_wickrun
+
+    past = wanted.thread is not None or wanted.last
+    if wanted.file is not None:
+        if past:
+            raise ConfigError("name a file or a thread, not both")
+        recording = stack.enter_context(open_wickrun(wanted.file))
+        session = DebugSession.open(recording.saver, recording.thread_id)
+        return stack.enter_context(session), recording.saver
+    if past:
+        store = stack.enter_context(opened(wanted.config))
+        thread = wanted.thread or _latest(store)
+        saver, _ = known(store, thread)
+        return stack.enter_context(DebugSession.open(saver, thread)), saver
+    agent = _agent(wanted, stack, wanted.agent)
+    return stack.enter_context(DebugSession(agent)), agent.store
+
+
+def _latest(saver: Any) -> str:
+    """Return the thread that was used last.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    from wick_graph.errors import ConfigError
+
+    found = [] if saver is None else saver.threads.list(limit=1)
+    if not found:
+        raise ConfigError("there are no threads yet; name an agent to run: wick debug AGENT")
+    return str(found[0].thread_id)
+
+
+def _agent(wanted: _Wanted, stack: ExitStack, name: str | None) -> Any:
+    """Make an agent that may execute.
+
+    Raises:
+        WickError: There is none of this name, or its model cannot be built.
+    """
+    from dataclasses import replace
+
+    from wick_graph.config import load_config
+    from wick_graph.loading import load
+
+    if name is not None and ":" in name:
+        agent = _from_code(name)
+    else:
+        agents = stack.enter_context(load(wanted.config))
+        agent = agents[pick(name, load_config(wanted.config))]
+    if wanted.record is not None:
+        agent.spec = replace(agent.spec, journal=replace(agent.spec.journal, level=wanted.record))
+    return agent
+
+
+def _from_code(name: str) -> Any:
+    """Import an agent, or call the function that makes one: `module:name`.
+
+    Raises:
+        ConfigError: There is none of this name.
+    """
+    import importlib
+    import os
+
+    from wick_graph.agent import Agent
+    from wick_graph.errors import ConfigError
+
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as text, as the other entries are
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"there is no {name}: {error}; name an agent as module:name") from error
+    finally:
+        sys.path.remove(os.getcwd())  # noqa: PTH109  # as above
+    made = found() if callable(found) else found
+    if not isinstance(made, Agent):
+        raise ConfigError(f"{name} is no Agent, but {type(made).__name__}; name an agent")
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Doors:
+    """What the shell reaches through the command line."""
+
+    wanted: _Wanted
+    stack: ExitStack
+    session: Any
+    saver: Any
+
+    def made(self) -> Any:
+        from wick_graph.debug.terminal.shell import Doors
+
+        return Doors(
+            agent=self.agent, look=self.look, export=self.export, draw=self.draw, edit=_edited
+        )
+
+    def agent(self) -> Any:
+        return _agent(self.wanted, self.stack, self.name())
+
+    def look(self) -> Any:
+        from wick_graph.config import load_config
+        from wick_graph.loading import outline
+
+        name = self.name()
+        if name is not None and ":" in name:
+            return _agent(self.wanted, self.stack, name)
+        file = load_config(self.wanted.config)
+        return outline(pick(name, file), file)
+
+    def name(self) -> str | None:
+        """Return the agent that is meant: the named one, else the one that was recorded."""
+        if self.wanted.agent is not None:
+            return self.wanted.agent
+        journal = self.session.journal
+        runs = [] if journal is None else journal.runs()
+        return runs[-1].agent if runs else None
+
+    def export(self, form: str, file: Path | None) -> list[str]:
+        from wick_graph.cli.export import Source, default_name, write
+        from wick_graph.errors import DebugError
+
+        journal = self.session.journal
+        if journal is None:
+            raise DebugError("nothing is recorded here yet")
+        source = Source(journal=journal, saver=self.saver, config=self.wanted.config)
+        where = file or Path(default_name(form, journal.thread_id))  # type: ignore[arg-type]  # the shell has checked it
+        return write(source, form, where)  # type: ignore[arg-type]  # as above
+
+    def draw(self) -> list[str]:
+        from wick_graph.cli.export import Source, _picture
+        from wick_graph.errors import DebugError
+        from wick_graph.picture import as_text, picture_of
+
+        if self.session.agent is not None and self.session.journal is None:
+            return as_text(picture_of(self.session.agent.graph)).splitlines()
+        journal = self.session.journal
+        picture = _picture(Source(journal=journal, saver=self.saver, config=self.wanted.config))
+        if picture is None:
+            raise DebugError(f"the agent of this thread is not in {self.wanted.config}")
+        return as_text(picture).splitlines()
+
+
+def _edited(text: str) -> str | None:
+    """Let a person edit a text in `$VISUAL` or `$EDITOR`; None if it stays as it is.
+
+    Raises:
+        DebugError: No editor is named, or it fails.
+    """
+    import os
+    import shlex
+    import subprocess
+    import tempfile
+
+    from wick_graph.errors import DebugError
+
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if not editor:
+        raise DebugError("no editor is named; set EDITOR, or write `set PATH = JSON`")
+    with tempfile.TemporaryDirectory(prefix="wick-") as folder:
+        path = Path(folder) / "value.json"
+        path.write_text(text, encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(editor), str(path)], check=True)
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            raise DebugError(f"the editor {editor} failed: {error}") from error
+        after = path.read_text(encoding="utf-8")
+    return None if after == text else after

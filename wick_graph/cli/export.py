@@ -1,0 +1,235 @@
+"""`wick export`: a recorded thread as a page, a file, a test, a timeline, or lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from wick_graph.cli import output
+from wick_graph.cli.agents import DEFAULT_FILE
+from wick_graph.cli.stores import known, opened
+
+if TYPE_CHECKING:
+    from wick_graph.exports.masked import Hider
+    from wick_graph.exports.testfile import FromCode, FromFile
+    from wick_graph.journal import Journal
+    from wick_graph.picture import Picture
+    from wick_graph.store import SqlSaver
+
+Form = Literal["html", "wickrun", "pytest", "chrome", "jsonl"]
+ENDINGS: Final[dict[Form, str]] = {
+    "html": ".html",
+    "wickrun": ".wickrun",
+    "pytest": ".py",
+    "chrome": ".trace.json",
+    "jsonl": ".jsonl",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What is exported."""
+
+    journal: Journal
+    saver: SqlSaver
+    config: Path
+    run: int | str | None = None
+    agent: str | None = None
+    """`module:name` of an agent that is made in code."""
+
+
+def export(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="A .wickrun file.", show_default=False),
+    ] = None,
+    form: Annotated[Form, typer.Option("--to", help="What to write.")] = "html",
+    thread: Annotated[
+        str | None, typer.Option("--thread", "-t", metavar="ID", help="A thread of the store.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", "-r", help="Only this run: its number or its id.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Where to write it.", show_default=False
+        ),
+    ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent", metavar="MODULE:NAME", help="For pytest: an agent that is made in code."
+        ),
+    ] = None,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Write a recorded thread for other tools and other machines.
+
+    html is a page that opens from the disk, wickrun a file that `wick debug` opens, pytest a test
+    that replays a run, chrome a timeline for Perfetto, jsonl the moments. Secrets are hidden.
+    """
+    with _opened(file, thread, config) as (journal, saver):
+        chosen: int | str | None = int(run) if run is not None and run.isdigit() else run
+        source = Source(journal=journal, saver=saver, config=config, run=chosen, agent=agent)
+        where = to or Path(f"{default_name(form, journal.thread_id)}")
+        for line in write(source, form, where):
+            output.print_line(line)
+
+
+def default_name(form: Form, thread_id: str) -> str:
+    """Return the name of a file for a thread; pytest finds only names that begin with `test_`."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in thread_id)
+    name = f"test_{safe.replace('-', '_').replace('.', '_')}" if form == "pytest" else safe
+    return name + ENDINGS[form]
+
+
+def write(source: Source, form: Form, where: Path) -> list[str]:
+    """Write a form to a file, and say what was written.
+
+    Raises:
+        ConfigError: The file cannot be written, or what is needed for it is not given.
+        ReplayError: The run cannot be replayed.
+    """
+    from wick_graph.errors import ConfigError, WickError
+    from wick_graph.exports.masked import Hider
+
+    hider = Hider.of(source.journal, _patterns(source))
+    if source.run is not None:
+        source.journal.run(source.run)
+    try:
+        said = _WRITERS[form](source, where, hider)
+    except WickError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: no file can have this name
+        why = getattr(error, "strerror", None) or "that is no name of a file"
+        raise ConfigError(f"{where} cannot be written: {why}; name another file") from error
+    hidden = [f"secrets are hidden in {hider.hidden} values"] if hider.hidden else []
+    return [f"wrote {where}", *said, *hidden]
+
+
+def _html(source: Source, where: Path, hider: Hider) -> list[str]:
+    from wick_graph.exports.page import as_page
+
+    page = as_page(source.journal, hider, source.run, _picture(source))
+    where.write_text(page, encoding="utf-8", errors="backslashreplace")
+    return []
+
+
+def _wickrun(source: Source, where: Path, hider: Hider) -> list[str]:
+    from wick_graph.exports.wickrun import write_wickrun
+
+    hidden = write_wickrun(source.journal, source.saver, where, hider)
+    return ["it opens, and cannot be replayed"] if hidden else []
+
+
+def _pytest(source: Source, where: Path, hider: Hider) -> list[str]:
+    from wick_graph.exports.testfile import write_test
+
+    cassette = write_test(source.journal, source.saver, where, _agent(source), hider, source.run)
+    return [f"wrote {cassette}"]
+
+
+def _chrome(source: Source, where: Path, hider: Hider) -> list[str]:
+    from wick_graph.exports.chrome import as_chrome
+
+    made = as_chrome(source.journal, hider, source.run)
+    where.write_text(made, encoding="utf-8", errors="backslashreplace")
+    return []
+
+
+def _jsonl(source: Source, where: Path, hider: Hider) -> list[str]:
+    from wick_graph.exports.moments import as_jsonl
+
+    with where.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        file.writelines(as_jsonl(source.journal, hider, source.run))
+    return []
+
+
+_WRITERS: Final[dict[Form, Callable[[Source, Path, Any], list[str]]]] = {
+    "html": _html,
+    "wickrun": _wickrun,
+    "pytest": _pytest,
+    "chrome": _chrome,
+    "jsonl": _jsonl,
+}
+
+
+def _agent(source: Source) -> FromFile | FromCode:
+    from wick_graph.errors import ConfigError
+    from wick_graph.exports.testfile import FromCode, FromFile
+
+    if source.agent is not None:
+        module, _, name = source.agent.partition(":")
+        parts = [*module.split("."), name]
+        if not all(part.isidentifier() for part in parts):
+            raise ConfigError(f"--agent takes module:name, not {source.agent}")
+        return FromCode(module, name)
+    there = _agent_name(source)
+    if there is None:
+        raise ConfigError(
+            f"the agent of this thread is not in {source.config}; say where it is made with "
+            "--agent module:name"
+        )
+    return FromFile(source.config, there)
+
+
+def _agent_name(source: Source) -> str | None:
+    """Return the thread's agent, if the configuration has it."""
+    from wick_graph.config import load_config
+
+    runs = source.journal.runs()
+    if not runs or not source.config.exists():
+        return None
+    name = runs[-1].agent
+    return name if name in load_config(source.config).agents else None
+
+
+def _patterns(source: Source) -> tuple[str, ...]:
+    from wick_graph.config import load_config
+    from wick_graph.loading import journal_of
+
+    name = _agent_name(source)
+    if name is None:
+        return ()
+    return journal_of(load_config(source.config).agents[name]).redact
+
+
+def _picture(source: Source) -> Picture | None:
+    """Draw the thread's agent as it is now, with the thread laid over it, if it is known here."""
+    from wick_graph.config import load_config
+    from wick_graph.graph import build_graph
+    from wick_graph.loading import outline
+    from wick_graph.picture import overlay_of, picture_of
+
+    name = _agent_name(source)
+    if name is None:
+        return None
+    built = build_graph(outline(name, load_config(source.config)).spec, source.saver)
+    return picture_of(built).with_run(overlay_of(built, source.journal.thread_id))
+
+
+@contextmanager
+def _opened(
+    file: Path | None, thread: str | None, config: Path
+) -> Iterator[tuple[Journal, SqlSaver]]:
+    from wick_graph.errors import ConfigError
+    from wick_graph.exports.wickrun import open_wickrun
+    from wick_graph.journal import Journal
+
+    if (file is None) == (thread is None):
+        raise ConfigError("name what to export: --thread ID, or a .wickrun file")
+    if file is not None:
+        with open_wickrun(file) as recording:
+            yield recording.journal, recording.saver
+        return
+    assert thread is not None
+    with opened(config) as store:
+        saver, _ = known(store, thread)
+        yield Journal(saver, thread), saver

@@ -1,0 +1,15 @@
+"""Talk to a `wick serve` from Python: `Client` in threads, `AsyncClient` in a loop.
+
+    with Client("http://127.0.0.1:8000", token="wk_…") as wick:
+        for event in wick.stream("What is 21*2?"):
+            print(event)
+
+A stream that breaks off is taken up behind the last event that came, also from a server that was
+killed and started again: every event comes once.
+"""
+
+from wick_graph.client.client import AsyncClient, Client
+from wick_graph.client.wire import Answer
+from wick_graph.errors import ServerError
+
+__all__ = ["Answer", "AsyncClient", "Client", "ServerError"]

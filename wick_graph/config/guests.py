@@ -1,0 +1,63 @@
+"""What a configuration says of the ecosystem around an agent: middleware, servers, other agents."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from wick_graph.config.fields import (
+    Block,
+    Duration,
+    Limit,
+    Text,
+    Texts,
+    Variables,
+    check_http_url,
+    check_once,
+)
+
+
+class MiddlewareConfig(Block):
+    """A middleware of LangChain or deepagents, run as a hook."""
+
+    use: Text
+    """A class of `langchain.agents.middleware`, or `deepagents.` and one of `deepagents`."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of its constructor; a block with `use` and `args` in them is an object likewise."""
+
+
+class McpServerConfig(Block):
+    """An MCP server whose tools an agent has: a `command` to start, or a `url`."""
+
+    command: Texts = ()
+    """Program and arguments; it speaks MCP on its standard input and output."""
+    env: Variables = Field(default_factory=dict)
+    """Variables for the command, beside the few harmless ones that it inherits."""
+    cwd: Text | None = None
+    """Folder of the command; a relative one belongs to the YAML file's folder."""
+    url: Annotated[str, AfterValidator(check_http_url)] | None = None
+    """Address that speaks MCP's streamable HTTP."""
+    headers: Variables = Field(default_factory=dict)
+    """Sent to the address with each request."""
+    timeout: Limit = 60.0
+    """Seconds for one call."""
+    idle: Duration = 300.0
+    """Seconds after which an unused session is closed; None is never."""
+    tools: Annotated[Texts, AfterValidator(check_once)] = ()
+    """The server's tools to take; all of them by default."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("needs either command or url")
+        return self
+
+
+class SubagentConfig(Block):
+    """Another agent of the file, to which this one can give tasks."""
+
+    description: Text
+    """What it is good for, in words for the model."""
+    background: bool = False
+    """Whether it works while this agent goes on, which starts, awaits and cancels its tasks."""

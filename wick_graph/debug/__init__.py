@@ -1,0 +1,50 @@
+"""The debugger: step through an agent's run, live or recorded, forwards and backwards.
+
+    from wick_graph.debug import DebugSession
+
+    with DebugSession.open(agent, "th_…") as session:
+        session.add("break tool:* if error")
+        stop = session.cont()
+        print(stop.text, session.why("messages[-1].content"))
+
+Moving over what is recorded executes nothing. Running live, forking and replaying are methods of
+their own, and `will_execute` says beforehand what they do.
+"""
+
+from __future__ import annotations
+
+from wick_graph.debug.breakpoints import Breakpoint
+from wick_graph.debug.comparing import Comparison
+from wick_graph.debug.differences import Change
+from wick_graph.debug.moves import VERBS
+from wick_graph.debug.plans import Plan, Planned
+from wick_graph.debug.policy import Mock, Policy
+from wick_graph.debug.positions import Position
+from wick_graph.debug.queries import RequestView, RouteView
+from wick_graph.debug.recording import Recording, record
+from wick_graph.debug.session import DebugSession
+from wick_graph.debug.stops import Frame, Output, Stop
+from wick_graph.debug.trail import Branch
+from wick_graph.debug.why import Cause
+
+__all__ = [
+    "VERBS",
+    "Branch",
+    "Breakpoint",
+    "Cause",
+    "Change",
+    "Comparison",
+    "DebugSession",
+    "Frame",
+    "Mock",
+    "Output",
+    "Plan",
+    "Planned",
+    "Policy",
+    "Position",
+    "Recording",
+    "RequestView",
+    "RouteView",
+    "Stop",
+    "record",
+]

@@ -1,0 +1,275 @@
+"""Breakpoints, watchpoints, catches and log points: where a run or a recording stops, and when."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from wick_graph.debug.locations import Fits, fits_error, read_location
+from wick_graph.debug.names import Names
+from wick_graph.debug.paths import Path, read_path
+from wick_graph.debug.shown import at_path
+from wick_graph.debug.view import View
+from wick_graph.errors import DebugError, ExpressionError, StorageError
+from wick_graph.expressions import Expression, compile_expression
+
+BreakKind = Literal["break", "watch", "catch", "log"]
+
+_HIT: Final = re.compile(r"(?P<op>>=|==|%|>)?\s*(?P<count>\d{1,9})")
+_SPEC: Final = re.compile(r"(?P<word>break|tbreak|watch|catch|log)\s+(?P<rest>.+)", re.DOTALL)
+_CUTS: Final = re.compile(r"\s(if|hit)\s")
+_TEXT: Final = re.compile(r"""(?P<where>\S+)\s+(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
+_HOLE: Final = re.compile(r"\{([^{}]*)\}")
+_REACHED: Final[dict[str, Callable[[int, int], bool]]] = {
+    "==": lambda hits, count: hits == count,
+    ">=": lambda hits, count: hits >= count,
+    ">": lambda hits, count: hits > count,
+    "%": lambda hits, count: hits % count == 0,
+}
+_GONE: Final = object()
+"""What stands at a path where nothing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A breakpoint that stops at a moment."""
+
+    breakpoint: Breakpoint
+    problem: str = ""
+    """Why its condition could not be evaluated; it stops there all the same."""
+
+
+@dataclass(slots=True)
+class Breakpoint:
+    """One place to stop, or to say something."""
+
+    number: int
+    kind: BreakKind
+    location: str
+    """What it was set on: a location, a path, or what is caught."""
+    fits: Fits
+    condition: str | None = None
+    hit: str | None = None
+    """Which of its hits stop: `3`, `>=3`, `==2`, `%5`."""
+    text: str | None = None
+    """What a log point says, with `{expressions}` in it."""
+    temporary: bool = False
+    """Gone after its first stop."""
+    enabled: bool = True
+    ignore: int = 0
+    """Hits to let pass from now on."""
+    hits: int = 0
+    """How often it was reached, going forwards."""
+    note: str = ""
+    """Why it can never stop; empty where it can."""
+    _expression: Expression | None = None
+    _holes: tuple[Expression, ...] = ()
+
+    @property
+    def verified(self) -> bool:
+        """Whether it can ever stop."""
+        return not self.note
+
+    @property
+    def spec(self) -> str:
+        """The text that makes it again."""
+        word = "tbreak" if self.temporary else self.kind
+        said = f' "{self.text}"' if self.text is not None else ""
+        condition = f" if {self.condition}" if self.condition else ""
+        hit = f" hit {self.hit}" if self.hit else ""
+        return f"{word} {self.location}{said}{condition}{hit}"
+
+    def limit(self, condition: str | None) -> None:
+        """Set the condition, or take it away.
+
+        Raises:
+            ExpressionError: It is no expression.
+        """
+        self._expression = compile_expression(condition) if condition else None
+        self.condition = condition or None
+        if self.kind == "break":  # whether it stops before or after a call depends on its names
+            self.fits = read_location(self.location, names_in(self._expression)).fits
+
+    def check(self, view: View, *, counts: bool) -> Hit | None:
+        """Say whether it stops at a moment; only going forwards hits are counted."""
+        if not self.enabled or not self.fits(view):
+            return None
+        try:
+            if self._expression is not None and not self._expression.evaluate(Names(view)):
+                return None
+        except ExpressionError as error:
+            return Hit(self, f"its condition cannot be evaluated: {error}")
+        if counts and not self._counted():
+            return None
+        return Hit(self)
+
+    def _counted(self) -> bool:
+        self.hits += 1
+        if self.ignore > 0:
+            self.ignore -= 1
+            return False
+        found = _HIT.fullmatch(self.hit) if self.hit else None
+        if found is None:
+            return True
+        count = int(found["count"])
+        return _REACHED[found["op"] or "=="](self.hits, count)
+
+    def said(self, view: View) -> str:
+        """Return a log point's line at a moment."""
+        values = iter(self._holes)
+        names = Names(view)
+
+        def filled(found: re.Match[str]) -> str:
+            expression = next(values)
+            try:
+                return shown(expression.evaluate(names))
+            except ExpressionError as error:
+                return f"<{error}>"
+
+        return _HOLE.sub(filled, self.text or "")
+
+
+def names_in(expression: Expression | None) -> frozenset[str]:
+    """Return the names that an expression uses."""
+    if expression is None:
+        return frozenset()
+    return frozenset(n.id for n in ast.walk(expression.body) if isinstance(n, ast.Name))
+
+
+def shown(value: object) -> str:
+    """Show a value in a line."""
+    if isinstance(value, str):
+        return value
+    return str(_SHOW.evaluate({"value": value}))
+
+
+_SHOW: Final = compile_expression("str(value)")
+
+
+def make(
+    number: int,
+    kind: BreakKind,
+    location: str,
+    *,
+    condition: str | None = None,
+    hit: str | None = None,
+    text: str | None = None,
+    temporary: bool = False,
+) -> Breakpoint:
+    """Make a breakpoint of its parts.
+
+    Raises:
+        DebugError: The location, the hit condition, or what is to be caught is refused.
+        ExpressionError: The condition or a `{hole}` is no expression.
+    """
+    if hit is not None and not _is_hit(hit):
+        raise DebugError(f"{hit[:40]!r} is no hit condition; write 3, ==3, >=3 or %3")
+    expression = compile_expression(condition) if condition else None
+    note, fits = "", _FITS[kind](location, names_in(expression))
+    if kind in ("break", "log"):
+        note = read_location(location).note
+    holes = tuple(compile_expression(found[1]) for found in _HOLE.finditer(text or ""))
+    return Breakpoint(
+        number,
+        kind,
+        location.strip(),
+        fits,
+        condition or None,
+        hit,
+        text,
+        temporary,
+        note=note,
+        _expression=expression,
+        _holes=holes,
+    )
+
+
+def read_spec(number: int, spec: str) -> Breakpoint:
+    """Read a breakpoint as it is written: `break tool:bash if glob(args.command, "*rm*")`.
+
+    Raises:
+        DebugError: It is none.
+        ExpressionError: Its condition is no expression.
+    """
+    found = _SPEC.fullmatch(spec.strip())
+    if found is None:
+        raise DebugError(
+            f"{spec[:80]!r} is no breakpoint; write break LOCATION, watch CHANNEL, catch error, "
+            'or log LOCATION "text", each with if EXPRESSION and hit COUNT'
+        )
+    word, rest = found["word"], found["rest"].strip()
+    text = None
+    if word == "log":
+        said = _TEXT.match(rest)
+        if said is None:
+            raise DebugError('a log point has a text: log tool:* "{tool} {args}"')
+        text, rest = said["text"][1:-1], f"{said['where']}{rest[said.end() :]}"
+    where, condition, hit = _cut(rest)
+    kind: BreakKind = "break" if word == "tbreak" else word  # type: ignore[assignment]  # one of _SPEC's words
+    return make(
+        number,
+        kind,
+        where,
+        condition=condition,
+        hit=hit,
+        text=text,
+        temporary=word == "tbreak",
+    )
+
+
+def _cut(rest: str) -> tuple[str, str | None, str | None]:
+    """Separate `LOCATION if EXPRESSION hit COUNT`; the last `hit` is the count, if it is one."""
+    padded = f"{rest} "
+    first = _CUTS.search(padded)
+    if first is None:
+        return rest, None, None
+    where, tail = padded[: first.start()], padded[first.end() :].strip()
+    if first[1] == "hit":
+        count, _, condition = tail.partition(" if ")
+        return where, condition.strip() or None, count.strip()
+    condition, found, count = tail.rpartition(" hit ")
+    if found and _is_hit(count.strip()):
+        return where, condition.strip(), count.strip()
+    return where, tail, None
+
+
+def _is_hit(text: str) -> bool:
+    found = _HIT.fullmatch(text.strip())
+    return found is not None and int(found["count"]) > 0
+
+
+def _watched(text: str, uses: frozenset[str]) -> Fits:
+    path = read_path(text)
+    return lambda view: is_write(view, path)
+
+
+_FITS: Final[dict[BreakKind, Callable[[str, frozenset[str]], Fits]]] = {
+    "break": lambda text, uses: read_location(text, uses).fits,
+    "log": lambda text, uses: read_location(text, uses).fits,
+    "catch": lambda text, uses: fits_error(text.strip()),
+    "watch": _watched,
+}
+
+
+def is_write(view: View, path: Path) -> bool:
+    """Say whether a node that ends here wrote to a channel, or changed what stands at a path."""
+    if view.entry.what != "node.exit":
+        return False
+    if not any(write.get("channel") == path[0] for write in view.writes):
+        return False
+    if len(path) == 1:
+        return True
+    try:
+        return bool(_at(view.state, path) != _at(view.before, path))
+    except StorageError:
+        return True  # what it was is not known; better one stop too many
+
+
+def _at(state: object, path: Path) -> object:
+    try:
+        return at_path(state, path)
+    except LookupError:
+        return _GONE

@@ -1,0 +1,172 @@
+"""Two recordings side by side, and the moment at which something became true."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from wick_graph.debug.cursor import At
+from wick_graph.debug.names import Names
+from wick_graph.debug.trail import Lines, Trail
+from wick_graph.debug.view import Desk, View
+from wick_graph.debug.why import Whys
+from wick_graph.errors import DebugError, ExpressionError
+from wick_graph.expressions import compile_expression
+from wick_graph.journal.entry import Entry
+from wick_graph.messages import to_wick
+
+_TOLD: Final = {"model": "model.response", "tools": "tool.exit"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One visit of a node, in both recordings."""
+
+    node: str
+    visit: int
+    """Which of the visits of its node, counted in what is compared."""
+    a: str | None
+    """What it did there; None where it was not visited."""
+    b: str | None
+    same: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two recordings, aligned by node and visit."""
+
+    first: str | None
+    """The first difference, in a sentence; None where there is none."""
+    rows: list[Row]
+    tokens: tuple[int, int]
+    seconds: tuple[float, float]
+
+
+class Comparing(Whys):
+    """Compares and searches recordings."""
+
+    def compare(self, a: Any, b: Any) -> Comparison:
+        """Compare two branches (numbers), runs (ids), or sessions.
+
+        Raises:
+            DebugError: There is no such branch or run.
+        """
+        one, other = self._desk_of(a), self._desk_of(b)
+        rows = list(_rows(_visits(one), _visits(other)))
+        different = next((row for row in rows if not row.same), None)
+        first = None
+        if different is not None:
+            first = (
+                f"{different.node}, visit {different.visit}: "
+                f"{different.a or 'not there'} ≠ {different.b or 'not there'}"
+            )
+        return Comparison(
+            first=first,
+            rows=rows,
+            tokens=(_tokens(one), _tokens(other)),
+            seconds=(_seconds(one), _seconds(other)),
+        )
+
+    def bisect(self, a: At, b: At, expression: str) -> Entry:
+        """Return the first moment after `a`, up to `b`, where an expression's truth is another.
+
+        Where it has no value it counts as untrue.
+
+        Raises:
+            DebugError: It is the same everywhere.
+            ExpressionError: It is no expression.
+        """
+        compiled = compile_expression(expression)
+
+        def holds(place: int) -> bool:
+            try:
+                return bool(compiled.evaluate(Names(self._desk.view(place))))
+            except ExpressionError:
+                return False
+
+        with self._cond:
+            start, stop = self._place(a), self._place(b)
+            was = holds(start)
+            for place in range(start + 1, stop + 1):
+                if holds(place) is not was:
+                    return self._trail.entries[place]
+        word = "true" if was else "untrue"
+        raise DebugError(f"{expression} is {word} from {a} to {b}")
+
+    def _desk_of(self, one: Any) -> Desk:
+        if isinstance(one, Comparing):
+            return one._desk
+        if self.journal is None:
+            raise DebugError("without a journal there is nothing to compare")
+        lines = Lines(self.journal)
+        if isinstance(one, int):
+            return Desk(self.journal, lines.trail(one), self._shower)
+        own = [entry for entry in lines.entries if entry.run_id == one]
+        if not own:
+            raise DebugError(f"thread {self.thread_id} has no run {one}")
+        return Desk(self.journal, Trail(self.thread_id, own[0].branch, own), self._shower)
+
+
+def _visits(desk: Desk) -> dict[tuple[str, int], str]:
+    """Return what each visit of a node did, in a line, in the order of the visits."""
+    seen: Counter[str] = Counter()
+    began: dict[str | None, tuple[str, int]] = {}
+    made: dict[tuple[str, int], str] = {}
+    for place, entry in enumerate(desk.trail.entries):
+        if entry.what == "node.enter" and entry.node is not None:
+            seen[entry.node] += 1
+            began[entry.task] = entry.node, seen[entry.node]
+            made[began[entry.task]] = "did not end"
+        elif entry.what in ("node.exit", "node.error") and entry.task in began:
+            made[began[entry.task]] = _did(desk, place)
+    return made
+
+
+def _did(desk: Desk, place: int) -> str:
+    entry = desk.trail.entries[place]
+    wanted = _TOLD.get(entry.node or "")
+    for found in desk.trail.of_task(place) if wanted else ():
+        if found.what == wanted:
+            at = desk.trail.place(found.seq)
+            return _said(desk.view(place if at is None else at))
+    if entry.error:
+        return entry.error
+    return "wrote " + ", ".join(
+        sorted({str(write.get("channel")) for write in desk.view(place).writes} - {"usage"})
+    )
+
+
+def _said(view: View) -> str:
+    if view.entry.kind == "tool":
+        return f"{view.entry.name}({view.args}) → {view.output}"
+    if view.reply is None:
+        return "a reply that was not kept"
+    wick = to_wick(view.reply)
+    calls = [f"{call['name']}({call['args']})" for call in wick.get("tool_calls") or ()]
+    return " ".join([str(wick["content"]), *calls]).strip() or "nothing"
+
+
+def _rows(one: dict[tuple[str, int], str], other: dict[tuple[str, int], str]) -> Sequence[Row]:
+    keys = [*one, *(key for key in other if key not in one)]
+    return [
+        Row(
+            node=node,
+            visit=visit,
+            a=one.get((node, visit)),
+            b=other.get((node, visit)),
+            same=one.get((node, visit)) == other.get((node, visit)),
+        )
+        for node, visit in keys
+    ]
+
+
+def _tokens(desk: Desk) -> int:
+    used = (desk.view(at).usage for at in range(len(desk.trail)))
+    return sum(one.get("total_tokens", 0) for one in used if one)
+
+
+def _seconds(desk: Desk) -> float:
+    ends = [e for e in desk.trail.entries if e.kind == "run" and e.duration_us is not None]
+    return sum(entry.duration_us or 0 for entry in ends) / 1e6

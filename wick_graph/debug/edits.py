@@ -1,0 +1,178 @@
+"""Edits of what a held call goes on with: a request, arguments, a result, a reply, writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, BaseMessage
+
+from wick_graph.debug.gate import Held
+from wick_graph.errors import DebugError
+from wick_graph.messages import ToolCall, ToolResult, from_wick, to_wick
+from wick_graph.moments import Directive, Moment, Replace, Skip
+from wick_graph.request import ModelRequest, Section
+
+DEBUGGER: Final = "debugger"
+"""Who a section of the prompt comes from that was written here."""
+Edited = tuple[Directive, str]
+
+
+def edited(held: Held, target: str, value: Any) -> Edited:
+    """Return what a held moment goes on with after an edit, and what that does.
+
+    Raises:
+        DebugError: The moment has no such part, or the value does not fit.
+        MessageError: A message is refused.
+    """
+    part, _, rest = target.partition(".")
+    make = _EDITS.get(part)
+    if make is None:
+        raise DebugError(f"{target[:40]!r} cannot be changed; change one of {', '.join(TARGETS)}")
+    return make(held, rest, value)
+
+
+def skipped(held: Held, value: Any) -> Edited:
+    """Return what a held call goes on with that is not to be made.
+
+    Raises:
+        DebugError: The moment is no call.
+    """
+    what = held.entry.what
+    if what == "tool.call":
+        return Skip(result_of(held.moment, value)), f"{held.entry.name} is not run"
+    if what == "model.request":
+        return Skip(reply_of(value)), "the model is not asked"
+    raise DebugError(f"{what} is no call that could be left out; stop at a tool or a model:request")
+
+
+def _request(held: Held, part: str, value: Any) -> Edited:
+    given = held.directive.value if isinstance(held.directive, Replace) else None
+    request = given or held.moment.data.get("request") or held.moment.data.get("value")
+    if not isinstance(request, ModelRequest):
+        raise _not_here(held, "request")
+    if part == "system":
+        made = request.replace_system(Section(_text(value), DEBUGGER))
+    elif part == "messages":
+        made = request.with_messages(messages_of(request, value))
+    elif part == "settings":
+        made = replace(request, settings=dict(_mapping(value, "settings")))
+    else:
+        raise DebugError("of a request, change request.system, .messages or .settings")
+    return Replace(made), f"the model will be sent another {part}"
+
+
+def _args(held: Held, part: str, value: Any) -> Edited:
+    args = dict(_mapping(value, "arguments"))
+    if held.entry.what == "tool.call":
+        return Replace(args), f"{held.entry.name} will be run with these arguments"
+    call = held.moment.data.get("value")
+    if held.entry.what == "hook.enter" and isinstance(call, ToolCall):
+        return Replace(call.replace(args=args)), f"hook {held.entry.name} will see these arguments"
+    raise _not_here(held, "arguments")
+
+
+def _result(held: Held, part: str, value: Any) -> Edited:
+    if held.entry.what == "tool.call":
+        return skipped(held, value)
+    if held.entry.what == "tool.exit":
+        return Replace(result_of(held.moment, value)), "the model will read this result"
+    raise _not_here(held, "result")
+
+
+def _response(held: Held, part: str, value: Any) -> Edited:
+    if held.entry.what == "model.request":
+        return skipped(held, value)
+    if held.entry.what == "model.response":
+        return Replace(reply_of(value)), "the run goes on with this reply"
+    raise _not_here(held, "reply")
+
+
+def _writes(held: Held, channel: str, value: Any) -> Edited:
+    if held.entry.what != "node.exit" or not channel:
+        raise DebugError("writes.CHANNEL can be changed at the end of a node; go to model:exit")
+    if channel == "messages":
+        value = [from_wick(message) for message in _listed(value)]
+    given = held.directive.value if isinstance(held.directive, Replace) else None
+    writes = given if given is not None else held.moment.data["writes"]
+    made = [(name, old) for name, old in writes if name != channel] + [(channel, value)]
+    return Replace(made), f"node {held.entry.name} will write this to {channel}"
+
+
+_EDITS: Final[Mapping[str, Callable[[Held, str, Any], Edited]]] = {
+    "args": _args,
+    "result": _result,
+    "response": _response,
+    "request": _request,
+    "writes": _writes,
+}
+TARGETS: Final = (
+    *("args", "result", "response"),
+    *("request.system", "request.messages", "request.settings", "writes.CHANNEL"),
+)
+"""What can be changed."""
+
+
+def result_of(moment: Moment, value: Any) -> ToolResult:
+    """Make a tool's result of a text, or of an object with `output` or `error`."""
+    call_id, name = moment.call_id or "", moment.name
+    if isinstance(value, ToolResult):
+        return value.replace(tool_call_id=call_id, name=name)
+    if isinstance(value, Mapping) and set(value) <= {"output", "error"}:
+        error = value.get("error")
+        output = "" if value.get("output") is None else str(value["output"])
+        return ToolResult(call_id, name, output, error=None if error is None else str(error))
+    return ToolResult(call_id, name, "" if value is None else _text(value))
+
+
+def reply_of(value: Any) -> AIMessage:
+    """Make a model's reply of a text, or of a message in wick's form.
+
+    Raises:
+        DebugError: It is no reply.
+        MessageError: It breaks a rule of messages.
+    """
+    if isinstance(value, AIMessage):
+        return value
+    if isinstance(value, Mapping):
+        made = from_wick({"role": "assistant", "content": "", **value})
+        if isinstance(made, AIMessage):
+            return made
+    if isinstance(value, str):
+        return AIMessage(value)
+    raise DebugError("a reply is a text, or an object with content and tool_calls")
+
+
+def messages_of(request: ModelRequest, value: Any) -> list[BaseMessage]:
+    """Return messages for a request; those that are as they were stay the thread's own."""
+    known = {_key(to_wick(message)): message for message in request.messages}
+    made: list[BaseMessage] = []
+    for item in _listed(value):
+        plain = {key: part for key, part in item.items() if key != "id"}
+        made.append(known.get(_key(plain)) or from_wick(plain))
+    return made
+
+
+def _key(wick: Mapping[str, Any]) -> str:
+    return repr(sorted(wick.items()))
+
+
+def _listed(value: Any) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list | tuple) or not all(isinstance(m, Mapping) for m in value):
+        raise DebugError("messages are a list of objects with role and content")
+    return value
+
+
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise DebugError(f"{what} are an object, not {value!r:.60}")
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _not_here(held: Held, what: str) -> DebugError:
+    return DebugError(f"{held.entry.what} has no {what} to change; stop at another moment")

@@ -1,0 +1,217 @@
+"""Live runs: started, changed while they are held, left, and gone on with."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Literal
+
+from langgraph.types import Command
+
+from wick_graph import keys
+from wick_graph.debug.attached import Attached
+from wick_graph.debug.edits import edited, skipped
+from wick_graph.debug.gate import Held
+from wick_graph.debug.moves import Goal, goal_of
+from wick_graph.debug.stops import Stop
+from wick_graph.debug.trail import Lines
+from wick_graph.drive import ENGINE_LOOP
+from wick_graph.errors import DebugError
+from wick_graph.moments import Directive
+from wick_graph.result import read_input
+from wick_graph.runtime import Run
+
+Door = Literal["sync", "async"]
+How = Literal["continue", "keep", "abort"]
+
+
+class Living(Attached):
+    """Runs agents, and says what held calls go on with."""
+
+    def run(
+        self,
+        input: Any,
+        *,
+        thread_id: str | None = None,
+        door: Door = "sync",
+        stop_on_entry: bool = True,
+        timeout: float | None = None,
+    ) -> Stop:
+        """Answer an input in a thread of its own, and return at the first stop.
+
+        Raises:
+            DebugError: The session has no agent, or a run goes on.
+            MessageError: The input is refused.
+        """
+        value = {"messages": read_input(input, allow_system=True)}
+        thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
+        goal = goal_of("step" if stop_on_entry else "cont", None)
+        return self._started(value, {keys.THREAD_ID: thread}, door, goal, timeout)
+
+    def answer(self, value: Any, *, door: Door = "sync", timeout: float | None = None) -> Stop:
+        """Answer what an interrupt asks, and let the thread go on to the next stop; see `run`."""
+        return self._go_on(Command(resume=value), door, timeout)
+
+    def _go_on(self, given: Any, door: Door, timeout: float | None) -> Stop:
+        if self.thread_id is None:
+            raise DebugError("there is no thread to go on with; run an input first")
+        self._at = len(self._trail) - 1
+        goal = goal_of("step", None)
+        return self._started(given, {keys.THREAD_ID: self.thread_id}, door, goal, timeout)
+
+    def _started(
+        self,
+        value: Any,
+        address: dict[str, Any],
+        door: Door,
+        goal: Goal,
+        timeout: float | None,
+        graph: Any = None,
+    ) -> Stop:
+        graph = graph if graph is not None else self._graph()
+        run = Run(thread_id=address[keys.THREAD_ID])
+        run.debugger = self
+        config = keys.with_configurable(None, **address, **{keys.RUN: run})
+        with self._cond:
+            if self._run is not None:
+                raise DebugError("a run goes on in this session; end it first")
+            self._run, self._own, self._goal, self._state = run, True, goal, "running"
+            self._origin, self.result, self.error = self._at, None, None
+            work = threading.Thread(
+                target=self._work, args=(graph, value, config, door), name="wick-debug", daemon=True
+            )
+            work.start()
+            return self._await(timeout)
+
+    def _work(self, graph: Any, value: Any, config: Any, door: Door) -> None:
+        run: Run = keys.configurable(config)[keys.RUN]
+        try:
+            if door == "async":
+                self.result = ENGINE_LOOP.submit(graph.ainvoke(value, config)).result()
+            else:
+                self.result = graph.invoke(value, config)
+        except BaseException as error:  # the session tells of it, whatever it was
+            self.error = error
+        with self._cond:
+            self._reload()
+            self._own = False
+            self._over(run.stopped or ("failed" if self.error is not None else "done"))
+            if self.error is not None and self.last_stop is not None:
+                text = str(self.error) or type(self.error).__name__
+                self._said("failed" if run.stopped != "cancelled" else "cancelled", text)
+
+    def _reload(self) -> None:
+        """Read the recording of a run that is over, in the place of its live moments."""
+        if self.journal is None or self._run is None or self._run.journal is None:
+            return
+        here = self.here
+        self._look_at(Lines(self.journal).trail(self._run.journal.run.branch))
+        place = None if here is None else self._trail.place(here.seq)
+        self._at = place if place is not None else len(self._trail) - 1
+
+    def _graph(self) -> Any:
+        if self.agent is None:
+            raise DebugError("this session has no agent that could run; open it with agent=…")
+        return getattr(self.agent, "graph", self.agent)
+
+    # --- at a gate -------------------------------------------------------------------------------
+
+    def edit(self, target: str, value: Any) -> str:
+        """Change what the held moment goes on with, and say what will happen.
+
+        Args:
+            target: `args`, `result`, `response`, `request.system`, `request.messages`,
+                `request.settings`, or `writes.CHANNEL`.
+            value: JSON-like data; messages in wick's form.
+
+        Raises:
+            DebugError: Nothing waits at the cursor, or the moment has no such part.
+            MessageError: A message is refused.
+        """
+        with self._cond:
+            held = self._here_held()
+            held.directive, told = edited(held, target, value)
+            held.decided = True
+            return told
+
+    def skip(self, value: Any = None) -> str:
+        """Have the held tool or model call not made, with this as its result; see `edit`."""
+        with self._cond:
+            held = self._here_held()
+            held.directive, told = skipped(held, value)
+            held.decided = True
+            return told
+
+    def accept(self, choice: Any, *, timeout: float | None = None) -> Stop:
+        """Decide about the call at a stop `ask` or `divergence`, and go on.
+
+        Args:
+            choice: `recorded`, `live`, or a `Mock` with the value to take.
+            timeout: Seconds to wait for the next stop.
+
+        Raises:
+            DebugError: Nothing is asked here, or there is nothing recorded.
+        """
+        with self._cond:
+            held = self._here_held()
+            held.directive, held.decided = self._chosen(held, choice), True
+            self._release(goal_of("cont", self.here))
+            return self._await(timeout)
+
+    def abort(self, reason: str = "stopped in the debugger") -> Stop:
+        """End the run here: it counts as cancelled, and its thread can be used again.
+
+        Raises:
+            DebugError: No run goes on.
+        """
+        with self._cond:
+            if self._run is None:
+                raise DebugError("no run goes on that could be ended")
+            run = self._run
+            self._release(None)
+        run.stop.ask("cancelled", reason)
+        with self._cond:
+            return self._await(None)
+
+    def detach(self, how: How = "keep") -> Stop | None:
+        """Leave the run: let it go on alone, keep it for later, or end it.
+
+        What is kept stands in the store between two calls, nothing is lost, and any process can
+        go on with it (`live`).
+
+        Raises:
+            DebugError: No run goes on.
+        """
+        if how == "abort":
+            return self.abort()
+        with self._cond:
+            if self._run is None:
+                raise DebugError("no run goes on that could be left")
+            self.keeping = how == "keep"
+            self._free = how == "continue"
+            self._release(None)
+            return None if self._free else self._await(None)
+
+    def _chosen(self, held: Held, choice: Any) -> Directive:
+        """Return what a decision about a call comes to."""
+        question = held.question
+        if question is None:
+            raise DebugError("nothing is asked at this moment; continue, or skip it with a value")
+        if choice == "live":
+            return self._anew(held)
+        if choice == "recorded":
+            if question.recorded is None:
+                raise DebugError("the recording has nothing for this call; give a value, or run it")
+            return question.recorded
+        return skipped(held, getattr(choice, "value", choice))[0]
+
+    def _anew(self, held: Held) -> Directive:
+        anew = getattr(self._decide, "anew", None)
+        made: Directive = anew(held.moment) if anew and held.entry.kind == "tool" else None
+        return made
+
+    def _here_held(self) -> Held:
+        here = self.here
+        held = None if here is None else self._held.get(here.seq)
+        if held is None:
+            raise DebugError("no code waits at this moment; fork from it instead")
+        return held

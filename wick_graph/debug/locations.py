@@ -1,0 +1,206 @@
+"""Locations: where in a run to stop. One grammar for every face of the debugger.
+
+model | tools | before_agent | modify_request     node entry; `:exit` its end
+hook:NAME[.PHASE][:exit]                          a hook's layer
+tool:GLOB[:enter|:after]                          before arguments are used; before hooks; after
+model:request | model:response                    the exact request, the exact reply
+route[:LABEL]                                     the decision; the edge `tools` or `end` taken
+interrupt | retry | compact | handoff | agent:NAME | run[:exit]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from wick_graph.debug.view import View
+from wick_graph.errors import DebugError
+from wick_graph.expressions import glob_match
+from wick_graph.hooks.protocol import PHASES
+from wick_graph.journal.entry import Entry
+from wick_graph.journal.layout import NODES
+
+Fits = Callable[[View], bool]
+
+_LINE: Final = re.compile(r"(?:listing|.+\.(?:ya?ml|py)):\d+")
+_AFTER: Final = frozenset({"error", "result", "output"})
+"""Names that are known at the end of a call alone."""
+_SUMMARY: Final = "summarize"
+_PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
+    "model:request": ("model.request",),
+    "model:response": ("model.response",),
+    "route": ("route.taken",),
+    "interrupt": ("interrupt.raise",),
+    "retry": ("model.retry", "model.fallback"),
+    "run": ("run.enter",),
+    "run:exit": ("run.exit", "run.error"),
+}
+WORDS: Final = (*NODES, *(f"{n}:exit" for n in NODES), *_PLAIN, "compact", "handoff")
+"""The locations that need no name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A location that was read."""
+
+    text: str
+    fits: Fits
+    note: str = ""
+    """Why it can never fit; empty if it can."""
+
+
+def read_location(text: str, uses: frozenset[str] = frozenset()) -> Location:
+    """Read a location; `uses` are the names in the condition that stands with it.
+
+    Raises:
+        DebugError: It is none.
+    """
+    text = text.strip()
+    if text in _PLAIN:
+        wanted = _PLAIN[text]
+        return Location(text, lambda view: view.entry.what in wanted)
+    head, _, rest = text.partition(":")
+    if head in NODES and rest in ("", "exit"):
+        ends = ("exit", "error") if rest else ("enter",)
+        return Location(text, lambda view: _is_node(view.entry, head, ends))
+    if head in ("compact", "handoff") and not rest:
+        return Location(text, _is_compaction if head == "compact" else _is_handoff)
+    made = _MAKERS.get(head)
+    if made is not None and rest:
+        return Location(text, made(rest, uses))
+    if _LINE.fullmatch(text):
+        return Location(text, lambda view: False, "no line of a file is known here; name the place")
+    raise DebugError(
+        f"{text[:80]!r} is no location; write a node ({', '.join(NODES)}), hook:NAME, tool:NAME, "
+        "model:request, model:response, route:LABEL, interrupt, retry, compact or run"
+    )
+
+
+def _hook(rest: str, uses: frozenset[str]) -> Fits:
+    name, _, end = rest.partition(":")
+    if end not in ("", "exit"):
+        raise DebugError(f"hook:{rest} is no location; after the name there is only :exit")
+    name, _, phase = name.partition(".")
+    if phase and phase not in PHASES:
+        raise DebugError(f"hooks have no phase {phase!r}; their phases are {', '.join(PHASES)}")
+    ends = ("exit", "error") if end else ("enter",)
+
+    def fits(view: View) -> bool:
+        entry = view.entry
+        if entry.kind != "hook" or entry.phase not in ends:
+            return False
+        return _globs(entry.name, name) and phase in ("", entry.hook_phase)
+
+    return fits
+
+
+def _tool(rest: str, uses: frozenset[str]) -> Fits:
+    name, _, when = rest.rpartition(":") if rest.endswith((":enter", ":after")) else (rest, "", "")
+    when = when or ("after" if uses & _AFTER else "call")
+    phases = {"enter": ("enter",), "after": ("exit", "error"), "call": ("call",)}[when]
+
+    def fits(view: View) -> bool:
+        entry = view.entry
+        return entry.kind == "tool" and entry.phase in phases and _globs(entry.name, name)
+
+    return fits
+
+
+def _route(rest: str, uses: frozenset[str]) -> Fits:
+    label = rest.removeprefix("route:").strip()
+    if label not in ("tools", "end"):
+        raise DebugError(f"the router has no edge {label!r}; its edges are tools and end")
+
+    def fits(view: View) -> bool:
+        return view.entry.kind == "route" and (view.route or {}).get("chosen") == f"route: {label}"
+
+    return fits
+
+
+def _agent(rest: str, uses: frozenset[str]) -> Fits:
+    return lambda view: view.entry.kind == "agent" and _globs(view.entry.name, rest)
+
+
+_MAKERS: Final[Mapping[str, Callable[[str, frozenset[str]], Fits]]] = {
+    "hook": _hook,
+    "tool": _tool,
+    "route": _route,
+    "agent": _agent,
+}
+
+
+def _is_node(entry: Entry, name: str, phases: tuple[str, ...]) -> bool:
+    return entry.kind == "node" and entry.name == name and entry.phase in phases
+
+
+def _is_compaction(view: View) -> bool:
+    return view.entry.what == "model.request" and view.told.get("purpose") == _SUMMARY
+
+
+def _is_handoff(view: View) -> bool:
+    return view.entry.kind == "agent" and view.entry.phase == "enter"
+
+
+def _globs(name: str, pattern: str) -> bool:
+    return name == pattern or glob_match(name, pattern)
+
+
+def fits_error(what: str) -> Fits:
+    """Return what fits the moments of a catch.
+
+    Raises:
+        DebugError: There is nothing such to catch.
+    """
+    made = _CATCHES.get(what)
+    if made is None:
+        raise DebugError(f"{what[:40]!r} cannot be caught; catch one of {', '.join(CATCHES)}")
+    return made
+
+
+_SIGNALS: Final = ("GraphInterrupt", "CancelledError", "RunCancelled", "GraphBubbleUp")
+
+
+def _fails(entry: Entry) -> bool:
+    return entry.status == "error" and not (entry.error or "").startswith(_SIGNALS)
+
+
+def _error(view: View) -> bool:
+    """Say whether a failure begins here: those around it only pass it on."""
+    entry = view.entry
+    if not _fails(entry):
+        return False
+    text = (entry.error or "").partition(": ")[2]
+    for place in range(view.at - 1, max(view.at - 40, -1), -1):
+        inner = view.desk.trail.entries[place]
+        if inner.run == entry.run and _fails(inner) and inner.depth >= entry.depth:
+            said = (inner.error or "").partition(": ")[2]
+            return not (said and said in text)
+    return True
+
+
+def _budget(view: View) -> bool:
+    entry = view.entry
+    if entry.what == "run.exit":
+        return view.told.get("stopped_because") == "limit"
+    ended = any(write.get("channel") == "stop_reason" for write in _writes(view, entry))
+    return entry.kind == "hook" and entry.name == "budget" and (ended or _fails(entry))
+
+
+def _writes(view: View, entry: Entry) -> list[dict[str, Any]]:
+    return view.writes if entry.what == "hook.exit" and entry.name == "budget" else []
+
+
+_CATCHES: Final[Mapping[str, Fits]] = {
+    "error": _error,
+    "tool-error": lambda v: v.entry.what in ("tool.exit", "tool.error") and _fails(v.entry),
+    "model-error": lambda view: view.entry.what == "model.error" and _fails(view.entry),
+    "hook-error": lambda view: view.entry.what == "hook.error" and _fails(view.entry),
+    "interrupt": lambda view: view.entry.what == "interrupt.raise",
+    "retry": lambda view: view.entry.what in ("model.retry", "model.fallback"),
+    "divergence": lambda view: False,  # a replay always stops there
+    "budget": _budget,
+}
+CATCHES: Final = tuple(_CATCHES)
+"""What can be caught."""

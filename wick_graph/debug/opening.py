@@ -1,0 +1,129 @@
+"""Find the recording that a session is to be about, wherever it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wick_graph.debug.trail import Lines, Trail, checkpoints_only
+from wick_graph.errors import DebugError, ThreadNotFoundError
+from wick_graph.exports.wickrun import open_wickrun
+from wick_graph.journal.identity import about
+from wick_graph.journal.journal import Journal
+from wick_graph.store.saver import SqlSaver
+
+SUFFIX = ".wickrun"
+
+
+@dataclass(slots=True)
+class Found:
+    """A recording that is open."""
+
+    journal: Journal | None
+    trail: Trail
+    agent: Any
+    banners: list[str]
+    close: Callable[[], None]
+    read_only: bool = False
+    waits: bool = False
+    """The thread stands in its store between two steps, and can be gone on with."""
+
+
+def find(source: Any, thread_id: str | None, agent: Any, branch: int | None) -> Found:
+    """Open a source: an agent, a store, a journal, a database's URL, or a `.wickrun` file.
+
+    Raises:
+        DebugError: It holds no thread that could be looked at, or which one was not said.
+        ThreadNotFoundError: There is no such thread.
+        StorageError: The file or database cannot be read.
+    """
+    with ExitStack() as stack:
+        saver, journal, thread_id = _opened(source, thread_id, stack)
+        if hasattr(source, "spec") and agent is None:
+            agent = source
+        close = stack.pop_all().close
+    if journal is None and saver is not None and thread_id is not None:
+        journal = Journal(saver, thread_id)
+    if journal is None or saver is None:
+        return Found(None, Trail(thread_id, 0, ()), agent, [], close)
+    try:
+        trail, banners = _trail(saver, journal, branch)
+    except BaseException:
+        close()
+        raise
+    banners += _other_code(journal, agent)
+    info, is_file = saver.threads.get(journal.thread_id), _is_file(source)
+    waits = info is not None and info.status == "waiting" and not is_file
+    return Found(journal, trail, agent, banners, close, read_only=is_file, waits=waits)
+
+
+def _opened(
+    source: Any, thread_id: str | None, stack: ExitStack
+) -> tuple[SqlSaver | None, Journal | None, str | None]:
+    if isinstance(source, Journal):
+        return source.saver, source, source.thread_id
+    if isinstance(source, SqlSaver):
+        return source, None, _named(thread_id)
+    if isinstance(source, str | Path) and _is_file(source):
+        held = stack.enter_context(open_wickrun(source))
+        return held.saver, held.journal, held.thread_id
+    if isinstance(source, str) and "://" in source:
+        return stack.enter_context(SqlSaver.from_url(source)), None, _named(thread_id)
+    store = getattr(source, "store", None)
+    if hasattr(source, "spec"):
+        if thread_id is not None and not isinstance(store, SqlSaver):
+            raise DebugError("this agent's store keeps no journal; give it a database URL")
+        return store if isinstance(store, SqlSaver) else None, None, thread_id
+    raise DebugError(
+        f"{source!r:.80} cannot be debugged; give an agent, a store, a database's URL, "
+        f"or a {SUFFIX} file"
+    )
+
+
+def _is_file(source: Any) -> bool:
+    return isinstance(source, str | Path) and str(source).endswith(SUFFIX)
+
+
+def _named(thread_id: str | None) -> str:
+    if thread_id is None:
+        raise DebugError("say which thread; list the threads of the store to see them")
+    return thread_id
+
+
+def _trail(saver: SqlSaver, journal: Journal, branch: int | None) -> tuple[Trail, list[str]]:
+    if saver.threads.get(journal.thread_id) is None:
+        raise ThreadNotFoundError(
+            f"there is no thread {journal.thread_id!r}; list the threads to see them"
+        )
+    lines = Lines(journal)
+    if lines.runs:
+        return lines.trail(branch), [*_lost(lines), *journal.problems()]
+    entries = checkpoints_only(saver, journal.thread_id)
+    missing = "recorded without a journal: hooks, prompts and tools are not known"
+    return Trail(journal.thread_id, 0, entries), [missing]
+
+
+def _lost(lines: Lines) -> list[str]:
+    return [
+        f"run {run.number} is lost: its process ended before it did"
+        for run in lines.runs
+        if run.status == "lost"
+    ]
+
+
+def _other_code(journal: Journal, agent: Any) -> list[str]:
+    """Say where the agent of today is another than the one that was recorded."""
+    runs = journal.runs()
+    spec = getattr(agent, "spec", None)
+    if spec is None or not runs:
+        return []
+    now, then = about(spec), runs[-1]
+    told = []
+    if then.graph_hash and now["graph"] != then.graph_hash:
+        told.append("recorded with another prompt, hook list, limit or tool schema")
+    if then.code_hash and now["code"] != then.code_hash:
+        told.append("recorded with other code of hooks or tools")
+    return told

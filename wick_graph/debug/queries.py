@@ -1,0 +1,364 @@
+"""What can be asked of a moment: the stack, the state, the request, the decision, differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from wick_graph.debug.cursor import At
+from wick_graph.debug.differences import Change, differences
+from wick_graph.debug.names import FACTS, Names
+from wick_graph.debug.paths import Path, read_path
+from wick_graph.debug.shown import EMPTY, at_path
+from wick_graph.debug.stops import Frame
+from wick_graph.debug.verbs import Verbs
+from wick_graph.debug.view import View
+from wick_graph.errors import DebugError
+from wick_graph.expressions import compile_expression
+from wick_graph.journal.blame import Blame
+from wick_graph.journal.cassette import lines_of
+from wick_graph.journal.entry import Entry
+from wick_graph.journal.layout import OPENS
+from wick_graph.journal.rebuild import RecordedRequest
+
+When = Literal["at", "before", "after"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestView:
+    """What a model was sent."""
+
+    seq: int
+    position: str
+    when: When
+    """Whether it is the request of the moment itself, the last before, or the first after it."""
+    exact: bool
+    note: str
+    """Why it may differ from what was sent; empty where it is exact."""
+    model: str
+    purpose: str
+    system: tuple[tuple[str, str], ...]
+    """Who put each section of the prompt there, and its text."""
+    messages: list[dict[str, Any]] = field(repr=False)
+    """In wick's form; the system prompt first, if there is one."""
+    tools: list[str]
+    settings: Mapping[str, Any]
+    recorded: RecordedRequest = field(repr=False)
+
+    def lines(self) -> tuple[str, ...]:
+        """Show it, one line for each part."""
+        found = self.recorded
+        return lines_of(found.messages, found.tools, found.settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteView:
+    """Where the loop went after a reply, and why."""
+
+    seq: int
+    position: str
+    chosen: str
+    reason: str
+    candidates: list[dict[str, Any]]
+    calls: int
+    """Tool calls that were sent out."""
+
+
+class Queries(Verbs):
+    """Answers from the recording; nothing is executed. `at` is the cursor's moment by default."""
+
+    def where(self, at: At = None) -> list[Frame]:
+        """Return the stack at a moment, the innermost frame first.
+
+        Raises:
+            DebugError: There is no such moment.
+        """
+        with self._cond:
+            view = self._view(at)
+            return [*self._frames(view), self._outermost(view.entry)]
+
+    def _frames(self, view: View) -> Iterator[Frame]:
+        entry: Entry | None = view.entry
+        if entry is not None and (entry.kind, entry.phase) not in OPENS and entry.kind != "run":
+            yield self._frame(entry)
+            entry = self._opener(entry)
+            if view.entry.is_end:  # the end of a frame stands for the frame itself
+                entry = None if entry is None else self._opener(entry)
+        while entry is not None and entry.kind != "run":
+            yield self._frame(entry)
+            entry = self._opener(entry)
+
+    def _opener(self, entry: Entry) -> Entry | None:
+        place = None if entry.parent is None else self._trail.place(entry.parent)
+        return None if place is None else self._trail.entries[place]
+
+    def _frame(self, entry: Entry) -> Frame:
+        name = entry.name or entry.kind
+        phase = "" if entry.phase in ("enter", "request", "call") else f" {entry.phase}"
+        texts = {
+            "hook": f"{entry.hook_phase} {name}{phase}",
+            "tool": f"tool {name}{phase}  (call {entry.call_id})",
+            "node": f"node {name}{phase}  (step @{entry.step}, visit {entry.visit})",
+            "model": f"model {name} {entry.phase}",
+        }
+        text = texts.get(entry.kind, f"{entry.what} {entry.name}".rstrip())
+        if entry.error:
+            text += f"  {entry.error}"
+        return Frame(entry.depth, text, entry.kind, name, entry.seq)
+
+    def _outermost(self, entry: Entry) -> Frame:
+        agent, seq = "", entry.seq
+        for place in range(self._trail.place(entry.seq) or 0, -1, -1):
+            found = self._trail.entries[place]
+            if found.what == "run.enter":
+                agent, seq = found.name, found.seq
+                break
+        text = f"agent {agent or '?'}  thread {self.thread_id}, branch b{self.branch}"
+        if entry.step:
+            text += f", step @{entry.step}, visit {entry.visit}"
+        return Frame(0, text, "agent", agent, seq)
+
+    # --- state -----------------------------------------------------------------------------------
+
+    def state(self, path: str | None = None, at: At = None) -> Any:
+        """Return the thread's state at a moment, or what stands at a path in it, as JSON-like data.
+
+        It is the state that the superstep began with; `pending` is what was written since.
+
+        Raises:
+            DebugError: There is nothing at the path.
+            StorageError: The checkpoint is gone.
+        """
+        with self._cond:
+            view = self._view(at)
+            shown = self._shower.state(view.base)
+        return shown if path is None else looked_up(shown, read_path(path), path)
+
+    def pending(self, at: At = None) -> list[dict[str, Any]]:
+        """List what nodes of the running superstep had written, which the state has not yet.
+
+        Raises:
+            StorageError: The checkpoint is gone.
+        """
+        with self._cond:
+            view = self._view(at)
+            return [
+                {
+                    "channel": channel,
+                    "value": self._shower.plain(value),
+                    "node": ended.node,
+                    "seq": ended.seq,
+                }
+                for ended, channel, value in view.pending
+                if channel != "request"
+            ]
+
+    def value(self, expression: str, at: At = None) -> Any:
+        """Return the value of an expression at a moment.
+
+        Raises:
+            ExpressionError: It is none, or has no value there.
+        """
+        compiled = compile_expression(expression)
+        with self._cond:
+            return compiled.evaluate(Names(self._view(at)))
+
+    def diff(self, a: At = None, b: At = None, path: str | None = None) -> list[Change]:
+        """List what is different between the states at two moments.
+
+        Without `b`, from `a` to the cursor; without both, what the step of the cursor changed.
+
+        Raises:
+            StorageError: A checkpoint is gone.
+        """
+        with self._cond:
+            if a is None and b is None:
+                before, after = self._around_step()
+            else:
+                before, after = self._view(a).state, self._view(b).state
+        if path is None:
+            return differences(before, after)
+        parts = read_path(path)
+        return differences(_or_none(before, parts), _or_none(after, parts), parts)
+
+    def _around_step(self) -> tuple[Any, Any]:
+        view = self._view()
+        held = self._trail.steps.of(view.entry.step) if view.entry.step else []
+        ends = [at for at in held if self._trail.entries[at].what == "node.exit"]
+        end = self._view(ends[-1]) if ends else view
+        return end.before if ends else end.state, end.state
+
+    # --- request, reply, call, decision ----------------------------------------------------------
+
+    def request(self, at: At = None) -> RequestView:
+        """Return the request to the model at a moment: its own, the last before, or the next one.
+
+        Raises:
+            DebugError: No model was ever asked.
+            StorageError: What it was made of is gone.
+        """
+        with self._cond:
+            place = self._place(at)
+            found, when = self._nearest(place, lambda e: e.kind == "model" and _asks(e))
+            view = self._view(found)
+            made = view.request
+            assert made is not None
+            return RequestView(
+                seq=made.seq,
+                position=str(self._position(found)),
+                when=when,
+                exact=made.exact,
+                note=made.note,
+                model=made.model,
+                purpose=made.purpose,
+                system=self._sections(made),
+                messages=[self._shower.message(message) for message in made.messages],
+                tools=[tool["function"]["name"] for tool in made.tools],
+                settings=self._shower.plain(made.settings),
+                recorded=made,
+            )
+
+    def _sections(self, made: RecordedRequest) -> tuple[tuple[str, str], ...]:
+        """Say who put each section of a prompt there; who did not sign is found by the change."""
+        if self.journal is None or all(section.source for section in made.system):
+            return tuple((section.source, section.text) for section in made.system)
+        blamed = [b for b in self.journal.blame(made.seq) if b.part == "system"]
+        return tuple((b.by, b.value) for b in blamed if b.op != "dropped")
+
+    def response(self, at: At = None) -> dict[str, Any] | None:
+        """Return the model's reply at a moment or the last one before it, in wick's form.
+
+        None where none had come by then, or where it was never kept.
+        """
+        with self._cond:
+            for place in range(self._place(at), -1, -1):
+                if self._trail.entries[place].what == "model.response":
+                    reply = self._view(place).reply
+                    return None if reply is None else self._shower.message(reply)
+        return None
+
+    def call(self, at: At = None) -> dict[str, Any] | None:
+        """Return the tool call that a moment belongs to; None where there is none."""
+        with self._cond:
+            view = self._view(at)
+            if view.entry.tool is None and view.entry.kind != "tool":
+                return None
+            ended = next((e for e in self._trail.of_task(view.at) if e.what == "tool.exit"), None)
+            end = None if ended is None else self._view(ended)
+            return {
+                "name": view.entry.tool or view.entry.name,
+                "id": view.entry.call_id,
+                "args": view.args,
+                "args_before": view.args_asked,
+                "result": None if end is None else end.output,
+                "error": view.entry.error if end is None else end.error,
+            }
+
+    def route(self, at: At = None) -> RouteView:
+        """Return the router's decision at a moment: its own, the last before, or the next one.
+
+        Raises:
+            DebugError: Nothing was ever decided.
+        """
+        with self._cond:
+            place, _ = self._nearest(self._place(at), lambda entry: entry.kind == "route")
+            view = self._view(place)
+            told = view.route or {}
+            return RouteView(
+                seq=view.entry.seq,
+                position=str(self._position(place)),
+                chosen=told.get("chosen", ""),
+                reason=told.get("reason", ""),
+                candidates=list(told.get("candidates") or ()),
+                calls=told.get("calls", 0),
+            )
+
+    def blame(self, at: At = None) -> list[Blame]:
+        """List the parts of a moment's request, and which hook put each there; see `request`.
+
+        Raises:
+            DebugError: There is no request, or no journal.
+            StorageError: What it was made of is gone.
+        """
+        if self.journal is None:
+            raise DebugError("who put what into a prompt is known from a journal alone")
+        seq = self.request(at).seq
+        return self.journal.blame(seq)
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """List what each model call of the branch used, and the total so far."""
+        total, found = 0, []
+        for entry in self.moments("model.response"):
+            place = self._trail.place(entry.seq)
+            used = (self._view(place).usage if place is not None else None) or {}
+            total += used.get("total_tokens", 0)
+            found.append(
+                {
+                    "position": str(self._position(place or 0)),
+                    "model": entry.name,
+                    "input": used.get("input_tokens", 0),
+                    "output": used.get("output_tokens", 0),
+                    "total": total,
+                }
+            )
+        return found
+
+    def details(self, at: At = None) -> dict[str, Any]:
+        """Return all that is written down of a moment, as plain data."""
+        with self._cond:
+            told: dict[str, Any] = self._shower.plain(self._view(at).told)
+            return told
+
+    def search(self, text: str) -> list[Entry]:
+        """List the moments whose line, arguments, results or replies hold a text."""
+        wanted = text.casefold()
+        return [entry for entry in self.moments() if wanted in self._searched(entry)]
+
+    def _searched(self, entry: Entry) -> str:
+        told = "" if entry.kind == "gap" else str(self.details(entry))
+        return f"{self.line(entry)} {told}".casefold()
+
+    def complete(self, text: str) -> list[str]:
+        """List what a name, a path or a location that begins so can be."""
+        from_state = list(EMPTY) + list(FACTS)
+        known = {entry.name for entry in self.moments("tool.enter")}
+        hooks = {entry.name for entry in self.moments("hook")}
+        locations = [*(f"tool:{name}" for name in known), *(f"hook:{name}" for name in hooks)]
+        words = ("model:request", "model:response", "route:tools", "route:end", "interrupt")
+        positions = ("@first", "@last", "@error")
+        all_words = [*from_state, *locations, *words, *positions]
+        return sorted(word for word in set(all_words) if word.startswith(text))
+
+    def _nearest(self, place: int, fits: Any) -> tuple[int, When]:
+        entries = self._trail.entries
+        for at in range(min(place, len(entries) - 1), -1, -1):
+            if fits(entries[at]):
+                return at, "at" if at == place else "before"
+        for at in range(max(place, 0), len(entries)):
+            if fits(entries[at]):
+                return at, "after"
+        raise DebugError("nothing such is recorded on this branch")
+
+
+def _asks(entry: Entry) -> bool:
+    return entry.phase in ("request", "replaced")
+
+
+def looked_up(state: Any, path: Path, text: str) -> Any:
+    """Return what stands at a path of a state.
+
+    Raises:
+        DebugError: Nothing does.
+    """
+    try:
+        return at_path(state, path)
+    except LookupError:
+        raise DebugError(f"there is nothing at {text}; there is {', '.join(state)}") from None
+
+
+def _or_none(state: Any, path: Path) -> Any:
+    try:
+        return at_path(state, path)
+    except LookupError:
+        return None

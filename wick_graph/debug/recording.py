@@ -1,0 +1,79 @@
+"""Record every run of a block, whatever its agent's own level is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from wick_graph.debug.session import DebugSession
+from wick_graph.errors import DebugError
+from wick_graph.journal.entry import Entry
+from wick_graph.journal.journal import Journal
+from wick_graph.moments import DEBUGGER, NULL_PORT, Port
+from wick_graph.runtime import Run
+from wick_graph.store.saver import SqlSaver
+
+
+class Recording:
+    """The runs of a block, and their moments."""
+
+    clock = None
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[str, str]] = []
+        """Thread and run of each, in the order in which they began."""
+        self._journals: dict[str, Journal] = {}
+        self._of: dict[tuple[str, int], Journal] = {}
+
+    def attach(self, run: Run, io: Any, spec: Any, journal: Any, saver: Any) -> Port:
+        """Take part in a run that begins; the engine calls this."""
+        thread = run.thread_id
+        if journal is None or thread is None or not isinstance(saver, SqlSaver):
+            return NULL_PORT
+        self.runs.append((thread, run.run_id))
+        self._journals[run.run_id] = Journal(saver, thread)
+        port: Port = journal
+        return port
+
+    def moments(self, kind: str | None = None) -> list[Entry]:
+        """List the moments of all runs, all or those of a kind such as `tool` or `tool.exit`.
+
+        Raises:
+            DebugError: Nothing was recorded.
+        """
+        found: list[Entry] = []
+        for run_id, journal in self._known().items():
+            for entry in journal.moments(run_id, kind):
+                self._of[entry.thread_id, entry.seq] = journal
+                found.append(entry)
+        return found
+
+    def details(self, entry: Entry) -> dict[str, Any]:
+        """Return what is written down of a moment that `moments` gave."""
+        return self._of[entry.thread_id, entry.seq].details(entry)
+
+    def session(self, run: int = -1) -> DebugSession:
+        """Open a session over the thread of one of the runs, the last one by default.
+
+        Raises:
+            DebugError: Nothing was recorded.
+        """
+        self._known()
+        return DebugSession.open(self._journals[self.runs[run][1]])
+
+    def _known(self) -> dict[str, Journal]:
+        if not self._journals:
+            raise DebugError("nothing was recorded: no run began here whose store is an SqlSaver")
+        return self._journals
+
+
+@contextmanager
+def record() -> Iterator[Recording]:
+    """Record every run that is begun in the block, in its agent's own store."""
+    made = Recording()
+    before = DEBUGGER.set(made)
+    try:
+        yield made
+    finally:
+        DEBUGGER.reset(before)

@@ -1,0 +1,288 @@
+"""Commands that look, and change nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from langchain_core.messages import BaseMessage
+
+from wick_graph.debug.terminal import show
+from wick_graph.debug.terminal.informing import TOPICS, informed
+from wick_graph.debug.terminal.registry import Command
+from wick_graph.debug.terminal.reply import Reply
+from wick_graph.debug.terminal.words import needs, number_of
+from wick_graph.errors import DebugError
+from wick_graph.messages import to_wick
+
+if TYPE_CHECKING:
+    from wick_graph.debug.terminal.shell import Shell
+
+_AROUND: Final = 5
+_MANY: Final = 500
+
+
+def _where(shell: Shell, rest: str) -> Reply:
+    frames = shell.session.where()
+    if not frames:
+        return Reply.of("this is outside of everything", data=[])
+    lines = [
+        f"{'▶' if at == shell.frame else ' '} {at}  {frame.text}" for at, frame in enumerate(frames)
+    ]
+    data = [{"text": f.text, "kind": f.kind, "name": f.name, "seq": f.seq} for f in frames]
+    return Reply(lines, data=data)
+
+
+def _frame(shell: Shell, rest: str) -> Reply:
+    if rest:
+        shell.frame = _bounded(shell, number_of(rest, "a frame's number"))
+    return _chosen(shell)
+
+
+def _up(shell: Shell, rest: str) -> Reply:
+    shell.frame = _bounded(shell, shell.frame + (number_of(rest) if rest else 1))
+    return _chosen(shell)
+
+
+def _down(shell: Shell, rest: str) -> Reply:
+    shell.frame = _bounded(shell, shell.frame - (number_of(rest) if rest else 1))
+    return _chosen(shell)
+
+
+def _bounded(shell: Shell, number: int) -> int:
+    last = len(shell.session.where()) - 1
+    if number < 0:
+        raise DebugError("this is the innermost frame")
+    if number > last:
+        raise DebugError("this is the outermost frame")
+    return number
+
+
+def _chosen(shell: Shell) -> Reply:
+    frames = shell.session.where()
+    if not frames:
+        return Reply.of("this is outside of everything")
+    return Reply.of(f"{shell.frame}  {frames[shell.frame].text}")
+
+
+def _list(shell: Shell, rest: str) -> Reply:
+    around = number_of(rest) if rest else _AROUND
+    here = shell.session.here
+    every = shell.session.moments()
+    at = next((i for i, e in enumerate(every) if here is not None and e.seq == here.seq), 0)
+    shown = every[max(at - around, 0) : at + around + 1]
+    lines = [
+        f"{'▶' if here is not None and entry.seq == here.seq else ' '} {shell.session.line(entry)}"
+        for entry in shown
+    ]
+    return Reply(lines or ["nothing is recorded yet"], data=[entry.seq for entry in shown])
+
+
+def _moments(shell: Shell, rest: str) -> Reply:
+    found = shell.session.moments(rest or None)
+    lines = [shell.session.line(entry) for entry in found[:_MANY]]
+    if len(found) > _MANY:
+        lines.append(f"… and {len(found) - _MANY} more; `goto` and `list` show them")
+    return Reply(lines or ["there are no such moments"], data=[entry.seq for entry in found])
+
+
+def _graph(shell: Shell, rest: str) -> Reply:
+    return Reply(shell.doors.draw())
+
+
+def _print(shell: Shell, rest: str) -> Reply:
+    value = shell.session.value(needs(rest, "an expression"), at=shell.at)
+    return Reply(show.value_lines(value), data=value)
+
+
+def _display(shell: Shell, rest: str) -> Reply:
+    if not rest:
+        return Reply(list(shell.displays) or ["nothing is displayed; `display EXPR` does it"])
+    value = shell.session.value(rest, at=shell.at)
+    if rest not in shell.displays:
+        shell.displays.append(rest)
+    return Reply.of(f"{rest} = {show.short(value)}", data=value)
+
+
+def _undisplay(shell: Shell, rest: str) -> Reply:
+    if rest and rest not in shell.displays:
+        raise DebugError(f"{rest[:80]} is not displayed; `display` lists what is")
+    shell.displays = [text for text in shell.displays if rest and text != rest]
+    return Reply()
+
+
+def _state(shell: Shell, rest: str) -> Reply:
+    value = shell.session.state(rest or None, at=shell.at)
+    if rest:
+        return Reply(show.value_lines(value), data=value)
+    pending = shell.session.pending(at=shell.at)
+    return Reply(show.state_lines(value, pending), data={"state": value, "pending": pending})
+
+
+def _request(shell: Shell, rest: str) -> Reply:
+    view = shell.session.request(at=shell.at)
+    data = {
+        "seq": view.seq,
+        "position": str(view.position),
+        "exact": view.exact,
+        "note": view.note,
+        "system": [list(section) for section in view.system],
+        "messages": view.messages,
+        "tools": view.tools,
+        "settings": view.settings,
+        "model": view.model,
+        "purpose": view.purpose,
+        "when": view.when,
+    }
+    return Reply(list(view.lines()), data=data)
+
+
+def _response(shell: Shell, rest: str) -> Reply:
+    found = shell.session.response(at=shell.at)
+    if found is None:
+        return Reply.of("no model has answered here")
+    return Reply(show.message_lines(found), data=found)
+
+
+def _call(shell: Shell, rest: str) -> Reply:
+    found = shell.session.call(at=shell.at)
+    if found is None:
+        return Reply.of("this is in no tool call")
+    return Reply(show.call_lines(found), data=found)
+
+
+def _diff(shell: Shell, rest: str) -> Reply:
+    words = rest.split()
+    if len(words) > 2:
+        raise DebugError("write `diff`, `diff A`, or `diff A B` with positions such as @12")
+    changes = shell.session.diff(*words)
+    data = [{"path": c.path, "op": c.op, "before": c.before, "after": c.after} for c in changes]
+    return Reply(show.change_lines(changes), data=data)
+
+
+def _history(shell: Shell, rest: str) -> Reply:
+    found = shell.session.history(needs(rest, "a channel, or a path in one"))
+    lines = [f"#{entry.seq} @{entry.step} {entry.name}: {show.brief(v)}" for entry, v in found]
+    data = [{"seq": entry.seq, "step": entry.step, "value": value} for entry, value in found]
+    return Reply(lines or ["nothing has written it"], data=data)
+
+
+def _why(shell: Shell, rest: str) -> Reply:
+    path = needs(rest, "a path, such as messages[-1].content")
+    causes = shell.session.why(path, at=shell.at)
+    lines = [("  because  " if at else "") + cause.text for at, cause in enumerate(causes)]
+    data = [{"position": str(c.position), "seq": c.seq, "text": c.text, "by": c.by} for c in causes]
+    return Reply(lines or [f"{path}  nobody has written it by now"], data=data)
+
+
+def _blame(shell: Shell, rest: str) -> Reply:
+    parts = shell.session.blame(at=shell.at)
+    lines = show.blame_lines(parts, _data)
+    data = [
+        {"part": p.part, "op": p.op, "by": p.by, "seq": p.seq, "name": p.name,
+         "value": _data(p.value)}
+        for p in parts
+    ]  # fmt: skip
+    return Reply(lines, data=data)
+
+
+def _data(value: Any) -> Any:
+    return to_wick(value) if isinstance(value, BaseMessage) else value
+
+
+def _route(shell: Shell, rest: str) -> Reply:
+    route = shell.session.route(at=shell.at)
+    data = {
+        "seq": route.seq,
+        "chosen": route.chosen,
+        "reason": route.reason,
+        "candidates": list(route.candidates),
+    }
+    return Reply(show.route_lines(route), data=data)
+
+
+def _tokens(shell: Shell, rest: str) -> Reply:
+    rows = shell.session.tokens()
+    if not rows:
+        return Reply.of("no model has answered yet", data=[])
+    heads = list(rows[0])
+    return Reply(show.table(heads, [[row[h] for h in heads] for row in rows]), data=rows)
+
+
+def _info(shell: Shell, rest: str) -> Reply:
+    return Reply(informed(shell, rest)) if rest else Reply.of(f"info {' | '.join(TOPICS)}")
+
+
+def _search(shell: Shell, rest: str) -> Reply:
+    found = shell.session.search(needs(rest, "a text"))
+    lines = [shell.session.line(entry) for entry in found]
+    return Reply(lines or ["it occurs nowhere"], data=[entry.seq for entry in found])
+
+
+def _compare(shell: Shell, rest: str) -> Reply:
+    words = rest.split()
+    if len(words) != 2:
+        raise DebugError("write `compare A B` with numbers of branches, or ids of runs")
+    made = shell.session.compare(*(int(w) if w.isdigit() else w for w in words))
+    lines = [made.first or "they are the same"]
+    heads = ("node", "visit", words[0], words[1], "")
+    rows = [
+        (row.node, row.visit, show.short(row.a or "", 40), show.short(row.b or "", 40), _sign(row))
+        for row in made.rows
+    ]
+    lines += show.table(heads, rows)
+    lines.append(f"tokens {made.tokens[0]:,} and {made.tokens[1]:,}")
+    lines.append(f"seconds {made.seconds[0]:.3f} and {made.seconds[1]:.3f}")
+    told = [
+        {"node": r.node, "visit": r.visit, "a": r.a, "b": r.b, "same": r.same} for r in made.rows
+    ]
+    return Reply(lines, data={"first": made.first, "rows": told})
+
+
+def _sign(row: Any) -> str:
+    return "" if row.same else "≠"
+
+
+def _bisect(shell: Shell, rest: str) -> Reply:
+    words = rest.split(" ", 2)
+    if len(words) == 3 and words[2][:1] in ('"', "'") and words[2][-1:] == words[2][:1]:
+        words[2] = words[2][1:-1]
+    if len(words) < 3:
+        raise DebugError("write `bisect A B EXPR` with positions such as @1 and @last")
+    found = shell.session.bisect(*words)
+    return Reply([shell.session.line(found)], data={"seq": found.seq, "step": found.step})
+
+
+COMMANDS: Final = (
+    Command(
+        ("where", "bt", "backtrace"), "look", "where", "show the stack, innermost first", _where
+    ),
+    Command(
+        ("frame", "f"), "look", "frame [N]", "choose a frame: what follows is about it", _frame
+    ),
+    Command(("up",), "look", "up [N]", "choose a frame further out", _up),
+    Command(("down",), "look", "down [N]", "choose a frame further in", _down),
+    Command(("list", "l"), "look", "list [N]", "show the moments around here", _list),
+    Command(("moments", "mo"), "look", "moments [KIND]", "show all moments", _moments),
+    Command(("graph",), "look", "graph", "draw the agent's graph with this thread on it", _graph),
+    Command(("print", "p"), "look", "print EXPR", "evaluate an expression here", _print),
+    Command(("display", "disp"), "look", "display [EXPR]", "print it at every stop", _display),
+    Command(("undisplay", "undisp"), "look", "undisplay [EXPR]", "no longer", _undisplay),
+    Command(("state",), "look", "state [PATH]", "show the thread's state here", _state),
+    Command(
+        ("request", "req"), "look", "request", "show exactly what the model was sent", _request
+    ),
+    Command(("response", "resp"), "look", "response", "show what the model answered", _response),
+    Command(("call",), "look", "call", "show the tool call that we are in", _call),
+    Command(("diff",), "look", "diff [A [B]]", "show what the step changed, or two moments", _diff),
+    Command(("history", "hist"), "look", "history PATH", "show each write to it", _history),
+    Command(("why", "y"), "look", "why PATH", "say who wrote it, and because of what", _why),
+    Command(("blame",), "look", "blame", "show who put which part of the request there", _blame),
+    Command(("route",), "look", "route", "show why the router went that way", _route),
+    Command(("tokens",), "look", "tokens", "show what each reply cost", _tokens),
+    Command(("info", "i"), "look", f"info {'|'.join(TOPICS)}", "tell of the session", _info),
+    Command(("search",), "compare", "search TEXT", "find a text in the recording", _search),
+    Command(("compare",), "compare", "compare A B", "compare two branches or runs", _compare),
+    Command(
+        ("bisect",), "compare", "bisect A B EXPR", "find where an expression first differs", _bisect
+    ),
+)

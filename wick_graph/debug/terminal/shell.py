@@ -1,0 +1,285 @@
+"""One line in, one reply out: the debugger's language, whoever speaks it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from wick_graph.debug.terminal import changing, files, informing, looking, moving, stops
+from wick_graph.debug.terminal.registry import Command, Commands
+from wick_graph.debug.terminal.reply import Reply
+from wick_graph.debug.terminal.show import short
+from wick_graph.errors import DebugError, WickError
+
+COMMANDS: Final = Commands(
+    [
+        *moving.COMMANDS,
+        *stops.COMMANDS,
+        *looking.COMMANDS,
+        *changing.COMMANDS,
+        *files.COMMANDS,
+    ]
+)
+HIT: Final = frozenset({"breakpoint", "watch", "catch", "condition-error", "divergence"})
+"""Reasons of stops that somebody asked for."""
+_WORD: Final = re.compile(r"\s*([@#][^\s]*|[^\s@#]+)\s*(.*)", re.DOTALL)
+_DEEPEST: Final = 20
+"""Files and command lists that may run within each other."""
+
+
+def _nobody() -> Any:
+    raise DebugError("there is no agent here; name one: wick debug AGENT")
+
+
+def _no_export(form: str, file: Path | None) -> list[str]:
+    raise DebugError("nothing can be exported from here; use wick export")
+
+
+@dataclass(slots=True)
+class Doors:
+    """What only the command around the shell can do."""
+
+    agent: Callable[[], Any] = _nobody
+    """Makes the agent that may execute, when something is to execute."""
+    look: Callable[[], Any] = _nobody
+    """Makes the agent for a replay: its hooks are real, its model is never called."""
+    export: Callable[[str, Path | None], list[str]] = _no_export
+    draw: Callable[[], list[str]] = lambda: ["the graph is not known here"]
+    edit: Callable[[str], str | None] = lambda text: None
+    """Lets a person edit a text; None if it stays as it is."""
+
+
+@dataclass(slots=True)
+class Shell:
+    """The state of one command line."""
+
+    session: Any
+    doors: Doors = field(default_factory=Doors)
+    interactive: bool = False
+    """Whether a person is there: Ctrl-C pauses a run, and does not end the debugger."""
+    last_stop: Any = None
+    failed: bool = False
+    """Whether a command was refused."""
+    frame: int = 0
+    """The chosen frame, counted from the innermost."""
+    plan: Any = None
+    """A fork that waits for `live`."""
+    displays: list[str] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+    scripts: dict[int, list[str]] = field(default_factory=dict)
+    """Commands of breakpoints."""
+    outer: list[Any] = field(default_factory=list)
+    """The sessions that a replay was begun in."""
+    _repeated: str = ""
+    _collecting: int | None = None
+    _depth: int = 0
+
+    @property
+    def commands(self) -> Commands:
+        """All commands."""
+        return COMMANDS
+
+    @property
+    def prompt(self) -> str:
+        """Say where we are."""
+        if self._collecting is not None:
+            return "> "
+        session = self.session
+        here = session.here
+        if here is None:
+            return f"(wdb {session.mode}) "
+        what = here.what if here.kind != "tool" else f"{here.what} {here.name}"
+        return f"(wdb {session.mode} {session.position} {what}) "
+
+    def execute(self, line: str) -> Reply:
+        """Do one command.
+
+        Raises:
+            WickError: It is refused; the text says why. Nothing else is ever raised for what a
+                person types.
+        """
+        line = line.strip()
+        if self._collecting is not None:
+            return self._collect(line)
+        if not line:
+            line = self._repeated
+        if not line or line.startswith("# "):
+            return Reply()
+        command, rest = self._parsed(line)
+        self._repeated = line if command.repeats else ""
+        return command.work(self, rest)
+
+    def run(self, lines: Iterable[str]) -> Iterator[tuple[str, Reply | WickError]]:
+        """Do commands one after the other; a refused one does not keep the rest from running."""
+        for line in lines:
+            reply: Reply | WickError
+            try:
+                reply = self.execute(line)
+            except WickError as error:
+                self.failed = True
+                reply = error
+            yield line, reply
+            if isinstance(reply, Reply) and reply.quits:
+                return
+
+    def all_of(self, lines: Iterable[str]) -> Reply:
+        """Do commands of a file or of a breakpoint, as one.
+
+        Raises:
+            WickError: One of them is refused.
+        """
+        if self._depth >= _DEEPEST:
+            raise DebugError("commands run within each other without end; stop calling themselves")
+        made = Reply()
+        self._depth += 1
+        try:
+            for line in lines:
+                reply = self.execute(line)
+                made.lines += reply.lines
+                made.stop = reply.stop or made.stop
+                if reply.quits:
+                    made.quits = True
+                    break
+        finally:
+            self._depth -= 1
+        return made
+
+    def wait(self, work: Callable[[], Any]) -> Any:
+        """Do what may take long; Ctrl-C asks the run to stop at its next point, twice ends it."""
+        if not self.interactive:
+            return work()
+        presses = 0
+        with ThreadPoolExecutor(1, "wick-debug") as pool:
+            future = pool.submit(work)
+            while True:
+                try:
+                    return future.result()
+                except KeyboardInterrupt:
+                    presses += 1
+                    if presses == 1:
+                        self.session.pause()
+                    else:
+                        self.session.abort("Ctrl-C in the debugger")
+
+    def enter(self, session: Any) -> None:
+        """Go into another session."""
+        self.outer.append(self.session)
+        self.session, self.frame, self.plan = session, 0, None
+
+    def leave(self) -> None:
+        """Go back to the session before.
+
+        Raises:
+            DebugError: There is none.
+        """
+        if not self.outer:
+            raise DebugError("this is no replay; `quit` leaves the debugger")
+        self.session.close()
+        self.session, self.frame, self.plan = self.outer.pop(), 0, None
+
+    def close(self) -> None:
+        """Leave all replays."""
+        while self.outer:
+            self.leave()
+
+    def stopped(self, stop: Any) -> Reply:
+        """Tell of a stop, with what is displayed there and the breakpoint's own commands."""
+        self.last_stop = stop
+        self.frame = 0
+        reply = Reply(stop=stop)
+        if stop.text:
+            reply.lines += stop.text.splitlines()
+        if stop.entry is not None and stop.moved:
+            reply.lines.append(self.session.line(stop.entry))
+        if stop.reason == "finished":
+            reply.lines += self._answer()
+        for text in self.displays:
+            reply.lines.append(self._displayed(text))
+        script = self.scripts.get(stop.breakpoint) if stop.breakpoint is not None else None
+        if script and stop.reason in HIT:
+            inner = self.all_of(script)
+            reply.lines += inner.lines
+            reply.stop = inner.stop or stop
+            reply.quits = inner.quits
+        return reply
+
+    def collect(self, number: int) -> Reply:
+        """Take the following lines, up to `end`, as a breakpoint's commands."""
+        self._collecting = number
+        self.scripts[number] = []
+        said = f"commands of breakpoint {number}, one a line; `end` ends them"
+        return Reply([said] if self.interactive else [])
+
+    @property
+    def at(self) -> str | None:
+        """The place that queries are about; None for the cursor."""
+        if not self.frame:
+            return None
+        frames = self.session.where()
+        if self.frame >= len(frames) or frames[self.frame].seq is None:
+            return None
+        return f"#{frames[self.frame].seq}"
+
+    def complete(self, line: str) -> list[str]:
+        """Return what the last word of a line may become."""
+        words = line.split(" ")
+        if len(words) <= 1:
+            found = [*COMMANDS.names(), *self.aliases]
+        elif words[0] in ("help", "h"):
+            found = COMMANDS.names()
+        else:
+            try:
+                command = self._parsed(" ".join(words[:-1]))[0]
+            except WickError:
+                return []
+            closed = _CLOSED.get(command.names[0])
+            found = list(closed or (*stops.PLACES, *self._offered(words[-1])))
+        return sorted({word for word in found if word.startswith(words[-1])})
+
+    def _offered(self, word: str) -> list[str]:
+        try:
+            return list(self.session.complete(word)) if word else []
+        except WickError:
+            return []
+
+    def _answer(self) -> list[str]:
+        """Show what a run that is over has said at last."""
+        result = self.session.result
+        messages = result.get("messages") if isinstance(result, dict) else None
+        return str(messages[-1].text).splitlines() if messages else []
+
+    def _displayed(self, text: str) -> str:
+        try:
+            return f"{text} = {short(self.session.value(text))}"
+        except WickError as error:
+            return f"{text}: {error}"
+
+    def _parsed(self, line: str) -> tuple[Command, str]:
+        found = _WORD.match(line)
+        if found is None:
+            raise DebugError("there is no command in this line")
+        name, rest = found[1], found[2].strip()
+        if name[0] in "@#" or re.fullmatch(r"b\d+@.*", line.strip()):
+            return COMMANDS.find("goto", self.aliases), line.strip()
+        if name in self.aliases:
+            return self._parsed(f"{self.aliases[name]} {rest}".strip())
+        return COMMANDS.find(name, self.aliases), rest
+
+    def _collect(self, line: str) -> Reply:
+        assert self._collecting is not None
+        if line == "end":
+            self._collecting = None
+        elif line:
+            self.scripts[self._collecting].append(line)
+        return Reply()
+
+
+_CLOSED: Final[dict[str, tuple[str, ...]]] = {
+    "info": tuple(informing.TOPICS),
+    "export": files.FORMS,
+    "catch": stops.CATCHES,
+}

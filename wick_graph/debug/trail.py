@@ -1,0 +1,219 @@
+"""The moments of one branch: its own, and its ancestors' up to where it left them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from wick_graph import keys
+from wick_graph.debug.positions import Position, Steps
+from wick_graph.errors import DebugError
+from wick_graph.journal.entry import GAP, Entry, RunRecord
+from wick_graph.journal.journal import Journal
+from wick_graph.store.rows import pack_id, unpack_id
+from wick_graph.store.saver import SqlSaver
+
+CHECKPOINT: Final = "checkpoint"
+"""The kind of what stands for a step of a thread that has no journal."""
+_FAR: Final = 1_000
+"""Checkpoints that are looked at to find out where a branch began."""
+_MOST: Final = 2_000
+"""Checkpoints that stand for a thread without a journal, the newest ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One line of a thread's recording."""
+
+    number: int
+    parent: int | None
+    """The branch that it left; None for a thread's first one."""
+    at: str | None
+    """The checkpoint at which it left."""
+    runs: tuple[str, ...]
+    moments: int
+    """Its own."""
+
+
+class Trail:
+    """A branch's moments. Live ones are added at the end; recorded ones are read once."""
+
+    def __init__(self, thread_id: str | None, branch: int, entries: Sequence[Entry]) -> None:
+        self.thread_id = thread_id
+        self.branch = branch
+        self.entries: list[Entry] = list(entries)
+        self.steps = Steps(self.entries)
+        self._seqs = [entry.seq for entry in entries]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, entry: Entry) -> int:
+        """Add a moment that just happened, and return its place."""
+        self.entries.append(entry)
+        self._seqs.append(entry.seq)
+        return len(self.entries) - 1
+
+    def place(self, seq: int) -> int | None:
+        """Return where a moment stands, or None if it is on another branch."""
+        at = bisect_left(self._seqs, seq)
+        return at if at < len(self._seqs) and self._seqs[at] == seq else None
+
+    def position(self, at: int) -> Position:
+        """Say where the moment at a place stands."""
+        return self.steps.position(at, self.thread_id, self.branch)
+
+    def find(self, wanted: Position) -> int:
+        """Return the place of a position.
+
+        Raises:
+            DebugError: There is none on this branch.
+        """
+        if not self.entries:
+            raise DebugError("nothing is recorded here")
+        if wanted.seq is not None:
+            at = self.place(wanted.seq)
+            if at is None:
+                last = self._seqs[-1]
+                raise DebugError(f"this branch has no moment #{wanted.seq}; its last is #{last}")
+            return at
+        if wanted.word == "first":
+            return 0
+        if wanted.word == "last":
+            return len(self.entries) - 1
+        if wanted.word == "error":
+            found = next((i for i, e in enumerate(self.entries) if e.status != "ok"), None)
+            if found is None:
+                raise DebugError("no error is recorded on this branch")
+            return found
+        return self.steps.place(wanted)
+
+    def of_task(self, at: int) -> Iterator[Entry]:
+        """Yield the moments of the same visit of a node, backwards from a place."""
+        task = self.entries[at].task
+        for place in range(at, -1, -1):
+            entry = self.entries[place]
+            if entry.task == task:
+                yield entry
+                if entry.what == "node.enter":
+                    return
+
+    def superstep(self, at: int) -> Iterator[Entry]:
+        """Yield the moments up to a place that began from the same checkpoint, backwards."""
+        checkpoint = self.entries[at].checkpoint
+        for place in range(at, -1, -1):
+            entry = self.entries[place]
+            if entry.checkpoint == checkpoint:
+                yield entry
+            elif entry.checkpoint is not None:
+                return
+
+
+class Lines:
+    """Reads the branches of a thread from its journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.runs = journal.runs()
+        self.entries = list(journal.moments())
+
+    def branches(self) -> list[Branch]:
+        """List the branches, the oldest first."""
+        numbers = sorted({run.branch for run in self.runs})
+        return [self._branch(number) for number in numbers]
+
+    def trail(self, branch: int | None = None) -> Trail:
+        """Return the moments of a branch; by default of the latest one.
+
+        Raises:
+            DebugError: There is no such branch.
+        """
+        known = {run.branch for run in self.runs}
+        number = max(known, default=0) if branch is None else branch
+        if number not in known and known:
+            raise DebugError(f"there is no branch b{number}; the last one is b{max(known)}")
+        return Trail(self.journal.thread_id, number, self._line(number))
+
+    def _branch(self, number: int) -> Branch:
+        runs = [run for run in self.runs if run.branch == number]
+        parent, at = self._origin(runs[0])
+        own = sum(1 for entry in self.entries if entry.branch == number and entry.kind != GAP)
+        ids = tuple(run.run_id for run in runs)
+        return Branch(number=number, parent=parent, at=at, runs=ids, moments=own)
+
+    def _line(self, number: int) -> list[Entry]:
+        runs = [run for run in self.runs if run.branch == number]
+        own = [e for e in self.entries if e.branch == number and (e.kind != GAP or number == 0)]
+        parent, at = self._origin(runs[0]) if runs else (None, None)
+        if parent is None or at is None:
+            return own
+        line = self._line(parent)
+        cut = next((i for i, e in enumerate(line) if (e.checkpoint or "") >= at), len(line))
+        while cut and line[cut - 1].what == "run.enter":
+            cut -= 1  # a run of the parent that had done nothing by then
+        first = runs[0].first
+        return [entry for entry in line[:cut] if entry.seq < first] + own
+
+    def _origin(self, first: RunRecord) -> tuple[int | None, str | None]:
+        """Return the branch that a run left, and the checkpoint at which it did."""
+        if first.branch == 0 or first.base is None:
+            return None, None
+        known = {
+            entry.checkpoint: entry.branch
+            for entry in reversed(self.entries)
+            if entry.seq < first.first and entry.checkpoint is not None
+        }
+        journal, at = self.journal, pack_id(first.base)
+        with journal.reading() as db:
+            thread = journal.rows.thread(db)
+            for _ in range(_FAR):
+                name = unpack_id(at)
+                if name in known:
+                    return known[name], name
+                above = journal.rows.parent_of(db, thread, at)
+                if above is None:
+                    break
+                at = above
+        return None, None
+
+
+def checkpoints_only(saver: SqlSaver, thread_id: str) -> list[Entry]:
+    """Make moments of a thread's checkpoints, where nothing else is recorded."""
+    config: Any = keys.with_configurable(
+        None, **{keys.THREAD_ID: thread_id, keys.CHECKPOINT_NS: ""}
+    )
+    found = list(saver.list(config, limit=_MOST))[::-1]
+    return [_stand_in(thread_id, at, one) for at, one in enumerate(found, 1)]
+
+
+def _stand_in(thread_id: str, at: int, found: Any) -> Entry:
+    metadata: Mapping[str, Any] = found.metadata or {}
+    made = datetime.fromisoformat(found.checkpoint["ts"])
+    return Entry(
+        thread_id=thread_id,
+        seq=at,
+        run=0,
+        run_id=str(metadata.get("run_id") or ""),
+        branch=0,
+        kind=CHECKPOINT,
+        phase=str(metadata.get("source") or "loop"),
+        name=f"step {metadata.get('step', '?')}",
+        hook_phase=None,
+        node=None,
+        task=None,
+        checkpoint=str(keys.configurable(found.config)[keys.CHECKPOINT_ID]),
+        superstep=None,
+        step=at,
+        visit=at,
+        call_id=None,
+        tool=None,
+        parent=None,
+        depth=0,
+        at=made if made.tzinfo else made.replace(tzinfo=UTC),
+        at_us=0,
+        duration_us=None,
+        error=None,
+    )

@@ -1,0 +1,209 @@
+"""`.wickrun`: a thread with its journal in one file, for another machine.
+
+A zip archive of `manifest.json`, `moments.jsonl` for readers, and `thread.db`: a store that holds
+this thread alone, so that everything that works on a store works on it. Secrets are hidden in the
+state as they are in the journal. Where something is hidden, the key that finds requests again is
+left out too, since a short secret could be guessed with it; such a file cannot be replayed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any, Final
+
+from langgraph.types import Interrupt, Send
+
+from wick_graph import keys
+from wick_graph.errors import StorageError
+from wick_graph.exports.masked import Hider, hides
+from wick_graph.exports.moments import as_jsonl
+from wick_graph.journal import Journal
+from wick_graph.journal.masking import DOTS
+from wick_graph.store.journal_rows import KEY, RUN_BYTES, Batch, JournalRows
+from wick_graph.store.saver import SqlSaver
+
+VERSION: Final = 1
+_MANIFEST, _MOMENTS, _STORE = "manifest.json", "moments.jsonl", "thread.db"
+_HEADER: Final = "wickrun"
+_LARGEST: Final = 4 * 2**30
+"""Bytes to which a file may unfold."""
+_PAGE_MARK: Final = RUN_BYTES
+"""Where a page says whether it is compressed; a blob says so in its first byte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A `.wickrun` that is open."""
+
+    thread_id: str
+    manifest: Mapping[str, Any] = field(repr=False)
+    saver: SqlSaver = field(repr=False)
+    journal: Journal = field(repr=False)
+
+
+def write_wickrun(journal: Journal, saver: SqlSaver, path: Path, hider: Hider) -> int:
+    """Write a thread to a file, and return in how many values secrets are hidden.
+
+    Raises:
+        ThreadNotFoundError: There is no such thread.
+        OSError: The file cannot be written.
+    """
+    runs = journal.runs()
+    with tempfile.TemporaryDirectory(prefix="wickrun-") as folder:
+        store = Path(folder) / _STORE
+        with SqlSaver.from_url(f"sqlite:///{store}", ttl=None, synchronous="NORMAL") as to:
+            to.serde = saver.serde
+            _copy_states(journal.thread_id, saver, to, hider)
+            _copy_journal(journal, to, hider)
+        with suppress(FileNotFoundError):
+            (Path(folder) / f"{_STORE}-wal").unlink()
+        manifest = {
+            _HEADER: VERSION,
+            "thread": journal.thread_id,
+            "exported": datetime.now(UTC).isoformat(timespec="seconds"),
+            "runs": [run.run_id for run in runs],
+            "agent": runs[-1].agent if runs else "",
+            "code_hash": runs[-1].code_hash if runs else "",
+            "graph_hash": runs[-1].graph_hash if runs else "",
+            "versions": dict(runs[-1].versions) if runs else {},
+            "redaction": {"values": hider.hidden, "replayable": not hider.hidden},
+        }
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(_MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False))
+            with archive.open(_MOMENTS, "w", force_zip64=True) as file:
+                for line in as_jsonl(journal, Hider.of(journal)):
+                    file.write(line.encode("utf-8", "backslashreplace"))
+            archive.write(store, _STORE)
+    return hider.hidden
+
+
+def _copy_states(thread_id: str, source: SqlSaver, to: SqlSaver, hider: Hider) -> None:
+    config: Any = keys.with_configurable(None, **{keys.THREAD_ID: thread_id})
+    masked: dict[int, tuple[Any, Any]] = {}
+
+    def one(value: Any) -> Any:
+        if id(value) not in masked:
+            made = _masked(value, hider)
+            if hider.leaks(to.serde.pack(made)):  # something of a kind that is not looked into
+                made, hider.hidden = DOTS, hider.hidden + 1
+            masked[id(value)] = value, made  # held, so that no other gets its id
+        return masked[id(value)][1]
+
+    def of(value: Any) -> Any:
+        return [one(item) for item in value] if isinstance(value, list) else one(value)
+
+    for found in reversed(list(source.list(config))):
+        checkpoint: Any = dict(found.checkpoint)
+        values = checkpoint["channel_values"]
+        checkpoint["channel_values"] = {channel: of(value) for channel, value in values.items()}
+        space = keys.configurable(found.config).get(keys.CHECKPOINT_NS, "")
+        first = {keys.THREAD_ID: thread_id, keys.CHECKPOINT_NS: space}
+        parent: Any = found.parent_config or keys.with_configurable(None, **first)
+        here = to.put(parent, checkpoint, found.metadata, checkpoint["channel_versions"])
+        tasks: dict[str, list[tuple[str, Any]]] = {}
+        for task, channel, value in found.pending_writes or ():
+            tasks.setdefault(task, []).append((channel, of(value)))
+        for at, (task, writes) in enumerate(tasks.items()):
+            to.put_writes(here, writes, task, f"{at:08}")  # read back in the order of this
+
+
+def _masked(value: Any, hider: Hider) -> Any:
+    """Hide secrets, also in what LangGraph itself keeps in a checkpoint."""
+    if isinstance(value, Send):
+        return Send(value.node, hider.value(value.arg))
+    if isinstance(value, Interrupt):
+        return Interrupt(value=hider.value(value.value), id=value.id)
+    if isinstance(value, list | tuple):
+        made = [_masked(item, hider) for item in value]
+        return (
+            type(value)(made)
+            if any(a is not b for a, b in zip(made, value, strict=True))
+            else value
+        )
+    return hider.value(value)
+
+
+def _copy_journal(journal: Journal, to: SqlSaver, hider: Hider) -> None:
+    rows, target = journal.rows, to.journal_rows(journal.thread_id)
+    batches = list(_batches(journal, rows, hider))
+    if not batches:
+        return
+
+    def write(db: Any) -> None:
+        thread = target.thread(db)
+        for batch in batches:
+            target.write(db, thread, batch)
+
+    target.flush(write)
+
+
+def _batches(journal: Journal, rows: JournalRows, hider: Hider) -> Iterator[Batch]:
+    with journal.reading() as db:
+        thread = rows.thread(db)
+        contents = dict(rows.contents(db, thread))
+        for run in rows.run_rows(db, thread):
+            if run.body is not None:
+                yield Batch(run=run)
+        after = 0
+        while pages := rows.pages(db, thread, after):
+            for page in pages:
+                if page.body is not None:
+                    hider.hidden += hides(_text(page.body, _PAGE_MARK))
+                    yield Batch(page=(page.last, page.body))
+            after = pages[-1].last
+    hider.hidden += sum(hides(_text(body, 0)) for name, body in contents.items() if name != KEY)
+    if hider.hidden and KEY in contents:
+        contents[KEY] = token_bytes(len(contents[KEY]))
+    yield Batch(blobs=list(contents.items()))
+
+
+def _text(body: bytes, mark: int) -> str:
+    """Return what can be read in a stored body."""
+    data = body[mark + 1 :]
+    if body[mark : mark + 1] == b"\x01":
+        data = zlib.decompress(data)
+    return data.decode("utf-8", "replace")
+
+
+@contextmanager
+def open_wickrun(path: str | Path) -> Iterator[Recording]:
+    """Open a file that `write_wickrun` wrote; the file itself is never changed.
+
+    Raises:
+        StorageError: It cannot be read, is no such file, or is of a newer release.
+    """
+    with tempfile.TemporaryDirectory(prefix="wickrun-") as folder:
+        store = Path(folder) / _STORE
+        manifest = _unpacked(Path(path), store)
+        with SqlSaver.from_url(f"sqlite:///{store}", ttl=None) as saver:
+            thread_id = str(manifest["thread"])
+            journal = Journal(saver, thread_id)
+            yield Recording(thread_id=thread_id, manifest=manifest, saver=saver, journal=journal)
+
+
+def _unpacked(path: Path, store: Path) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            manifest = json.loads(archive.read(_MANIFEST))
+            version = manifest[_HEADER]
+            if version != VERSION:
+                raise StorageError(f"{path} is of another release; upgrade wick_graph to open it")
+            if archive.getinfo(_STORE).file_size > _LARGEST or not str(manifest["thread"]):
+                raise StorageError(f"{path} is too large to be opened")
+            with archive.open(_STORE) as held, store.open("wb") as to:
+                shutil.copyfileobj(held, to)
+            return dict(manifest)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, zlib.error) as error:
+        raise StorageError(f"{path} is no .wickrun file, or is damaged; export it again") from error

@@ -1,0 +1,145 @@
+"""Whose turn it is: what becomes of a run where another one goes on in its thread.
+
+`reject` is told at once, `queue` waits its turn, `cancel_running` ends the other one. A run of
+this process is asked to stop and given a moment to close; one of another process is fenced off,
+and stops when it notices.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from wick_graph.drive import Leaves
+from wick_graph.errors import ConfigError, ThreadBusyError
+from wick_graph.runtime import Run
+from wick_graph.stopping import LOST
+from wick_graph.store.leases import Lease
+
+GRACE_SECONDS: Final = 5.0
+"""How long a run that was asked to stop may take to close before it is fenced off."""
+_FIRST_SECONDS: Final = 0.005
+_LONGEST_SECONDS: Final = 0.1
+_lines: Final[dict[tuple[int, int, str], deque[Run]]] = {}
+"""Runs of this process that wait, by process, store and thread, in the order of their coming."""
+
+
+def _nothing() -> None:
+    """Do nothing more."""
+
+
+async def take_turn(
+    run: Run, leases: Any, io: Leaves, then: Callable[[], object] = _nothing
+) -> None:
+    """Take the lease of the run's thread, now or when it is free; do `then` with the same commit.
+
+    Raises:
+        ThreadBusyError: Another run goes on there, and this one does not wait for it.
+        RunCancelled: The run was asked to stop while it waited.
+    """
+    if run.on_busy == "reject":
+        await _take(run, leases, io, then)
+    elif run.on_busy == "queue":
+        await _queue(run, leases, io, then)
+    elif run.on_busy == "cancel_running":
+        await _take_over(run, leases, io, then)
+    else:
+        raise ConfigError(
+            f"on_busy is reject, queue or cancel_running, and not {run.on_busy!r:.40}"
+        )
+
+
+async def cancel(saver: Any, thread_id: str, io: Leaves) -> bool:
+    """End the run that goes on in a thread, wherever it runs; False if there is none."""
+    leases, threads = saver.leases, saver.threads
+    holder = await io.either(lambda: leases.holder(thread_id), lambda: leases.aholder(thread_id))
+    if holder is None:
+        return False
+    run = Run(thread_id=thread_id, on_busy="cancel_running")
+    if await _ended_by_itself(run, leases, io):
+        return True
+    await _take(run, leases, io, force=True)
+    lease = run.lease
+    told = {"status": "idle", "stopped_because": "cancelled", "error": None}
+
+    def close() -> None:
+        threads.close(thread_id, **told)
+        leases.release(lease)
+
+    await io.whole(lambda: leases.together(close), lambda: leases.atogether(close))
+    return True
+
+
+async def _take(
+    run: Run,
+    leases: Any,
+    io: Leaves,
+    then: Callable[[], object] = _nothing,
+    *,
+    force: bool = False,
+) -> None:
+    def take() -> None:
+        run.lease = leases.take(run.thread_id, force=force)
+        run.lease.on_stop = _stopper(run, run.lease)
+        then()
+
+    await io.whole(lambda: leases.together(take), lambda: leases.atogether(take))
+
+
+def _stopper(run: Run, lease: Lease) -> Callable[[str], object]:
+    """Make what tells a run that it is to stop, or has lost its thread."""
+
+    def stop(text: str) -> object:
+        if text or lease.forced:
+            return run.stop.ask("cancelled", text or "another run took its place in the thread")
+        return run.stop.ask(LOST, "the thread was taken over by another run")
+
+    return stop
+
+
+async def _queue(run: Run, leases: Any, io: Leaves, then: Callable[[], object]) -> None:
+    place = (os.getpid(), id(leases), run.thread_id or "")
+    line = _lines.setdefault(place, deque())
+    line.append(run)
+    pause = _FIRST_SECONDS
+    try:
+        while True:
+            run.stop.check()
+            if line[0] is run:
+                try:
+                    await _take(run, leases, io, then)
+                except ThreadBusyError:
+                    pass
+                else:
+                    return
+            await io.sleep(pause)
+            pause = min(2 * pause, _LONGEST_SECONDS)
+    finally:
+        line.remove(run)
+        if not line and _lines.get(place) is line:
+            del _lines[place]
+
+
+async def _take_over(run: Run, leases: Any, io: Leaves, then: Callable[[], object]) -> None:
+    try:
+        await _take(run, leases, io, then)
+    except ThreadBusyError:
+        await _ended_by_itself(run, leases, io)
+        await _take(run, leases, io, then, force=True)
+
+
+async def _ended_by_itself(run: Run, leases: Any, io: Leaves) -> bool:
+    """Ask a run of this process to stop, and wait until it has; False if it has not."""
+    thread = run.thread_id
+    if not leases.ask_to_stop(thread, "the run was cancelled"):
+        return False
+    waited = 0.0
+    while waited < GRACE_SECONDS:
+        holder = await io.either(lambda: leases.holder(thread), lambda: leases.aholder(thread))
+        if holder is None:
+            return True
+        await io.sleep(_FIRST_SECONDS)
+        waited += _FIRST_SECONDS
+    return False

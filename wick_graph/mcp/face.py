@@ -1,0 +1,71 @@
+"""The agents as an MCP server: one tool for each, to be asked by any MCP client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from typing_extensions import TypedDict
+
+from wick_graph.errors import WickError
+
+
+class Answer(TypedDict):
+    """What an agent said."""
+
+    text: str
+    thread_id: str
+    stopped_because: str
+    questions: list[Any]
+    """What the agent wants to know before it goes on; `answer` replies to it."""
+
+
+def face(agents: Mapping[str, Any]) -> MCPServer[Any]:
+    """Make a server whose tools are the agents, as `ask_<id>`."""
+    server: MCPServer[Any] = MCPServer("wick_graph")
+    for agent_id in agents:
+        server.add_tool(
+            _asking(partial(agents.__getitem__, agent_id)),
+            name=f"ask_{agent_id}",
+            description=(
+                f"Ask the agent {agent_id}. Give the thread_id of an earlier answer to go on in "
+                "that conversation. Where the answer has questions, call again with the thread_id "
+                "and the answer to them in place of a message: a text, or JSON."
+            ),
+        )
+    return server
+
+
+def _asking(agent_of: Callable[[], Any]) -> Callable[..., Any]:
+    async def ask(message: str = "", thread_id: str | None = None, answer: str = "") -> Answer:
+        if bool(message) == bool(answer):
+            raise ToolError("give either a message, or the answer to a question")
+        if answer and not thread_id:
+            raise ToolError("an answer belongs to a thread; give its thread_id")
+        try:
+            if answer:
+                result = await agent_of().aresume(thread_id, _read(answer))
+            else:
+                result = await agent_of().ainvoke(message, thread_id=thread_id)
+        except WickError as error:
+            raise ToolError(str(error)) from error
+        return Answer(
+            text=result.text,
+            thread_id=result.thread_id,
+            stopped_because=result.stopped_because,
+            questions=[one.value for one in result.interrupts],
+        )
+
+    return ask
+
+
+def _read(answer: str) -> Any:
+    """Read an answer that is JSON; any other text is the answer itself."""
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return answer

@@ -1,0 +1,183 @@
+"""An MCP server as a source of tools: connected when it is needed, again when it has died."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from wick_graph.drive import ENGINE_LOOP
+from wick_graph.errors import ConfigError, ToolError
+from wick_graph.mcp.connection import Connection, Target
+from wick_graph.mcp.result import reply_of
+from wick_graph.mcp.schema import plain
+from wick_graph.tools.bound import BoundTool, bind_tool
+from wick_graph.tools.protocol import ToolContext
+from wick_graph.types import Replay
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import Tool
+
+__all__ = ["McpServer", "McpTool", "Target"]
+
+T = TypeVar("T")
+
+CALL_SECONDS: Final = 60.0
+IDLE_SECONDS: Final = 300.0
+MARGIN_SECONDS: Final = 5.0
+"""Between the server's deadline, which says more, and the tool's."""
+_FINE: Final = frozenset({-32600, -32601, -32602, -32603})
+"""JSON-RPC's codes of a request that a live server refused."""
+_LOG: Final = logging.getLogger(__name__)
+
+
+class McpServer:
+    """Keep one session with an MCP server for all who use its tools, from any thread and loop.
+
+    The session is opened when it is first used. It is closed when nobody has used it for `idle`
+    seconds, and opened anew by the next call, as after the server's death. A call that was under
+    way at a server's death fails; it is never sent twice.
+
+    Args:
+        name: Stands before each tool's name: `name_tool`.
+        target: Where the server is.
+        timeout: Seconds for one call.
+        idle: Seconds; None keeps the session until `close`.
+        only: Names of the server's tools to take; all of them by default.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        *,
+        timeout: float = CALL_SECONDS,
+        idle: float | None = IDLE_SECONDS,
+        only: tuple[str, ...] = (),
+    ) -> None:
+        self.name: Final = name
+        self.timeout = timeout
+        self._target = target
+        self._idle = idle
+        self._only = only
+        self._live: Connection | None = None
+        self._pid = os.getpid()
+        self._tools: tuple[BoundTool, ...] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether a session is open, as far as is known."""
+        return self._live is not None and self._live.alive
+
+    def tools(self) -> tuple[BoundTool, ...]:
+        """Return the server's tools; the first time, by asking it.
+
+        Raises:
+            ConfigError: It cannot be reached, or has no tool of a name in `only`.
+        """
+        if self._tools is None:
+            if ENGINE_LOOP.is_here():
+                raise ConfigError("an MCP server cannot be asked from within a hook or a tool")
+            self._tools = ENGINE_LOOP.submit(self._listed()).result()
+        return self._tools
+
+    async def call(self, tool: str, args: dict[str, Any], call_id: str) -> Any:
+        """Call one of the server's tools.
+
+        Raises:
+            ToolError: It failed, the server is late, or died.
+        """
+        sending = self._use(lambda client: client.call_tool(tool, args))
+        made = await asyncio.wrap_future(ENGINE_LOOP.submit(sending))
+        return reply_of(made, call_id)
+
+    def close(self) -> None:
+        """End the session and, if it is a program on this machine, the server."""
+        if self._live is not None and self._pid == os.getpid() and not ENGINE_LOOP.is_here():
+            ENGINE_LOOP.submit(self._ended(self._live)).result(10)
+        self._live = None
+
+    async def _ended(self, live: Connection) -> None:
+        live.end()
+        await live.ended()
+
+    async def _use(self, call: Callable[[Client], Awaitable[T]]) -> T:
+        """Use the session on the engine's loop; let it go if it turns out to be of no use."""
+        if self._live is None or not self._live.alive or self._pid != os.getpid():
+            self._live, self._pid = Connection(self._target, self._idle), os.getpid()
+        live = self._live
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await live.use(call)
+        except TimeoutError:
+            raise ToolError(
+                f"the MCP server {self.name} did not answer within {self.timeout:g} s"
+            ) from None
+        except ConfigError:
+            raise
+        except Exception as error:
+            if getattr(error, "code", None) in _FINE:
+                raise ToolError(f"the MCP server {self.name} refused: {error}") from None
+            live.end()
+            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise ToolError(
+                f"the MCP server {self.name} is gone ({text}); the call may or may not have had "
+                "its effect, and the next one starts the server again"
+            ) from error
+
+    async def _listed(self) -> tuple[BoundTool, ...]:
+        try:
+            found = await self._use(_all_tools)
+        except ToolError as error:
+            raise ConfigError(f"the tools of {self.name} cannot be listed: {error}") from error
+        missing = set(self._only) - {tool.name for tool in found}
+        if missing:
+            known = ", ".join(tool.name for tool in found)
+            raise ConfigError(f"the MCP server {self.name} has no {min(missing)}; it has {known}")
+        made: list[BoundTool] = []
+        for tool in found:
+            if self._only and tool.name not in self._only:
+                continue
+            try:
+                made.append(bind_tool(McpTool(self, tool)))
+            except ConfigError as error:
+                _LOG.warning("%s of the MCP server %s is left out: %s", tool.name, self.name, error)
+        return tuple(made)
+
+
+class McpTool:
+    """One tool of an MCP server."""
+
+    def __init__(self, server: McpServer, tool: Tool) -> None:
+        self._server: Final = server
+        self._tool: Final = tool.name
+        self.name: Final = f"{server.name}_{tool.name}"
+        self.description: Final = tool.description or tool.title or f"{tool.name} of {server.name}"
+        self.parameters: Final = plain(tool.input_schema)
+        hints = tool.annotations
+        harmless = hints is not None and (hints.read_only_hint or hints.idempotent_hint)
+        self.replay: Final[Replay] = "safe" if harmless else "never"
+        self.timeout: Final = server.timeout + MARGIN_SECONDS
+
+    async def execute(self, args: dict[str, Any], ctx: ToolContext) -> Any:
+        """Call it.
+
+        Raises:
+            ToolError: It failed, its server is late, or died.
+        """
+        return await self._server.call(self._tool, args, ctx.call_id)
+
+
+async def _all_tools(client: Client) -> list[Tool]:
+    found: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(100):  # pages; a server that never comes to an end is cut off
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found

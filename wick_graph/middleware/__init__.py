@@ -1,0 +1,8 @@
+"""LangChain's agent middleware as hooks: used as it is, not rewritten."""
+
+from __future__ import annotations
+
+from wick_graph.middleware.adapter import MiddlewareHook
+from wick_graph.middleware.named import make
+
+__all__ = ["MiddlewareHook", "make"]

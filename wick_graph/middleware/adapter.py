@@ -1,0 +1,305 @@
+"""One LangChain middleware as a hook: each of its methods in the phase where it belongs.
+
+before_agent       before_agent, once per input
+before_model       modify_request: the changed thread is what the request shows
+wrap_model_call    wrap_model_call
+after_model        after_model, in the order of the hooks
+wrap_tool_call     wrap_tool_call
+jump_to: end       the run ends with the message that the middleware gives
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from langchain.agents.middleware import AgentMiddleware, ModelResponse
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_messages
+
+from wick_graph.hooks.protocol import BaseHook, HookContext, Verdict
+from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.middleware.calls import CallView
+from wick_graph.middleware.check import check, method_of
+from wick_graph.middleware.fields import CHANNEL, JUMP, Fields
+from wick_graph.middleware.requests import from_langchain, rebased, reply_of, to_langchain
+from wick_graph.reducers import reduce_messages
+from wick_graph.request import ModelRequest
+from wick_graph.tools.langchain_tool import runtime_of
+from wick_graph.tools.result import normalise
+from wick_graph.types import StoppedBecause
+
+END: Final = "wick_end"
+"""A request's setting that says that no model is to be asked: who says so, and the last words.
+
+The hook that set it takes it out again; no model ever gets it.
+"""
+ENDED: Final = "ended_by"
+"""In the metadata of a reply that no model gave: who gave it."""
+_LIMITS: Final = frozenset({"ModelCallLimitMiddleware", "ToolCallLimitMiddleware"})
+
+
+class MiddlewareHook(BaseHook):
+    """Run a LangChain `AgentMiddleware` as a hook.
+
+    Its fields of the state are kept in the channel `middleware`. Of a method that is there as
+    `def` and as `async def`, the `def` is called under both doors.
+
+    Raises:
+        ConfigError: It does something that cannot be carried over; the text says what.
+    """
+
+    def __init__(self, middleware: AgentMiddleware[Any, Any, Any]) -> None:
+        check(middleware)
+        self.name = middleware.name
+        self.middleware: Final = middleware
+        self.fields: Final = Fields.of(middleware)
+        self.reducers: Final = self.fields.reducers
+        self._own: Final = {tool.name: tool for tool in getattr(middleware, "tools", None) or ()}
+        self._because: Final[StoppedBecause] = (
+            "limit" if type(middleware).__name__ in _LIMITS else "done"
+        )
+        vars(self).update(self._phases())
+
+    def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the middleware's own tools."""
+        return tuple(self._own.values())
+
+    def _phases(self) -> dict[str, Callable[..., Any]]:
+        """Make the methods of the phases in which the middleware takes part, and of no others."""
+        found = {phase: method_of(self.middleware, phase) for phase in _AROUND}
+        before_model = method_of(self.middleware, "before_model")
+        phases: dict[str, Callable[..., Any]] = {}
+        if found["before_agent"] or self.fields.run_scoped:
+            phases["before_agent"] = self._opening(*(found["before_agent"] or (None, False)))
+        if found["before_agent"] or before_model:
+            phases["modify_request"] = self._composing(*(before_model or (None, False)))
+        if found["wrap_model_call"] or found["before_agent"] or before_model:
+            phases["wrap_model_call"] = self._asking(*(found["wrap_model_call"] or (None, False)))
+        if found["after_model"]:
+            phases["after_model"] = self._judging(*found["after_model"])
+        if found["wrap_tool_call"] or self._own:
+            phases["wrap_tool_call"] = self._calling(*(found["wrap_tool_call"] or (None, False)))
+        return phases
+
+    # --- before_agent ----------------------------------------------------------------------------
+
+    def _opening(self, fn: Callable[..., Any] | None, is_async: bool) -> Callable[..., Any]:
+        def before(state: Mapping[str, Any], ctx: HookContext) -> tuple[Any, ...]:
+            return self._view(self._reset(state)), runtime_of(ctx.config), ctx.config
+
+        def after(update: Any, state: Mapping[str, Any], ctx: HookContext) -> Any:
+            made = self.fields.split(update or {})
+            held = {**dict.fromkeys(self.fields.run_scoped), **made.get(CHANNEL, {})}
+            if (update or {}).get(JUMP) == "end":
+                held[JUMP] = [self.name, ctx.run_id, _last_words(made)]
+            return {**made, CHANNEL: held} if held else made
+
+        return _around(fn or _nothing, is_async, before, after)
+
+    def _reset(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.fields.fold(state, {CHANNEL: dict.fromkeys(self.fields.run_scoped)})
+
+    # --- modify_request --------------------------------------------------------------------------
+
+    def _composing(self, fn: Callable[..., Any] | None, is_async: bool) -> Callable[..., Any]:
+        def before(request: ModelRequest, ctx: HookContext) -> tuple[Any, ...]:
+            return self._view(request.state), runtime_of(ctx.config), ctx.config
+
+        def after(update: Any, request: ModelRequest, ctx: HookContext) -> Any:
+            made = self.fields.split(update or {})
+            if (update or {}).get(JUMP) == "end":
+                end = {"by": self.name, "text": _last_words(made)}
+                request = request.with_settings(**{END: end})
+            if "messages" in made:
+                made["messages"] = convert_to_messages(_listed(made["messages"]))
+                messages = reduce_messages(request.state.get("messages"), made["messages"])
+                request = rebased(request, messages)
+            if CHANNEL in made:
+                request = _with_state(request, self.fields.fold(request.state, made))
+            return request, made
+
+        changed = _around(fn or _nothing, is_async, before, after)
+
+        def unless_ended(request: ModelRequest, ctx: HookContext) -> Any:
+            if END in request.settings:  # a hook before this one has ended the run
+                return request
+            jump = (request.state.get(CHANNEL) or {}).get(JUMP)
+            if jump and jump[:2] == [self.name, ctx.run_id]:
+                return request.with_settings(**{END: {"by": self.name, "text": jump[2]}})
+            return changed(request, ctx)
+
+        async def aunless_ended(request: ModelRequest, ctx: HookContext) -> Any:
+            made = unless_ended(request, ctx)
+            return await made if not isinstance(made, ModelRequest) else made
+
+        return aunless_ended if is_async else unless_ended
+
+    # --- wrap_model_call -------------------------------------------------------------------------
+
+    def _asking(self, fn: Callable[..., Any] | None, is_async: bool) -> Callable[..., Any]:
+        def sync(request: ModelRequest, next: Any) -> Any:
+            if fn is None or END in request.settings:
+                return self._ended(request) or next(request)
+            shown = to_langchain(request, self._view(request.state))
+            return self._replied(
+                fn(shown, lambda made: _response(next(self._sent(made, shown, request)))), request
+            )
+
+        async def async_(request: ModelRequest, next: Any) -> Any:
+            if fn is None or END in request.settings:
+                return self._ended(request) or await next(request)
+            shown = to_langchain(request, self._view(request.state))
+
+            async def handler(made: Any) -> Any:
+                return _response(await next(self._sent(made, shown, request)))
+
+            return self._replied(await fn(shown, handler), request)
+
+        return async_ if is_async else sync
+
+    def _sent(self, made: Any, shown: Any, request: ModelRequest) -> ModelRequest:
+        return from_langchain(made, shown, request, self.name)
+
+    def _replied(self, result: Any, request: ModelRequest) -> Any:
+        reply, update = reply_of(result, self.name)
+        return reply, self.fields.split(update)
+
+    def _ended(self, request: ModelRequest) -> Any:
+        end = request.settings.get(END)
+        if not end or end["by"] != self.name:
+            return None
+        reply = AIMessage(end["text"], response_metadata={ENDED: self.name})
+        return (reply, {"stop_reason": self._because}) if end["text"] else (reply, {})
+
+    # --- after_model -----------------------------------------------------------------------------
+
+    def _judging(self, fn: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
+        def before(reply: AIMessage, ctx: HookContext) -> tuple[Any, ...]:
+            view = self._view(ctx.state)
+            return (
+                {**view, "messages": [*view["messages"], reply]},
+                runtime_of(ctx.config),
+                ctx.config,
+            )
+
+        def after(update: Any, reply: AIMessage, ctx: HookContext) -> Any:
+            return self._verdict(update, reply) if update else None
+
+        judged = _around(fn, is_async, before, after)
+
+        def of_a_model(reply: AIMessage, ctx: HookContext) -> Any:
+            return None if ENDED in reply.response_metadata else judged(reply, ctx)
+
+        async def aof_a_model(reply: AIMessage, ctx: HookContext) -> Any:
+            made = of_a_model(reply, ctx)
+            return made if made is None else await made
+
+        return aof_a_model if is_async else of_a_model
+
+    def _verdict(self, update: Mapping[str, Any], reply: AIMessage) -> Verdict:
+        made = self.fields.split(update)
+        messages = convert_to_messages(_listed(made.pop("messages", ())))
+        now = next((m for m in messages if isinstance(m, AIMessage) and m.id == reply.id), None)
+        called = {call["id"] for call in (now or reply).tool_calls}
+        answers, others = {}, []
+        for message in messages:
+            if isinstance(message, ToolMessage) and message.tool_call_id in called:
+                call = ToolCall(id=message.tool_call_id, name=message.name or "")
+                answers[message.tool_call_id] = normalise(message, call)
+            elif message is not now:
+                others.append(message)
+        ends = update.get(JUMP) == "end"
+        if others and not ends:
+            made["messages"] = others
+        return Verdict(
+            answers=answers,
+            end=ends,
+            because=self._because,
+            update=made,
+            reply=now,
+            then=tuple(others) if ends else (),
+        )
+
+    # --- wrap_tool_call --------------------------------------------------------------------------
+
+    def _calling(self, fn: Callable[..., Any] | None, is_async: bool) -> Callable[..., Any]:
+        def sync(call: ToolCall, next: Any) -> Any:
+            view = self._seen(call)
+            passed = fn or _passed
+            made = passed(view.request, lambda asked: view.came(next(view.wanted(asked))))
+            return self._result(view.result(made), call)
+
+        async def async_(call: ToolCall, next: Any) -> Any:
+            view = self._seen(call)
+
+            async def handler(asked: Any) -> Any:
+                return view.came(await next(view.wanted(asked)))
+
+            assert fn is not None
+            return self._result(view.result(await fn(view.request, handler)), call)
+
+        return async_ if is_async else sync
+
+    def _seen(self, call: ToolCall) -> CallView:
+        return CallView(call, self._view(call.ctx.state), self._own.get(call.name))
+
+    def _result(self, result: ToolResult, call: ToolCall) -> ToolResult:
+        """Put into the channel of middleware what is a field there, of its own tools alone."""
+        if not result.update or call.name not in self._own:
+            return result
+        return result.replace(update=self.fields.split(result.update))
+
+    def _view(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        return self.fields.view(state)
+
+
+_AROUND: Final = ("before_agent", "wrap_model_call", "after_model", "wrap_tool_call")
+
+
+def _around(
+    fn: Callable[..., Any],
+    is_async: bool,
+    before: Callable[..., tuple[Any, ...]],
+    after: Callable[..., Any],
+) -> Callable[..., Any]:
+    """Call a method between the two translations, as `def` or as `async def`."""
+
+    def sync(value: Any, ctx: HookContext) -> Any:
+        return after(fn(*before(value, ctx)), value, ctx)
+
+    async def async_(value: Any, ctx: HookContext) -> Any:
+        return after(await fn(*before(value, ctx)), value, ctx)
+
+    return async_ if is_async else sync
+
+
+def _nothing(state: Any, runtime: Any, config: Any) -> None:
+    """Stand in for a method that a middleware does not have."""
+
+
+def _passed(request: Any, handler: Any) -> Any:
+    return handler(request)
+
+
+def _response(reply: AIMessage) -> Any:
+    return ModelResponse(result=[reply])
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _last_words(made: dict[str, Any]) -> str:
+    """Take the text with which a middleware ends a run out of its update."""
+    messages: list[BaseMessage] = convert_to_messages(_listed(made.pop("messages", ())))
+    text = ""
+    if messages and isinstance(messages[-1], AIMessage) and not messages[-1].tool_calls:
+        text = messages.pop().text
+    if messages:
+        made["messages"] = messages
+    return text
+
+
+def _with_state(request: ModelRequest, state: Mapping[str, Any]) -> ModelRequest:
+    return replace(request, state=state)

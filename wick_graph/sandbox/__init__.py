@@ -1,0 +1,8 @@
+"""Named levels of confinement for commands on this machine; the runner is in `backends`."""
+
+from __future__ import annotations
+
+from wick_graph.sandbox.choose import HOLDS, PROBE, choose
+from wick_graph.sandbox.plan import Launch, Level, Sandbox, Setting
+
+__all__ = ["HOLDS", "PROBE", "Launch", "Level", "Sandbox", "Setting", "choose"]

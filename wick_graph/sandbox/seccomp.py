@@ -1,0 +1,166 @@
+"""A system call filter as the kernel takes it: what escapes begin with and commands do not need.
+
+The program is classic BPF over `struct seccomp_data`. It is built here, number by number, because
+it must be the same wherever it runs. What it refuses fails with EPERM, as if the right were
+missing; `clone3`, whose flags no filter can see, fails with ENOSYS, so that libraries take `clone`.
+"""
+
+from __future__ import annotations
+
+import platform
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+_AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32_BIT: Final = 0x40000000
+
+_REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
+    # name: (x86_64, aarch64)
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "adjtimex": (159, 171),
+    "bpf": (321, 280),
+    "chroot": (161, 51),
+    "clock_adjtime": (305, 266),
+    "clock_settime": (227, 112),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "ioperm": (173, None),
+    "iopl": (172, None),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "lookup_dcookie": (212, 18),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "perf_event_open": (298, 241),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
+    "setns": (308, 268),
+    "settimeofday": (164, 170),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+_SOCKET: Final = (41, 198)
+_CLONE: Final = (56, 220)
+_CLONE3: Final = (435, 435)
+_IOCTL: Final = (16, 29)
+_NEW_NAMESPACES: Final = 0x7E020000
+"""NS, CGROUP, UTS, IPC, USER, PID, NET; a new time namespace `clone` cannot make."""
+_TIOCSTI: Final = 0x5412
+_TIOCLINUX: Final = 0x541C
+
+_LOAD: Final = 0x20
+_JUMP_EQUAL: Final = 0x15
+_JUMP_AT_LEAST: Final = 0x35
+_JUMP_ANY_BIT: Final = 0x45
+_RETURN: Final = 0x06
+_ALLOW: Final = 0x7FFF0000
+_ERRNO: Final = 0x00050000
+_EPERM: Final = 1
+_ENOSYS: Final = 38
+_AT_NUMBER: Final = 0
+_AT_ARCHITECTURE: Final = 4
+_AT_FIRST_ARGUMENT: Final = 16
+_AT_SECOND_ARGUMENT: Final = 24
+
+Instruction = tuple[int, int, int, int]
+"""Operation, jump if true, jump if false, operand."""
+
+
+def supported(machine: str = "") -> bool:
+    """Say whether there is a filter for this processor."""
+    return (machine or platform.machine()) in _AUDIT
+
+
+def program(machine: str = "", *, sockets: bool = True) -> bytes:
+    """Build the filter.
+
+    Args:
+        machine: `x86_64` or `aarch64`; this machine's own if it is empty.
+        sockets: Whether new sockets may be made. Pairs of connected ones always may.
+
+    Raises:
+        KeyError: There is no filter for the processor; see `supported`.
+    """
+    machine = machine or platform.machine()
+    which = tuple(_AUDIT).index(machine)
+    refused = [numbers[which] for numbers in _REFUSED.values()]
+    if not sockets:
+        refused.append(_SOCKET[which])
+    code = _head(machine)
+    code += _number_is(_CLONE3[which], [(_RETURN, 0, 0, _ERRNO | _ENOSYS)])
+    code += _number_is(
+        _CLONE[which],
+        [
+            (_LOAD, 0, 0, _AT_FIRST_ARGUMENT),
+            (_JUMP_ANY_BIT, 0, 1, _NEW_NAMESPACES),
+            (_RETURN, 0, 0, _ERRNO | _EPERM),
+            (_RETURN, 0, 0, _ALLOW),
+        ],
+    )
+    code += _number_is(
+        _IOCTL[which],
+        [
+            (_LOAD, 0, 0, _AT_SECOND_ARGUMENT),  # the low half: the kernel looks at no more
+            (_JUMP_EQUAL, 1, 0, _TIOCSTI),
+            (_JUMP_EQUAL, 0, 1, _TIOCLINUX),
+            (_RETURN, 0, 0, _ERRNO | _EPERM),
+            (_RETURN, 0, 0, _ALLOW),
+        ],
+    )
+    code += _one_of([number for number in refused if number is not None])
+    return b"".join(struct.pack("=HBBI", *one) for one in code)
+
+
+def _head(machine: str) -> list[Instruction]:
+    """Refuse calls of another architecture, and leave the number in the accumulator."""
+    head = [
+        (_LOAD, 0, 0, _AT_ARCHITECTURE),
+        (_JUMP_EQUAL, 1, 0, _AUDIT[machine]),
+        (_RETURN, 0, 0, _ERRNO | _EPERM),
+        (_LOAD, 0, 0, _AT_NUMBER),
+    ]
+    if machine == "x86_64":
+        head += [(_JUMP_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
+    return head
+
+
+def _number_is(number: int, then: list[Instruction]) -> list[Instruction]:
+    return [(_JUMP_EQUAL, 0, len(then), number), *then]
+
+
+def _one_of(numbers: Sequence[int]) -> list[Instruction]:
+    """Refuse these calls and allow all others."""
+    count = len(numbers)
+    found = [(_JUMP_EQUAL, count - at, 0, number) for at, number in enumerate(sorted(numbers))]
+    return [*found, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | _EPERM)]

@@ -1,0 +1,147 @@
+"""The FastAPI application: routes, the guard before them, and one form for every error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from wick_graph.errors import WickError
+from wick_graph.server import forms
+from wick_graph.server.guard import Guard
+from wick_graph.server.problems import Problem, problem_of
+from wick_graph.server.routes import agents, files, health, openai, runs, threads, tools, traces
+from wick_graph.server.service import Service
+
+_ROUTES: Final = (health, tools, traces, files, agents, runs, threads, openai)
+_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    400: {"model": forms.ErrorAnswer, "description": "The request is refused."},
+    401: {"model": forms.ErrorAnswer, "description": "A valid token is needed."},
+    403: {"model": forms.ErrorAnswer, "description": "The token does not allow it."},
+    404: {"model": forms.ErrorAnswer, "description": "There is nothing of that name."},
+    408: {"model": forms.ErrorAnswer, "description": "The body came too slowly."},
+    409: {"model": forms.ErrorAnswer, "description": "The thread is busy, or the run did not end."},
+    413: {"model": forms.ErrorAnswer, "description": "The body is too large."},
+    415: {"model": forms.ErrorAnswer, "description": "The body is not JSON."},
+    429: {"model": forms.ErrorAnswer, "description": "Too much at once."},
+    500: {"model": forms.ErrorAnswer, "description": "The run failed."},
+    503: {"model": forms.ErrorAnswer, "description": "Not now."},
+}
+
+
+def create_app(service: Service) -> FastAPI:
+    """Make the application that serves a service's agents."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with service.running():
+            yield
+
+    app = FastAPI(
+        title="wick",
+        version=version("wick-graph"),
+        summary="Agents over HTTP.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses=_ERRORS,
+    )
+    app.state.service = service
+    for module in _ROUTES:
+        app.include_router(module.router)
+    app.add_exception_handler(RequestValidationError, _refused)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(WickError, _problem)
+    app.add_middleware(Guard, service=service)
+    _describe(app, service)
+    return app
+
+
+def _describe(app: FastAPI, service: Service) -> None:
+    """Say in the OpenAPI description who may do what, and that nothing is answered with 422."""
+    make = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = make()
+        for operations in schema["paths"].values():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+                for status, answer in operation["responses"].items():
+                    if int(status) >= 400:  # whatever a path answers with, its errors are JSON
+                        kind = next(iter(answer["content"].values()))
+                        answer["content"] = {"application/json": kind}
+                for parameter in operation.get("parameters", ()):
+                    _never_null(parameter["schema"])
+        if service.options.auth:
+            parts = schema.setdefault("components", {})
+            parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            schema["security"] = [{"token": []}]
+            schema["paths"]["/health"]["get"]["security"] = []
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
+
+
+def _never_null(schema: dict[str, Any]) -> None:
+    """A header, or a part of an address, is left out; it is never null."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"]
+    if len(kinds) == 1:
+        del schema["anyOf"]
+        schema.update(kinds[0])
+
+
+async def _problem(request: Request, error: Exception) -> JSONResponse:
+    problem = problem_of(error)
+    more = {"request_id": request.scope["state"]["request_id"]} if problem.status >= 500 else {}
+    body = {**problem.body(), **more}
+    return JSONResponse(body, problem.status, headers=dict(problem.headers))
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    words = {404: "not found", 405: "method not allowed"}
+    text = words.get(error.status_code, str(error.detail))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods(request))
+    return JSONResponse({"error": text}, error.status_code, headers=headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """List what may be done at a path; a fixed path comes before one with a name in it."""
+    routes = [route for route in _routes(request.app) if route.path_regex.match(request.url.path)]
+    paths = sorted({route.path for route in routes}, key=lambda path: path.count("{"))
+    return sorted({m for r in routes if r.path == paths[0] for m in r.methods or () if m != "HEAD"})
+
+
+def _routes(app: FastAPI) -> list[APIRoute]:
+    return [route for route in app.routes if isinstance(route, APIRoute)]
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    return JSONResponse({"error": _sentence(error.errors()[0])}, 400)
+
+
+def _sentence(found: Any) -> str:
+    """Say what is wrong in a request, in the words of the seeds where they have some."""
+    place, text = [*found["loc"]], str(found["msg"])
+    if place[:2] == ["body", "messages"] and len(place) > 2:
+        named = f"message[{place[2]}]: " + ".".join(map(str, place[3:4]))
+    else:
+        named = ".".join(map(str, place[1:] or place))
+    if found["type"] == "extra_forbidden":
+        text = "unknown field"
+    elif found["type"] == "missing":
+        text = "is required"
+    named = named.rstrip(": ") if not named.endswith("]") else named
+    return f"{named}: {text[:1].lower()}{text[1:]}"[:500]

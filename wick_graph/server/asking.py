@@ -1,0 +1,89 @@
+"""Who asks, and what of the service is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from wick_graph.agent import Agent
+from wick_graph.server.guard import Caller
+from wick_graph.server.options import ServerOptions
+from wick_graph.server.problems import Problem
+from wick_graph.server.service import Service, Tenant
+from wick_graph.store import SqlSaver
+from wick_graph.store.streams import Streams
+from wick_graph.store.threads import ThreadInfo
+from wick_graph.store.tokens import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A caller with its tenant; what a route gets."""
+
+    caller: Caller
+    tenant: Tenant
+    service: Service
+
+    @property
+    def options(self) -> ServerOptions:
+        """How the server is run."""
+        return self.service.options
+
+    @property
+    def saver(self) -> SqlSaver:
+        """The tenant's store."""
+        return self.tenant.saver
+
+    @property
+    def streams(self) -> Streams:
+        """The tenant's streams."""
+        return self.tenant.saver.streams
+
+    def agent(self, agent_id: str | None) -> Agent:
+        """Return an agent, the default one where none is named.
+
+        Raises:
+            Problem: There is no such agent.
+        """
+        return self.tenant.agents[agent_id or self.tenant.agents.default_id]
+
+    async def thread(self, thread_id: str) -> ThreadInfo:
+        """Return a thread.
+
+        Raises:
+            Problem: There is no such thread.
+        """
+        found = await self.saver.threads.aget(thread_id)
+        if found is None:
+            raise Problem(404, "thread not found")
+        return found
+
+    async def agent_of(self, thread_id: str) -> Agent:
+        """Return the agent that a thread belongs to.
+
+        Raises:
+            Problem: There is no such thread, or the agent is gone.
+        """
+        thread = await self.thread(thread_id)
+        rows = await self.streams.run(self.streams.of_thread, thread_id, 1)
+        named = rows[0].asked["agent"] if rows else thread.agent
+        return self.agent(named if named in self.tenant.agents else None)
+
+
+def _asker(scope: Scope) -> Callable[[Request], Asker]:
+    def asker(request: Request) -> Asker:
+        caller: Any = request.scope["state"]["caller"]
+        if not caller.allows(scope):
+            raise Problem(403, f"the token's scope is {caller.scope}; this needs {scope}")
+        service: Service = request.app.state.service
+        return Asker(caller, service.tenant(caller.tenant), service)
+
+    return asker
+
+
+Reader = Annotated[Asker, Depends(_asker("read"))]
+Runner = Annotated[Asker, Depends(_asker("run"))]
+Admin = Annotated[Asker, Depends(_asker("admin"))]

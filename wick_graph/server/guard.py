@@ -1,0 +1,242 @@
+"""What stands before every route: who asks, from where, how much, how often."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from wick_graph.server import strict
+from wick_graph.server.options import ServerOptions, is_loopback
+from wick_graph.server.problems import Problem, log, problem_of
+from wick_graph.server.service import LOCAL, Service
+from wick_graph.store.tokens import SCOPES
+from wick_graph.store.tokens import Scope as TokenScope
+
+OPEN: Final = frozenset({"/health"})
+"""What answers without a token."""
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+_TOKEN_LENGTH: Final = 256
+_HEAD: Final = 65_536
+_BUCKETS: Final = 10_000
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_SECURITY: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks."""
+
+    tenant: str
+    scope: TokenScope
+    token: str = ""
+    """The token's id; empty where there are no tokens."""
+
+    def allows(self, wanted: TokenScope) -> bool:
+        """Say whether the caller may do something."""
+        return SCOPES.index(self.scope) >= SCOPES.index(wanted)
+
+
+class Bucket:
+    """Count what somebody asks for; it fills again as time goes by."""
+
+    __slots__ = ("_left", "_rate", "_seen", "_size")
+
+    def __init__(self, per_minute: int, now: float) -> None:
+        self._size = self._left = max(1.0, per_minute / 6)
+        self._rate, self._seen = per_minute / 60, now
+
+    def take(self, now: float) -> float:
+        """Take one; return 0, or the seconds until there is one again."""
+        self._left = min(self._size, self._left + (now - self._seen) * self._rate)
+        self._seen = now
+        if self._left < 1:
+            return (1 - self._left) / self._rate
+        self._left -= 1
+        return 0.0
+
+
+class Guard:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+        self._options: ServerOptions = service.options
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        own = (self._options.host, *self._options.allowed_hosts)
+        self._hosts = {name.lower() for name in (*_LOOPBACK, *own)}
+        # Whoever binds to a network has tokens, and a page of a foreign name has none of them.
+        self._any_host = not is_loopback(self._options.host) and not self._options.allowed_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        number = secrets.token_hex(8)
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                self._service.metrics.requests[method_of(scope), message["status"]] += 1
+                own = [(b"x-request-id", number.encode()), *_SECURITY]
+                message = {**message, "headers": [*message.get("headers", ()), *own]}
+            await send(message)
+
+        try:
+            if scope["type"] != "http":
+                raise Problem(426, "there are no websockets here; use the event streams")
+            scope.setdefault("state", {})["request_id"] = number
+            receive = await self._admit(scope, receive)
+            await self._app(scope, receive, sending)
+        except Exception as error:
+            problem = problem_of(error)
+            if started:
+                log.error("request %s broke off: %s", number, problem.error)
+                raise
+            if problem.status >= 500:
+                problem.more = {**problem.more, "request_id": number}
+            await _answer(problem, sending)
+
+    async def _admit(self, scope: Scope, receive: Receive) -> Receive:
+        headers = Headers(scope=scope)
+        if "upgrade" in headers and "websocket" in headers["upgrade"].lower():
+            raise Problem(426, "there are no websockets here; use the event streams")
+        _check_head(headers)
+        self._check_host(headers)
+        self._check_origin(headers)
+        if scope["path"] not in OPEN:
+            caller = await self._caller(headers)
+            scope["state"]["caller"] = caller
+            address = (scope.get("client") or ("",))[0]
+            self._check_rate(caller.token or address)
+        return await self._body(scope, headers, receive)
+
+    def _check_host(self, headers: Headers) -> None:
+        named = headers.getlist("host")
+        host = _without_port(named[0].lower()) if len(named) == 1 else ""
+        if len(named) != 1 or (host not in self._hosts and not self._any_host):
+            raise Problem(403, "this server is not known under that host name")
+
+    def _check_origin(self, headers: Headers) -> None:
+        origin = headers.get("origin")
+        if origin is not None and origin in self._options.allowed_origins:
+            return
+        same = origin is not None and urlsplit(origin).netloc.lower() == headers["host"].lower()
+        foreign = headers.get("sec-fetch-site", "none") == "cross-site"
+        if (origin is not None and not same) or foreign:
+            raise Problem(403, "pages of other origins may not use this server")
+
+    async def _caller(self, headers: Headers) -> Caller:
+        if not self._options.auth:
+            return Caller(LOCAL, "admin")
+        given = headers.getlist("authorization")
+        token = given[0].removeprefix("Bearer ") if len(given) == 1 else ""
+        if token and token != given[0] and len(token) < _TOKEN_LENGTH:
+            tokens = self._service.tokens
+            info = await self._service.local.saver.streams.run(tokens.check, token)
+            if info is not None:
+                return Caller(info.tenant, info.scope, info.id)
+        raise Problem(401, "a valid token is needed", headers={"WWW-Authenticate": "Bearer"})
+
+    def _check_rate(self, who: str) -> None:
+        now = time.monotonic()
+        per_minute = self._options.limits.requests_per_minute
+        bucket = self._buckets.setdefault(who, Bucket(per_minute, now))
+        self._buckets.move_to_end(who)
+        while len(self._buckets) > _BUCKETS:
+            self._buckets.popitem(last=False)
+        wait = bucket.take(now)
+        if wait:
+            raise Problem(429, "too many requests", headers={"Retry-After": str(int(wait) + 1)})
+
+    async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
+        """Read and check the whole body, and hand it on."""
+        if scope["method"] not in _WITH_BODY:
+            return receive
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise Problem(415, "send the body as it is, without a content encoding")
+        body = await self._read(headers, receive)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if body and kind != "application/json":
+            raise Problem(415, "send JSON, with Content-Type: application/json")
+        if body:
+            strict.parse(body, self._options.limits.depth)
+        return _replay(body, receive)
+
+    async def _read(self, headers: Headers, receive: Receive) -> bytes:
+        limit = self._options.limits.body
+        declared = headers.get("content-length", "0")
+        if declared.isdigit() and int(declared[:20]) > limit:
+            raise Problem(413, f"the body is larger than {limit} bytes", headers=_CLOSE)
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._options.limits.header):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Problem(400, "the body broke off")
+                    pieces.append(message.get("body", b""))
+                    size += len(pieces[-1])
+                    if size > limit:
+                        raise Problem(413, f"the body is larger than {limit} bytes", headers=_CLOSE)
+                    if not message.get("more_body"):
+                        return b"".join(pieces)
+        except TimeoutError:
+            raise Problem(408, "the body came too slowly", headers=_CLOSE) from None
+
+
+_CLOSE: Final = {"Connection": "close"}
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def _check_head(headers: Headers) -> None:
+    """Refuse a head that another program on the way may have read in another sense."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise Problem(400, "a body has one length", headers=_CLOSE)
+    if sum(len(key) + len(value) for key, value in headers.raw) > _HEAD:
+        raise Problem(400, f"the head is larger than {_HEAD} bytes", headers=_CLOSE)
+
+
+def method_of(scope: Scope) -> str:
+    """Return a request's method, or that it is none of the usual ones: it becomes a label."""
+    method = str(scope.get("method", ""))
+    return method if method in _METHODS else "other"
+
+
+def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
+    given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return given.pop() if given else await receive()
+
+    return replayed
+
+
+def _without_port(host: str) -> str:
+    head, colon, port = host.rpartition(":")
+    return head if colon and port.isdigit() and not host.endswith("]") else host
+
+
+async def _answer(problem: Problem, send: Send) -> None:
+    body: Any = json.dumps(problem.body(), ensure_ascii=True, default=str).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers += [(key.lower().encode(), value.encode()) for key, value in problem.headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

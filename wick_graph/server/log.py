@@ -1,0 +1,148 @@
+"""A thread's events as a reader gets them: numbered, written down before anybody is told.
+
+A number that a reader has seen is in the database. So a reader who comes back, to this process or
+to the next one, goes on exactly behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from wick_graph.store import SqlSaver
+from wick_graph.store.streams import RUNNING, StreamRow
+
+TERMINAL: Final = frozenset({"done", "error"})
+"""The event that ends a run; each run has exactly one."""
+_WAITING: Final = 256
+"""Events that wait to be written before the run waits."""
+_TAIL: Final = 512
+"""Events of a running run that are kept in memory."""
+_POLL: Final = 0.25
+"""Seconds between two looks at a run that goes on in another process."""
+
+Wire = Mapping[str, Any]
+
+
+class Channel:
+    """The events of one run, from the run to the database and its readers.
+
+    `put` numbers an event and takes it over; `work` writes what came, as much at once as there
+    is, and then tells the readers. Pieces of text that wait together become one piece.
+    """
+
+    def __init__(self, saver: SqlSaver, row: StreamRow, next_number: int) -> None:
+        self.saver, self.row = saver, row
+        self._next = next_number
+        self._new: list[dict[str, Any]] = []
+        self._tail: deque[tuple[int, Wire]] = deque(maxlen=_TAIL)
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._told = asyncio.Event()
+        self.ended = False
+        """The last event is written."""
+        self.broken: BaseException | None = None
+        """Why nothing can be written any more."""
+
+    async def put(self, event: Wire) -> None:
+        """Take over an event; wait while too many are on their way."""
+        await self._room.wait()
+        if self.broken is not None:
+            raise self.broken
+        last = self._new[-1] if self._new else None
+        if last is not None and _joins(last, event):
+            _join(last, event)
+        else:
+            self._new.append({**event})
+        if len(self._new) >= _WAITING:
+            self._room.clear()
+        self._wake.set()
+
+    async def work(self) -> None:
+        """Write what comes until the run's last event is written."""
+        try:
+            while not self.ended:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._write()
+        except BaseException as error:
+            self.broken = error
+            raise
+        finally:
+            self._room.set()
+            self._announce()
+
+    async def _write(self) -> None:
+        new, self._new = self._new, []
+        self._room.set()
+        if not new:
+            return
+        first = self._next
+        self._next += len(new)
+        streams, last = self.saver.streams, self._next - 1
+        await streams.run(streams.append, self.row.thread_id, last, new)
+        self._tail.extend(enumerate(new, first))
+        self.ended = new[-1]["event"] in TERMINAL
+        self._announce()
+
+    def _announce(self) -> None:
+        told, self._told = self._told, asyncio.Event()
+        told.set()
+
+    def since(self, after: int) -> list[tuple[int, Wire]] | None:
+        """Return the written events behind a number, None where they are not in memory."""
+        if after >= self._next - 1:
+            return []
+        if not self._tail or self._tail[0][0] > after + 1:
+            return None
+        return [entry for entry in self._tail if entry[0] > after]
+
+    def news(self) -> asyncio.Event:
+        """Return what is set when more is written."""
+        return self._told
+
+
+async def events_after(
+    saver: SqlSaver, row: StreamRow, after: int, channel: Channel | None
+) -> AsyncIterator[tuple[int, Wire] | None]:
+    """Yield a run's events behind a number, to its last one; None is a pause.
+
+    Follows a run of this process as it goes, and one of another process by looking again.
+    """
+    streams = saver.streams
+    while True:
+        news = channel.news() if channel is not None else None
+        found = channel.since(after) if channel is not None else None
+        if found is None:
+            found = await streams.run(streams.read, row.thread_id, after)
+        for number, event in found:
+            after = number
+            yield number, event
+            if event["event"] in TERMINAL:
+                return
+        if found:
+            continue
+        if channel is not None and news is not None:
+            if channel.broken is not None:
+                return
+            yield None
+            await news.wait()
+            continue
+        now = await streams.run(streams.get, row.thread_id, row.run_id)
+        if now is None or now.status != RUNNING:
+            return
+        yield None
+        await asyncio.sleep(_POLL)
+
+
+def _joins(last: Wire, event: Wire) -> bool:
+    kind = "on_chat_model_stream"
+    return event["event"] == kind == last["event"] and last.get("name") == event.get("name")
+
+
+def _join(last: dict[str, Any], event: Wire) -> None:
+    text = last["data"]["delta"] + event["data"]["delta"]
+    last["data"] = {"delta": text, "chunk": {"content": text}}

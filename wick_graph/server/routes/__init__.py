@@ -1,0 +1,1 @@
+"""The paths of the server, by what they are about."""

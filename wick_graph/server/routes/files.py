@@ -1,0 +1,92 @@
+"""The files of an agent's backend: list, read, fetch, write."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from wick_graph.backends import FileSystem
+from wick_graph.config.fields import AGENT_ID
+from wick_graph.errors import ToolError
+from wick_graph.server import forms
+from wick_graph.server.asking import Asker, Reader, Runner
+from wick_graph.server.problems import Problem
+
+router: Final = APIRouter(tags=["files"])
+PathQuery = Annotated[str, Query(min_length=1, max_length=4_096)]
+AgentQuery = Annotated[str | None, Query(pattern=f"^{AGENT_ID.pattern}$")]
+
+
+@router.get("/agents/files/download", response_class=Response)
+async def download(asker: Reader, path: PathQuery, agent_id: AgentQuery = None) -> Response:
+    """Return a file as it is, to be saved."""
+    text = await _read(_backend(asker, agent_id), path)
+    name = quote(path.rsplit("/", 1)[-1])
+    disposition = f"attachment; filename*=UTF-8''{name}"
+    return Response(
+        text.encode("utf-8", "surrogateescape"),
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": disposition},
+    )
+
+
+@router.put("/agents/files/upload")
+async def upload(asker: Runner, form: forms.UploadForm) -> dict[str, Any]:
+    """Write a file."""
+    backend = _backend(asker, form.agent_id)
+    data = form.content.encode()
+    try:
+        written = await asyncio.to_thread(backend.write, form.path, data)
+    except (ToolError, OSError) as error:
+        raise _problem(error) from None
+    return {"status": "ok", "path": written.path, "size": len(data)}
+
+
+@router.get("/agents/{agent_id}/files/list")
+async def list_files(
+    asker: Reader, agent_id: forms.AgentIdPath, path: PathQuery = "."
+) -> dict[str, Any]:
+    """List a folder."""
+    backend = _backend(asker, agent_id)
+    try:
+        listing = await asyncio.to_thread(backend.ls, path)
+    except (ToolError, OSError) as error:
+        raise _problem(error) from None
+    entries = [
+        {"name": e.name, "path": posixpath.join(path, e.name), "type": e.type, "size": e.size}
+        for e in listing.entries
+    ]
+    return {"path": path, "entries": entries}
+
+
+@router.get("/agents/{agent_id}/files/read")
+async def read(asker: Reader, agent_id: forms.AgentIdPath, path: PathQuery) -> dict[str, Any]:
+    """Return a file's text."""
+    return {"path": path, "content": await _read(_backend(asker, agent_id), path)}
+
+
+def _backend(asker: Asker, agent_id: str | None) -> FileSystem:
+    named = agent_id or asker.tenant.agents.default_id
+    backend = asker.tenant.agents.backend(named)
+    if backend is None:
+        raise Problem(409, "the agent has no backend")
+    return backend
+
+
+async def _read(backend: FileSystem, path: str) -> str:
+    try:
+        found = await asyncio.to_thread(backend.read, path)
+    except (ToolError, OSError) as error:
+        raise _problem(error) from None
+    return found.text
+
+
+def _problem(error: Exception) -> Problem:
+    text = str(error)
+    missing = "no such" in text.lower() or isinstance(error, FileNotFoundError)
+    return Problem(404 if missing else 400, text if isinstance(error, ToolError) else "not found")

@@ -1,0 +1,306 @@
+"""Ask an agent, follow its run, cancel it, go on where it stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header
+from starlette.responses import Response
+
+from wick_graph import keys
+from wick_graph.errors import MessageError
+from wick_graph.result import new_thread_id, read_input, result_of
+from wick_graph.runtime import Run
+from wick_graph.server import forms
+from wick_graph.server.answers import run_answer, stream_answer
+from wick_graph.server.asking import Asker, Reader, Runner
+from wick_graph.server.log import Wire, events_after
+from wick_graph.server.options import OnDisconnect
+from wick_graph.server.problems import Problem, problem_of
+from wick_graph.server.runs import Asked, LiveRun, reaches
+from wick_graph.server.sse import EventStream
+from wick_graph.store.streams import RUNNING, StreamRow
+
+router: Final = APIRouter(tags=["runs"])
+_SSE: Final[Any] = {
+    200: {
+        "description": "Server-sent events, to `done` or `error`.",
+        "content": {"text/event-stream": {}},
+    }
+}
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=256,
+        pattern=r"^[!-~]+$",
+        description="The same key and request give the same run, however often they are sent.",
+    ),
+]
+LastEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        pattern="^[0-9]{1,10}$",
+        description="Go on behind this event of the thread; nothing is run again.",
+    ),
+]
+
+
+@router.post("/agents/invoke", response_model=forms.RunAnswer)
+async def invoke_default(asker: Runner, form: forms.RunForm, key: Key = None) -> Any:
+    """Ask the default agent and wait for the answer."""
+    return await _invoke(asker, None, form, key)
+
+
+@router.post("/agents/{agent_id}/invoke", response_model=forms.RunAnswer)
+async def invoke(
+    asker: Runner, agent_id: forms.AgentIdPath, form: forms.RunForm, key: Key = None
+) -> Any:
+    """Ask an agent and wait for the answer."""
+    return await _invoke(asker, agent_id, form, key)
+
+
+@router.post("/agents/stream", response_class=Response, responses=_SSE)
+async def stream_default(
+    asker: Runner, form: forms.RunForm, key: Key = None, last: LastEventId = None
+) -> Response:
+    """Ask the default agent and follow its run."""
+    return await _stream(asker, None, form, key, last)
+
+
+@router.post("/agents/{agent_id}/stream", response_class=Response, responses=_SSE)
+async def stream(
+    asker: Runner,
+    agent_id: forms.AgentIdPath,
+    form: forms.RunForm,
+    key: Key = None,
+    last: LastEventId = None,
+) -> Response:
+    """Ask an agent and follow its run.
+
+    With `Last-Event-ID` and the thread's id nothing is asked: the stream goes on where it broke.
+    """
+    return await _stream(asker, agent_id, form, key, last)
+
+
+@router.post("/agents/resume", response_model=forms.RunAnswer, responses=_SSE)
+async def resume_default(asker: Runner, form: forms.ResumeForm) -> Any:
+    """Go on where a thread stands."""
+    return await _resume(asker, None, form)
+
+
+@router.post("/agents/{agent_id}/resume", response_model=forms.RunAnswer, responses=_SSE)
+async def resume(asker: Runner, agent_id: forms.AgentIdPath, form: forms.ResumeForm) -> Any:
+    """Go on where a thread stands: after an interrupt, a cancellation, a failure."""
+    return await _resume(asker, agent_id, form)
+
+
+@router.get("/runs/{run_id}", response_model=forms.StreamAnswer)
+async def show(asker: Reader, run_id: forms.RunIdPath) -> Any:
+    """Say what became of a run."""
+    return stream_answer(await _row(asker, run_id))
+
+
+@router.get("/runs/{run_id}/events", response_class=Response, responses=_SSE)
+async def events(asker: Reader, run_id: forms.RunIdPath, last: LastEventId = None) -> Response:
+    """Follow a run from its beginning, or from behind an event."""
+    return await follow(asker, await _row(asker, run_id), last, "continue")
+
+
+@router.post("/runs/{run_id}/cancel", response_model=forms.StreamAnswer)
+async def cancel(asker: Runner, run_id: forms.RunIdPath) -> Any:
+    """End a run; one that has ended stays as it ended."""
+    row = await _row(asker, run_id)
+    if asker.tenant.runs.find(row) is not None:
+        await asker.tenant.runs.cancel(row.thread_id)
+    return stream_answer(await _row(asker, run_id))
+
+
+async def begin(
+    asker: Asker, asked: Asked, thread_id: str, key: str | None = None
+) -> LiveRun | StreamRow:
+    """Begin a run for a caller.
+
+    Raises:
+        Problem: The server takes on no more.
+        ThreadBusyError: A run goes on in the thread.
+    """
+    asker.service.take_on()
+    run = await asker.tenant.runs.start(asker.agent(asked.agent_id), asked, thread_id, key)
+    if isinstance(run, LiveRun):
+        await reaches(run)
+    return run
+
+
+def asked_of(asker: Asker, agent_id: str | None, form: forms.RunForm) -> Asked:
+    """Check an input before anything is begun.
+
+    Raises:
+        MessageError: A message is refused.
+        Problem: There is no such agent.
+    """
+    messages = [message.model_dump() for message in form.messages]
+    for i, message in enumerate(messages):
+        if isinstance(message["content"], str) and not message["content"].strip():
+            raise MessageError(f"message[{i}]: content must not be empty")
+    read_input(messages)
+    named = agent_id or asker.tenant.agents.default_id
+    agent = asker.agent(named)
+    read_input(messages, allow_system=agent.allow_client_system)
+    return Asked(agent_id=named, kind="message", messages=messages)
+
+
+async def finished(asker: Asker, run: LiveRun | StreamRow) -> dict[str, Any]:
+    """Wait for a run's end and return it.
+
+    Raises:
+        Problem: The run failed or was cancelled.
+    """
+    if isinstance(run, StreamRow):
+        return await _ended(asker, run)
+    assert run.task is not None
+    await asyncio.wait([run.task])
+    if run.result is None:
+        ids = {"thread_id": run.row.thread_id, "run_id": run.row.run_id}
+        if run.failure is None:
+            raise Problem(409, "run cancelled", ids)
+        problem = problem_of(run.failure)
+        raise Problem(problem.status, problem.error, {**problem.more, **ids}, problem.headers)
+    return run_answer(run.result)
+
+
+async def follow(
+    asker: Asker, row: StreamRow, last: str | None, on_disconnect: OnDisconnect
+) -> EventStream:
+    """Answer with a run's events; a reader that names an event which never was is told of a gap."""
+    streams, runs = asker.streams, asker.tenant.runs
+    begin = row.first - 1
+    after = begin if last is None else int(last)
+    known = max(begin, await streams.run(streams.last, row.thread_id))
+    ahead, after = after, begin if after > known else after
+
+    async def numbered() -> AsyncIterator[tuple[int | None, Mapping[str, Any]] | None]:
+        at = after
+        if ahead > known:
+            yield None, _gap(row, ahead, row.first)
+        live = runs.find(row)
+        channel = None if live is None else live.channel
+        async for entry in events_after(asker.saver, row, after, channel):
+            if entry is not None:
+                if entry[0] > at + 1:
+                    yield None, _gap(row, at, entry[0])
+                at = entry[0]
+                asker.service.metrics.events += 1
+            yield entry
+        if live is not None and live.suspended:
+            yield None, _suspended(row)
+
+    async def left() -> None:
+        if on_disconnect == "cancel" and runs.find(row) is not None:
+            await runs.cancel(row.thread_id)
+
+    limits = asker.options.limits
+    return EventStream(
+        numbered,
+        ping=limits.ping,
+        send_timeout=limits.send,
+        left=left,
+        headers={
+            "X-Thread-Id": row.thread_id,
+            "X-Run-Id": row.run_id,
+            "Content-Location": f"/runs/{row.run_id}/events",
+        },
+    )
+
+
+async def _invoke(asker: Asker, agent_id: str | None, form: forms.RunForm, key: str | None) -> Any:
+    asked = asked_of(asker, agent_id, form)
+    thread_id = form.thread_id or new_thread_id()
+    return await finished(asker, await begin(asker, asked, thread_id, key))
+
+
+async def _stream(
+    asker: Asker,
+    agent_id: str | None,
+    form: forms.RunForm,
+    key: str | None,
+    last: str | None,
+) -> Response:
+    asked = asked_of(asker, agent_id, form)
+    how = form.on_disconnect or asker.options.on_disconnect
+    if last is not None and form.thread_id is not None:
+        return await _again(asker, asked, form.thread_id, last, how)
+    run = await begin(asker, asked, form.thread_id or new_thread_id(), key)
+    return await follow(asker, run.row if isinstance(run, LiveRun) else run, None, how)
+
+
+async def _again(
+    asker: Asker, asked: Asked, thread_id: str, last: str, how: OnDisconnect
+) -> Response:
+    """Find the run of the thread that the reader had not seen to its end."""
+    streams = asker.streams
+    await asker.thread(thread_id)
+    rows = await streams.run(streams.of_thread, thread_id)
+    fitting = [row for row in rows if row.asked == asked.to_dict() and row.first <= int(last) + 1]
+    if not fitting:
+        raise Problem(409, "Last-Event-ID: the thread has no such run with that event")
+    return await follow(asker, fitting[0], last, how)
+
+
+async def _resume(asker: Asker, agent_id: str | None, form: forms.ResumeForm) -> Any:
+    agent = await asker.agent_of(form.thread_id) if agent_id is None else asker.agent(agent_id)
+    await asker.thread(form.thread_id)
+    given = {} if form.answer is None else {"answer": form.answer}
+    asked = Asked(agent_id=agent.name, kind="resume", **given)
+    run = await begin(asker, asked, form.thread_id)
+    if form.stream:
+        how = form.on_disconnect or asker.options.on_disconnect
+        return await follow(asker, run.row if isinstance(run, LiveRun) else run, None, how)
+    return await finished(asker, run)
+
+
+async def _ended(asker: Asker, row: StreamRow) -> dict[str, Any]:
+    """Wait for a run that was begun by an earlier request, and tell its end."""
+    last: Wire = {}
+    live = asker.tenant.runs.find(row)
+    channel = None if live is None else live.channel
+    async for entry in events_after(asker.saver, row, row.first - 1, channel):
+        last = last if entry is None else entry[1]
+    if last.get("event") != "done":
+        error = last.get("data", {}).get("error", "the run has not ended")
+        raise Problem(409, error, {"thread_id": row.thread_id, "run_id": row.run_id})
+    agent = asker.agent(row.asked["agent"])
+    config: Any = keys.with_configurable(None, **{keys.THREAD_ID: row.thread_id})
+    mine = {"run_id": row.run_id}
+    run = Run(run_id=row.run_id, thread_id=row.thread_id)
+    run.stopped = last["data"]["stopped_because"]
+    async for state in agent.graph.aget_state_history(config, filter=mine, limit=1):
+        values = {**state.values, "__interrupt__": state.interrupts}
+        return run_answer(result_of(values, run, row.thread_id, agent.spec.model.name))
+    raise Problem(410, "the run's steps were pruned", {"thread_id": row.thread_id})
+
+
+async def _row(asker: Asker, run_id: str) -> StreamRow:
+    row = await asker.streams.run(asker.streams.by_run, run_id)
+    if row is None:
+        raise Problem(404, "run not found")
+    return row
+
+
+def _gap(row: StreamRow, seen: int, next_number: int) -> dict[str, Any]:
+    data = {"after": seen, "next": next_number}
+    return {"event": "gap", "run_id": row.run_id, "data": data, "thread_id": row.thread_id}
+
+
+def _suspended(row: StreamRow) -> dict[str, Any]:
+    data = {"run_id": row.run_id, "status": RUNNING}
+    return {
+        "event": "suspended",
+        "run_id": row.run_id,
+        "data": data,
+        "thread_id": row.thread_id,
+    }

@@ -1,0 +1,250 @@
+"""The threads of the caller's tenant: look into, fork, keep, delete; what they wait for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import AwareDatetime, BeforeValidator
+
+from wick_graph import keys
+from wick_graph.errors import ThreadBusyError
+from wick_graph.journal import Journal
+from wick_graph.result import new_thread_id
+from wick_graph.server import forms
+from wick_graph.server.answers import state_answer, stream_answer, thread_answer
+from wick_graph.server.asking import Asker, Reader, Runner
+from wick_graph.server.problems import Problem
+from wick_graph.server.routes.runs import LastEventId, begin, finished, follow
+from wick_graph.server.runs import Asked
+
+router: Final = APIRouter(tags=["threads"])
+
+
+def _written(value: Any) -> Any:
+    """Refuse numbers, which would be taken for seconds."""
+    if isinstance(value, str) and not re.match(r"\d{4}-", value):
+        raise ValueError("write a date and a time, as in 2025-01-31T12:00:00Z")
+    return value
+
+
+Limit = Annotated[int, Query(ge=1, le=500)]
+Before = Annotated[
+    AwareDatetime | None,
+    BeforeValidator(_written),
+    Query(description="Go on behind a page: only threads that were last used before."),
+]
+RequestId = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9_.:-]{1,128}~[A-Za-z0-9_.:-]{1,128}$",
+        description="The thread's id, a tilde, and the question's id.",
+    ),
+]
+
+
+@router.get("/threads", response_model=list[forms.ThreadAnswer])
+async def list_threads(
+    asker: Reader,
+    limit: Limit = 50,
+    before: Before = None,
+    agent: Annotated[str | None, Query(max_length=200)] = None,
+    status: Literal["idle", "running", "waiting", "failed"] | None = None,
+) -> Any:
+    """List threads, the most recently used first."""
+    found = await asker.saver.threads.alist(limit, before, agent, status)
+    return [thread_answer(info) for info in found]
+
+
+@router.get("/threads/{thread_id}", response_model=forms.ThreadAnswer)
+async def show(asker: Reader, thread_id: forms.ThreadIdPath) -> Any:
+    """Describe a thread."""
+    return thread_answer(await asker.thread(thread_id))
+
+
+@router.delete("/threads/{thread_id}", status_code=204, response_class=Response)
+async def delete(asker: Runner, thread_id: forms.ThreadIdPath) -> Response:
+    """Delete a thread with everything that is its; not while a run goes on in it."""
+    info = await asker.thread(thread_id)
+    if info.status == "running" and thread_id in asker.tenant.runs.live:
+        raise ThreadBusyError("thread is busy")
+    await asker.saver.threads.adelete(thread_id)
+    return Response(status_code=204)
+
+
+@router.get("/threads/{thread_id}/state")
+async def state(asker: Reader, thread_id: forms.ThreadIdPath) -> dict[str, Any]:
+    """Return a thread's latest state."""
+    agent = await asker.agent_of(thread_id)
+    config = _at(thread_id)
+    return {**state_answer(await agent.graph.aget_state(config)), "thread_id": thread_id}
+
+
+@router.get("/threads/{thread_id}/history")
+async def history(
+    asker: Reader,
+    thread_id: forms.ThreadIdPath,
+    limit: Limit = 20,
+    before: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
+) -> list[dict[str, Any]]:
+    """Return a thread's steps, the latest first; `before` continues after a page."""
+    agent = await asker.agent_of(thread_id)
+    config = _at(thread_id)
+    page: Any = None
+    if before is not None:
+        page = _at(thread_id, before)
+    found = agent.graph.aget_state_history(config, before=page, limit=limit)
+    return [state_answer(step) async for step in found]
+
+
+@router.post("/threads/{thread_id}/fork", response_model=forms.ThreadAnswer, status_code=201)
+async def fork(asker: Runner, thread_id: forms.ThreadIdPath, form: forms.ForkForm) -> Any:
+    """Copy a thread, with its history, under another id."""
+    await asker.thread(thread_id)
+    target = form.thread_id or new_thread_id()
+    if await asker.saver.threads.aget(target) is not None:
+        raise Problem(409, "thread exists")
+    if form.checkpoint_id is not None:
+        await _check_step(asker, thread_id, form.checkpoint_id)
+    await asker.saver.threads.afork(thread_id, target, form.checkpoint_id)
+    return thread_answer(await asker.thread(target))
+
+
+@router.post("/threads/{thread_id}/pin", response_model=forms.ThreadAnswer)
+async def pin(asker: Runner, thread_id: forms.ThreadIdPath, form: forms.PinForm) -> Any:
+    """Keep a thread from being evicted, or give it free again."""
+    await asker.saver.threads.apin(thread_id, form.pinned)
+    return thread_answer(await asker.thread(thread_id))
+
+
+@router.post("/threads/{thread_id}/cancel", response_model=forms.ThreadAnswer)
+async def cancel(asker: Runner, thread_id: forms.ThreadIdPath) -> Any:
+    """End the run of a thread; nothing where none goes on."""
+    await asker.thread(thread_id)
+    await asker.tenant.runs.cancel(thread_id)
+    return thread_answer(await asker.thread(thread_id))
+
+
+@router.get("/threads/{thread_id}/runs", response_model=list[forms.StreamAnswer])
+async def list_runs(asker: Reader, thread_id: forms.ThreadIdPath, limit: Limit = 50) -> Any:
+    """List a thread's runs, the latest first."""
+    await asker.thread(thread_id)
+    found = await asker.streams.run(asker.streams.of_thread, thread_id, limit)
+    return [stream_answer(row) for row in found]
+
+
+@router.get(
+    "/threads/{thread_id}/events",
+    response_class=Response,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+async def events(
+    asker: Reader, thread_id: forms.ThreadIdPath, last: LastEventId = None
+) -> Response:
+    """Follow the latest run of a thread, from its beginning or from behind an event."""
+    await asker.thread(thread_id)
+    rows = await asker.streams.run(asker.streams.of_thread, thread_id, 1)
+    if not rows:
+        raise Problem(404, "the thread has no run with events")
+    return await follow(asker, rows[0], last, "continue")
+
+
+@router.get("/threads/{thread_id}/journal")
+async def journal(
+    asker: Reader,
+    thread_id: forms.ThreadIdPath,
+    run: Annotated[str | None, Query(pattern=forms.RUN_ID)] = None,
+    after: Annotated[int, Query(ge=0, le=2**32 - 1)] = 0,
+    limit: Limit = 200,
+) -> list[dict[str, Any]]:
+    """Return what was recorded of a thread: the moments of its runs."""
+    await asker.thread(thread_id)
+    found = Journal(asker.saver, thread_id)
+
+    def read() -> list[dict[str, Any]]:
+        if run is not None and all(known.run_id != run for known in found.runs()):
+            raise Problem(404, "run not found")
+        return [found.to_dict(entry) for entry in found.moments(run, after=after, limit=limit)]
+
+    return await asker.streams.run(read)
+
+
+@router.get("/threads/{thread_id}/approvals")
+async def approvals(asker: Reader, thread_id: forms.ThreadIdPath) -> list[dict[str, Any]]:
+    """List what a thread waits for."""
+    return await _waiting(asker, thread_id)
+
+
+@router.get("/agents/hitl/{request_id}")
+async def question(asker: Reader, request_id: RequestId) -> dict[str, Any]:
+    """Return one question."""
+    return await _question(asker, request_id)
+
+
+@router.post("/agents/hitl/{request_id}/respond")
+async def respond(asker: Runner, request_id: RequestId, form: forms.RespondForm) -> dict[str, Any]:
+    """Answer one question; the run goes on with it."""
+    asked = await _question(asker, request_id)
+    answer = _decision(asked, form)
+    agent = await asker.agent_of(asked["thread_id"])
+    wanted = Asked(agent_id=agent.name, kind="resume", answer={asked["interrupt_id"]: answer})
+    run = await begin(asker, wanted, asked["thread_id"])
+    result = await finished(asker, run)
+    return {"id": request_id, "status": form.status, "run": result}
+
+
+def _decision(asked: Mapping[str, Any], form: forms.RespondForm) -> Any:
+    if asked["kind"] != "approval":
+        return form.response if form.status == "answered" else f"({form.status})"
+    if form.status != "answered":
+        message = form.response if isinstance(form.response, str) else ""
+        return {"decision": "reject", "message": message}
+    if form.response is None or form.response == "approve":
+        return {"decision": "approve"}
+    return form.response
+
+
+async def _question(asker: Asker, request_id: str) -> dict[str, Any]:
+    thread_id, _, interrupt_id = request_id.rpartition("~")
+    for found in await _waiting(asker, thread_id):
+        if found["interrupt_id"] == interrupt_id:
+            return found
+    raise Problem(404, "there is no such question, or it was answered")
+
+
+async def _waiting(asker: Asker, thread_id: str) -> list[dict[str, Any]]:
+    agent = await asker.agent_of(thread_id)
+    config = _at(thread_id)
+    state = await agent.graph.aget_state(config)
+    return [_asked(thread_id, i.id, i.value, state.created_at) for i in state.interrupts]
+
+
+def _asked(thread_id: str, interrupt_id: str, value: Any, since: str | None) -> dict[str, Any]:
+    known = value if isinstance(value, Mapping) else {}
+    return {
+        "id": f"{thread_id}~{interrupt_id}",
+        "thread_id": thread_id,
+        "interrupt_id": interrupt_id,
+        "kind": known.get("kind", "question"),
+        "prompt": known.get("question") or known.get("why") or (value if not known else None),
+        "options": known.get("options", []),
+        "value": value,
+        "status": "pending",
+        "response": None,
+        "created_at": since,
+        "updated_at": since,
+    }
+
+
+async def _check_step(asker: Asker, thread_id: str, checkpoint_id: str) -> None:
+    agent = await asker.agent_of(thread_id)
+    at = _at(thread_id, checkpoint_id)
+    if (await agent.graph.aget_state(at)).created_at is None:
+        raise Problem(404, "checkpoint not found")
+
+
+def _at(thread_id: str, checkpoint_id: str | None = None) -> Any:
+    step = {} if checkpoint_id is None else {keys.CHECKPOINT_ID: checkpoint_id}
+    return keys.with_configurable(None, **{keys.THREAD_ID: thread_id}, **step)

@@ -1,0 +1,211 @@
+"""What is served: the agents of each tenant, their runs, and the server's going up and down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from wick_graph.config import AgentsFile, load_config
+from wick_graph.constants import SWEEP_INTERVAL_SECONDS
+from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, WickError
+from wick_graph.loading import Agents
+from wick_graph.server.instances import Instances
+from wick_graph.server.metrics import Metrics
+from wick_graph.server.options import ServerOptions
+from wick_graph.server.problems import Problem, log, shown
+from wick_graph.server.runs import Runs
+from wick_graph.store import SqlSaver
+
+LOCAL: Final = "local"
+"""The tenant of a server without tokens, and of the command line."""
+_TENANTS: Final = 64
+"""Tenants that are kept open while nothing of theirs goes on."""
+_LOOK: Final = 10.0
+"""Seconds between two looks for runs that dead servers left."""
+
+
+class Tenant:
+    """One tenant's agents, threads and runs: nothing of it is reached from another one."""
+
+    def __init__(self, name: str, service: Service) -> None:
+        self.name = name
+        self.agents = Instances(Agents(service.file, model=service.model, tenant=name))
+        self.saver: SqlSaver = self.agents.store
+        self.runs = Runs(name, self.saver, service.options.limits, service.metrics)
+        self.recovering = asyncio.Lock()
+
+    async def recover(self) -> None:
+        """Take up the runs that a dead server left."""
+        streams = self.saver.streams
+        async with self.recovering:
+            for row in await streams.run(streams.running):
+                if row.thread_id in self.runs.live:
+                    continue
+                try:
+                    await streams.run(streams.check_free, row.thread_id)
+                    await self.runs.recover(self.agents[row.asked["agent"]], row)
+                except ThreadBusyError:
+                    continue  # it goes on in another process
+                except (WickError, Problem) as error:
+                    log.error("run %s cannot go on: %s", row.run_id, error)
+                    await streams.run(streams.give_up, row, shown(error))
+
+    def close(self) -> None:
+        """Close the store."""
+        self.agents.close()
+
+
+class Service:
+    """Everything behind the routes."""
+
+    def __init__(
+        self,
+        file: AgentsFile,
+        options: ServerOptions | None = None,
+        *,
+        model: str | None = None,
+        path: Path | None = None,
+    ) -> None:
+        self.file, self.options = file, options or ServerOptions()
+        self.model, self._path = model, path
+        self._tenants: OrderedDict[str, Tenant] = OrderedDict()
+        self.metrics = Metrics()
+        self.draining = False
+        """No new run is taken on."""
+        self.hurry = asyncio.Event()
+        """Nobody waits for running steps any more."""
+        self.when_ready: Callable[[], None] = lambda: None
+        """Called when requests are answered."""
+        self.local = self.tenant(LOCAL)
+        self.local.agents.build_all()
+
+    @property
+    def tokens(self) -> Any:
+        """Who may speak to this server."""
+        return self.local.saver.tokens
+
+    def tenant(self, name: str) -> Tenant:
+        """Return a tenant, opened if need be; one that was idle longest may be closed for it."""
+        found = self._tenants.get(name)
+        if found is None:
+            found = self._tenants[name] = Tenant(name, self)
+            self._close_idle()
+        self._tenants.move_to_end(name)
+        return found
+
+    def _close_idle(self) -> None:
+        for name, tenant in [*self._tenants.items()]:
+            if len(self._tenants) <= _TENANTS:
+                return
+            if name != LOCAL and not tenant.runs.live and not tenant.agents.changed:
+                self._tenants.pop(name).close()
+
+    def live_runs(self) -> int:
+        """Count the runs that go on here."""
+        return sum(len(tenant.runs.live) for tenant in self._tenants.values())
+
+    def sandbox_levels(self) -> list[str]:
+        """Name the levels at which the agents may run commands."""
+        agents = self.local.agents
+        backends = [agents.backend(agent_id) for agent_id in agents]
+        return [str(getattr(backend, "level", "")) for backend in backends]
+
+    def open_tenants(self) -> int:
+        """Count the tenants whose stores are open."""
+        return len(self._tenants)
+
+    def take_on(self) -> None:
+        """Refuse a new run while the server goes down or has enough to do.
+
+        Raises:
+            Problem: It is.
+        """
+        if self.draining:
+            raise Problem(503, "the server is going down", headers={"Retry-After": "5"})
+        if self.live_runs() >= self.options.limits.runs:
+            raise Problem(503, "the server has too many runs", headers={"Retry-After": "1"})
+
+    async def recover(self) -> None:
+        """Take up what dead servers left, of every tenant."""
+        streams = self.local.saver.streams
+        for name in await streams.run(streams.tenants):
+            await self.tenant(name).recover()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Be in service: sweep, take up what was left; at the end let running steps finish."""
+        await self.recover()
+        jobs = [self._keep_recovering(), self._keep_sweeping()]
+        if self.options.reload and self._path is not None:
+            jobs.append(self._keep_reading(self._path))
+        tasks = [asyncio.create_task(job) for job in jobs]
+        self.when_ready()
+        try:
+            yield
+        finally:
+            self.draining = True
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self.drain(self.options.limits.drain)
+            for tenant in self._tenants.values():
+                tenant.close()
+
+    async def drain(self, seconds: float) -> None:
+        """Let runs end, then stop the others where they are; they go on at the next start."""
+        self.draining = True
+        left = [tenant.runs.suspend(seconds, self.hurry) for tenant in self._tenants.values()]
+        await asyncio.gather(*left)
+
+    async def _keep_recovering(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK)
+            try:
+                await self.recover()
+            except StorageError as error:
+                log.error("cannot look for runs to take up: %s", error)
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
+            streams = self.local.saver.streams
+            try:
+                for name in await streams.run(streams.tenants_to_sweep):
+                    await asyncio.to_thread(self.tenant(name).saver.sweep)
+            except StorageError as error:
+                log.error("cannot delete threads whose time is up: %s", error)
+
+    async def _keep_reading(self, path: Path) -> None:
+        seen = await asyncio.to_thread(_stamp, path)
+        while True:
+            await asyncio.sleep(0.5)
+            now = await asyncio.to_thread(_stamp, path)
+            if now != seen:
+                seen = now
+                self._read_again(path)
+
+    def _read_again(self, path: Path) -> None:
+        try:
+            file = load_config(path)
+        except ConfigError as error:
+            log.error("the configuration is as it was: %s", error)
+            return
+        if file.store_url != self.file.store_url:
+            log.error("%s names another store; restart the server to use it", path)
+            return
+        self.file = file
+        for tenant in self._tenants.values():
+            tenant.agents.replace(file)
+        log.info("%s was read again: %s", path, ", ".join(file.agents))
+
+
+def _stamp(path: Path) -> Sequence[int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino

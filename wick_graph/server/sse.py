@@ -1,0 +1,126 @@
+"""Server-sent events on the wire: one JSON line for each event, pings, and readers that stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final, cast
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+HEADERS: Final = {
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",
+    "Connection": "close",
+}
+PING: Final = b": ping\n\n"
+
+Wire = Mapping[str, Any]
+Numbered = AsyncIterator[tuple[int | None, Wire] | None]
+
+
+def frame(number: int | None, event: Mapping[str, Any]) -> bytes:
+    """Put an event on the wire; its data is one line of ASCII, so no text can break out of it."""
+    head = "" if number is None else f"id: {number}\n"
+    data = json.dumps(event, separators=(",", ":"), ensure_ascii=True, default=str)
+    return f"{head}event: {event['event']}\ndata: {data}\n\n".encode("ascii")
+
+
+class EventStream(Response):
+    """Send events until there are no more, the reader leaves, or it stops reading.
+
+    Nothing is kept for a reader: the next event is fetched when the last one is on its way.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: Callable[[], Numbered],
+        *,
+        ping: float,
+        send_timeout: float,
+        left: Callable[[], Awaitable[None]] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(headers={**HEADERS, **(headers or {})})
+        del self.headers["content-length"]
+        self._events, self._ping, self._timeout, self._left = events, ping, send_timeout, left
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        work = asyncio.create_task(self._send_all(send))
+        gone = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
+            finished = work.done() and work.exception() is None and work.result()
+        finally:
+            for task in (work, gone):
+                task.cancel()
+            await asyncio.wait([work, gone])
+        if not finished and self._left is not None:
+            await self._left()
+
+    async def _send_all(self, send: Send) -> bool:
+        """Send events; False where the reader no longer takes them."""
+        try:
+            async with aclosing(self._events()) as events:  # type: ignore[type-var]  # a generator
+                pinged = _with_pings(events, self._ping)
+                async with aclosing(pinged):
+                    async for piece in pinged:
+                        await self._put(send, piece)
+            await self._put(send, b"", more=False)
+        except (TimeoutError, OSError):
+            return False
+        return True
+
+    async def _put(self, send: Send, body: bytes, more: bool = True) -> None:
+        message = {"type": "http.response.body", "body": body, "more_body": more}
+        async with asyncio.timeout(self._timeout):
+            await send(message)
+
+
+async def _with_pings(events: Numbered, every: float) -> AsyncGenerator[bytes]:
+    """Turn events into bytes; several that are there at once become one piece.
+
+    A None among the events says that the next one may take long: what is there is sent, and pings
+    fill the silence.
+    """
+    pieces: list[bytes] = []
+    pause = False
+    while True:
+        if pause:
+            waiting = asyncio.ensure_future(anext(events, _END))
+            try:
+                while not (await asyncio.wait([waiting], timeout=every))[0]:
+                    yield PING
+            finally:
+                waiting.cancel()
+                await asyncio.wait([waiting])
+            found = waiting.result()
+        else:
+            found = await anext(events, _END)
+        if found is _END:
+            break
+        pause = found is None
+        if found is not None:
+            pieces.append(frame(*cast("tuple[int | None, Wire]", found)))
+        if pieces and (pause or len(pieces) >= _PIECES):
+            yield b"".join(pieces)
+            pieces = []
+    if pieces:
+        yield b"".join(pieces)
+
+
+_END: Final = object()
+_PIECES: Final = 64
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,339 @@
+"""Tasks that other agents work on while this one goes on: begun, looked at, awaited, cancelled.
+
+A task's id is the id of the child thread in which it is worked on, made of the ledger key of the
+call that began it. What tasks there are is read from the conversation itself, and how they stand
+from the store: so nothing is lost with the process, and a task that a crash stopped goes on when
+it is next looked at. A task outlives the run that began it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from langchain_core.messages import AIMessage, ToolMessage
+
+from wick_graph import keys
+from wick_graph.drive import ENGINE_LOOP
+from wick_graph.errors import ConfigError, ThreadBusyError, ToolError
+from wick_graph.messages import ToolResult
+from wick_graph.runtime import run_of
+from wick_graph.store import SqlSaver
+from wick_graph.subagents.delegation import MAX_DEPTH, Subagent, counted
+from wick_graph.tools.func import FuncTool
+from wick_graph.tools.protocol import ToolContext
+
+if TYPE_CHECKING:
+    from wick_graph.agent import Agent
+    from wick_graph.result import Result
+
+START: Final = "start_async_task"
+MAX_TASKS: Final = 16
+"""Tasks of one thread that are worked on at once."""
+WAIT_SECONDS: Final = 600
+LONGEST_WAIT_SECONDS: Final = 1_800
+_SHOWN: Final = 100
+_CLOSE_SECONDS: Final = 10.0
+_ENDS: Final = frozenset({"done", "error", "cancelled", "waiting"})
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task, as the conversation tells of it."""
+
+    id: str
+    agent: str
+    text: str
+
+
+class Background:
+    """Hold the tools for background tasks, and the tasks that this process works on.
+
+    Args:
+        agents: By the names under which the model knows them; their store is a database.
+        max_depth: How far down tasks may be given on.
+
+    Raises:
+        ConfigError: There is no agent, or one has no description.
+    """
+
+    def __init__(self, agents: Mapping[str, Subagent], *, max_depth: int = MAX_DEPTH) -> None:
+        if not agents or any(not one.description.strip() for one in agents.values()):
+            raise ConfigError("background tasks need at least one agent, each with a description")
+        self._agents: Final = dict(agents)
+        self._depth: Final = max_depth
+        self._running: Final[dict[str, Future[Any]]] = {}
+        self._handles: Final[set[asyncio.Task[Any]]] = set()
+        """The same on the engine's loop: a future that is cancelled is done before its task is."""
+        self.tools: Final = self._tools()
+
+    def close(self) -> None:
+        """End the tasks that this process works on; they count as cancelled."""
+        self._running.clear()
+        if self._handles and not ENGINE_LOOP.is_here():
+            ENGINE_LOOP.submit(self._end()).result(_CLOSE_SECONDS)
+
+    async def start(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        """Begin a task; a repeated call finds it begun."""
+        path = keys.path_of(ctx.config)
+        if len(path) >= self._depth:
+            raise ToolError("no task can be given on here: this is as deep as is allowed")
+        task = Task(_id_of(ctx), args["agent"], args["task"])
+        mine = [known for known in tasks_of(ctx) if self._runs(known)]
+        if len(mine) >= MAX_TASKS:
+            raise ToolError(f"{MAX_TASKS} tasks are under way, which is the limit; await some")
+        self._begin(task, ctx)
+        return {"task_id": task.id, "agent": task.agent, "status": "running"}
+
+    async def check(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+        """Say how a task stands, with its output if it has ended."""
+        return await self._report(await self._seen(self._find(args["task_id"], ctx), ctx), ctx)
+
+    async def list(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        """Say how all tasks of the thread stand."""
+        found = [await self._seen(task, ctx) for task in tasks_of(ctx)]
+        shown = [{k: one[k] for k in ("task_id", "agent", "status")} for one in found]
+        return {"tasks": shown, "count": len(shown)}
+
+    async def wait(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+        """Wait for all tasks, or for the first of them, and give what has ended."""
+        began, mode = time.monotonic(), args.get("mode", "all")
+        known = {task.id: task for task in tasks_of(ctx)}
+        wanted = list(dict.fromkeys(args["task_ids"]))
+        seconds = min(args.get("max_wait_seconds", WAIT_SECONDS), LONGEST_WAIT_SECONDS)
+        seen: list[dict[str, Any]] = []
+        while True:
+            seen = [await self._seen(known[i], ctx) for i in wanted if i in known]
+            open_ = [one["task_id"] for one in seen if one["status"] not in _ENDS]
+            left = began + seconds - time.monotonic()
+            if not open_ or (mode == "any" and len(open_) < len(seen)) or left <= 0:
+                break
+            await self._any_of(open_, left)
+        ended = [one for one in seen if one["status"] in _ENDS]
+        told = {
+            "completed": ended,
+            "still_running": open_,
+            "elapsed_seconds": round(time.monotonic() - began, 1),
+            "mode": mode,
+            "timed_out": bool(open_) and left <= 0,
+        }
+        if unknown := [i for i in wanted if i not in known]:
+            told["unknown_task_ids"] = unknown
+        return await self._counted(told, ended, ctx)
+
+    async def cancel(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        """End a task."""
+        task = self._find(args["task_id"], ctx)
+        seen = await self._seen(task, ctx)
+        if seen["status"] in ("done", "error", "cancelled"):
+            return {"task_id": task.id, "status": seen["status"], "already_terminal": True}
+        agent = self._agent(task)
+        await self._on_loop(agent.acancel(task.id))
+        future = self._running.pop(task.id, None)
+        if future is not None and not future.done():
+            future.cancel()
+        return {"task_id": task.id, "status": "cancelled"}
+
+    # --- how a task stands -----------------------------------------------------------------------
+
+    async def _seen(self, task: Task, ctx: ToolContext) -> dict[str, Any]:
+        """Look at a task; one that nobody works on goes on."""
+        told: dict[str, Any] = {"task_id": task.id, "agent": task.agent, "task": task.text}
+        if self._runs(task):
+            return {**told, "status": "running"}
+        store = self._agent(task).store
+        assert isinstance(store, SqlSaver)
+        info = await store.threads.aget(task.id)
+        status = "running" if info is None else info.status
+        if info is not None and status == "failed":
+            return {**told, "status": "error", "error": info.last_error or "it failed"}
+        if info is not None and status == "idle" and info.stopped_because == "cancelled":
+            return {**told, "status": "cancelled"}
+        if info is not None and status in ("idle", "waiting"):
+            return {**told, **_ended(await self._on_loop(self._work(task, ctx.thread_id, ())))}
+        self._begin(task, ctx)
+        return {**told, "status": "running"}
+
+    def _begin(self, task: Task, ctx: ToolContext) -> None:
+        if not self._runs(task):
+            path = (*keys.path_of(ctx.config), task.agent)
+            work = self._work(task, ctx.thread_id, path)
+            # in a context of its own: it is no part of the run that begins it
+            self._running[task.id] = Context().run(ENGINE_LOOP.submit, self._held(work))
+
+    async def _held(self, work: Coroutine[Any, Any, Any]) -> Any:
+        me = asyncio.current_task()
+        assert me is not None
+        self._handles.add(me)
+        try:
+            return await work
+        finally:
+            self._handles.discard(me)
+
+    async def _end(self) -> None:
+        mine = [*self._handles]
+        for one in mine:
+            one.cancel()
+        if mine:
+            await asyncio.wait(mine, timeout=_CLOSE_SECONDS - 1)
+
+    async def _work(self, task: Task, parent: str | None, path: tuple[str, ...]) -> Result | None:
+        """Run the child to its end, or give the end that it has come to already."""
+        agent = self._agent(task)
+        config = keys.with_configurable(None, **{keys.PATH: path})
+        try:
+            result = await agent.ainvoke(
+                task.text, thread_id=task.id, config=config, idempotency_key=task.id
+            )
+        except ThreadBusyError:
+            return None  # another process works on it
+        if parent is not None and isinstance(agent.store, SqlSaver):
+            await agent.store.threads.aadopt(task.id, parent)
+        return result
+
+    def _runs(self, task: Task) -> bool:
+        future = self._running.get(task.id)
+        if future is not None and future.done():
+            del self._running[task.id]
+            if not future.cancelled():
+                future.exception()  # the store knows it too
+            return False
+        return future is not None
+
+    async def _any_of(self, ids: Sequence[str], seconds: float) -> None:
+        """Wait until one of the tasks has ended; those of other processes are looked at again."""
+        mine = [asyncio.wrap_future(self._running[i]) for i in ids if i in self._running]
+        pause = seconds if len(mine) == len(ids) else min(seconds, 0.5)
+        if not mine:
+            await asyncio.sleep(pause)
+            return
+        shielded = [asyncio.ensure_future(asyncio.shield(one)) for one in mine]
+        await asyncio.wait(shielded, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        for one in shielded:
+            if one.done() and not one.cancelled():
+                one.exception()
+            one.cancel()
+
+    async def _on_loop(self, body: Any) -> Any:
+        """Work on the engine's loop, outside of the run that asks."""
+        return await asyncio.wrap_future(Context().run(ENGINE_LOOP.submit, body))
+
+    def _agent(self, task: Task) -> Agent:
+        given = self._agents[task.agent].agent
+        agent = given() if callable(given) else given
+        if not isinstance(agent.store, SqlSaver):
+            raise ToolError(f"{task.agent} keeps no list of its threads; give it a database URL")
+        return agent
+
+    def _find(self, task_id: str, ctx: ToolContext) -> Task:
+        found = next((task for task in tasks_of(ctx) if task.id == task_id), None)
+        if found is None:
+            raise ToolError(f"this conversation has begun no task {task_id!r:.80}")
+        return found
+
+    # --- what is told ----------------------------------------------------------------------------
+
+    async def _report(self, seen: dict[str, Any], ctx: ToolContext) -> ToolResult:
+        return await self._counted(dict(seen), [seen], ctx)
+
+    async def _counted(
+        self, told: dict[str, Any], ended: Sequence[dict[str, Any]], ctx: ToolContext
+    ) -> ToolResult:
+        """Give a report, and count once what each ended task has used."""
+        update: dict[str, Any] = {}
+        ledger = run_of(ctx.config).ledger
+        for one in ended:
+            result: Result | None = one.pop("result", None)
+            key = f"{one['task_id']}/usage"
+            if result is None or ledger is None or result.stopped_because == "interrupted":
+                continue
+            if await ledger.arecorded(key, START, {}) is None:
+                await ledger.afinish(key, START, {}, {"output": ""})
+                update = counted(result, ctx, update)
+        told.pop("result", None)
+        text = json.dumps(told, ensure_ascii=False)
+        return ToolResult(
+            tool_call_id=ctx.call_id, name=ctx.name, output=text, update=update or None
+        )
+
+    def _tools(self) -> tuple[FuncTool[..., Any], ...]:
+        listed = "\n".join(f"- {name}: {one.description}" for name, one in self._agents.items())
+        who = {"type": "string", "enum": list(self._agents), "description": "Who is to do it"}
+        text = {"type": "string", "minLength": 1, "description": "The whole task"}
+        one = {"type": "string", "description": "As start_async_task gave it"}
+        some = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+        mode = {"type": "string", "enum": ["all", "any"]}
+        wait = {"type": "number", "exclusiveMinimum": 0}
+        rows: tuple[tuple[str, str, Any, dict[str, Any], tuple[str, ...]], ...] = (
+            (
+                START,
+                "Let another agent work on a task while you go on. It knows nothing of this "
+                f"conversation. Await or check the task later.\n{listed}",
+                self.start,
+                {"agent": who, "task": text},
+                ("agent", "task"),
+            ),
+            (
+                "check_async_task",
+                "Say how a task stands, with its output.",
+                self.check,
+                {"task_id": one},
+                ("task_id",),
+            ),
+            ("list_async_tasks", "List the tasks that you have started.", self.list, {}, ()),
+            (
+                "await_async_tasks",
+                "Wait for tasks to end: for all of them, or for any.",
+                self.wait,
+                {"task_ids": some, "mode": mode, "max_wait_seconds": wait},
+                ("task_ids",),
+            ),
+            ("cancel_async_task", "End a task.", self.cancel, {"task_id": one}, ("task_id",)),
+        )
+        return tuple(
+            FuncTool(
+                name,
+                description,
+                {"type": "object", "properties": properties, "required": list(required)},
+                fn,
+                replay="safe",
+                timeout=None,
+            )
+            for name, description, fn, properties, required in rows
+        )
+
+
+def tasks_of(ctx: ToolContext) -> list[Task]:
+    """Read from the conversation which tasks it has begun, the newest hundred."""
+    asked: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, Task] = {}
+    for message in ctx.state.get("messages") or ():
+        if isinstance(message, AIMessage):
+            asked = {call["id"] or "": call["args"] for call in message.tool_calls}
+        elif isinstance(message, ToolMessage) and message.name == START:
+            with suppress(ValueError, KeyError, TypeError):
+                args, said = asked[message.tool_call_id], json.loads(message.text)
+                found[said["task_id"]] = Task(said["task_id"], args["agent"], args["task"])
+    return list(found.values())[-_SHOWN:]
+
+
+def _id_of(ctx: ToolContext) -> str:
+    made = blake2b(f"{ctx.thread_id}\0{ctx.key}".encode("utf-8", "surrogatepass"), digest_size=6)
+    return f"task_{made.hexdigest()}"
+
+
+def _ended(result: Result | None) -> dict[str, Any]:
+    if result is None:
+        return {"status": "running"}
+    if result.stopped_because == "interrupted":
+        asked = [one.value for one in result.interrupts]
+        return {"status": "waiting", "asks": json.loads(json.dumps(asked, default=str))}
+    return {"status": "done", "output": result.text, "result": result}

@@ -1,0 +1,158 @@
+"""A tool that lives behind HTTP: its calls are forwarded to a server of the user's choice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from wick_graph.constants import MAX_RESULT_CHARS
+from wick_graph.errors import ConfigError, ToolError
+from wick_graph.redact import Redactor
+from wick_graph.tools.foreign_schema import check_foreign
+from wick_graph.tools.framing import framed
+from wick_graph.tools.options import ToolOptions
+from wick_graph.tools.protocol import ToolContext
+from wick_graph.tools.result import to_text
+from wick_graph.types import Replay
+from wick_graph.web import Answer, Client, Target, check_headers
+
+MAX_ERROR_CHARS: Final = 2_000
+"""Of a server's own words in an error."""
+MARGIN_SECONDS: Final = 5.0
+"""Between the client's deadline, which says more, and the tool's."""
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_KEY: Final = re.compile(r"[A-Za-z0-9:_-]{1,128}")
+
+
+class HTTPTool:
+    """Forward each call as `POST {callback_url}/tools/{name}` with `{"name", "args"}` in JSON.
+
+    The server answers `{"result": …}` or `{"error": "…"}`. A result is shown to the model as data
+    in a frame; an error, and any other answer, is a failed call. The arguments are in the body
+    alone: nothing of them gets into the address or a header.
+
+    Args:
+        name: Lower case letters, digits and `_`, beginning with a letter.
+        description: What the model is told about it.
+        parameters: A JSON schema of type `object`; without `pattern`, and every `$ref` in itself.
+        callback_url: Where the server is, such as `https://tools.example.com`. A private address
+            is refused at each call unless the client allows it.
+        client: Carries the rules; by default only public addresses, on ports 80 and 443.
+        headers: Sent with each call; their values are kept out of what the model reads.
+        replay: See `ToolOptions`; with `key`, each call carries an `Idempotency-Key` that is the
+            same when the call is repeated.
+        retries: Further attempts after an error, if `replay` is not `never`.
+        concurrency: Calls under way at once in this process; None for no limit.
+        max_output: Code points of the result that the model sees; None for all of them.
+
+    Raises:
+        ConfigError: A part is refused, with the reason.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        callback_url: str,
+        client: Client | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        replay: Replay = "never",
+        retries: int = 0,
+        concurrency: int | None = None,
+        max_output: int | None = MAX_RESULT_CHARS,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"the tool name {name!r:.80} is not usable for an HTTP tool; take up to 64 lower "
+                "case letters, digits and '_', and begin with a letter"
+            )
+        try:
+            check_foreign(parameters)
+            self._url: Final = f"{_base(callback_url)}/tools/{name}"
+            self._headers: Final = check_headers(headers or {})
+        except ConfigError as error:
+            raise ConfigError(f"tool {name}: {error}") from None
+        self.name: Final = name
+        self.description: Final = description
+        self.parameters: Final = dict(parameters)
+        self.callback_url: Final = callback_url
+        self.client: Final = client or Client()
+        options = ToolOptions(
+            replay=replay,
+            timeout=self.client.timeout + MARGIN_SECONDS,
+            retries=retries,
+            concurrency=concurrency,
+            max_output=max_output,
+        )
+        self.replay: Final = options.replay
+        self.timeout: Final = options.timeout
+        self.retries: Final = options.retries
+        self.concurrency: Final = options.concurrency
+        self.max_output: Final = options.max_output
+        self._secrets: Final = tuple(_secrets(self._headers))
+        self._redactor: Final = Redactor(self._secrets)
+
+    async def execute(self, args: dict[str, Any], ctx: ToolContext) -> str:
+        """Forward a call and return the server's result.
+
+        Raises:
+            ToolError: The server said `error`, or did not answer as it should.
+        """
+        headers = {**self._headers, "Content-Type": "application/json"}
+        headers["Accept"] = "application/json"
+        if self.replay == "key":
+            headers["Idempotency-Key"] = _idempotency_key(ctx.key)
+        body = json.dumps({"name": self.name, "args": args}).encode()
+        answer = await self.client.send("POST", self._url, headers=headers, content=body)
+        text = to_text(self._result(answer))
+        for secret in self._secrets:
+            text = text.replace(secret, "[redacted]")
+        return framed(text, f"http tool {self.name}")
+
+    def _result(self, answer: Answer) -> Any:
+        if not 200 <= answer.status < 300:
+            raise self._error(f"answered with status {answer.status}", answer)
+        try:
+            said = json.loads(answer.body)
+        except (ValueError, RecursionError):
+            raise self._error("sent no JSON", answer) from None
+        if not isinstance(said, dict) or not said.keys() & {"result", "error"}:
+            raise self._error("sent JSON without result and error", answer)
+        if said.get("error") is not None:
+            raise ToolError(self._shown(to_text(said["error"])) or "the server says it failed")
+        return said.get("result")
+
+    def _error(self, what: str, answer: Answer) -> ToolError:
+        body = self._shown(answer.body.decode("utf-8", "replace"))
+        return ToolError(f"the server of {self.name} {what}{f': {body}' if body else ''}")
+
+    def _shown(self, text: str) -> str:
+        shown = self._redactor.text(text).strip()
+        return shown if len(shown) <= MAX_ERROR_CHARS else f"{shown[:MAX_ERROR_CHARS]}…"
+
+    def __repr__(self) -> str:
+        return f"HTTPTool({self.name!r}, {self.callback_url!r})"
+
+
+def _base(url: str) -> str:
+    target = Target.parse(url)
+    if "?" in target.path or ".." in target.path:
+        raise ConfigError(f"{url!r:.200} has a query or '..'; give the server's base address alone")
+    return str(target).rstrip("/")
+
+
+def _secrets(headers: Mapping[str, str]) -> list[str]:
+    """List what of the headers must not be shown: whole values, and the words of long ones."""
+    words = (word for value in headers.values() for word in (value, *value.split()))
+    return [word for word in words if len(word) >= 8]
+
+
+def _idempotency_key(key: str) -> str:
+    if _KEY.fullmatch(key):
+        return key
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

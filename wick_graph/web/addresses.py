@@ -1,0 +1,87 @@
+"""Which IP addresses are the public internet's, by the registries of special purpose addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+_V4: Final = tuple(
+    (IPv4Network(network), kind)
+    for kind, networks in {
+        "unspecified": ("0.0.0.0/8",),
+        "loopback": ("127.0.0.0/8",),
+        "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
+        "shared": ("100.64.0.0/10",),
+        "link-local": ("169.254.0.0/16",),
+        "multicast": ("224.0.0.0/4",),
+        "benchmarking": ("198.18.0.0/15",),
+        "documentation": ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"),
+        "reserved": ("192.0.0.0/24", "192.88.99.0/24", "240.0.0.0/4"),
+    }.items()
+    for network in networks
+)
+"""IANA, IPv4 Special-Purpose Address Registry; 192.88.99.0/24 by RFC 7526."""
+_V6: Final = tuple(
+    (IPv6Network(network), kind)
+    for kind, networks in {
+        "unspecified": ("::/128",),
+        "loopback": ("::1/128",),
+        "private": ("fc00::/7", "64:ff9b:1::/48"),
+        "link-local": ("fe80::/10", "fec0::/10"),
+        "multicast": ("ff00::/8",),
+        "documentation": ("2001:db8::/32", "3fff::/20"),
+        "reserved": ("2001::/23",),
+    }.items()
+    for network in networks
+)
+"""IANA, IPv6 Special-Purpose Address Registry; 2001::/23 holds Teredo and ORCHID."""
+_GLOBAL_V6: Final = IPv6Network("2000::/3")
+_MAPPED: Final = IPv6Network("::ffff:0:0/96")
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_6TO4: Final = IPv6Network("2002::/16")
+_ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)
+"""The middle of an interface id whose last 32 bits are an IPv4 address (RFC 5214)."""
+
+INTERNAL: Final = frozenset({"loopback", "private", "shared"})
+"""Kinds of addresses at which somebody may run a service on purpose."""
+
+
+def refusal(address: str) -> str | None:
+    """Name the kind of an address that is not the public internet's; None if it is.
+
+    An IPv4 address inside of an IPv6 one (mapped, NAT64, 6to4, ISATAP) decides for both.
+
+    Raises:
+        ValueError: It is no IP address.
+    """
+    return _kind(ip_address(address.partition("%")[0]))
+
+
+def _kind(address: IPv4Address | IPv6Address) -> str | None:
+    if isinstance(address, IPv4Address):
+        return _listed(address, _V4)
+    if address in _MAPPED:
+        return _kind(IPv4Address(int(address) & 0xFFFF_FFFF))
+    inner = _embedded(address)
+    if inner is not None and (kind := _kind(inner)) is not None:
+        return kind
+    if address in _NAT64:
+        return None
+    return _listed(address, _V6) or (None if address in _GLOBAL_V6 else "reserved")
+
+
+def _embedded(address: IPv6Address) -> IPv4Address | None:
+    bits = int(address)
+    if address in _6TO4:
+        return IPv4Address((bits >> 80) & 0xFFFF_FFFF)
+    if address in _NAT64 or (bits >> 32) & 0xFFFF_FFFF in _ISATAP:
+        return IPv4Address(bits & 0xFFFF_FFFF)
+    return None
+
+
+def _listed(
+    address: IPv4Address | IPv6Address,
+    table: Iterable[tuple[IPv4Network | IPv6Network, str]],
+) -> str | None:
+    return next((kind for network, kind in table if address in network), None)

@@ -1,0 +1,228 @@
+"""An HTTP client for addresses that are not trusted.
+
+It resolves a name once, checks every address that it got, and connects to a checked one; each
+redirect goes through the same checks. It reads nothing from the environment (no proxy, no
+`.netrc`, no certificates), keeps no cookies and no connection from one request to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+from urllib.parse import urljoin
+
+import httpx
+
+from wick_graph.errors import ConfigError, RefusedError, ToolError
+from wick_graph.web.addresses import INTERNAL, refusal
+from wick_graph.web.body import ACCEPTED, read_body
+from wick_graph.web.target import Target
+
+TIMEOUT_SECONDS: Final = 120.0
+"""For one request with all its redirects, from the look-up of the name to the last byte."""
+MAX_BYTES: Final = 1024 * 1024
+"""Of an answer's body, decoded."""
+MAX_REDIRECTS: Final = 3
+MAX_HEADERS: Final = 256
+PORTS: Final = (80, 443)
+_MOVED: Final = (301, 302, 303, 307, 308)
+_PLAIN: Final = frozenset({"accept", "content-type"})
+"""Headers that may follow a redirect to another origin: no credential is among them."""
+_OURS: Final = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "upgrade", "accept-encoding"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said."""
+
+    status: int
+    url: str
+    """The address that answered, after redirects."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By names in lower case."""
+    body: bytes = field(default=b"", repr=False)
+
+
+class Client:
+    """Send requests to public addresses, and to those that are allowed by name.
+
+    Args:
+        allow: Origins such as `http://127.0.0.1:9100`: they may be private, and on any port. An
+            origin with a host name allows what the name stands for, but for link-local,
+            multicast and reserved addresses; one with an IP address also allows every name that
+            leads to this address and port.
+        ports: Ports of all other origins.
+        timeout: Seconds for a whole request.
+        max_bytes: Of an answer's body, decoded.
+        certificates: What to trust in place of the certificates that come with `httpx`.
+
+    Raises:
+        ConfigError: An origin in `allow` is none, or a limit is not above 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow: Iterable[str] = (),
+        ports: Collection[int] = PORTS,
+        timeout: float = TIMEOUT_SECONDS,
+        max_bytes: int = MAX_BYTES,
+        certificates: ssl.SSLContext | None = None,
+    ) -> None:
+        if isinstance(allow, str):
+            raise ConfigError(f"allow takes a list of origins: write [{allow!r}]")
+        if not timeout > 0 or max_bytes < 1:
+            raise ConfigError("timeout and max_bytes must be above 0")
+        self.allow: Final = frozenset(map(_origin, allow))
+        self.ports: Final = frozenset(ports)
+        self.timeout: Final = timeout
+        self.max_bytes: Final = max_bytes
+        self._certificates: Final = certificates
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+    ) -> Answer:
+        """Send a request, follow at most three redirects, and return the last answer.
+
+        Headers but `Accept` and `Content-Type` are left out once a redirect leads to another
+        origin; one from `https` to `http` is refused.
+
+        Raises:
+            RefusedError: An address, or one that a redirect leads to, is not allowed.
+            ToolError: Nobody answers in time, or the answer breaks a rule or a limit; in one
+                sentence, which names no header.
+        """
+        try:
+            async with asyncio.timeout(self.timeout) as limit:
+                return await self._follow(method, url, dict(headers or {}), content)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ToolError(f"no whole answer came within {self.timeout:g} s") from None
+
+    async def _follow(
+        self, method: str, url: str, headers: dict[str, str], content: bytes
+    ) -> Answer:
+        try:
+            target = Target.parse(url)
+            for _ in range(MAX_REDIRECTS + 1):
+                answer = await self._once(method, target, headers, content)
+                location = answer.headers.get("location")
+                if answer.status not in _MOVED or location is None:
+                    return answer
+                before, target = target, _next(target, location)
+                if target.origin != before.origin:
+                    headers = {k: v for k, v in headers.items() if k.lower() in _PLAIN}
+                if answer.status == 303 or (answer.status < 303 and method == "POST"):
+                    method, content = "GET", b""
+        except ConfigError as error:
+            raise ToolError(str(error)) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            kind = type(error).__name__
+            raise ToolError(f"{target.authority} cannot be reached ({kind})") from None
+        raise ToolError(f"{target.authority} redirects more than {MAX_REDIRECTS} times")
+
+    async def _once(
+        self, method: str, target: Target, headers: Mapping[str, str], content: bytes
+    ) -> Answer:
+        """Make one request, to the address that was checked and to no other."""
+        address = await self._address(target)
+        netloc = f"[{address}]" if ":" in address else address
+        own = {"Host": target.authority, "Accept-Encoding": ACCEPTED, "Connection": "close"}
+        request = httpx.Request(
+            method,
+            f"{target.scheme}://{netloc}:{target.port}{target.path}",
+            headers={**headers, **own},
+            content=content or None,
+            # the certificate is checked against the name, whatever the connection is made to
+            extensions={"sni_hostname": target.host.rstrip(".")},
+        )
+        verify = self._certificates or _certificates() if target.scheme == "https" else False
+        async with httpx.AsyncHTTPTransport(verify=verify, trust_env=False) as transport:
+            response = await transport.handle_async_request(request)
+            try:
+                return await self._answer(response, target)
+            finally:
+                await response.aclose()
+
+    async def _answer(self, response: httpx.Response, target: Target) -> Answer:
+        if len(response.headers) > MAX_HEADERS:
+            raise ToolError(f"{target.authority} sent more than {MAX_HEADERS} headers")
+        moved = response.status_code in _MOVED and "location" in response.headers
+        body = b"" if moved else await read_body(response, self.max_bytes)
+        return Answer(response.status_code, str(target), dict(response.headers), body)
+
+    async def _address(self, target: Target) -> str:
+        """Return an address that the target may be reached at; all that it has are checked."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            raise ToolError(f"the host {target.host} cannot be found") from None
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        if not addresses:
+            raise ToolError(f"the host {target.host} has no address")
+        for address in addresses:
+            if (why := self._refusal(target, address)) is not None:
+                raise RefusedError(
+                    f"{target.origin} is refused: {why}; "
+                    f"if it is meant, add {target.origin!r} to allow"
+                )
+        return addresses[0]
+
+    def _refusal(self, target: Target, address: str) -> str | None:
+        if target.at(address) in self.allow:
+            return None
+        kind, named = refusal(address), target.origin in self.allow
+        if kind is not None and not (named and kind in INTERNAL):
+            return f"its address {address} is {kind}"
+        if target.port not in self.ports and not named:
+            return f"port {target.port} is none of {', '.join(map(str, sorted(self.ports)))}"
+        return None
+
+
+def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers that may be sent along.
+
+    Raises:
+        ConfigError: A name or a value cannot stand in a header, or the header is the client's own.
+    """
+    for name, value in headers.items():
+        token = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+        if not token or not (value.isascii() and value.isprintable()):
+            raise ConfigError(f"the header {name!r:.80} has characters that no header may have")
+        if name.lower() in _OURS:
+            raise ConfigError(f"the header {name} is set by the client; leave it out")
+    return dict(headers)
+
+
+def _origin(text: str) -> str:
+    target = Target.parse(text)
+    if target.path != "/":
+        raise ConfigError(f"allow takes origins: write {target.origin!r}, not {text!r:.200}")
+    return target.origin
+
+
+def _next(target: Target, location: str) -> Target:
+    following = Target.parse(urljoin(str(target), location.partition("#")[0]))
+    if target.scheme == "https" and following.scheme == "http":
+        raise RefusedError(f"{target.authority} redirects from https to http, which is refused")
+    return following
+
+
+@lru_cache(maxsize=1)
+def _certificates() -> ssl.SSLContext:
+    """Load the certificates that come with the client's library; those of no variable."""
+    return httpx.create_ssl_context(trust_env=False)
