@@ -29,11 +29,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "constants", "keys"),
     ("messages",),
     ("expressions",),
-    ("stopping", "pausing", "moments", "drive", "reducers", "state", "usage", "request", "updates")
-    + ("events",),
+    (
+        *("stopping", "pausing", "moments", "drive", "reducers", "state", "usage", "request"),
+        *("updates", "events"),
+    ),
     ("redact", "cost", "tracing", "web"),
-    ("config", "sandbox", "backends", "tools", "testing", "models", "hooks", "middleware", "mcp")
-    + ("store",),
+    (
+        *("config", "sandbox", "backends", "tools", "testing", "models", "hooks", "middleware"),
+        *("mcp", "store"),
+    ),
     ("runtime",),
     ("ledgered",),
     ("journal",),

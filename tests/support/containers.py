@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,12 @@ cgroup_manager = "cgroupfs"
 events_logger = "file"
 """
 NEEDED = ("podman", "runc", "busybox")
+KEEPER = """
+"$@" </dev/null & service=$!
+read -r _
+kill $service; wait $service; rm -rf "$0"
+"""
+"""Keeps the engine for as long as its own input is open: until the tests end, or are killed."""
 INSTALL = "apt-get install podman runc fuse-overlayfs uidmap busybox-static"
 
 
@@ -51,10 +56,11 @@ class ContainerEngine:
         self._environment = {**os.environ, "CONTAINERS_CONF": f"{folder}/containers.conf"}
         self._import_image()
         log = (folder / "log").open("wb")
+        service = [*self._podman, "system", "service", "--time=0", self.host]
         with log:
-            self._service = subprocess.Popen(
-                [*self._podman, "system", "service", "--time=0", self.host],
-                stdin=subprocess.DEVNULL,
+            self._keeper = subprocess.Popen(
+                ["sh", "-c", KEEPER, self._run_root, *service],
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 env=self._environment,
@@ -65,13 +71,8 @@ class ContainerEngine:
     def close(self) -> None:
         """End the engine with all its containers."""
         self._run("rm", "--all", "--force", "--time=0")
-        self._service.send_signal(signal.SIGTERM)
-        try:
-            self._service.wait(20)
-        except subprocess.TimeoutExpired:
-            self._service.kill()
-            self._service.wait()
-        shutil.rmtree(self._run_root, ignore_errors=True)
+        with self._keeper:  # which closes its input, and waits
+            pass
 
     def _import_image(self) -> None:
         root = self.folder / "rootfs"
@@ -103,6 +104,6 @@ class ContainerEngine:
     def _wait(self, socket: Path) -> None:
         until = time.monotonic() + 20
         while not socket.exists():
-            if self._service.poll() is not None or time.monotonic() > until:
+            if time.monotonic() > until:
                 raise CannotStart((self.folder / "log").read_text()[-300:])
             time.sleep(0.02)

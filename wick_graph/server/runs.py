@@ -157,7 +157,10 @@ class Runs:
         if len(self.live) >= self._limits.runs_per_tenant:
             raise Problem(429, "too many runs go on", headers={"Retry-After": "1"})
         run_id = str(uuid.uuid4())
-        row = await streams.run(streams.begin, thread_id, run_id, request, hashed)
+        most = self._limits.threads_per_tenant
+        row = await streams.run(streams.begin, thread_id, run_id, request, hashed, most)
+        if row is None:
+            raise Problem(429, "the tenant has too many threads; delete some")
         if row.run_id != run_id:
             return self._known(row, request)
         if row.first > 1:

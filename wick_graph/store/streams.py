@@ -87,11 +87,19 @@ class Streams:
         return await self._core.worker.run(work, *args, **kwargs)
 
     def begin(
-        self, thread_id: str, run_id: str, asked: Mapping[str, Any], key: bytes | None = None
-    ) -> StreamRow:
+        self,
+        thread_id: str,
+        run_id: str,
+        asked: Mapping[str, Any],
+        key: bytes | None = None,
+        most_threads: int | None = None,
+    ) -> StreamRow | None:
         """Note that a run begins; the row of an earlier one if the key was used before.
 
         What a dead server left running in the thread ends here: its readers are told so.
+
+        Returns:
+            None where the thread would be new, and its tenant has as many as it may have.
 
         Raises:
             ThreadBusyError: Another run goes on in the thread.
@@ -100,12 +108,17 @@ class Streams:
         with core.writing(thread_id) as db:
             if key is not None and (known := self._one(db, streams.c.key == key)) is not None:
                 return known
+            if most_threads is not None and core.thread(db, thread_id) is None:
+                query = select(func.count()).where(threads.c.tenant == core.tenant)
+                row = db.execute(*sql.compiled(query)).fetchone()
+                if row is not None and row[0] >= most_threads:
+                    return None
             thread = core.thread_for_writing(db, thread_id).id
             check_free(core, db, thread, thread_id)
             self._supersede(db, thread)
             first = self._last(db, thread) + 1
             now = core.now()
-            row = {
+            values = {
                 "thread": thread,
                 "run": pack_id(run_id),
                 "status": RUNNING,
@@ -114,7 +127,7 @@ class Streams:
                 "key": key,
                 "body": seal(_packed(asked), "stream", thread, pack_id(run_id)),
             }
-            db.execute(*sql.compiled(insert(streams).values(**row)))
+            db.execute(*sql.compiled(insert(streams).values(**values)))
         return StreamRow(
             thread_id=thread_id,
             run_id=run_id,
