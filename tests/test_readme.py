@@ -32,7 +32,7 @@ from tests.source import ROOT
 from wick_graph.cli.app import app
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MAX_NOT_RUN = 2
+MAX_NOT_RUN = 4
 SECONDS = 60
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^ *```", re.M | re.S)

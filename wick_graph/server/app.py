@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from importlib.metadata import version
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -13,6 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from wick_graph import __version__
 from wick_graph.errors import WickError
 from wick_graph.server import forms
 from wick_graph.server.guard import Guard
@@ -46,7 +46,7 @@ def create_app(service: Service) -> FastAPI:
 
     app = FastAPI(
         title="wick",
-        version=version("wick-graph"),
+        version=__version__,
         summary="Agents over HTTP.",
         lifespan=lifespan,
         docs_url=None,

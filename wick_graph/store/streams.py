@@ -108,11 +108,8 @@ class Streams:
         with core.writing(thread_id) as db:
             if key is not None and (known := self._one(db, streams.c.key == key)) is not None:
                 return known
-            if most_threads is not None and core.thread(db, thread_id) is None:
-                query = select(func.count()).where(threads.c.tenant == core.tenant)
-                row = db.execute(*sql.compiled(query)).fetchone()
-                if row is not None and row[0] >= most_threads:
-                    return None
+            if most_threads is not None and self._is_full(db, thread_id, most_threads):
+                return None
             thread = core.thread_for_writing(db, thread_id).id
             check_free(core, db, thread, thread_id)
             self._supersede(db, thread)
@@ -242,6 +239,14 @@ class Streams:
         if thread is None:
             raise ThreadNotFoundError(f"there is no thread {thread_id!r}")
         return thread.id
+
+    def _is_full(self, db: Any, thread_id: str, most: int) -> bool:
+        """Say whether a thread would be one too many for its tenant."""
+        if self._core.thread(db, thread_id) is not None:
+            return False
+        query = select(func.count()).where(threads.c.tenant == self._core.tenant)
+        row = db.execute(*sql.compiled(query)).fetchone()
+        return bool(row is not None and row[0] >= most)
 
     def _supersede(self, db: Any, thread: int) -> None:
         query = self._query().where(streams.c.thread == thread, streams.c.status == RUNNING)

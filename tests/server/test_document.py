@@ -1,0 +1,30 @@
+"""What docs/server.md shows, against a real server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.server.support import Served
+from tests.source import ROOT
+from tests.test_readme import Block, blocks_of
+
+TEXT = (ROOT / "docs" / "server.md").read_text("utf-8")
+PYTHON = [block for block in blocks_of(TEXT, "server.md") if block.language == "python"]
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"line {block.line}")
+def test_a_program_of_the_document_runs(guarded: Served, block: Block) -> None:
+    token = guarded.wick("token", "create")
+    text = block.text.replace("http://127.0.0.1:8000", guarded.url)
+    program = f"TOKEN = {token!r}\n{text}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_document_has_programs() -> None:
+    assert len(PYTHON) == 2
