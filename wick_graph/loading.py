@@ -103,7 +103,7 @@ class Agents(Mapping[str, Agent]):
     ) -> None:
         self.close()
 
-    def _servers_of(self, agent_id: str) -> list[McpServer]:
+    def servers_of(self, agent_id: str) -> list[McpServer]:
         """Return the MCP servers of an agent; agents with the same settings share a session."""
         found = []
         for name, config in self.config.agent(agent_id).mcp_servers.items():
@@ -121,7 +121,7 @@ class Agents(Mapping[str, Agent]):
             store=lambda: self.store,
             model=self.model,
             tool_store=self.tools,
-            mcp_servers=self._servers_of(agent_id),
+            mcp_servers=self.servers_of(agent_id),
             agents=self,
         )
 

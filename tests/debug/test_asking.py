@@ -223,6 +223,8 @@ def test_a_file_is_looked_at_and_never_run(world: World, recorded: str, tmp_path
         assert session.request("@8.3").exact
         with pytest.raises(DebugError, match="file"):
             session.live(session.fork("@4"), timeout=WAIT)
+        with pytest.raises(DebugError, match="file"):
+            session.run("Hello", timeout=WAIT)
 
 
 def test_lost_moments_are_told(world: World, recorded: str) -> None:

@@ -157,6 +157,31 @@ def test_programs_get_an_object_a_line(journal: Journal, folder: Path) -> None:
     assert left["ok"]
 
 
+def test_a_program_is_answered_before_it_says_more(journal: Journal, folder: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "wick_graph", "debug", "-t", "t", "--mi"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number in (1, 2):
+            process.stdin.write(json.dumps({"id": number, "command": "s"}) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["id"] == number
+
+
+def test_what_nobody_asked_is_not_answered(wick: Wick, folder: Path) -> None:
+    (folder / "script.yaml").write_text("steps: [Done.]\n", encoding="utf-8")
+    assert wick("adder", "add", "--no-stop", "--batch", "-c", "c")[0] == 0
+    code, _, err = wick("--last", "--batch", "-c", "answer 5")
+    assert (code, "waits for no answer" in err) == (1, True)
+    assert wick("--last", "--batch", "-c", "info record")[1][-1].startswith("1 ")
+
+
 # --- a person at a terminal ----------------------------------------------------------------------
 
 

@@ -442,3 +442,27 @@ def test_going_on_under_another_agent_is_said(
     said = record.getMessage()
     assert said.startswith("thread t goes on under another version of the agent agent than")
     assert said.endswith("changed: its prompt, tools, hooks or limits")
+
+
+@pytest.mark.parametrize("door", ["resume", "aresume"])
+def test_a_fork_from_any_checkpoint_ends_as_its_source_did(tmp_path: Path, door: str) -> None:
+    ran: list[int] = []
+
+    def act(n: int) -> str:
+        """Act."""
+        ran.append(n)
+        return f"did {n}"
+
+    with agent_of(tmp_path / "t.db", call("act", n=1), "ok", tools=[act]) as agent:
+        whole = agent.invoke("?", thread_id="t")
+        steps = list(agent.threads.history("t"))
+        for at in steps:
+            fork = f"from.{at.step}"
+            agent.threads.fork("t", fork, at.checkpoint_id)
+            again = agent.resume(fork) if door == "resume" else asyncio.run(agent.aresume(fork))
+            assert [m.text for m in again.messages] == [m.text for m in whole.messages], at.step
+            assert again.stopped_because == "done", at.step
+            known = agent.threads.get(fork)
+            assert known is not None
+            assert (known.status, known.stopped_because) == ("idle", "done"), at.step
+        assert len(steps) > 5

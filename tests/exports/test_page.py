@@ -61,6 +61,18 @@ def test_no_value_is_markup(saver: SqlSaver) -> None:
     assert "document.title='owned'" in page  # as data
 
 
+def test_no_line_shows_what_a_field_hides(saver: SqlSaver) -> None:
+    @tool(name="enter")
+    def enter(password: str) -> str:
+        """Enter."""
+        return "in"
+
+    model = ScriptedModel([call("enter", password="open-sesame"), "ok"])
+    agent, _ = agent_of(saver, hooks=[], tools=[enter], model=model)
+    agent.invoke("?", thread_id="s")
+    assert "open-sesame" not in page_of(Journal(saver, "s"))
+
+
 def test_a_huge_value_is_cut_and_says_so(saver: SqlSaver) -> None:
     @tool(name="look")
     def look() -> str:

@@ -95,11 +95,13 @@ def test_agents_are_listed_and_shown(http: httpx.Client) -> None:
 
 
 def test_an_agent_of_the_tenant_s_own(http: httpx.Client) -> None:
-    mine = {"agent_id": "mine", "model": "scripted:talk.yaml"}
+    mine = {"agent_id": "mine", "model": "scripted:demo"}
     made = http.post("/agents", json={**mine, "tools": ["calculate"]})
     assert made.status_code == 201, made.text
     assert http.post("/agents", json={"agent_id": "mine"}).status_code == 409
-    assert ask(http, "mine")["response"].startswith("It is 42")
+    assert ask(http, "mine")["response"] == "21*2 = 42."
+    other = {"agent_id": "other", "model": "scripted:/etc/passwd"}
+    assert http.post("/agents", json=other).status_code == 409
     assert http.delete("/agents/mine").status_code == 204
     assert http.get("/agents/mine").status_code == 404
     assert http.delete("/agents/default").status_code == 409

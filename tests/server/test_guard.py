@@ -16,6 +16,7 @@ import pytest
 from tests.server.support import Served, serving
 from wick_graph.errors import ConfigError
 from wick_graph.server import ServerOptions
+from wick_graph.store.schema import metadata
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 
@@ -265,6 +266,57 @@ def test_D21_filters_take_values_only(anna: httpx.Client, query: str) -> None:
     assert anna.get("/threads", params={"before": query}).status_code == 400
 
 
+# --- no route reaches the rows of the database ---------------------------------------------------
+
+RAW = {
+    "E1": {"type": "pickle", "data": "gASVCg=="},
+    "E2": {"__ext__": 0, "data": ["os", "system", ["true"]]},
+    "E6": {"__ext__": 0, "data": ["re", "compile", ["(a+)+$"]]},
+    "E7": "cos\nsystem\n(S'true'\ntR.",
+    "E8": {"lc": 2, "type": "constructor", "id": ["re", "compile"], "method": "x", "args": ["a"]},
+    "E9": {"lc": 1, "type": "secret", "id": ["PATH"]},
+    "E12": [[[[[[[["deep"]]]]]]]],
+    "E14": {"epoch": 2**63, "until": 253402300799, "owner": "other"},
+}
+"""What would do harm if it became a row, or were read as one."""
+
+
+@pytest.mark.parametrize("row", [pytest.param(RAW[id], id=f"E18-{id}") for id in RAW])
+def test_E18_what_looks_like_a_row_is_text_or_refused(anna: httpx.Client, row: Any) -> None:
+    text = row if isinstance(row, str) else json.dumps(row)
+    said = {"messages": [{"role": "user", "content": text}]}
+    thread = anna.post("/agents/default/invoke", json=said).json()["thread_id"]
+    assert anna.get(f"/threads/{thread}/state").json()["messages"][0]["content"] == text
+    for key in ("checkpoint", "checkpoint_id", "writes", "lease", "channel_values", "command"):
+        got = anna.post("/agents/default/invoke", json={**said, key: row})
+        assert (got.status_code, got.json()) == (400, {"error": f"{key}: unknown field"})
+    for part in ({"additional_kwargs": row}, {"response_metadata": row}, {"lc": row}):
+        message = {"role": "user", "content": "hi", **part}
+        assert anna.post("/agents/default/invoke", json={"messages": [message]}).status_code == 400
+    assert anna.post(f"/threads/{thread}/fork", json={"checkpoint": row}).status_code == 400
+    [known] = [t for t in anna.get("/threads").json() if t["thread_id"] == thread]
+    assert known["status"] == "idle"
+
+
+@pytest.fixture(scope="module")
+def thread(people: People) -> str:
+    with people.http(people.admin) as admin:
+        return str(admin.post("/agents/default/invoke", json=ASK).json()["thread_id"])
+
+
+@pytest.mark.parametrize(
+    "table", [pytest.param(name, id=f"E18-{name}") for name in metadata.tables]
+)
+@pytest.mark.parametrize("method", ["PUT", "POST", "PATCH"])
+def test_E18_no_route_writes_a_table(people: People, thread: str, table: str, method: str) -> None:
+    with people.http(people.admin) as admin:
+        assert admin.get(f"/threads/{thread}/state").status_code == 200
+        places = [f"/{table}", f"/{table}/1", f"/threads/{thread}/{table}", f"/agents/{table}/rows"]
+        for path in (*places, f"/threads/{thread}", f"/threads/{thread}/state"):
+            got = admin.request(method, path, json={"rid": 1, "thread": 1, "body": "AA=="})
+            assert got.status_code in (404, 405), (method, path)
+
+
 # --- bodies --------------------------------------------------------------------------------------
 
 
@@ -388,6 +440,30 @@ def test_D31_pages_of_other_origins(shared: Served, headers: dict[str, str], sta
         got = http.post("/agents/default/invoke", json=ASK, headers=headers)
     assert got.status_code == status
     assert "access-control-allow-origin" not in got.headers
+
+
+def test_D31_a_page_of_an_allowed_origin(tmp_path: Any) -> None:
+    page = "https://app.example"
+    with serving(tmp_path, "--host", "127.0.0.1", "--allow-origin", page) as served:
+        asks = {
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type",
+        }
+        with served.http(served.wick("token", "create")) as http:
+            first = http.options("/agents/invoke", headers={"Origin": page, **asks})
+            got = http.post("/agents/invoke", json=ASK, headers={"Origin": page})
+            evil = http.post("/agents/invoke", json=ASK, headers={"Origin": "https://evil.example"})
+        for answer in (first, got):
+            assert answer.status_code == 200
+            assert answer.headers["access-control-allow-origin"] == page
+        assert evil.status_code == 403
+        assert "access-control-allow-origin" not in evil.headers
+
+
+def test_D28_no_body_is_taken_from_somebody_unknown(guarded: Served) -> None:
+    for path, status in (("/health", b"405"), ("/agents/invoke", b"401")):
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4000000\r\n\r\n{{"
+        assert raw(guarded, head.encode(), 2.0).split(b" ")[1] == status
 
 
 def test_D32_half_a_head_is_not_waited_for(tmp_path: Any) -> None:

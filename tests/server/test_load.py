@@ -68,15 +68,12 @@ def test_N2_readers_that_stop_cost_no_memory_and_hold_nobody_up(tmp_path: Path) 
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
                 connection.sendall(head.encode())
                 asleep.append(connection)
-            rows = http.get("/agents/traces", params={"limit": 5}).json()
-            runs = {row["trace_id"] for row in rows}
-            until(
-                lambda: all(
-                    row["status"] != "running"
-                    for row in http.get("/agents/traces", params={"limit": 6}).json()
-                ),
-                f"a run waits for its reader: {runs}",
-            )
+
+            def ended() -> list[str]:
+                rows = http.get("/agents/traces", params={"limit": 10}).json()
+                return [row["trace_id"] for row in rows if row["status"] == "done"]
+
+            until(lambda: len(ended()) == 6, "a run waits for its reader")
             assert http.post("/agents/default/invoke", json=ASK).status_code == 200
             grown = resident(served) - before
             for connection in asleep:

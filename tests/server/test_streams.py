@@ -228,7 +228,16 @@ def test_no_new_run_while_the_server_goes_down(server: Served) -> None:
     assert code == 0
 
 
-def test_a_failed_run_ends_its_stream_with_one_error(shared: Served) -> None:
+def test_a_failed_run_ends_its_stream_with_one_error(server: Served) -> None:
+    server.kill()
+    server.write(slow="steps: [{error: 'RuntimeError: no'}]").start()
+    with server.client() as wick:
+        events = [*wick.stream("x", agent="slow")]
+    assert [type(event) for event in events].count(Failed) == 1
+    assert isinstance(events[-1], Failed)
+
+
+def test_a_run_that_waits_ends_its_stream_without_an_error(shared: Served) -> None:
     with shared.client() as wick:
         events = [*wick.stream("x" * 10, agent="careful", thread_id="waits")]
     assert [type(e).__name__ for e in events][-2:] == ["Interrupted", "Done"]

@@ -23,7 +23,7 @@ from tests.store.store_graphs import agent, asking_graph, config, looping_graph
 from tests.store.test_store_sharing import Line
 from tests.support.postgres import connected
 from wick_graph import Agent, tool
-from wick_graph.errors import StorageError
+from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.hooks import BaseHook
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, call, text
@@ -431,6 +431,24 @@ async def test_a_failed_commit_reaches_everybody_who_shared_it(saver: SqlSaver) 
         line.parent = None
         line.put(log=["b"])
         assert line.get() == {"log": ["b"]}
+
+
+def test_what_a_refused_batch_took_along_is_committed_at_its_end(
+    still: SqlSaver, url: str, outside: Outside
+) -> None:
+    at = head(still)
+    with SqlSaver.from_url(url) as other:
+        lease = other.leases.take("busy")
+        still.put_writes(at, [("log", ["b"])], "task", PULL)
+        assert outside.count("writes") == 0
+        with pytest.raises(ThreadBusyError):
+            still.leases.together(lambda: void(still.leases.take("busy")))
+        assert outside.count("writes") == 1
+        other.leases.release(lease)  # nobody holds the database meanwhile
+
+
+def void(_: object) -> None:
+    """Return nothing."""
 
 
 def test_an_interrupt_is_durable_when_it_is_told(saver: SqlSaver, url: str) -> None:

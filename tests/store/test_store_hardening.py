@@ -18,10 +18,13 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 
+from tests.store.conftest import Counts
 from tests.store.store_graphs import agent, config, looping_graph
 from tests.store.test_store_sharing import Line, message
+from wick_graph import ToolResult
 from wick_graph.errors import StorageError
-from wick_graph.store import SqlSaver, sqlite, whose
+from wick_graph.ledgered import storable, written
+from wick_graph.store import SqlSaver, rows, sqlite, whose
 from wick_graph.store.dialect import Database
 from wick_graph.store.migrations import migrate
 
@@ -39,6 +42,63 @@ def sql(path: Path, *statements: str) -> None:
         db.execute(statement)
     db.commit()
     db.close()
+
+
+# --- E13: too much of it -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({"log": ["x" * 20_000]}, id="text"),
+        pytest.param({"log": [b"x" * 20_000]}, id="bytes"),
+        pytest.param({"log": [AIMessage("x" * 20_000, id="m")]}, id="message"),
+        pytest.param({f"c{n}": "x" * 90 for n in range(200)}, id="many channels"),
+    ],
+)
+def test_e13_a_value_that_is_too_large_is_refused(
+    saver: SqlSaver, counts: Counts, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(rows, "MAX_BYTES", 10_000)
+    line = Line(saver)
+    line.put(log=["small"])
+    before, parent = counts(), line.parent
+    with pytest.raises(StorageError, match="cannot be stored, 10,000 is the most"):
+        line.put(**values)
+    assert (counts(), line.parent) == (before, parent)
+    line.put(log=["small", "again"])
+    assert line.get() == {"log": ["small", "again"]}
+
+
+def test_e13_more_writes_than_a_task_may_make_are_refused(saver: SqlSaver, counts: Counts) -> None:
+    at = config(checkpoint_ns="", checkpoint_id=Line(saver).put(log=[]))
+    before = counts()
+    with pytest.raises(StorageError, match="100,001 times cannot be stored, 100,000 is the most"):
+        saver.put_writes(at, [("log", n) for n in range(100_001)], "task", "")
+    assert counts() == before
+    saver.put_writes(at, [("log", n) for n in range(100_000)], "task", "")
+    assert counts()["writes"] == before["writes"] + 1
+
+
+def test_e13_the_limit_is_below_that_of_the_database() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        assert db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) > rows.MAX_BYTES + 1_024
+    assert rows.MAX_BYTES + 1_024 < 2**30  # PostgreSQL's
+
+
+def test_e13_what_is_too_large_of_a_tools_result_is_replaced_at_its_edge(
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MAX_BYTES", 10_000)
+    ledger = saver.ledger(saver.leases.take("t"))
+    huge = "x" * 20_000
+    made = ToolResult("call_1", "look", "seen", artifact=huge, update={"notes": huge})
+    kept = storable(made, ledger)
+    assert kept.artifact["not_stored"] == "str"
+    assert kept.update is None
+    assert "10,000 is the most" in str(kept.error)
+    ledger.finish("key", "look", {}, written(kept))
+    assert ledger.recorded("key", "look", {}) is not None
 
 
 # --- S4: the file is taken away -------------------------------------------------------------------

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -16,7 +17,9 @@ from langgraph.checkpoint.base.id import uuid6
 
 from tests.store.conftest import Counts, Outside
 from tests.store.store_graphs import agent, config, looping_graph
+from wick_graph import Agent
 from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel, call
 
 
 class Line:
@@ -246,6 +249,31 @@ def test_deleting_leaves_no_row(saver: SqlSaver, counts: Counts) -> None:
     assert saver.get_tuple(config("a")) is None
     assert saver.get_tuple(config("b")) is not None
     saver.delete_thread("b")
+    assert no_rows(counts())
+
+
+@pytest.mark.parametrize("how", ["delete", "sweep"])
+def test_an_agents_and_a_servers_rows_go_with_their_thread(
+    saver: SqlSaver, url: str, counts: Counts, how: str
+) -> None:
+    def act() -> str:
+        """Act."""
+        return "x" * 200
+
+    with Agent(model=ScriptedModel([call("act"), "ok"]), tools=[act], store=url) as doing:
+        doing.invoke("?", thread_id="t")
+    row = saver.streams.begin("t", str(UUID(int=1)), {"agent": "a"})
+    assert row is not None
+    saver.streams.append(row, 1, [{"event": "done", "data": {}}], "done")
+    before = counts()
+    filled = ("calls", "leases", "streams", "events", "checkpoints", "writes", "items", "names")
+    assert [table for table in filled if not before[table]] == []
+    if how == "delete":
+        saver.threads.delete("t")
+    else:
+        now = saver.clock()
+        saver.clock = lambda: now + 7200
+        assert saver.sweep() == ["t"]
     assert no_rows(counts())
 
 

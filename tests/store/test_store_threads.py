@@ -327,3 +327,20 @@ async def test_the_history_of_a_thread_in_a_loop(saver: SqlSaver) -> None:
     assert steps == [*saver.threads.history("t", limit=5)]
     with pytest.raises(ThreadNotFoundError, match="no thread 'none'"):
         [*saver.threads.history("none")]
+
+
+def test_a_run_that_lost_its_thread_unnoticed_does_not_end_the_other_one(
+    saver: SqlSaver, url: str
+) -> None:
+    frozen = saver.leases.take("t")
+    with SqlSaver.from_url(url) as other:
+        lease = other.leases.take("t", force=True)
+        other.threads.open("t", agent="a", ttl=60.0, run_id="r")
+        saver.threads.close("t", status="failed", stopped_because="failed", lease=frozen)
+        known = other.threads.get("t")
+        assert known is not None
+        assert (known.status, known.stopped_because) == ("running", None)
+        other.threads.close("t", status="idle", stopped_because="done", lease=lease)
+        known = other.threads.get("t")
+        assert known is not None
+        assert known.stopped_because == "done"

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -181,17 +182,13 @@ def _machine(shell: Shell, lines: list[str]) -> None:
     shell.session.on_output(
         lambda said: output.print_line(machine.as_line(machine.output_of(said)))
     )
-    for line in [*lines, *([] if lines else ()), *_stdin()]:
+    for line in chain(lines, sys.stdin):  # a program may wait for each answer
         if not line.strip():
             continue
         told, over = machine.answer(shell, line.strip())
         output.print_line(machine.as_line(told))
         if over:
             return
-
-
-def _stdin() -> Iterator[str]:
-    yield from sys.stdin
 
 
 def _show_output(shell: Shell) -> None:
@@ -202,9 +199,10 @@ def _show_output(shell: Shell) -> None:
 def _shell(wanted: _Wanted) -> Iterator[Shell]:
     from wick_graph.debug.terminal import Shell
 
-    with ExitStack() as stack:
+    # An agent that is made later outlives the session, whose held run is let go with it.
+    with ExitStack() as agents, ExitStack() as stack:
         session, saver = _session(wanted, stack)
-        doors = _Doors(wanted, stack, session, saver).made()
+        doors = _Doors(wanted, agents, session, saver).made()
         for banner in session.banners:
             output.say(banner)
         shell = Shell(session, doors)

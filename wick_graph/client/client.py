@@ -33,10 +33,10 @@ def _stream(
     return Call("POST", wire.agent_path(agent, "stream"), body, headers=wire.key_header(key))
 
 
-def _resume(thread_id: str, answer: Any, *, stream: bool) -> Call:
+def _resume(thread_id: str, answer: Any, key: str | None, *, stream: bool) -> Call:
     body = wire.resumed(thread_id, answer, stream=stream)
     read = (lambda value: value) if stream else wire.answer_of
-    return Call("POST", "/agents/resume", body, read=read)
+    return Call("POST", "/agents/resume", body, headers=wire.key_header(key), read=read)
 
 
 def _headers(token: str | None) -> dict[str, str]:
@@ -100,9 +100,11 @@ class Client:
         answer: Answer = self.call(_invoke(input, agent, thread_id, idempotency_key))
         return answer
 
-    def resume(self, thread_id: str, answer: Any = UNSET) -> Answer:
+    def resume(
+        self, thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
+    ) -> Answer:
         """Go on where a thread stands, with the answer that it waits for."""
-        got: Answer = self.call(_resume(thread_id, answer, stream=False))
+        got: Answer = self.call(_resume(thread_id, answer, idempotency_key, stream=False))
         return got
 
     def stream(
@@ -122,9 +124,11 @@ class Client:
         call = _stream(input, agent, thread_id, idempotency_key, on_disconnect)
         return self._follow(call)
 
-    def stream_resume(self, thread_id: str, answer: Any = UNSET) -> Iterator[Event]:
+    def stream_resume(
+        self, thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
+    ) -> Iterator[Event]:
         """Go on where a thread stands, and yield what happens."""
-        return self._follow(_resume(thread_id, answer, stream=True))
+        return self._follow(_resume(thread_id, answer, idempotency_key, stream=True))
 
     def events(self, run_id: str, *, after: int | None = None) -> Iterator[Event]:
         """Follow a run from its beginning, or from behind an event's number."""
@@ -223,9 +227,11 @@ class AsyncClient:
         answer: Answer = await self.call(_invoke(input, agent, thread_id, idempotency_key))
         return answer
 
-    async def resume(self, thread_id: str, answer: Any = UNSET) -> Answer:
+    async def resume(
+        self, thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
+    ) -> Answer:
         """Go on where a thread stands, with the answer that it waits for."""
-        got: Answer = await self.call(_resume(thread_id, answer, stream=False))
+        got: Answer = await self.call(_resume(thread_id, answer, idempotency_key, stream=False))
         return got
 
     def stream(
@@ -241,9 +247,11 @@ class AsyncClient:
         call = _stream(input, agent, thread_id, idempotency_key, on_disconnect)
         return self._follow(call)
 
-    def stream_resume(self, thread_id: str, answer: Any = UNSET) -> AsyncIterator[Event]:
+    def stream_resume(
+        self, thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
+    ) -> AsyncIterator[Event]:
         """Go on where a thread stands, and yield what happens."""
-        return self._follow(_resume(thread_id, answer, stream=True))
+        return self._follow(_resume(thread_id, answer, idempotency_key, stream=True))
 
     def events(self, run_id: str, *, after: int | None = None) -> AsyncIterator[Event]:
         """Follow a run from its beginning, or from behind an event's number."""

@@ -61,6 +61,15 @@ class Attached(Comparing):
         self._run: Run | None = None
         self._durable = False
 
+    def _refuse_file(self) -> None:
+        """Refuse to run something where a file is looked at: its thread may be somebody's.
+
+        Raises:
+            DebugError: The session is over a file.
+        """
+        if self._read_only:
+            raise DebugError("this is a file; open the thread's database to run something")
+
     @property
     def held(self) -> bool:
         """Whether code waits for the session."""

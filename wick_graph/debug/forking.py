@@ -120,8 +120,7 @@ class Forking(Planning):
             DebugError: The session has no agent, or the thread is finished.
         """
         graph = self._graph()
-        if self._read_only:
-            raise DebugError("this is a file; open the thread's database to run something")
+        self._refuse_file()
         if plan is None:
             return self._live_at_the_end(graph, door, timeout)
         address = {keys.THREAD_ID: self.thread_id, keys.CHECKPOINT_ID: plan.checkpoint}

@@ -42,16 +42,26 @@ class Living(Attached):
             DebugError: The session has no agent, or a run goes on.
             MessageError: The input is refused.
         """
+        self._refuse_file()
         value = {"messages": read_input(input, allow_system=True)}
         thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
         goal = goal_of("step" if stop_on_entry else "cont", None)
         return self._started(value, {keys.THREAD_ID: thread}, door, goal, timeout)
 
     def answer(self, value: Any, *, door: Door = "sync", timeout: float | None = None) -> Stop:
-        """Answer what an interrupt asks, and let the thread go on to the next stop; see `run`."""
+        """Answer what an interrupt asks, and let the thread go on to the next stop; see `run`.
+
+        Raises:
+            DebugError: The thread asks nothing, the session has no agent, or a run goes on.
+        """
+        if self.thread_id is not None:
+            config = keys.with_configurable(None, **{keys.THREAD_ID: self.thread_id})
+            if not self._graph().get_state(config).interrupts:
+                raise DebugError("the thread waits for no answer; use run or live to go on with it")
         return self._go_on(Command(resume=value), door, timeout)
 
     def _go_on(self, given: Any, door: Door, timeout: float | None) -> Stop:
+        self._refuse_file()
         if self.thread_id is None:
             raise DebugError("there is no thread to go on with; run an input first")
         self._at = len(self._trail) - 1

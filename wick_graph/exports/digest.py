@@ -14,7 +14,7 @@ from wick_graph.exports.masked import Hider, plain
 from wick_graph.journal import Blame, Entry, Journal
 from wick_graph.journal.entry import GAP
 from wick_graph.journal.rebuild import REQUESTS
-from wick_graph.journal.show import text_of
+from wick_graph.journal.show import text_from
 
 Made = dict[str, Any]
 _RUN: Final = ("number", "run_id", "mode", "status", "stopped_because", "agent", "model", "level")
@@ -62,7 +62,9 @@ class _Digest:
         return made
 
     def _moment(self, entry: Entry) -> Made:
-        journal = self._journal
+        told: Any = {}
+        if entry.kind != GAP:
+            told = self._hider.value(self._asked(lambda: self._journal.details(entry)))
         made: Made = {
             "seq": entry.seq,
             "run": entry.run,
@@ -74,12 +76,12 @@ class _Digest:
             "at": entry.at_us,
             "took": entry.duration_us,
             "parent": entry.parent,
-            "text": plain(self._hider.value(text_of(journal, replace(entry, duration_us=None)))),
+            "text": plain(self._hider.value(text_from(replace(entry, duration_us=None), told))),
         }
         if entry.kind == GAP:
             return made
         made["facts"] = self._value(_facts(entry))
-        made["told"] = self._value(self._asked(lambda: journal.details(entry)))
+        made["told"] = self._kept(plain(told))
         made["state"] = self._state(entry)
         if entry.kind == "model" and entry.phase in REQUESTS:
             made["request"] = self._asked(lambda: self._request(entry))
@@ -137,7 +139,9 @@ class _Digest:
         return self._place(value)
 
     def _place(self, value: Any) -> int:
-        made = plain(self._hider.value(value))
+        return self._kept(plain(self._hider.value(value)))
+
+    def _kept(self, made: Any) -> int:
         text = json.dumps(made, ensure_ascii=False, sort_keys=True)
         if text not in self._places:
             self._places[text] = len(self._values)

@@ -109,6 +109,7 @@ def _copy_states(thread_id: str, source: SqlSaver, to: SqlSaver, hider: Hider) -
         space = keys.configurable(found.config).get(keys.CHECKPOINT_NS, "")
         first = {keys.THREAD_ID: thread_id, keys.CHECKPOINT_NS: space}
         parent: Any = found.parent_config or keys.with_configurable(None, **first)
+        to.get_tuple(parent)  # the store takes a fork only of what was asked for by its id
         here = to.put(parent, checkpoint, found.metadata, checkpoint["channel_versions"])
         tasks: dict[str, list[tuple[str, Any]]] = {}
         for task, channel, value in found.pending_writes or ():

@@ -34,7 +34,7 @@ from wick_graph.redact import REDACTOR
 from wick_graph.runtime import AgentSpec, Run
 from wick_graph.stopping import CURRENT, LOST
 from wick_graph.store.leases import MAX_TRIES
-from wick_graph.types import THREAD_ID_PATTERN
+from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
 from wick_graph.updates import problem
 
 if TYPE_CHECKING:
@@ -253,9 +253,19 @@ async def end(opened: Opened, io: Leaves) -> None:
         return
     if not run.ended:
         run.stopped = "interrupted"
-    if not run.ran and not opened.is_new_input:  # a finished thread was asked to go on: nothing did
-        run.stopped = getattr(opened.before, "stopped_because", None) or "done"
+    if not run.ran and not opened.is_new_input:
+        run.stopped = await _stands(opened, io)
     await _close(opened, io, None)
+
+
+async def _stands(opened: Opened, io: Leaves) -> StoppedBecause:
+    """Say why a thread stopped that was asked to go on, and of which no node had to run."""
+    graph, config, before = opened.graph, opened.config, opened.before
+    because: StoppedBecause = getattr(before, "stopped_because", None) or "done"
+    if before is None or before.status == "waiting":
+        return because
+    state: Any = await io.either(lambda: graph.get_state(config), lambda: graph.aget_state(config))
+    return because if state.next else state.values.get("stop_reason") or "done"
 
 
 async def fail(opened: Opened, io: Leaves, error: BaseException) -> BaseException | None:
@@ -303,8 +313,7 @@ async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> Non
 
     def close() -> None:
         try:
-            if not lease.lost:  # else the thread is another run's by now
-                threads.close(run.thread_id, **told)
+            threads.close(run.thread_id, lease=lease, **told)
         finally:
             leases.release(lease, tries=tries)
 

@@ -65,7 +65,7 @@ async def cancel(saver: Any, thread_id: str, io: Leaves) -> bool:
     told = {"status": "idle", "stopped_because": "cancelled", "error": None}
 
     def close() -> None:
-        threads.close(thread_id, **told)
+        threads.close(thread_id, lease=lease, **told)
         leases.release(lease)
 
     await io.whole(lambda: leases.together(close), lambda: leases.atogether(close))

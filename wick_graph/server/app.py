@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 
 from wick_graph import __version__
@@ -28,11 +29,26 @@ _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     404: {"model": forms.ErrorAnswer, "description": "There is nothing of that name."},
     408: {"model": forms.ErrorAnswer, "description": "The body came too slowly."},
     409: {"model": forms.ErrorAnswer, "description": "The thread is busy, or the run did not end."},
+    410: {"model": forms.ErrorAnswer, "description": "It is no longer kept."},
     413: {"model": forms.ErrorAnswer, "description": "The body is too large."},
     415: {"model": forms.ErrorAnswer, "description": "The body is not JSON."},
     429: {"model": forms.ErrorAnswer, "description": "Too much at once."},
     500: {"model": forms.ErrorAnswer, "description": "The run failed."},
     503: {"model": forms.ErrorAnswer, "description": "Not now."},
+}
+
+_CORS: Final[dict[str, Any]] = {
+    "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
+    "allow_headers": [
+        *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "X-Thread-Id")
+    ],
+    "expose_headers": [
+        "Content-Location",
+        "Retry-After",
+        "X-Request-Id",
+        "X-Run-Id",
+        "X-Thread-Id",
+    ],
 }
 
 
@@ -62,6 +78,8 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(WickError, _problem)
     app.add_middleware(Guard, service=service)
+    if service.options.allowed_origins:  # a browser asks first, and without a token
+        app.add_middleware(CORSMiddleware, allow_origins=service.options.allowed_origins, **_CORS)
     _describe(app, service)
     return app
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -73,13 +73,12 @@ class Asker:
         return self.agent(named if named in self.tenant.agents else None)
 
 
-def _asker(scope: Scope) -> Callable[[Request], Asker]:
-    def asker(request: Request) -> Asker:
+def _asker(scope: Scope) -> Callable[[Request], Awaitable[Asker]]:
+    async def asker(request: Request) -> Asker:  # async: nothing here is worth a thread
         caller: Any = request.scope["state"]["caller"]
         if not caller.allows(scope):
             raise Problem(403, f"the token's scope is {caller.scope}; this needs {scope}")
-        service: Service = request.app.state.service
-        return Asker(caller, service.tenant(caller.tenant), service)
+        return Asker(caller, request.scope["state"]["tenant"], request.app.state.service)
 
     return asker
 

@@ -37,7 +37,7 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+FROM_WHOLE = BeforeValidator(_whole)
 
 
 class Form(BaseModel):

@@ -103,7 +103,7 @@ class Guard:
                 raise Problem(426, "there are no websockets here; use the event streams")
             scope.setdefault("state", {})["request_id"] = number
             receive = await self._admit(scope, receive)
-            await self._app(scope, receive, sending)
+            await self._pass_on(scope, receive, sending)
         except Exception as error:
             problem = problem_of(error)
             if started:
@@ -113,6 +113,16 @@ class Guard:
                 problem.more = {**problem.more, "request_id": number}
             await _answer(problem, sending)
 
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application answer; the caller's tenant stays open until it has."""
+        caller = scope["state"].get("caller")
+        if caller is None:
+            await self._app(scope, receive, send)
+            return
+        async with self._service.using(caller.tenant) as tenant:
+            scope["state"]["tenant"] = tenant
+            await self._app(scope, receive, send)
+
     async def _admit(self, scope: Scope, receive: Receive) -> Receive:
         headers = Headers(scope=scope)
         if "upgrade" in headers and "websocket" in headers["upgrade"].lower():
@@ -120,11 +130,12 @@ class Guard:
         _check_head(headers)
         self._check_host(headers)
         self._check_origin(headers)
-        if scope["path"] not in OPEN:
-            caller = await self._caller(headers)
-            scope["state"]["caller"] = caller
-            address = (scope.get("client") or ("",))[0]
-            self._check_rate(caller.token or address)
+        if scope["path"] in OPEN:
+            return receive  # from somebody unknown no body is taken
+        caller = await self._caller(headers)
+        scope["state"]["caller"] = caller
+        address = (scope.get("client") or ("",))[0]
+        self._check_rate(caller.token or address)
         return await self._body(scope, headers, receive)
 
     def _check_host(self, headers: Headers) -> None:

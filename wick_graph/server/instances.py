@@ -170,8 +170,8 @@ class Instances(Mapping[str, Agent]):
         return hooks_of(agent_id, self.file)
 
     def _build(self, agent_id: str) -> Agent:
-        off = self._off.get(agent_id, frozenset())
-        if agent_id not in self._own and not off:
+        off, own = self._off.get(agent_id, frozenset()), agent_id in self._own
+        if not own and not off:
             return self._agents[agent_id]
         hooks = [hook for hook in self._hooks(agent_id) if hook.name not in off]
         try:
@@ -182,8 +182,10 @@ class Instances(Mapping[str, Agent]):
                 model=self._agents.model,
                 hooks=hooks,
                 tool_store=self.tools,
+                mcp_servers=() if own else self._agents.servers_of(agent_id),
+                agents=None if own else self._agents,
             )
         except ConfigError as error:
-            if agent_id in self._own:
+            if own:
                 raise ConfigError(str(error).split(": ", 1)[-1]) from None
             raise

@@ -83,9 +83,11 @@ class Channel:
         first = self._next
         self._next += len(new)
         streams, last = self.saver.streams, self._next - 1
-        await streams.run(streams.append, self.row.thread_id, last, new)
+        ends = new[-1]["event"] in TERMINAL
+        status = new[-1]["data"]["stopped_because"] if ends else None
+        await streams.run(streams.append, self.row, last, new, status)
         self._tail.extend(enumerate(new, first))
-        self.ended = new[-1]["event"] in TERMINAL
+        self.ended = ends
         self._announce()
 
     def _announce(self) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -20,7 +20,7 @@ from wick_graph.server.metrics import Metrics
 from wick_graph.server.options import Limits
 from wick_graph.server.problems import Problem, log, shown
 from wick_graph.store import SqlSaver
-from wick_graph.store.streams import StreamRow
+from wick_graph.store.streams import RUNNING, StreamRow
 
 Kind = Literal["message", "resume"]
 _NOTHING: Final = object()
@@ -65,8 +65,11 @@ class Asked:
 class LiveRun:
     """A run that goes on in this process."""
 
-    def __init__(self, asked: Asked, row: StreamRow, channel: Channel) -> None:
-        self.asked, self.row, self.channel = asked, row, channel
+    def __init__(
+        self, row: StreamRow, channel: Channel, *, taken_up: bool = False, cut_off: bool = False
+    ) -> None:
+        self.row, self.channel = row, channel
+        self._taken_up, self._cut_off = taken_up, cut_off
         self.result: Result | None = None
         self.failure: BaseException | None = None
         self.status = "running"
@@ -87,10 +90,13 @@ class LiveRun:
             last = None if self.suspended else self._last("run cancelled")
         except Exception as error:  # the input was refused late, or the store failed
             self.failure, self.status = error, "failed"
-            last = self._last(shown(error))
+            lost = self._taken_up and isinstance(error, ThreadBusyError)
+            last = None if lost else self._last(shown(error))  # another server took it up
         try:
             if last is not None:
-                await asyncio.shield(self._close(last, writer))
+                await _to_the_end(self._close(last, writer))
+        except WickError as error:  # its row says that it goes on, so it is taken up again
+            log.error("the end of run %s cannot be written: %s", self.row.run_id, error)
         finally:
             writer.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -101,6 +107,12 @@ class LiveRun:
         try:
             async for event in events:
                 self.first.set()
+                failed = event.exception if isinstance(event, Failed) else None
+                if self._taken_up and isinstance(failed, ThreadBusyError):
+                    raise failed
+                if self._cut_off:
+                    self._cut_off = False
+                    await self.channel.put(_cut_off(self.row))
                 if isinstance(event, Failed):
                     self.failure, self.status = event.exception, event.stopped_because
                     cancelled = event.stopped_because == "cancelled"
@@ -116,10 +128,8 @@ class LiveRun:
         raise AssertionError("a run ends with an event")
 
     async def _close(self, last: Wire, writer: asyncio.Task[None]) -> None:
-        streams, row = self.channel.saver.streams, self.row
         await self.channel.put(last)
         await writer
-        await streams.run(streams.end, row.thread_id, row.run_id, self.status)
 
     def _last(self, error: str) -> dict[str, Any]:
         return {
@@ -138,6 +148,23 @@ class Runs:
         self._metrics = metrics
         self.live: dict[str, LiveRun] = {}
         """By thread: one at a time goes on in each."""
+        self._beginning: dict[str, asyncio.Event] = {}
+        """By thread: set when a run has been begun or refused."""
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, thread_id: str) -> AsyncIterator[None]:
+        """Let no other run of this process begin in a thread; one that has ended is over then."""
+        while (other := self._beginning.get(thread_id)) is not None:
+            await other.wait()
+        mine = self._beginning[thread_id] = asyncio.Event()
+        try:
+            run = self.live.get(thread_id)
+            if run is not None and run.task is not None and run.channel.ended:
+                await asyncio.wait([run.task])
+            yield
+        finally:
+            del self._beginning[thread_id]
+            mine.set()
 
     async def start(
         self, agent: Agent, asked: Asked, thread_id: str, key: str | None = None
@@ -148,6 +175,12 @@ class Runs:
             ThreadBusyError: A run goes on in the thread.
             Problem: The key was used for something else, or too many runs go on.
         """
+        async with self._alone(thread_id):
+            return await self._start(agent, asked, thread_id, key)
+
+    async def _start(
+        self, agent: Agent, asked: Asked, thread_id: str, key: str | None
+    ) -> LiveRun | StreamRow:
         streams, request = self._saver.streams, asked.to_dict()
         hashed = None if key is None else _hash(self._tenant, asked.agent_id, key)
         if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
@@ -165,7 +198,8 @@ class Runs:
             return self._known(row, request)
         if row.first > 1:
             await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
-        return self._drive(asked, row, row.first, asked.begin(agent, row))
+        run = LiveRun(row, Channel(self._saver, row, row.first))
+        return self._drive(run, asked.begin(agent, row))
 
     def _known(self, row: StreamRow, request: Mapping[str, Any]) -> LiveRun | StreamRow:
         if row.asked != request:
@@ -173,42 +207,46 @@ class Runs:
         return self.live[row.thread_id] if self._is_live(row) else row
 
     async def recover(self, agent: Agent, row: StreamRow) -> LiveRun | None:
-        """Take up a run that a dead server left; None where somebody else has it."""
-        if row.thread_id in self.live:
-            return None
+        """Take up a run that a dead server left; None where it has ended, or somebody has it.
+
+        Raises:
+            ThreadBusyError: It goes on in another process.
+            ThreadNotFoundError: Its thread was deleted.
+        """
+        streams = self._saver.streams
+        async with self._alone(row.thread_id):
+            now = await streams.run(streams.get, row.thread_id, row.run_id)
+            if row.thread_id in self.live or now is None or now.status != RUNNING:
+                return None
+            await streams.run(streams.check_free, row.thread_id)
+            return await self._take_up(agent, row)
+
+    async def _take_up(self, agent: Agent, row: StreamRow) -> LiveRun:
         streams, asked = self._saver.streams, Asked.from_dict(row.asked)
         threads = self._saver.threads
         began = row.thread_id in await streams.run(threads.of_runs, [row.run_id])
         again = Asked(agent_id=asked.agent_id, kind="resume") if began else asked
         last = await streams.run(streams.last, row.thread_id)
-        run = self._drive(asked, row, last + 1, again.begin(agent, row), cut_off=last >= row.first)
+        channel = Channel(self._saver, row, last + 1)
+        run = LiveRun(row, channel, taken_up=True, cut_off=last >= row.first)
         log.info("run %s goes on", row.run_id)
-        return run
+        return self._drive(run, again.begin(agent, row))
 
-    def _drive(
-        self,
-        asked: Asked,
-        row: StreamRow,
-        number: int,
-        events: AsyncIterator[Event],
-        *,
-        cut_off: bool = False,
-    ) -> LiveRun:
-        channel = Channel(self._saver, row, number)
-        run = self.live[row.thread_id] = LiveRun(asked, row, channel)
+    def _drive(self, run: LiveRun, events: AsyncIterator[Event]) -> LiveRun:
+        thread_id = run.row.thread_id
+        self.live[thread_id] = run
 
         async def work() -> None:
             began = time.monotonic()
-            try:
-                if cut_off:
-                    await channel.put(_cut_off(row))
-                await run.drive(events)
-                self._metrics.ran(run.status, time.monotonic() - began)
-            finally:
-                if self.live.get(row.thread_id) is run:
-                    del self.live[row.thread_id]
+            await run.drive(events)
+            self._metrics.ran(run.status, time.monotonic() - began)
 
-        run.task = asyncio.create_task(work(), name=f"run {row.run_id}")
+        def ended(task: asyncio.Task[None]) -> None:  # also of a task that never came to run
+            if self.live.get(thread_id) is run:
+                del self.live[thread_id]
+
+        run.task = asyncio.create_task(work(), name=f"run {run.row.run_id}")
+        run.task.add_done_callback(ended)
         return run
 
     def _is_live(self, row: StreamRow) -> bool:
@@ -260,6 +298,15 @@ def _cut_off(row: StreamRow) -> dict[str, Any]:
         "data": {"error": CUT_OFF, "delay": 0},
         "thread_id": row.thread_id,
     }
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Finish what must not be left half done: a cancellation that comes now comes too late."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    task.result()
 
 
 def _hash(*parts: str) -> bytes:

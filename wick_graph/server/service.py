@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from wick_graph.config import AgentsFile, load_config
 from wick_graph.constants import SWEEP_INTERVAL_SECONDS
-from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, WickError
+from wick_graph.errors import ConfigError, ThreadBusyError, ThreadNotFoundError, WickError
 from wick_graph.loading import Agents
 from wick_graph.server.instances import Instances
 from wick_graph.server.metrics import Metrics
@@ -37,6 +37,13 @@ class Tenant:
         self.saver: SqlSaver = self.agents.store
         self.runs = Runs(name, self.saver, service.options.limits, service.metrics)
         self.recovering = asyncio.Lock()
+        self.users = 0
+        """Requests that are being answered, and jobs that are at it."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can be closed, and opened again when it is asked for."""
+        return not (self.users or self.runs.live or self.agents.changed)
 
     async def recover(self) -> None:
         """Take up the runs that a dead server left."""
@@ -46,13 +53,13 @@ class Tenant:
                 if row.thread_id in self.runs.live:
                     continue
                 try:
-                    await streams.run(streams.check_free, row.thread_id)
                     await self.runs.recover(self.agents[row.asked["agent"]], row)
                 except ThreadBusyError:
                     continue  # it goes on in another process
                 except (WickError, Problem) as error:
                     log.error("run %s cannot go on: %s", row.run_id, error)
-                    await streams.run(streams.give_up, row, shown(error))
+                    with contextlib.suppress(ThreadNotFoundError):
+                        await streams.run(streams.give_up, row, shown(error))
 
     def close(self) -> None:
         """Close the store."""
@@ -80,7 +87,8 @@ class Service:
         """Nobody waits for running steps any more."""
         self.when_ready: Callable[[], None] = lambda: None
         """Called when requests are answered."""
-        self.local = self.tenant(LOCAL)
+        self._opening = asyncio.Lock()
+        self.local = self._tenants[LOCAL] = Tenant(LOCAL, self)
         self.local.agents.build_all()
 
     @property
@@ -88,21 +96,31 @@ class Service:
         """Who may speak to this server."""
         return self.local.saver.tokens
 
-    def tenant(self, name: str) -> Tenant:
-        """Return a tenant, opened if need be; one that was idle longest may be closed for it."""
-        found = self._tenants.get(name)
-        if found is None:
-            found = self._tenants[name] = Tenant(name, self)
-            self._close_idle()
-        self._tenants.move_to_end(name)
-        return found
+    @contextlib.asynccontextmanager
+    async def using(self, name: str) -> AsyncIterator[Tenant]:
+        """Have a tenant, opened if need be; it stays open meanwhile.
 
-    def _close_idle(self) -> None:
-        for name, tenant in [*self._tenants.items()]:
-            if len(self._tenants) <= _TENANTS:
+        The one that was idle longest may be closed for it.
+        """
+        if name not in self._tenants:
+            async with self._opening:
+                if name not in self._tenants:
+                    self._tenants[name] = await asyncio.to_thread(Tenant, name, self)
+        tenant = self._tenants[name]
+        self._tenants.move_to_end(name)
+        tenant.users += 1
+        try:
+            await self._close_idle()
+            yield tenant
+        finally:
+            tenant.users -= 1
+
+    async def _close_idle(self) -> None:
+        while len(self._tenants) > _TENANTS:
+            idle = (key for key, found in self._tenants.items() if key != LOCAL and found.is_idle)
+            if (name := next(idle, None)) is None:
                 return
-            if name != LOCAL and not tenant.runs.live and not tenant.agents.changed:
-                self._tenants.pop(name).close()
+            await asyncio.to_thread(self._tenants.pop(name).close)
 
     def live_runs(self) -> int:
         """Count the runs that go on here."""
@@ -133,7 +151,8 @@ class Service:
         """Take up what dead servers left, of every tenant."""
         streams = self.local.saver.streams
         for name in await streams.run(streams.tenants):
-            await self.tenant(name).recover()
+            async with self.using(name) as tenant:
+                await tenant.recover()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -166,7 +185,7 @@ class Service:
             await asyncio.sleep(_LOOK)
             try:
                 await self.recover()
-            except StorageError as error:
+            except Exception as error:  # the next look may find what this one could not
                 log.error("cannot look for runs to take up: %s", error)
 
     async def _keep_sweeping(self) -> None:
@@ -175,8 +194,9 @@ class Service:
             streams = self.local.saver.streams
             try:
                 for name in await streams.run(streams.tenants_to_sweep):
-                    await asyncio.to_thread(self.tenant(name).saver.sweep)
-            except StorageError as error:
+                    async with self.using(name) as tenant:
+                        await asyncio.to_thread(tenant.saver.sweep)
+            except Exception as error:  # the next sweep may do what this one could not
                 log.error("cannot delete threads whose time is up: %s", error)
 
     async def _keep_reading(self, path: Path) -> None:

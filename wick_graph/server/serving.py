@@ -19,6 +19,7 @@ from wick_graph.server.options import ServerOptions
 from wick_graph.server.protocol import with_deadline
 from wick_graph.server.service import Service
 
+_BACKLOG: Final = 2048
 _QUIET: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
 
 
@@ -97,7 +98,7 @@ def serve(service: Service, *, ready: Callable[[str], None] | None = None) -> No
         limit_concurrency=limits.connections,
         timeout_keep_alive=int(limits.idle),
         timeout_graceful_shutdown=5,
-        backlog=2048,
+        backlog=_BACKLOG,
     )
     server = Server(config, service)
     if ready is not None:
@@ -122,6 +123,7 @@ def bind(options: ServerOptions) -> socket.socket:
         made = socket.socket(family, kind, number)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
+        made.listen(_BACKLOG)  # so that nobody who was told of the address is refused
     except OSError as error:
         raise ConfigError(
             f"cannot serve on {options.host}:{options.port}: {error.strerror or error}; "

@@ -133,10 +133,6 @@ class Leases:
             stop(why)
         return bool(asked)
 
-    async def arelease(self, lease: Lease, *, tries: int = 0) -> None:
-        """Do `release` in the store's thread."""
-        await self._core.worker.run(self.release, lease, tries=tries)
-
     def release(self, lease: Lease, *, tries: int = 0) -> None:
         """Give a lease back; one that was lost is only forgotten. `tries` stays on record."""
         self._drop(lease)
@@ -241,8 +237,7 @@ def check(db: Database, lease: Lease) -> None:
     Raises:
         ThreadBusyError: The thread has a newer epoch, or is gone.
     """
-    row = db.execute(sql.EPOCH, (lease.thread,)).fetchone()
-    if row is None or row[0] != lease.epoch:
+    if not holds(db, lease):
         lease.lose()
         raise ThreadBusyError(
             f"thread {lease.thread_id} was taken over by another run while this one stood still; "
@@ -250,6 +245,12 @@ def check(db: Database, lease: Lease) -> None:
         )
     if lease.along is not None:
         lease.along(db)
+
+
+def holds(db: Database, lease: Lease) -> bool:
+    """Say whether a thread is still a lease's, whether or not its run has noticed."""
+    row = db.execute(sql.EPOCH, (lease.thread,)).fetchone()
+    return row is not None and row[0] == lease.epoch
 
 
 def check_free(core: Core, db: Database, thread: int, thread_id: str) -> None:

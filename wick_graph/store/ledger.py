@@ -19,7 +19,7 @@ from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.dialect import Database
 from wick_graph.store.leases import MAX_TRIES, Lease, check
-from wick_graph.store.rows import seal, text_bytes, unseal
+from wick_graph.store.rows import seal, text_bytes, too_large, unseal
 from wick_graph.types import Replay
 
 
@@ -130,10 +130,9 @@ class Ledger:
     def refusal(self, value: Any) -> str | None:
         """Say why a value cannot be stored, or None if it can."""
         try:
-            self._codec.pack(value)
+            return too_large(self._codec.pack(value))
         except StorageError as error:
             return str(error)
-        return None
 
     def wait(self, key: str) -> None:
         """Note that a call stopped to ask somebody: the answer starts it anew, by right."""

@@ -15,6 +15,8 @@ from wick_graph.errors import StorageError
 from wick_graph.store.codec import FORMAT
 
 CHECK_BYTES: Final = 8
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Bytes that a row's body may have; every database and every driver takes as much."""
 _FORMAT_BYTE: Final = bytes((FORMAT,))
 _SOURCES: Final = frozenset({"input", "loop", "update", "fork"})
 _UUID: Final = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
@@ -73,7 +75,12 @@ def seal(payload: bytes, *context: Context) -> bytes:
 
     The check covers the context too (the row's own keys), so that a row which was moved or whose
     other columns changed is found.
+
+    Raises:
+        StorageError: if the body is larger than `MAX_BYTES`.
     """
+    if (why := too_large(payload)) is not None:
+        raise StorageError(why)
     payload = _FORMAT_BYTE + payload
     return _check(payload, context) + payload
 
@@ -90,6 +97,16 @@ def unseal(body: bytes, what: str, *context: Context) -> bytes:
     if payload[:1] != _FORMAT_BYTE:
         raise StorageError(f"{what} has an unknown format; upgrade wick_graph")
     return payload[1:]
+
+
+def too_large(payload: bytes) -> str | None:
+    """Say why a body is not stored that is larger than any may be; None of others."""
+    if len(payload) <= MAX_BYTES:
+        return None
+    return (
+        f"a value of {len(payload):,} bytes cannot be stored, {MAX_BYTES:,} is the most; "
+        "write it to a file, and store where that is"
+    )
 
 
 def _check(payload: bytes, context: tuple[Context, ...]) -> bytes:

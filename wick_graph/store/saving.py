@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -14,6 +14,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
+from wick_graph.errors import StorageError
 from wick_graph.keys import PUSH, RUN, configurable
 from wick_graph.store.address import Address, address_of
 from wick_graph.store.codec import Codec
@@ -23,6 +24,8 @@ from wick_graph.store.leases import Lease, fence, lease_of
 from wick_graph.store.pending import Apply
 from wick_graph.store.steps import Step
 
+MAX_WRITES: Final = 100_000
+"""Writes that one task may make."""
 Now = Callable[[], None]
 """Does in one transaction what could not wait."""
 
@@ -64,10 +67,19 @@ class Saving:
         task_id: str,
         path: str,
     ) -> Now | None:
-        """Let a task's writes wait if they may; else return what saves them."""
+        """Let a task's writes wait if they may; else return what saves them.
+
+        Raises:
+            StorageError: if there are more than `MAX_WRITES`.
+        """
         at = address_of(config)
         if not writes:
             return None
+        if len(writes) > MAX_WRITES:
+            raise StorageError(
+                f"a task that writes {len(writes):,} times cannot be stored, {MAX_WRITES:,} is the "
+                "most; let it write one list"
+            )
         waits = self.core.pending.writes_can_wait(at, config, writes, path)
         run, lease = configurable(config).get(RUN), lease_of(config)
         alone = waits and (PUSH not in path or getattr(run, "single", False))

@@ -135,25 +135,28 @@ class Streams:
             asked=asked,
         )
 
-    def append(self, thread_id: str, last: int, told: Sequence[Event]) -> None:
-        """Write events, the last of which has this number.
+    def append(
+        self, row: StreamRow, last: int, told: Sequence[Event], status: str | None = None
+    ) -> None:
+        """Write events of a run, the last of which has this number.
+
+        Args:
+            row: The run.
+            last: The number.
+            told: The events.
+            status: Why the run stopped, where its last event is among them: both are written, or
+                neither, so a run that is taken up again never ends a second time.
 
         Raises:
             ThreadNotFoundError: The thread was deleted meanwhile.
         """
-        with self._core.writing(thread_id) as db:
-            rid = self._thread(db, thread_id) << LANE_BITS | last
+        with self._core.writing(row.thread_id) as db:
+            thread = self._thread(db, row.thread_id)
+            rid = thread << LANE_BITS | last
             body = seal(_packed(list(told)), "events", rid)
             db.execute(*sql.compiled(insert(events).values(rid=rid, body=body)))
-
-    def end(self, thread_id: str, run_id: str, status: str) -> None:
-        """Note why a run stopped; nothing where its thread was deleted meanwhile."""
-        with self._core.writing(thread_id) as db:
-            thread = self._core.thread(db, thread_id)
-            if thread is not None:
-                mine = (streams.c.thread == thread.id, streams.c.run == pack_id(run_id))
-                ended = {"status": status, "ended": self._core.now()}
-                db.execute(*sql.compiled(update(streams).where(*mine).values(**ended)))
+            if status is not None:
+                self._end(db, thread, row, status)
 
     def trim(self, thread_id: str, keep: int) -> None:
         """Forget the events of all but the last runs of a thread."""
@@ -263,6 +266,9 @@ class Streams:
         }
         body = seal(_packed([told]), "events", rid)
         db.execute(*sql.compiled(insert(events).values(rid=rid, body=body)))
+        self._end(db, thread, row, status)
+
+    def _end(self, db: Any, thread: int, row: StreamRow, status: str) -> None:
         mine = (streams.c.thread == thread, streams.c.run == pack_id(row.run_id))
         ended = {"status": status, "ended": self._core.now()}
         db.execute(*sql.compiled(update(streams).where(*mine).values(**ended)))

@@ -16,6 +16,7 @@ from wick_graph.store import copying, sizes, sql, upkeep
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.dialect import Database
+from wick_graph.store.leases import Lease, holds
 from wick_graph.store.past import Past
 from wick_graph.store.reading import Row, find, wrote
 from wick_graph.store.rows import bytes_text, pack_id, text_bytes
@@ -126,13 +127,16 @@ class Threads:
         status: Literal["idle", "waiting", "failed"],
         stopped_because: str,
         error: str | None = None,
+        lease: Lease | None = None,
     ) -> None:
-        """End a run. A thread that was deleted meanwhile stays deleted."""
+        """End a run. A thread that was deleted meanwhile, or is another run's, stays as it is."""
         if status not in _ENDS:
             raise StorageError(f"a run cannot end as {status!r}; use idle, waiting or failed")
         key, core = _key(thread_id), self._core
         text = None if error is None else text_bytes(error)
         with core.writing(thread_id) as db:
+            if lease is not None and not holds(db, lease):
+                return
             now = core.now()
             mine = (status, now, now, stopped_because, text)
             db.execute(sql.CLOSE, (*mine, core.tenant, key))

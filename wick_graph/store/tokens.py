@@ -27,7 +27,7 @@ Scope = Literal["read", "run", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 """Each includes those before it."""
 _FORM: Final = re.compile(r"wk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
-_TENANT: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,8 @@ class Tokens:
         """
         if not _TENANT.fullmatch(tenant):
             raise ConfigError(
-                f"the tenant {tenant!r:.80} is refused; use 1 to 64 letters, digits, and _ . -"
+                f"the tenant {tenant!r:.80} is refused; use 1 to 64 letters, digits, and _ . -, "
+                "and begin with a letter or digit"
             )
         if scope not in SCOPES:
             raise ConfigError(f"the scope {scope!r} is none of {', '.join(SCOPES)}")

@@ -164,7 +164,7 @@ class Transactions(ABC):
             yield joined
         finally:
             self._local.joined = None
-            if joined and not joined[-1].settled:
+            if self._group is not None:  # also one that nobody joined: its only member failed
                 with self._turn():
                     self._commit()
 
@@ -360,8 +360,7 @@ class Transactions(ABC):
             return
         while done is not None and not done.wait(SECONDS):
             with self._turn():  # the one who was to commit it was interrupted
-                if self._group is group:
-                    self._commit()
+                self._commit()  # whichever it is: who saw somebody wait has left it to them
         group.check()
 
     def _end(self, db: Database) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -130,6 +131,10 @@ def fs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "memory":
         yield MemoryFiles()
         return
+    if request.param == "container":  # it runs as another user, to whom pytest closes its folders
+        mine = {Path(tempfile.gettempdir()), *Path(tempfile.gettempdir()).parents}
+        for folder in {tmp_path, *tmp_path.parents} - mine:
+            folder.chmod(0o755)
     with backend_at(request.param, tmp_path, request) as backend:
         yield backend
 

@@ -22,6 +22,7 @@ from wick_graph.server.problems import Problem
 from wick_graph.tools.builtin import BUILTINS
 
 router: Final = APIRouter(tags=["agents"])
+DEMO: Final = "scripted:demo"
 
 
 class AgentForm(forms.Form):
@@ -32,8 +33,8 @@ class AgentForm(forms.Form):
     model: Annotated[str, Field(pattern=r"\S")] | None = None
     system_prompt: str | None = None
     tools: list[Annotated[str, Field(json_schema_extra={"enum": [*BUILTINS]})]] | None = None
-    context_window: Annotated[forms.Whole, Field(ge=1)] | None = None
-    max_iterations: Annotated[forms.Whole, Field(ge=1, le=1000)] | None = None
+    context_window: Annotated[int, Field(ge=1), forms.FROM_WHOLE] | None = None
+    max_iterations: Annotated[int, Field(ge=1, le=1000), forms.FROM_WHOLE] | None = None
 
 
 @router.get("/agents", response_model=list[forms.AgentAnswer])
@@ -50,6 +51,8 @@ async def add(asker: Admin, form: AgentForm) -> Any:
     if form.agent_id in RESERVED_IDS:
         raise Problem(400, f"agent_id: {form.agent_id!r} is a word of the server's own paths")
     given = form.model_dump(exclude={"agent_id"}, exclude_none=True)
+    if form.model is not None and form.model.startswith("scripted:") and form.model != DEMO:
+        raise Problem(409, "model: a script is a file of the server's; name a model")
     for name in form.tools or ():
         if name not in BUILTINS:
             raise Problem(400, f"tools: there is no tool {name!r:.80}")

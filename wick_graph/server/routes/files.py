@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from wick_graph.backends import FileSystem
+from wick_graph.backends.protocol import Text
 from wick_graph.config.fields import AGENT_ID
 from wick_graph.errors import ToolError
 from wick_graph.server import forms
@@ -25,11 +26,14 @@ AgentQuery = Annotated[str | None, Query(pattern=f"^{AGENT_ID.pattern}$")]
 @router.get("/agents/files/download", response_class=Response)
 async def download(asker: Reader, path: PathQuery, agent_id: AgentQuery = None) -> Response:
     """Return a file as it is, to be saved."""
-    text = await _read(_backend(asker, agent_id), path)
+    found = await _read(_backend(asker, agent_id), path)
+    data = found.text.encode("utf-8", "surrogateescape")
+    if len(data) != found.size:  # a part of it under its name would be taken for all of it
+        raise Problem(409, "only whole text files are given out; this one is too long or no UTF-8")
     name = quote(path.rsplit("/", 1)[-1])
     disposition = f"attachment; filename*=UTF-8''{name}"
     return Response(
-        text.encode("utf-8", "surrogateescape"),
+        data,
         media_type="application/octet-stream",
         headers={"Content-Disposition": disposition},
     )
@@ -66,8 +70,9 @@ async def list_files(
 
 @router.get("/agents/{agent_id}/files/read")
 async def read(asker: Reader, agent_id: forms.AgentIdPath, path: PathQuery) -> dict[str, Any]:
-    """Return a file's text."""
-    return {"path": path, "content": await _read(_backend(asker, agent_id), path)}
+    """Return a file's text, as far as one answer goes; `notes` say what is not as in the file."""
+    found = await _read(_backend(asker, agent_id), path)
+    return {"path": path, "content": found.text, "size": found.size, "notes": [*found.notes]}
 
 
 def _backend(asker: Asker, agent_id: str | None) -> FileSystem:
@@ -78,12 +83,11 @@ def _backend(asker: Asker, agent_id: str | None) -> FileSystem:
     return backend
 
 
-async def _read(backend: FileSystem, path: str) -> str:
+async def _read(backend: FileSystem, path: str) -> Text:
     try:
-        found = await asyncio.to_thread(backend.read, path)
+        return await asyncio.to_thread(backend.read, path)
     except (ToolError, OSError) as error:
         raise _problem(error) from None
-    return found.text
 
 
 def _problem(error: Exception) -> Problem:

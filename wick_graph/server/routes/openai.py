@@ -44,7 +44,7 @@ class ChatMessage(BaseModel):
     content: Annotated[
         str | list[dict[str, Any]] | None,
         AfterValidator(_not_blank),
-        WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"}),
+        WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"\S"}, {"type": "null"}]}),
     ] = None
 
 
@@ -195,6 +195,9 @@ async def _pieces(asker: Asker, run: LiveRun, model: str, *, usage: bool) -> Asy
             return
         elif event["event"] == "done":
             yield chunk({}, _ENDS.get(event["data"]["stopped_because"], "stop"))
+    if not run.channel.ended:
+        yield _line(_error(503, "the run is suspended; it goes on in its thread"))
+        return
     if usage and run.result is not None:
         yield _line({**head, "choices": [], "usage": _usage(run.result.usage.to_dict())})
     yield b"data: [DONE]\n\n"

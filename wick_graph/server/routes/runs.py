@@ -88,15 +88,17 @@ async def stream(
 
 
 @router.post("/agents/resume", response_model=forms.RunAnswer, responses=_SSE)
-async def resume_default(asker: Runner, form: forms.ResumeForm) -> Any:
+async def resume_default(asker: Runner, form: forms.ResumeForm, key: Key = None) -> Any:
     """Go on where a thread stands."""
-    return await _resume(asker, None, form)
+    return await _resume(asker, None, form, key)
 
 
 @router.post("/agents/{agent_id}/resume", response_model=forms.RunAnswer, responses=_SSE)
-async def resume(asker: Runner, agent_id: forms.AgentIdPath, form: forms.ResumeForm) -> Any:
+async def resume(
+    asker: Runner, agent_id: forms.AgentIdPath, form: forms.ResumeForm, key: Key = None
+) -> Any:
     """Go on where a thread stands: after an interrupt, a cancellation, a failure."""
-    return await _resume(asker, agent_id, form)
+    return await _resume(asker, agent_id, form, key)
 
 
 @router.get("/runs/{run_id}", response_model=forms.StreamAnswer)
@@ -108,7 +110,10 @@ async def show(asker: Reader, run_id: forms.RunIdPath) -> Any:
 @router.get("/runs/{run_id}/events", response_class=Response, responses=_SSE)
 async def events(asker: Reader, run_id: forms.RunIdPath, last: LastEventId = None) -> Response:
     """Follow a run from its beginning, or from behind an event."""
-    return await follow(asker, await _row(asker, run_id), last, "continue")
+    row = await _row(asker, run_id)
+    if last is not None and int(last) < row.first:
+        last = None  # the events before are of the thread's earlier runs
+    return await follow(asker, row, last, "continue")
 
 
 @router.post("/runs/{run_id}/cancel", response_model=forms.StreamAnswer)
@@ -196,7 +201,7 @@ async def follow(
                 at = entry[0]
                 asker.service.metrics.events += 1
             yield entry
-        if live is not None and live.suspended:
+        if live is not None and live.suspended and not live.channel.ended:
             yield None, _suspended(row)
 
     async def left() -> None:
@@ -251,12 +256,14 @@ async def _again(
     return await follow(asker, fitting[0], last, how)
 
 
-async def _resume(asker: Asker, agent_id: str | None, form: forms.ResumeForm) -> Any:
+async def _resume(
+    asker: Asker, agent_id: str | None, form: forms.ResumeForm, key: str | None
+) -> Any:
     agent = await asker.agent_of(form.thread_id) if agent_id is None else asker.agent(agent_id)
     await asker.thread(form.thread_id)
     given = {} if form.answer is None else {"answer": form.answer}
     asked = Asked(agent_id=agent.name, kind="resume", **given)
-    run = await begin(asker, asked, form.thread_id)
+    run = await begin(asker, asked, form.thread_id, key)
     if form.stream:
         how = form.on_disconnect or asker.options.on_disconnect
         return await follow(asker, run.row if isinstance(run, LiveRun) else run, None, how)

@@ -67,8 +67,9 @@ async def show(asker: Reader, thread_id: forms.ThreadIdPath) -> Any:
 @router.delete("/threads/{thread_id}", status_code=204, response_class=Response)
 async def delete(asker: Runner, thread_id: forms.ThreadIdPath) -> Response:
     """Delete a thread with everything that is its; not while a run goes on in it."""
-    info = await asker.thread(thread_id)
-    if info.status == "running" and thread_id in asker.tenant.runs.live:
+    await asker.thread(thread_id)
+    run = asker.tenant.runs.live.get(thread_id)
+    if run is not None and not run.channel.ended:
         raise ThreadBusyError("thread is busy")
     await asker.saver.threads.adelete(thread_id)
     return Response(status_code=204)

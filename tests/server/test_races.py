@@ -1,0 +1,134 @@
+"""What goes on at once: requests, runs, tenants and servers that meet in one place."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.support import AGENTS, TALK, Served, frames
+from wick_graph.config import load_config
+from wick_graph.server import Service, service
+from wick_graph.server.log import TERMINAL
+from wick_graph.store import SqlSaver
+
+ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
+ASKED = {"agent": "default", "kind": "message", **ASK}
+RUN = "11111111-1111-4111-8111-111111111111"
+
+
+def made(path: Path) -> Service:
+    (path / "agents.yaml").write_text(AGENTS, "utf-8")
+    (path / "talk.yaml").write_text(TALK, "utf-8")
+    (path / "slow.yaml").write_text(TALK, "utf-8")
+    return Service(load_config(path / "agents.yaml"))
+
+
+async def test_D35_two_requests_for_one_thread_at_the_same_moment(server: Served) -> None:
+    async with httpx.AsyncClient(base_url=server.url, timeout=30, trust_env=False) as http:
+        for number in range(5):
+            body = {**ASK, "thread_id": f"double-{number}"}
+            got = await asyncio.gather(
+                *(http.post("/agents/default/stream", json=body) for _ in range(4))
+            )
+            assert {answer.status_code for answer in got} <= {200, 409}
+            won = [frames(answer.text) for answer in got if answer.status_code == 200]
+            assert won
+            for told in won:  # each run goes to its end: nobody else's request cut it off
+                assert [name for _, name, _ in told if name in TERMINAL] == ["done"]
+
+
+def test_D35_what_is_cancelled_twice_or_deleted_while_it_runs(server: Served) -> None:
+    with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
+        thread, run = got.headers["x-thread-id"], got.headers["x-run-id"]
+        next(got.iter_lines())
+        refused = http.delete(f"/threads/{thread}")
+        assert (refused.status_code, refused.json()) == (409, {"error": "thread is busy"})
+        ends = [http.post(f"/runs/{run}/cancel").json()["status"] for _ in range(2)]
+        assert ends == ["cancelled", "cancelled"]
+        assert http.delete(f"/threads/{thread}").status_code == 204
+
+
+def test_a_thread_is_free_as_soon_as_its_end_was_told(shared: Served) -> None:
+    with shared.http() as http:
+        for _ in range(5):
+            with http.stream("POST", "/agents/default/stream", json=ASK) as got:
+                body = {**ASK, "thread_id": got.headers["x-thread-id"]}
+                next(line for line in got.iter_lines() if line == "event: done")
+                assert http.post("/agents/default/invoke", json=body).status_code == 200
+
+
+def test_a_run_s_events_are_its_own(shared: Served) -> None:
+    with shared.http() as http:
+        first = http.post("/agents/default/stream", json=ASK)
+        body = {**ASK, "thread_id": first.headers["x-thread-id"]}
+        second = http.post("/agents/default/stream", json=body)
+        again = http.get(second.headers["content-location"], headers={"Last-Event-ID": "2"})
+    assert frames(again.text) == frames(second.text)
+
+
+def test_the_last_event_and_the_run_s_end_are_written_as_one(tmp_path: Path) -> None:
+    with SqlSaver.from_url(f"sqlite:///{tmp_path}/wick.db") as store:
+        row = store.streams.begin("t", RUN, ASKED)
+        assert row is not None
+        store.streams.append(row, row.first, [{"event": "done"}], "done")
+        ended = store.streams.get("t", RUN)
+        assert (ended is not None and ended.status) == "done"
+        assert store.streams.running() == []
+
+
+async def test_two_servers_take_up_one_run_once(tmp_path: Path) -> None:
+    one, two = made(tmp_path), made(tmp_path)
+    try:
+        for number in range(4):
+            run_id = RUN[:-1] + str(number)
+            streams = one.local.saver.streams
+            await streams.run(streams.begin, f"t{number}", run_id, ASKED)
+            await asyncio.gather(one.recover(), two.recover())
+            for at in (one, two):
+                if tasks := [run.task for run in at.local.runs.live.values() if run.task]:
+                    await asyncio.wait(tasks)
+            told = await streams.run(streams.read, f"t{number}", 0)
+            assert [e["event"] for _, e in told if e["event"] in TERMINAL] == ["done"]
+            row = await streams.run(streams.get, f"t{number}", run_id)
+            assert row is not None
+            assert row.status == "done"
+    finally:
+        one.local.close()
+        two.local.close()
+
+
+async def test_a_tenant_stays_open_while_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_TENANTS", 2)
+    served = made(tmp_path)
+
+    async def opened(name: str) -> Any:
+        async with served.using(name) as tenant:
+            return tenant
+
+    async with served.using("anna") as anna:
+        for name in ("bert", "carl", "dora"):
+            await opened(name)
+        assert await anna.saver.threads.alist() == []
+        assert await opened("anna") is anna
+    tenants = await asyncio.gather(*(opened("emil") for _ in range(8)))
+    assert len({id(tenant) for tenant in tenants}) == 1
+    assert served.open_tenants() <= 2
+    assert await opened("anna") is not anna
+    async with served.running():
+        pass
+
+
+def test_a_resumed_run_has_a_key_too(shared: Served) -> None:
+    answer = {"decision": "approve"}
+    with shared.client() as wick:
+        thread = wick.invoke("What is 21*2?", agent="careful").thread_id
+        one, two = (wick.resume(thread, answer, idempotency_key="approved") for _ in range(2))
+        *_, last = wick.stream_resume(thread, answer, idempotency_key="approved")
+    assert one.text == two.text == "It is 42."
+    assert one.run_id == two.run_id == last.run_id
