@@ -29,7 +29,6 @@ _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     404: {"model": forms.ErrorAnswer, "description": "There is nothing of that name."},
     408: {"model": forms.ErrorAnswer, "description": "The body came too slowly."},
     409: {"model": forms.ErrorAnswer, "description": "The thread is busy, or the run did not end."},
-    410: {"model": forms.ErrorAnswer, "description": "It is no longer kept."},
     413: {"model": forms.ErrorAnswer, "description": "The body is too large."},
     415: {"model": forms.ErrorAnswer, "description": "The body is not JSON."},
     429: {"model": forms.ErrorAnswer, "description": "Too much at once."},

@@ -40,6 +40,10 @@ def _whole(value: Any) -> Any:
 FROM_WHOLE = BeforeValidator(_whole)
 
 
+VISIBLE = r"[^\s\u0000-\u001f\u007f-\u00a0\ufeff]"
+"""In a text that says something; the same to this server and to who reads its description."""
+
+
 class Form(BaseModel):
     """A request's body: unknown fields are refused."""
 
@@ -58,7 +62,7 @@ class MessageForm(Form):
     role: Annotated[str, WithJsonSchema({"type": "string", "enum": ["user", "system"]})]
     content: Annotated[
         str | list[dict[str, Any]],
-        WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"}),
+        WithJsonSchema({"type": "string", "pattern": VISIBLE}),
     ]
 
 
@@ -126,7 +130,7 @@ class ToolForm(Form):
     """A tool that another server runs."""
 
     name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,63}$")]
-    description: Annotated[str, Field(max_length=4_000, pattern=r"\S")]
+    description: Annotated[str, Field(max_length=4_000, pattern=VISIBLE)]
     parameters: dict[str, Any] = Field(default_factory=dict)
     """A JSON schema of the arguments."""
     callback_url: Annotated[str, WithJsonSchema({"type": "string", "pattern": _ADDRESS})]

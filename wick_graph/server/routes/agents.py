@@ -30,10 +30,10 @@ class AgentForm(forms.Form):
 
     agent_id: Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")]
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    model: Annotated[str, Field(pattern=r"\S")] | None = None
+    model: Annotated[str, Field(pattern=forms.VISIBLE)] | None = None
     system_prompt: str | None = None
     tools: list[Annotated[str, Field(json_schema_extra={"enum": [*BUILTINS]})]] | None = None
-    context_window: Annotated[int, Field(ge=1), forms.FROM_WHOLE] | None = None
+    context_window: Annotated[int, Field(ge=1, le=10**9), forms.FROM_WHOLE] | None = None
     max_iterations: Annotated[int, Field(ge=1, le=1000), forms.FROM_WHOLE] | None = None
 
 
@@ -51,6 +51,8 @@ async def add(asker: Admin, form: AgentForm) -> Any:
     if form.agent_id in RESERVED_IDS:
         raise Problem(400, f"agent_id: {form.agent_id!r} is a word of the server's own paths")
     given = form.model_dump(exclude={"agent_id"}, exclude_none=True)
+    if form.tools is not None:
+        given["tools"] = [*dict.fromkeys(form.tools)]
     if form.model is not None and form.model.startswith("scripted:") and form.model != DEMO:
         raise Problem(409, "model: a script is a file of the server's; name a model")
     for name in form.tools or ():

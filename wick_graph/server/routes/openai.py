@@ -8,6 +8,7 @@ those after the last answer are new.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
@@ -31,7 +32,8 @@ _ENDS: Final = {"done": "stop", "limit": "length", "empty": "stop", "interrupted
 
 
 def _not_blank(content: Any) -> Any:
-    if content is not None and not (content.strip() if isinstance(content, str) else content):
+    said = re.search(forms.VISIBLE, content) if isinstance(content, str) else content
+    if content is not None and not said:
         raise ValueError("must not be blank")
     return content
 
@@ -44,7 +46,7 @@ class ChatMessage(BaseModel):
     content: Annotated[
         str | list[dict[str, Any]] | None,
         AfterValidator(_not_blank),
-        WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"\S"}, {"type": "null"}]}),
+        WithJsonSchema({"anyOf": [{"type": "string", "pattern": forms.VISIBLE}, {"type": "null"}]}),
     ] = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any, Final
 
@@ -150,7 +151,7 @@ def asked_of(asker: Asker, agent_id: str | None, form: forms.RunForm) -> Asked:
     """
     messages = [message.model_dump() for message in form.messages]
     for i, message in enumerate(messages):
-        if isinstance(message["content"], str) and not message["content"].strip():
+        if isinstance(message["content"], str) and not re.search(forms.VISIBLE, message["content"]):
             raise MessageError(f"message[{i}]: content must not be empty")
     read_input(messages)
     named = agent_id or asker.tenant.agents.default_id
@@ -285,10 +286,13 @@ async def _ended(asker: Asker, row: StreamRow) -> dict[str, Any]:
     mine = {"run_id": row.run_id}
     run = Run(run_id=row.run_id, thread_id=row.thread_id)
     run.stopped = last["data"]["stopped_because"]
-    async for state in agent.graph.aget_state_history(config, filter=mine, limit=1):
+    found = [s async for s in agent.graph.aget_state_history(config, filter=mine, limit=1)]
+    if not found and row.asked["kind"] == "resume":  # there was nothing to go on with
+        found = [await agent.graph.aget_state(config)]
+    for state in found:
         values = {**state.values, "__interrupt__": state.interrupts}
         return run_answer(result_of(values, run, row.thread_id, agent.spec.model.name))
-    raise Problem(410, "the run's steps were pruned", {"thread_id": row.thread_id})
+    raise Problem(409, "the run's steps were pruned", {"thread_id": row.thread_id})
 
 
 async def _row(asker: Asker, run_id: str) -> StreamRow:
