@@ -309,4 +309,5 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
     name = named if isinstance(named, str) else named.model
     stand_in = ModelChoice(model=FakeListChatModel(responses=[]), name=name)
     hooks = hooks_of(agent_id, file, to_look_at=True)
-    return build_agent(agent_id, file, store=False, model=stand_in, hooks=hooks)
+    nobody: Mapping[str, Any] = dict.fromkeys(file.agents)  # nothing is given to them
+    return build_agent(agent_id, file, store=False, model=stand_in, hooks=hooks, agents=nobody)

@@ -113,7 +113,7 @@ class Live(View):
 
     def on_subagent(self, event: events.SubagentEvent) -> None:
         """Show which tools a sub-agent calls."""
-        if isinstance(event.inner, events.ToolStart):
+        if event.inner.event == "on_tool_start":
             self.end_line()
             called = call_text(event.inner.name, event.inner.args)
             text = f"  {' > '.join(event.path)} → {called}"
