@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from tests.journal.support import agent_of
+from wick_graph import Agent
 from wick_graph.cli.app import call
+from wick_graph.testing import ScriptedModel
+from wick_graph.testing import call as call_tool
+
+
+def visit(token: str, note: str) -> str:
+    """Go somewhere."""
+    return f"went with {note}"
 
 
 @pytest.fixture
@@ -94,3 +102,19 @@ def test_a_thread_without_a_journal_says_so(
     agent.close()
     code, out, err = wick(capsys, "t")
     assert (code, out, err.strip()) == (0, "", "nothing is recorded in this thread")
+
+
+def test_secrets_are_hidden_also_where_they_are_read_from_checkpoints(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = "sk-canary-0123456789abcdefghijklmnop"
+    model = ScriptedModel([call_tool("visit", token="hunter2-hunter2", note=secret), "Done."])
+    store = f"sqlite:///{folder}/store.db"
+    with Agent("adder", model, tools=[visit], store=store) as agent:
+        agent.invoke(f"the key is {secret}", thread_id="t")
+    for form in ((), ("--json",), ("--jsonl",)):
+        code, out, err = wick(capsys, "t", *form)
+        assert code == 0
+        assert "visit" in out
+        assert secret not in out + err
+        assert "hunter2-hunter2" not in out + err
