@@ -21,6 +21,7 @@ from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, call
 
 CANARY = "canary-4711-4711"
+_THREAD: Any = {"configurable": {"thread_id": "v"}}
 
 
 def written(journal: Journal, saver: SqlSaver, path: Path) -> Path:
@@ -134,3 +135,18 @@ def test_files_that_are_none_are_refused(journal: Journal, saver: SqlSaver, tmp_
     manifest = json.dumps({"wickrun": 1, "thread": "t"})
     with pytest.raises(StorageError):
         open_wickrun(_zip(bad, manifest__json=manifest, thread__db=b"no database")).__enter__()
+
+
+def test_a_thread_that_was_forked_and_went_on_both_ways(saver: SqlSaver, tmp_path: Path) -> None:
+    agent, _ = agent_of(saver, hooks=[], model=ScriptedModel(["one", "two", "three"]))
+    agent.invoke("a", thread_id="v")
+    at = next(iter(agent.graph.get_state_history(_THREAD)))
+    agent.invoke("b", thread_id="v")
+    agent.graph.update_state(at.config, {"messages": []}, as_node="tools")
+    agent.invoke("c", config=at.config)
+    states = [step.values for step in agent.graph.get_state_history(_THREAD)]
+    with open_wickrun(written(Journal(saver, "v"), saver, tmp_path / "v.wickrun")) as recording:
+        again, _ = agent_of(recording.saver, hooks=[], model=ScriptedModel([]))
+        found = [step.values for step in again.graph.get_state_history(_THREAD)]
+    assert found == states
+    assert len(states) > 8
