@@ -520,6 +520,19 @@ def test_D38_paths_and_methods(shared: Served, method: str, path: str, statuses:
     assert int(got.split(b" ")[1]) in statuses
 
 
+def test_D38_what_is_allowed_is_named(shared: Served) -> None:
+    wanted = {
+        "/agents": "GET, POST",
+        "/agents/default": "DELETE, GET",
+        "/agents/invoke": "POST",
+        "/health": "GET",
+    }
+    with shared.http() as http:
+        for path, methods in wanted.items():
+            got = http.request("OPTIONS", path)
+            assert (got.status_code, got.headers["allow"]) == (405, methods), path
+
+
 def test_D39_errors_give_nothing_away(tmp_path: Any) -> None:
     key = "sk-canary-0123456789abcdefghij"
     broken = f"steps: [{{error: 'RuntimeError: {key} at /etc/secret'}}]"

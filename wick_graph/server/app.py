@@ -135,13 +135,10 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 def _methods(request: Request) -> list[str]:
     """List what may be done at a path; a fixed path comes before one with a name in it."""
-    routes = [route for route in _routes(request.app) if route.path_regex.match(request.url.path)]
-    paths = sorted({route.path for route in routes}, key=lambda path: path.count("{"))
-    return sorted({m for r in routes if r.path == paths[0] for m in r.methods or () if m != "HEAD"})
-
-
-def _routes(app: FastAPI) -> list[APIRoute]:
-    return [route for route in app.routes if isinstance(route, APIRoute)]
+    every = (route for module in _ROUTES for route in module.router.routes)
+    fitting = [r for r in every if isinstance(r, APIRoute) and r.path_regex.match(request.url.path)]
+    path = min((route.path for route in fitting), key=lambda path: path.count("{"), default="")
+    return sorted({method for r in fitting if r.path == path for method in r.methods or ()})
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
