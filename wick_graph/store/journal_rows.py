@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from langgraph.checkpoint.base import CheckpointTuple
-from sqlalchemy import delete, select
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store import journal_sql, sql
@@ -22,7 +21,7 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.leases import is_alive
 from wick_graph.store.reading import Reader, find
 from wick_graph.store.rows import pack_id, seal, text_bytes, unpack_id, unseal
-from wick_graph.store.schema import LANE_BITS, moments
+from wick_graph.store.schema import LANE_BITS
 
 PLACES: Final = (1 << LANE_BITS) - 1
 KEY: Final = b""
@@ -270,15 +269,6 @@ class JournalRows:
             return unseal(sealed, "a row", *context)
         except StorageError:
             return None
-
-
-def remove_some(db: Database, thread: int, limit: int) -> bool:
-    """Delete some pages of a thread; False when there are none left."""
-    low = thread << LANE_BITS
-    mine = moments.c.rid.between(low, low | PLACES)
-    some = select(moments.c.rid).where(mine).limit(limit)
-    gone = db.execute(*sql.compiled(delete(moments).where(moments.c.rid.in_(some))))
-    return gone.rowcount > 0
 
 
 def copy(db: Database, source: int, target: int, other: Database | None = None) -> None:

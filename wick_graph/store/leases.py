@@ -102,10 +102,6 @@ class Leases:
         self._hold(lease)
         return lease
 
-    async def atake(self, thread_id: str, *, force: bool = False) -> Lease:
-        """Do `take` in the store's thread."""
-        return await self._core.worker.run(self.take, thread_id, force=force)
-
     def together(self, work: Callable[[], None]) -> None:
         """Do what belongs to taking or giving back a lease with one commit."""
         self._core.together(work)

@@ -295,14 +295,6 @@ class Streams:
         return None if row is None else _row(row)
 
 
-def remove_some(db: Any, thread: int, limit: int) -> bool:
-    """Delete some pages of a thread; False when there are none left."""
-    low = thread << LANE_BITS
-    some = select(events.c.rid).where(events.c.rid.between(low, low | PLACES)).limit(limit)
-    gone = db.execute(*sql.compiled(delete(events).where(events.c.rid.in_(some))))
-    return bool(gone.rowcount > 0)
-
-
 def _row(row: Sequence[Any]) -> StreamRow:
     key, run, status, started, ended, first, thread, body = row
     asked = json.loads(unseal(body, "a row of streams", "stream", thread, run))

@@ -8,17 +8,27 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 import ormsgpack
-from sqlalchemy import delete, select, update
+from sqlalchemy import Table, delete, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from wick_graph.store import blobs_kept, journal_rows, sql, streams
+from wick_graph.store import blobs_kept, sql
 from wick_graph.store.cache import PLACES
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.dialect import Database
 from wick_graph.store.reading import Reader, Row, ancestors
 from wick_graph.store.rows import Form, WritesBody, text_bytes, unseal
-from wick_graph.store.schema import LANE_BITS, OWNED, checkpoints, items, names, threads, writes
+from wick_graph.store.schema import (
+    LANE_BITS,
+    OWNED,
+    checkpoints,
+    events,
+    items,
+    moments,
+    names,
+    threads,
+    writes,
+)
 
 BATCH: Final = 1_000
 """Rows that one transaction deletes at most."""
@@ -66,19 +76,24 @@ def _remove_some(db: Database, number: int) -> bool:
         some = select(key).where(table.c.thread == number).limit(BATCH)
         if db.execute(*sql.compiled(delete(table).where(key.in_(some)))).rowcount:
             return True
-    if journal_rows.remove_some(db, number, BATCH) or streams.remove_some(db, number, BATCH):
+    if any(_remove_range(db, table, number) for table in (moments, events)):
         return True
     lanes = select(names.c.id).where(names.c.thread == number).order_by(names.c.id).limit(BATCH)
     for (lane,) in db.execute(*sql.compiled(lanes)).fetchall():
-        low = lane << LANE_BITS
-        some = select(items.c.rid).where(items.c.rid.between(low, low | PLACES)).limit(BATCH)
-        if db.execute(*sql.compiled(delete(items).where(items.c.rid.in_(some)))).rowcount:
+        if _remove_range(db, items, lane):
             return True
     some = select(names.c.id).where(names.c.thread == number).limit(BATCH)
     if db.execute(*sql.compiled(delete(names).where(names.c.id.in_(some)))).rowcount:
         return True
     db.execute(*sql.compiled(delete(threads).where(threads.c.id == number)))
     return False
+
+
+def _remove_range(db: Database, table: Table, owner: int) -> bool:
+    """Delete a batch of the rows whose keys begin with a number; False where none is left."""
+    low = owner << LANE_BITS
+    some = select(table.c.rid).where(table.c.rid.between(low, low | PLACES)).limit(BATCH)
+    return db.execute(*sql.compiled(delete(table).where(table.c.rid.in_(some)))).rowcount > 0
 
 
 def delete_thread(core: Core, thread_id: str) -> bool:
