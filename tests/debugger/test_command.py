@@ -222,6 +222,7 @@ def test_a_person_steps_completes_and_leaves(terminal: Any, folder: Path) -> Non
     terminal.expect_exact("(wdb PAST t/b0@6.9 tool.exit add) ")
     terminal.sendline("nonsense")
     terminal.expect_exact("wick: there is no command 'nonsense'")
+    terminal.expect_exact("(wdb PAST t/b0@6.9 tool.exit add) ")
     terminal.sendintr()
     terminal.expect_exact("(wdb PAST t/b0@6.9 tool.exit add) ")
     terminal.sendline("commands 1")

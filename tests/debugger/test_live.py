@@ -13,6 +13,7 @@ import pexpect
 import pytest
 
 from tests.debugger.conftest import Wick
+from tests.server.support import until
 from tests.source import ROOT
 from wick_graph.debug import DebugSession
 from wick_graph.debug.terminal import Shell
@@ -22,6 +23,7 @@ from wick_graph.store import SqlSaver
 
 MADE = """\
 import time
+from pathlib import Path
 from wick_graph import Agent, tool
 from wick_graph.testing import ScriptedModel, calls
 
@@ -38,6 +40,7 @@ def add(a: float, b: float) -> str:
 @tool
 def rest() -> str:
     '''Rest for a while.'''
+    Path("rested").touch()
     time.sleep(0.2)
     return "rested"
 
@@ -183,7 +186,7 @@ def test_ctrl_c_stops_a_running_run(code: Any, folder: Path) -> None:
         terminal.sendline("c")
         terminal.expect_exact("tool:rest")
         terminal.sendline("c")
-        terminal.expect_exact("c\r\n")
+        until(lambda: (folder / "rested").exists(), "the tool never ran")
         terminal.sendintr()
         terminal.expect(r"\(wdb LIVE stopped \(volatile\)")
         terminal.sendline("abort")

@@ -283,7 +283,7 @@ class Attached(Comparing):
         if keeping and because == "interrupted":
             reason, self._durable = "durable", True
         text = f"the run is over: {because}"
-        self._run, self._goal = None, None
+        self._run, self._goal, self._pause = None, None, False
         self._held.clear()
         self.clock.go()
         if stopped:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 from wick_graph.debug.terminal import changing, files, informing, looking, moving, stops
+from wick_graph.debug.terminal.pressing import on_ctrl_c
 from wick_graph.debug.terminal.registry import Command, Commands
 from wick_graph.debug.terminal.reply import Reply
 from wick_graph.debug.terminal.show import short
@@ -33,6 +36,11 @@ _DEEPEST: Final = 20
 
 def _nobody() -> Any:
     raise DebugError("there is no agent here; name one: wick debug AGENT")
+
+
+def _end(session: Any) -> None:
+    with contextlib.suppress(WickError):
+        session.abort("Ctrl-C in the debugger")
 
 
 def _no_export(form: str, file: Path | None) -> list[str]:
@@ -152,18 +160,18 @@ class Shell:
         """Do what may take long; Ctrl-C asks the run to stop at its next point, twice ends it."""
         if not self.interactive:
             return work()
-        presses = 0
-        with ThreadPoolExecutor(1, "wick-debug") as pool:
-            future = pool.submit(work)
-            while True:
-                try:
-                    return future.result()
-                except KeyboardInterrupt:
-                    presses += 1
-                    if presses == 1:
-                        self.session.pause()
-                    else:
-                        self.session.abort("Ctrl-C in the debugger")
+        with on_ctrl_c(self._pressed), ThreadPoolExecutor(1, "wick-debug") as pool:
+            return pool.submit(work).result()
+
+    def _pressed(self, presses: int) -> None:
+        """Ask the run, or the replay that it is repeated by, to stop or to end."""
+        for session in (self.session, self.session.replayed):
+            if session is None:
+                continue
+            if presses == 1:
+                session.pause()
+            else:
+                Thread(target=_end, args=(session,), name="wick-debug-abort", daemon=True).start()
 
     def enter(self, session: Any) -> None:
         """Go into another session."""
