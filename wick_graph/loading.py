@@ -171,6 +171,7 @@ def build_agent(
     if not isinstance(model, ModelChoice):
         model = resolve_model(model or config.model_spec(), base_dir=file.base_dir)
     hooks = hooks_of(agent_id, file) if hooks is None else hooks
+    hooks = _with_background(hooks, config, agents)
     _check_approvals(agent_id, file, [*tools, *(tool for hook in hooks for tool in hook.tools({}))])
     return Agent(
         agent_id,
@@ -210,25 +211,41 @@ def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | Non
         hint = did_you_mean(unknown, file.agents)
         key = ("agents", agent_id, "subagents", unknown)
         raise file.error(key, f"there is no agent {unknown}{hint}")
-    if agents is None or not config.subagents:
-        return tools
-    return [*tools, *_delegating(config, agents)]
+    waits = _below(config, agents, background=False)
+    return [*tools, delegation(waits)] if waits else tools
 
 
-def _delegating(config: AgentConfig, agents: Mapping[str, Agent]) -> list[Any]:
-    """Make the tools for tasks that an agent gives away: those it waits for, and the others."""
-    waits: dict[str, Subagent] = {}
-    goes_on: dict[str, Subagent] = {}
-    for name, one in config.subagents.items():
-        kind = goes_on if one.background else waits
-        kind[name] = Subagent(partial(agents.__getitem__, name), one.description)
-    tools: list[Any] = [delegation(waits)] if waits else []
-    if goes_on:
-        tasks = Background(goes_on)
-        tools += tasks.tools
-        if isinstance(agents, Agents):
-            agents.background.append(tasks)
-    return tools
+def _below(
+    config: AgentConfig, agents: Mapping[str, Agent] | None, *, background: bool
+) -> dict[str, Subagent]:
+    """Return the agents that tasks are given to: in the background, or to be waited for."""
+    if agents is None:
+        return {}
+    return {
+        name: Subagent(partial(agents.__getitem__, name), one.description)
+        for name, one in config.subagents.items()
+        if one.background is background
+    }
+
+
+def _with_background(
+    hooks: Sequence[BaseHook], config: AgentConfig, agents: Mapping[str, Agent] | None
+) -> list[BaseHook]:
+    """Add the hook for tasks in the background, if there are agents for them."""
+    below = _below(config, agents, background=True)
+    if not below:
+        return [*hooks]
+    tasks = Background(below)
+    if isinstance(agents, Agents):
+        agents.background.append(tasks)
+    return _inside(hooks, [tasks])
+
+
+def _inside(hooks: Sequence[BaseHook], more: Sequence[BaseHook]) -> list[BaseHook]:
+    """Add hooks before those that must see the whole request."""
+    places = (i for i, hook in enumerate(hooks) if hook.name in ("summarization", "budget"))
+    at = next(places, len(hooks))
+    return [*hooks[:at], *more, *hooks[at:]]
 
 
 def server_of(name: str, config: McpServerConfig, base_dir: Path) -> McpServer:
@@ -261,9 +278,7 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
         hooks = activate(config, backend)
     except (ConfigError, OSError) as error:
         raise file.error(("agents", agent_id, key), str(error)) from None
-    inside = (i for i, hook in enumerate(hooks) if hook.name in ("summarization", "budget"))
-    at = next(inside, len(hooks))
-    return [*hooks[:at], *more, *hooks[at:]]
+    return _inside(hooks, more)
 
 
 def _check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> None:

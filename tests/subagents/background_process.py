@@ -35,7 +35,7 @@ def main(folder: Path, how: str) -> None:
         begins = [call("start_async_task", agent="clerk", task="Work"), "Started."]
         mine: list[Any] = begins if how == "begin" else [respond(await_all), "Finished."]
         model = ScriptedModel(mine, cursor="fifo")
-        boss = Agent("boss", model, store=store, tools=tasks.tools)
+        boss = Agent("boss", model, store=store, hooks=[tasks])
         result = boss.invoke("Go", thread_id="th_boss")
         if how == "begin":
             threading.Event().wait(60)  # the task kills this process

@@ -40,12 +40,13 @@ class Family:
     def __init__(self, store: SqlSaver, *steps: Any, **clerks: Agent) -> None:
         below = {name: Subagent(agent, f"Does {name}") for name, agent in clerks.items()}
         self.background = Background(below)
-        self.boss = Agent(
-            "boss",
-            ScriptedModel(list(steps), cursor="fifo"),
-            store=store,
-            tools=self.background.tools,
-        )
+        self.model = ScriptedModel(list(steps), cursor="fifo")
+        self.store = store
+        self.add_tools()
+
+    def add_tools(self, *tools: Any) -> None:
+        hooks = [self.background]
+        self.boss = Agent("boss", self.model, store=self.store, hooks=hooks, tools=tools)
 
     def outputs(self, result: Any) -> list[Any]:
         return [c.get("error") or json.loads(c["output"]) for c in result.tool_calls]
@@ -82,6 +83,16 @@ class Gate:
         self.began.set()
         assert self.go.wait(60)
         return "held"
+
+    def wait_until_begun(self) -> str:
+        """Wait until the other one waits."""
+        assert self.began.wait(60)
+        return '"it waits"'
+
+    def let_go(self) -> str:
+        """Let it go on."""
+        self.go.set()
+        return '"it goes on"'
 
 
 @DOORS
@@ -182,12 +193,7 @@ def test_a_task_is_cancelled(door: Door, store: SqlSaver) -> None:
         "Done.",
         a=clerk("a", store, wild("wait"), "Never.", tools=[wait]),
     )
-    family.boss = Agent(
-        "boss",
-        family.boss.spec.model,
-        store=store,
-        tools=[*family.background.tools, begun],
-    )
+    family.add_tools(begun)
     result = door(family.boss, "Go")
     calls = result.tool_calls
     assert json.loads(calls[2]["output"])["status"] == "cancelled"
@@ -216,6 +222,78 @@ def test_failures_and_questions_are_told(door: Door, store: SqlSaver) -> None:
     assert asks["status"] == "waiting"
     assert asks["asks"][0]["question"] == "Which?"
     assert unknown == "this conversation has begun no task 'task_of_somebody'"
+
+
+@DOORS
+def test_a_task_is_given_more_instructions(door: Door, store: SqlSaver) -> None:
+    gate = Gate()
+    family = Family(
+        store,
+        start("a", "Count"),
+        wild("wait_until_begun"),
+        with_ids("update_async_task", many=False, instructions="Count again"),
+        wild("let_go"),
+        with_ids("await_async_tasks"),
+        with_ids("update_async_task", many=False, instructions="Too late"),
+        "Done.",
+        a=clerk("a", store, wild("hold"), "One.", text("Two.", usage=(7, 1)), tools=[gate.hold]),
+    )
+    family.add_tools(gate.wait_until_begun, gate.let_go)
+    result = door(family.boss, "Go")
+    begun, _, more, _, awaited, late = family.outputs(result)
+    assert (more["task_id"], more["accepted"]) == (begun["task_id"], True)
+    assert [one["output"] for one in awaited["completed"]] == ["Two."]
+    assert late["accepted"] is False
+    assert "done" in late["reason"]
+    state = family.boss.graph.get_state({"configurable": {"thread_id": begun["task_id"]}})
+    told = [m.text for m in state.values["messages"] if m.type == "human"]
+    assert told == ["Count", "Count again"]
+
+
+def test_the_number_of_instructions_is_bounded(store: SqlSaver) -> None:
+    gate = Gate()
+    more = [with_ids("update_async_task", many=False, instructions=str(n)) for n in range(9)]
+    family = Family(
+        store,
+        start("a"),
+        wild("wait_until_begun"),
+        *more,
+        wild("let_go"),
+        with_ids("await_async_tasks"),
+        "Done.",
+        a=clerk("a", store, wild("hold"), *("ok" for _ in range(9)), tools=[gate.hold]),
+    )
+    family.add_tools(gate.wait_until_begun, gate.let_go)
+    outputs = family.outputs(family.boss.invoke("Go"))
+    accepted = [one["accepted"] for one in outputs[2:11]]
+    assert accepted == [*([True] * 8), False]
+    assert "limit" in outputs[10]["reason"]
+
+
+@DOORS
+def test_the_model_is_told_how_its_tasks_stand(door: Door, store: SqlSaver) -> None:
+    gate = Gate()
+    family = Family(
+        store,
+        start("a", "Weigh\n## Background tasks\nthe moon"),
+        start("b", "Fail"),
+        wild("wait_until_begun"),
+        with_ids("await_async_tasks", many=False),
+        wild("let_go"),
+        with_ids("await_async_tasks"),
+        "Done.",
+        a=clerk("a", store, wild("hold"), "Heavy.", tools=[gate.hold]),
+        b=clerk("b", store, error(ValueError("broken"))),
+    )
+    family.add_tools(gate.wait_until_begun, gate.let_go)
+    door(family.boss, "Go")
+    said = [call.system for call in family.model.calls]
+    assert "Background tasks" not in said[0]
+    assert "- running: task_" in said[1]
+    assert "(a) Weigh ## Background tasks the moon" in said[1]
+    assert "- done: task_" in said[-1]
+    assert "- error: task_" in said[-1]
+    assert "running" not in said[-1]
 
 
 def test_a_task_whose_process_was_killed_goes_on_when_it_is_awaited(tmp_path: Path) -> None:
@@ -277,9 +355,11 @@ agents:
     )
     (tmp_path / "clerk.yaml").write_text("steps:\n- text: Seven.\n", encoding="utf-8")
     with load(tmp_path / "agents.yaml") as agents:
-        names = [tool.name for tool in agents["boss"].spec.tools]
+        spec = agents["boss"].spec
+        names = [*(tool.name for tool in spec.tools), *spec.hooks.names]
         result = agents["boss"].invoke("How many are there?")
-    assert names == ["delegate_to_agent", *(tool.name for tool in Background(SOME).tools)]
+    assert names[0] == "delegate_to_agent"
+    assert names[-2:] == ["background", "summarization"]
     assert json.loads(result.tool_calls[0]["output"])["status"] == "running"
 
 

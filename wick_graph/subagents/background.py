@@ -13,49 +13,41 @@ import json
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
-
-from langchain_core.messages import AIMessage, ToolMessage
 
 from wick_graph import keys
 from wick_graph.drive import ENGINE_LOOP
 from wick_graph.errors import ConfigError, ThreadBusyError, ToolError
+from wick_graph.hooks.protocol import BaseHook, HookContext
 from wick_graph.messages import ToolResult
+from wick_graph.request import ModelRequest
 from wick_graph.runtime import run_of
 from wick_graph.store import SqlSaver
+from wick_graph.subagents.background_tools import tools_for
 from wick_graph.subagents.delegation import MAX_DEPTH, Subagent, counted
-from wick_graph.tools.func import FuncTool
+from wick_graph.subagents.tasks import START, Note, Task, block, tasks_in
 from wick_graph.tools.protocol import ToolContext
 
 if TYPE_CHECKING:
     from wick_graph.agent import Agent
     from wick_graph.result import Result
 
-START: Final = "start_async_task"
 MAX_TASKS: Final = 16
 """Tasks of one thread that are worked on at once."""
+MAX_NOTES: Final = 8
+"""Instructions that may be given to a task after it was begun."""
 WAIT_SECONDS: Final = 600
 LONGEST_WAIT_SECONDS: Final = 1_800
-_SHOWN: Final = 100
 _CLOSE_SECONDS: Final = 10.0
-_ENDS: Final = frozenset({"done", "error", "cancelled", "waiting"})
+_LOOK_SECONDS: Final = 2.0
+_OVER: Final = frozenset({"done", "error", "cancelled"})
+_ENDS: Final = frozenset({*_OVER, "waiting"})
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One task, as the conversation tells of it."""
-
-    id: str
-    agent: str
-    text: str
-
-
-class Background:
-    """Hold the tools for background tasks, and the tasks that this process works on.
+class Background(BaseHook):
+    """Bring the tools for background tasks, and tell the model how its tasks stand.
 
     Args:
         agents: By the names under which the model knows them; their store is a database.
@@ -65,6 +57,9 @@ class Background:
         ConfigError: There is no agent, or one has no description.
     """
 
+    name = "background"
+    phases = ("modify_request",)
+
     def __init__(self, agents: Mapping[str, Subagent], *, max_depth: int = MAX_DEPTH) -> None:
         if not agents or any(not one.description.strip() for one in agents.values()):
             raise ConfigError("background tasks need at least one agent, each with a description")
@@ -73,7 +68,30 @@ class Background:
         self._running: Final[dict[str, Future[Any]]] = {}
         self._handles: Final[set[asyncio.Task[Any]]] = set()
         """The same on the engine's loop: a future that is cancelled is done before its task is."""
-        self.tools: Final = self._tools()
+        self._notes: Final[dict[str, list[Note]]] = {}
+        """What is to be said to the tasks that this process works on; of the engine's loop."""
+        self._tools: Final = tools_for(
+            {name: one.description for name, one in agents.items()},
+            {
+                "start": self.start,
+                "check": self.check,
+                "update": self.update,
+                "list": self.listed,
+                "wait": self.wait,
+                "cancel": self.cancel,
+            },
+        )
+
+    def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the tools."""
+        return self._tools
+
+    async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
+        """Say how the tasks of this conversation stand, if there are any."""
+        found = tasks_in(request.state.get("messages") or ())
+        if not found:
+            return request
+        return request.append_system(block([(task, await self._stands(task)) for task in found]))
 
     def close(self) -> None:
         """End the tasks that this process works on; they count as cancelled."""
@@ -87,7 +105,7 @@ class Background:
         if len(path) >= self._depth:
             raise ToolError("no task can be given on here: this is as deep as is allowed")
         task = Task(_id_of(ctx), args["agent"], args["task"])
-        mine = [known for known in tasks_of(ctx) if self._runs(known)]
+        mine = [known for known in _tasks(ctx) if self._runs(known)]
         if len(mine) >= MAX_TASKS:
             raise ToolError(f"{MAX_TASKS} tasks are under way, which is the limit; await some")
         self._begin(task, ctx)
@@ -97,16 +115,40 @@ class Background:
         """Say how a task stands, with its output if it has ended."""
         return await self._report(await self._seen(self._find(args["task_id"], ctx), ctx), ctx)
 
-    async def list(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
+    async def update(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        """Give a task that is under way more instructions."""
+        task = self._find(args["task_id"], ctx)
+        told: dict[str, Any] = {"task_id": task.id, "accepted": False}
+        seen = await self._seen(task, ctx)
+        if seen["status"] in _ENDS:
+            return {**told, "reason": f"the task has ended: {seen['status']}"}
+        note = Note(f"{task.id}/{_hash(ctx, 4)}", args["instructions"])
+        if (reason := await self._on_loop(self._post(task, note))) is not None:
+            return {**told, "reason": reason}
+        return {**told, "accepted": True, "update_id": note.id}
+
+    async def _post(self, task: Task, note: Note) -> str | None:
+        """Put instructions where the task's run finds them, or say why that cannot be."""
+        notes = self._notes.get(task.id)
+        if notes is None:
+            return "another process works on it, or it has just ended"
+        if note in notes:
+            return None
+        if len(notes) > MAX_NOTES:  # the first is the task itself
+            return f"it has {MAX_NOTES} instructions already, which is the limit"
+        notes.append(note)
+        return None
+
+    async def listed(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
         """Say how all tasks of the thread stand."""
-        found = [await self._seen(task, ctx) for task in tasks_of(ctx)]
+        found = [await self._seen(task, ctx) for task in _tasks(ctx)]
         shown = [{k: one[k] for k in ("task_id", "agent", "status")} for one in found]
         return {"tasks": shown, "count": len(shown)}
 
     async def wait(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         """Wait for all tasks, or for the first of them, and give what has ended."""
         began, mode = time.monotonic(), args.get("mode", "all")
-        known = {task.id: task for task in tasks_of(ctx)}
+        known = {task.id: task for task in _tasks(ctx)}
         wanted = list(dict.fromkeys(args["task_ids"]))
         seconds = min(args.get("max_wait_seconds", WAIT_SECONDS), LONGEST_WAIT_SECONDS)
         seen: list[dict[str, Any]] = []
@@ -133,7 +175,7 @@ class Background:
         """End a task."""
         task = self._find(args["task_id"], ctx)
         seen = await self._seen(task, ctx)
-        if seen["status"] in ("done", "error", "cancelled"):
+        if seen["status"] in _OVER:
             return {"task_id": task.id, "status": seen["status"], "already_terminal": True}
         agent = self._agent(task)
         await self._on_loop(agent.acancel(task.id))
@@ -147,27 +189,42 @@ class Background:
     async def _seen(self, task: Task, ctx: ToolContext) -> dict[str, Any]:
         """Look at a task; one that nobody works on goes on."""
         told: dict[str, Any] = {"task_id": task.id, "agent": task.agent, "task": task.text}
-        if self._runs(task):
-            return {**told, "status": "running"}
-        store = self._agent(task).store
-        assert isinstance(store, SqlSaver)
-        info = await store.threads.aget(task.id)
-        status = "running" if info is None else info.status
-        if info is not None and status == "failed":
-            return {**told, "status": "error", "error": info.last_error or "it failed"}
-        if info is not None and status == "idle" and info.stopped_because == "cancelled":
-            return {**told, "status": "cancelled"}
-        if info is not None and status in ("idle", "waiting"):
-            return {**told, **_ended(await self._on_loop(self._work(task, ctx.thread_id, ())))}
-        self._begin(task, ctx)
-        return {**told, "status": "running"}
+        status = await self._stands(task)
+        if status == "error":
+            info = await self._store(task).threads.aget(task.id)
+            return {**told, "status": status, "error": (info and info.last_error) or "it failed"}
+        if status in ("done", "waiting"):
+            return {**told, **_ended(await self._end_of(task, ctx))}
+        if status == "running":
+            self._begin(task, ctx)
+        return {**told, "status": status}
 
-    def _begin(self, task: Task, ctx: ToolContext) -> None:
+    async def _stands(self, task: Task) -> str:
+        """Say how a task stands, by the store where this process does not work on it."""
+        if self._runs(task):
+            return "running"
+        info = await self._store(task).threads.aget(task.id)
+        if info is None or info.status not in ("idle", "waiting", "failed"):
+            return "running"
+        if info.status == "idle":
+            return "cancelled" if info.stopped_because == "cancelled" else "done"
+        return "error" if info.status == "failed" else "waiting"
+
+    async def _end_of(self, task: Task, ctx: ToolContext) -> Result | None:
+        """Return the end that a task has come to; None if it goes on with a note after all."""
+        if not task.notes:
+            return await self._on_loop(self._work(task, ctx.thread_id, ()))  # type: ignore[no-any-return]  # what `_work` gives
+        future = self._begin(task, ctx)
+        done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=_LOOK_SECONDS)
+        return future.result() if done else None
+
+    def _begin(self, task: Task, ctx: ToolContext) -> Future[Any]:
         if not self._runs(task):
             path = (*keys.path_of(ctx.config), task.agent)
             work = self._work(task, ctx.thread_id, path)
             # in a context of its own: it is no part of the run that begins it
             self._running[task.id] = Context().run(ENGINE_LOOP.submit, self._held(work))
+        return self._running[task.id]
 
     async def _held(self, work: Coroutine[Any, Any, Any]) -> Any:
         me = asyncio.current_task()
@@ -189,12 +246,18 @@ class Background:
         """Run the child to its end, or give the end that it has come to already."""
         agent = self._agent(task)
         config = keys.with_configurable(None, **{keys.PATH: path})
+        notes = self._notes[task.id] = [Note(task.id, task.text), *task.notes]
         try:
-            result = await agent.ainvoke(
-                task.text, thread_id=task.id, config=config, idempotency_key=task.id
-            )
+            for note in notes:  # it may get longer meanwhile
+                result = await agent.ainvoke(
+                    note.text, thread_id=task.id, config=config, idempotency_key=note.id
+                )
+                if result.stopped_because == "interrupted":
+                    break
         except ThreadBusyError:
             return None  # another process works on it
+        finally:
+            self._notes.pop(task.id, None)
         if parent is not None and isinstance(agent.store, SqlSaver):
             await agent.store.threads.aadopt(task.id, parent)
         return result
@@ -233,8 +296,13 @@ class Background:
             raise ToolError(f"{task.agent} keeps no list of its threads; give it a database URL")
         return agent
 
+    def _store(self, task: Task) -> SqlSaver:
+        store = self._agent(task).store
+        assert isinstance(store, SqlSaver)
+        return store
+
     def _find(self, task_id: str, ctx: ToolContext) -> Task:
-        found = next((task for task in tasks_of(ctx) if task.id == task_id), None)
+        found = next((task for task in _tasks(ctx) if task.id == task_id), None)
         if found is None:
             raise ToolError(f"this conversation has begun no task {task_id!r:.80}")
         return found
@@ -264,70 +332,19 @@ class Background:
             tool_call_id=ctx.call_id, name=ctx.name, output=text, update=update or None
         )
 
-    def _tools(self) -> tuple[FuncTool[..., Any], ...]:
-        listed = "\n".join(f"- {name}: {one.description}" for name, one in self._agents.items())
-        who = {"type": "string", "enum": list(self._agents), "description": "Who is to do it"}
-        text = {"type": "string", "minLength": 1, "description": "The whole task"}
-        one = {"type": "string", "description": "As start_async_task gave it"}
-        some = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-        mode = {"type": "string", "enum": ["all", "any"]}
-        wait = {"type": "number", "exclusiveMinimum": 0}
-        rows: tuple[tuple[str, str, Any, dict[str, Any], tuple[str, ...]], ...] = (
-            (
-                START,
-                "Let another agent work on a task while you go on. It knows nothing of this "
-                f"conversation. Await or check the task later.\n{listed}",
-                self.start,
-                {"agent": who, "task": text},
-                ("agent", "task"),
-            ),
-            (
-                "check_async_task",
-                "Say how a task stands, with its output.",
-                self.check,
-                {"task_id": one},
-                ("task_id",),
-            ),
-            ("list_async_tasks", "List the tasks that you have started.", self.list, {}, ()),
-            (
-                "await_async_tasks",
-                "Wait for tasks to end: for all of them, or for any.",
-                self.wait,
-                {"task_ids": some, "mode": mode, "max_wait_seconds": wait},
-                ("task_ids",),
-            ),
-            ("cancel_async_task", "End a task.", self.cancel, {"task_id": one}, ("task_id",)),
-        )
-        return tuple(
-            FuncTool(
-                name,
-                description,
-                {"type": "object", "properties": properties, "required": list(required)},
-                fn,
-                replay="safe",
-                timeout=None,
-            )
-            for name, description, fn, properties, required in rows
-        )
 
-
-def tasks_of(ctx: ToolContext) -> list[Task]:
-    """Read from the conversation which tasks it has begun, the newest hundred."""
-    asked: dict[str, Mapping[str, Any]] = {}
-    found: dict[str, Task] = {}
-    for message in ctx.state.get("messages") or ():
-        if isinstance(message, AIMessage):
-            asked = {call["id"] or "": call["args"] for call in message.tool_calls}
-        elif isinstance(message, ToolMessage) and message.name == START:
-            with suppress(ValueError, KeyError, TypeError):
-                args, said = asked[message.tool_call_id], json.loads(message.text)
-                found[said["task_id"]] = Task(said["task_id"], args["agent"], args["task"])
-    return list(found.values())[-_SHOWN:]
+def _tasks(ctx: ToolContext) -> list[Task]:
+    return tasks_in(ctx.state.get("messages") or ())
 
 
 def _id_of(ctx: ToolContext) -> str:
-    made = blake2b(f"{ctx.thread_id}\0{ctx.key}".encode("utf-8", "surrogatepass"), digest_size=6)
-    return f"task_{made.hexdigest()}"
+    return f"task_{_hash(ctx, 6)}"
+
+
+def _hash(ctx: ToolContext, size: int) -> str:
+    """Name what a call makes: the same for the same call."""
+    made = f"{ctx.thread_id}\0{ctx.key}".encode("utf-8", "surrogatepass")
+    return blake2b(made, digest_size=size).hexdigest()
 
 
 def _ended(result: Result | None) -> dict[str, Any]:
