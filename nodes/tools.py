@@ -13,6 +13,7 @@ from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.moments import Abort, Moment, Replace, Skip, tell
 from wick_graph.runtime import NodeContext
 from wick_graph.state import LASTING
+from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
 from wick_graph.updates import problem
@@ -87,9 +88,14 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
 def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
     state = keys.read_state(ctx.config, LASTING)
 
+    def tool() -> BoundTool | None:
+        return ctx.tools(state).get(sent["name"])
+
     def check(args: Any) -> str | None:
-        tool = ctx.tools(state).get(sent["name"])
-        return sent.get("bad") or (None if tool is None else tool.check(args))
+        return sent.get("bad") or (None if (found := tool()) is None else found.check(args))
+
+    def told() -> Mapping[str, Any] | None:
+        return None if (found := tool()) is None else found.schema
 
     context = ToolContext(
         call_id=sent["id"],
@@ -103,5 +109,6 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
         state=state,
         config=ctx.config,
         check=check,
+        told=told,
     )
     return ToolCall(id=sent["id"], name=sent["name"], args=sent["args"], ctx=context)

@@ -207,8 +207,12 @@ def plain_decision(answer: Any) -> Any:
 
 
 def call_hash(call: ToolCall) -> str:
-    """Identify exactly this call: its place in the thread, its id, its tool and its arguments."""
-    parts = [call.ctx.key, call.id, call.name, call.args]
+    """Identify exactly this call: its place in the thread, its id, its arguments and its tool.
+
+    A tool that has come to say something else of itself is another tool: what a person approved
+    before the server of a remote tool changed it, is asked again.
+    """
+    parts = [call.ctx.key, call.id, call.name, call.args, call.ctx.told()]
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -27,6 +27,10 @@ def _nothing_wrong(args: Any) -> str | None:
     return None
 
 
+def _nothing_told() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """Facts about one call. A function gets it in any parameter that is annotated with it."""
@@ -52,6 +56,10 @@ class ToolContext:
     """True where the call may have run before, up to a crash."""
     check: Callable[[Any], str | None] = field(default=_nothing_wrong, repr=False, compare=False)
     """Say what is wrong with arguments for the tool that the model named; None if nothing is."""
+    told: Callable[[], Mapping[str, Any] | None] = field(
+        default=_nothing_told, repr=False, compare=False
+    )
+    """Give what the model is told of the tool: name, description, schema. None if there is none."""
     keep: Callable[[ToolResult, int], ToolResult] | None = field(default=None, repr=False)
     """What a hook that keeps long results makes of one that has more code points than its tool
     may show; without it the middle is cut out and lost."""
