@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -18,34 +18,17 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
-from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr
 
 from wick_graph.journal.cassette import Cassette, CassetteWriter
 from wick_graph.journal.journal import Journal
 from wick_graph.messages.jsontext import json_text
+from wick_graph.testing.binding import BindsTools
 
 _OURS = ("wick_purpose", "wick_agent")
 
 
-class _Double(BaseChatModel):
-    """Binds tools in OpenAI's form, so that a request has one form on every path."""
-
-    def bind_tools(
-        self,
-        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
-        *,
-        tool_choice: str | dict[str, Any] | bool | None = None,
-        **kwargs: Any,
-    ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Bind tools."""
-        if tool_choice is not None:
-            kwargs["tool_choice"] = tool_choice
-        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
-
-
-class ReplayModel(_Double):
+class ReplayModel(BindsTools):
     """Give recorded answers: from a thread's journal, or from a file of a `RecordingModel`.
 
     A request that was not recorded raises `ReplayError`, with the nearest recorded request and
@@ -93,7 +76,7 @@ class ReplayModel(_Double):
             yield ChatGenerationChunk(message=chunk)
 
 
-class RecordingModel(_Double):
+class RecordingModel(BindsTools):
     """Pass everything on to another model, and write its answers to a file."""
 
     inner: BaseChatModel

@@ -10,17 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable
-from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from wick_graph.testing.binding import BindsTools
 from wick_graph.testing.draft import Draft, DraftCall, estimate_usage
 from wick_graph.testing.record import tool_name
 
@@ -60,20 +58,10 @@ def demo_model() -> BaseChatModel:
     return DemoModel()
 
 
-class DemoModel(BaseChatModel):
+class DemoModel(BindsTools):
     """Answer from the results of `calculate` and `ls`, or say that it cannot."""
 
     model_name: str = "scripted:demo"
-
-    def bind_tools(
-        self,
-        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
-        *,
-        tool_choice: str | dict[str, Any] | bool | None = None,
-        **kwargs: Any,
-    ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Bind tools in OpenAI's form; the model calls those that it knows by name."""
-        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
 
     @property
     def _llm_type(self) -> str:

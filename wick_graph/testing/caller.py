@@ -14,10 +14,12 @@ from langchain_core.callbacks import (
     BaseCallbackManager,
     CallbackManagerForLLMRun,
 )
-from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatResult
 from langchain_core.runnables.config import RunnableConfig, ensure_config
+
+from wick_graph.testing.binding import BindsTools
 
 PURPOSE: Final = "wick_purpose"
 """The metadata key of what a call is for; `agent` where it is missing."""
@@ -39,7 +41,7 @@ def take_caller(
     return str(known.get(PURPOSE) or "agent"), str(known.get(AGENT) or "")
 
 
-class TellsCaller(BaseChatModel):
+class TellsCaller(BindsTools):
     """A chat model whose streams know who is calling."""
 
     def stream(
