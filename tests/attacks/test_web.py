@@ -399,6 +399,7 @@ async def test_gzip_is_unpacked_up_to_the_limit() -> None:
         ("gzip", b"no gzip at all", "says that it is gzip, and is not"),
         ("gzip", gzip.compress(b"x" * 1000)[:-4], "broken off"),
     ],
+    ids=["br", "zstd", "gzip twice", "deflate", "no gzip", "broken gzip"],  # gzip holds the time
 )
 async def test_other_encodings_are_refused(encoding: str, body: bytes, says: str) -> None:
     """D13."""
