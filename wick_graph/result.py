@@ -162,11 +162,25 @@ def _from_dict(i: int, item: Mapping[str, Any]) -> BaseMessage:
     if role not in ("user", "system"):
         raise MessageError(f'message[{i}]: role "{role}" not allowed (must be "user" or "system")')
     if not isinstance(content, str | list):
-        raise MessageError(f"message[{i}]: content must be a text")
+        raise MessageError(f"message[{i}]: content must be a text, or a list of blocks")
+    for n, block in enumerate(content if isinstance(content, list) else ()):
+        if (wrong := _wrong_block(block)) is not None:
+            raise MessageError(f"message[{i}].content[{n}]: {wrong}")
     try:
         return convert_to_messages([{"role": role, "content": content}])[0]
     except (ValueError, TypeError) as error:
         raise MessageError(f"message[{i}]: {str(error).splitlines()[0]}") from None
+
+
+def _wrong_block(block: Any) -> str | None:
+    """Say what no provider would take: stored once, it would fail every later call of the thread."""
+    if isinstance(block, str):
+        return None
+    if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
+        return "a block is a text, or an object with a type"
+    if block["type"] == "text" and not isinstance(block.get("text"), str):
+        return "a block of type text needs a text"
+    return None
 
 
 def _call(call: Mapping[str, Any], answer: ToolMessage | None) -> dict[str, Any]:

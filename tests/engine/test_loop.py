@@ -222,6 +222,17 @@ def test_a_chain_that_a_hook_broke_never_reaches_the_model(door: Door) -> None:
         pytest.param(None, "nothing is no message", id="none"),
         pytest.param(7, "a int is no message", id="int"),
         pytest.param({"role": "user"}, "is no message", id="no-content"),
+        pytest.param({"role": "user", "content": 7}, "must be a text, or a list", id="number"),
+        pytest.param(
+            {"role": "user", "content": [{"type": "text"}]},
+            "message[0].content[0]: a block of type text needs a text",
+            id="block-without-text",
+        ),
+        pytest.param(
+            {"role": "user", "content": ["fine", {"text": "x"}]},
+            "content[1]: a block is a text, or an object with a type",
+            id="block-without-type",
+        ),
     ],
 )
 def test_a_refused_input_stores_nothing(door: Door, given: Any, text: str) -> None:
