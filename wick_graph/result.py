@@ -173,7 +173,7 @@ def _from_dict(i: int, item: Mapping[str, Any]) -> BaseMessage:
 
 
 def _wrong_block(block: Any) -> str | None:
-    """Say what no provider would take: stored once, it would fail every later call of the thread."""
+    """Say what no provider would take: once stored, it would fail every later call."""
     if isinstance(block, str):
         return None
     if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
