@@ -24,6 +24,8 @@ OLD_ARGUMENT_CHARS: Final = 2_000
 """Code points of an old write's content that a summariser is shown."""
 THREAD_TTL_SECONDS: Final = 3_600
 SWEEP_INTERVAL_SECONDS: Final = 300
+RUN_KNOWN_SECONDS: Final = 86_400
+"""How long a server knows a run that has ended, once the run's last checkpoint was pruned."""
 TODO_STATUSES: Final = ("pending", "in_progress", "done")
 LOOP_MAX_TOKENS: Final = 4_096
 """Tokens that one reply of the loop's model may have, unless the model's settings say."""

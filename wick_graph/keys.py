@@ -7,7 +7,7 @@ used here have been stable since 1.0; a test compares them with the installed re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 CONFIGURABLE: Final = "configurable"
 THREAD_ID: Final = "thread_id"
@@ -35,7 +35,8 @@ Config = Mapping[str, Any]
 
 def configurable(config: Config | None) -> dict[str, Any]:
     """Return the configurable part of a config, empty where there is none."""
-    return cast(dict[str, Any], (config or {}).get(CONFIGURABLE) or {})
+    found: dict[str, Any] | None = config.get(CONFIGURABLE) if config else None
+    return found or {}
 
 
 def thread_of(config: Config | None) -> str | None:
@@ -80,7 +81,8 @@ def read_state(config: Config | None, channels: Sequence[str]) -> dict[str, Any]
     read = configurable(config).get(READ)
     if read is None:
         return {}
-    return cast(dict[str, Any], read(list(channels)))
+    state: dict[str, Any] = read(list(channels))
+    return state
 
 
 def without_task(config: Config | None) -> dict[str, Any]:

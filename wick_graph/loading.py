@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -12,12 +14,15 @@ from typing import Any, Self
 from langchain_core.language_models import FakeListChatModel
 
 from wick_graph.agent import Agent
+from wick_graph.backends import LocalBackend
+from wick_graph.backends.docker import DockerBackend
 from wick_graph.backends.docker.sandboxes import make_folder
 from wick_graph.config import AgentConfig, AgentsFile, McpServerConfig, load_config
 from wick_graph.config.nearest import did_you_mean
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.activation import activate, backend_of
 from wick_graph.hooks.approvals import misspelt
+from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.mcp import McpServer, Target
 from wick_graph.middleware import make
@@ -27,6 +32,7 @@ from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent, delegation
 from wick_graph.tools.builtin import builtin
 from wick_graph.tools.store import ToolStore
+from wick_graph.tools.toolbox import Unasked
 
 
 class Agents(Mapping[str, Agent]):
@@ -49,13 +55,17 @@ class Agents(Mapping[str, Agent]):
         self.background: list[Background] = []
         """The tasks that agents of this file have begun in this process."""
         self._servers: list[tuple[str, McpServerConfig, McpServer]] = []
+        self._backends: list[LocalBackend | DockerBackend] = []
         self._saver: SqlSaver | None = None
 
     @property
     def store(self) -> SqlSaver:
         """The file's store, opened when it is first asked for."""
         if self._saver is None:
-            self._saver = SqlSaver.from_url(self.config.store_url, tenant=self.tenant)
+            file = self.config
+            self._saver = SqlSaver.from_url(
+                file.store_url, tenant=self.tenant, keys=file.keys_source
+            )
         return self._saver
 
     def __getitem__(self, agent_id: str) -> Agent:
@@ -76,15 +86,22 @@ class Agents(Mapping[str, Agent]):
     def __len__(self) -> int:
         return len(self.config.agents)
 
-    def replace(self, config: AgentsFile) -> None:
-        """Take another configuration over the same store; runs under way end as they began."""
-        self.config = config
-        self._made.clear()
+    def of(self, config: AgentsFile) -> Agents:
+        """Return the agents of another configuration over the same store; closing one closes both.
+
+        Runs under way end as they began.
+        """
+        _ = self.store
+        made = copy(self)
+        made.config, made._made = config, {}
+        return made
 
     def close(self) -> None:
-        """Close the store and the sessions with MCP servers; end what runs in the background."""
+        """End what runs in the background and the containers; close all that is open."""
         while self.background:
             self.background.pop().close()
+        while self._backends:
+            self._backends.pop().close()
         while self._servers:
             self._servers.pop()[2].close()
         if self._saver is not None:
@@ -115,11 +132,14 @@ class Agents(Mapping[str, Agent]):
         return found
 
     def _build(self, agent_id: str) -> Agent:
+        hooks = hooks_of(agent_id, self.config)
+        self._backends += backends_in(hooks)
         return build_agent(
             agent_id,
             self.config,
             store=lambda: self.store,
             model=self.model,
+            hooks=hooks,
             tool_store=self.tools,
             mcp_servers=self.servers_of(agent_id),
             agents=self,
@@ -281,6 +301,12 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
     return _inside(hooks, more)
 
 
+def backends_in(hooks: Sequence[BaseHook]) -> list[LocalBackend | DockerBackend]:
+    """List the backends that hooks have opened, for whoever will close them."""
+    found = (hook.backend for hook in hooks if isinstance(hook, FilesystemHook))
+    return [one for one in found if isinstance(one, LocalBackend | DockerBackend)]
+
+
 def _check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> None:
     names = [str(getattr(tool, "name", "")) for tool in tools]
     if (found := misspelt(file.agent(agent_id).approvals, names)) is not None:
@@ -325,4 +351,7 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
     stand_in = ModelChoice(model=FakeListChatModel(responses=[]), name=name)
     hooks = hooks_of(agent_id, file, to_look_at=True)
     nobody: Mapping[str, Any] = dict.fromkeys(file.agents)  # nothing is given to them
-    return build_agent(agent_id, file, store=False, model=stand_in, hooks=hooks, agents=nobody)
+    made = build_agent(agent_id, file, store=False, model=stand_in, hooks=hooks, agents=nobody)
+    servers = tuple(Unasked(name) for name in file.agent(agent_id).mcp_servers)
+    made.spec = replace(made.spec, beside=servers)
+    return made

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.durability import agent_process
-from tests.durability.agent_process import CALLS, TURNS, Log
+from tests.durability.agent_process import CALLS, TURNS, Log, url_of
 from tests.durability.conftest import Furnish
 from tests.durability.test_kill import final, life, read, rerun
+from tests.support.orphans import assert_no_orphans
 from wick_graph.store import SqlSaver
 from wick_graph.store.leases import Leases
 from wick_graph.store.ledger import Ledger
@@ -83,6 +84,8 @@ def test_a_death_at_this_point_loses_nothing_and_repeats_nothing(
             break
         life(agent_process.ours, tmp_path, "never", None)
     lines, got = read(tmp_path), final(tmp_path, "never")
+    with SqlSaver.from_url(url_of(tmp_path)) as saver:
+        assert_no_orphans(saver)
     unknown = {n for n, text in got["results"].items() if "outcome unknown" in text}
     assert rerun(lines) == Counter()
     assert not [rest for word, rest in lines if word == "failed"]

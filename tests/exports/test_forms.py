@@ -91,6 +91,33 @@ def test_the_timeline_has_all_that_happened(trace: list[dict[str, Any]], journal
     ]
 
 
+_NEEDS = {
+    "X": {"name", "cat", "ts", "dur", "pid", "tid"},
+    "s": {"name", "cat", "id", "ts", "pid", "tid"},
+    "f": {"name", "cat", "id", "ts", "pid", "tid", "bp"},
+    "i": {"name", "ts", "pid", "tid", "s"},
+    "C": {"name", "ts", "pid", "args"},
+    "M": {"name", "pid", "tid", "args"},
+}
+"""What the trace event format wants of each kind; whole slices (`X`) need no ends to match."""
+
+
+def test_every_event_is_as_the_format_wants_it(trace: list[dict[str, Any]]) -> None:
+    assert {event["ph"] for event in trace} == set(_NEEDS)
+    for event in trace:
+        assert set(event) >= _NEEDS[event["ph"]], event
+        assert event.get("ts", 0) >= 0
+        assert event.get("dur", 0) >= 0
+    for kind in "XsC":
+        times = [event["ts"] for event in trace if event["ph"] == kind]
+        assert times == sorted(times)
+    lanes = {event["tid"] for event in trace if event["ph"] in "Xsfi"}
+    named = [e["tid"] for e in trace if e["ph"] == "M" and e["name"] == "thread_name"]
+    assert sorted(named) == sorted(lanes)
+    ids = [event["id"] for event in trace if event["ph"] == "s"]
+    assert len(ids) == len(set(ids))
+
+
 def test_names_are_ascii(saver: SqlSaver) -> None:
     agent, _ = agent_of(saver, hooks=[])
     agent.spec = replace(agent.spec, name="zähler·")
@@ -158,6 +185,17 @@ def test_a_run_becomes_a_test_that_passes_offline(
     done = run_test(folder, "test_th_1_a.py")
     assert done.returncode == 1
     assert "+system: Subtract." in done.stdout
+
+
+def test_an_agent_with_servers_is_no_test_of_itself(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(folder, monkeypatch)
+    with (folder / "agents.yaml").open("a", encoding="utf-8") as file:
+        file.write("    mcp_servers: {files: {command: [no-such-program]}}\n")
+    code, _, err = exported(capsys, "--thread", "th.1-a", "--to", "pytest")
+    assert (code, "sums has tools of MCP servers" in err) == (2, True)
+    assert not list(folder.glob("test_*"))
 
 
 def test_what_the_test_says_is_compared(

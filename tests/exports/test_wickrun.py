@@ -18,6 +18,7 @@ from wick_graph.journal import Journal
 from wick_graph.journal.replay import replay
 from wick_graph.journal.show import line_of
 from wick_graph.store import SqlSaver
+from wick_graph.store.moving import tenant_of
 from wick_graph.testing import ScriptedModel, call
 
 CANARY = "canary-4711-4711"
@@ -150,3 +151,15 @@ def test_a_thread_that_was_forked_and_went_on_both_ways(saver: SqlSaver, tmp_pat
         found = [step.values for step in again.graph.get_state_history(_THREAD)]
     assert found == states
     assert len(states) > 8
+
+
+def test_a_thread_stays_its_tenants(url: str, tmp_path: Path) -> None:
+    with SqlSaver.from_url(url, tenant="anna") as saver:
+        agent, _ = agent_of(saver)
+        agent.invoke("add", thread_id="t")
+        path = written(Journal(saver, "t"), saver, tmp_path / "t.wickrun")
+    with open_wickrun(path) as recording:
+        assert recording.manifest["tenant"] == "anna"
+        assert recording.journal.problems() == []
+        assert [info.thread_id for info in recording.saver.threads.list()] == ["t"]
+        assert tenant_of(recording.saver) == "anna"

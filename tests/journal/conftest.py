@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.support import Door, async_door, sync_door
+from tests.store.conftest import Outside
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
 
@@ -20,12 +21,29 @@ def door(request: pytest.FixtureRequest) -> Door:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
+    """The file of a SQLite database; a test that names it runs on SQLite alone."""
     return tmp_path / "store.db"
 
 
 @pytest.fixture
-def url(path: Path) -> str:
-    return f"sqlite:///{path}"
+def database() -> str:
+    """The database of tests that are not `on_both`."""
+    return "sqlite"
+
+
+@pytest.fixture
+def url(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    if database == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def outside(url: str) -> Iterator[Outside]:
+    """Another program's look into the database."""
+    made = Outside(url)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from langchain_core.messages import HumanMessage
 
 from wick_graph import Agent, BaseHook, ModelRequest, ToolError, tool
 from wick_graph.testing import ScriptedModel, calls
 
+on_both = pytest.mark.parametrize("database", ["sqlite", "postgres"])
+"""Runs a test on both databases."""
 PROMPT = "You add numbers."
 REMINDER = "Mind the time."
 

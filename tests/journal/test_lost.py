@@ -8,9 +8,11 @@ import threading
 from typing import Any
 
 from tests.journal.conftest import Opener
-from tests.journal.support import agent_of
+from tests.journal.support import agent_of, on_both
 from wick_graph import Agent, BaseHook, tool
 from wick_graph.testing import ScriptedModel, call, calls
+
+pytestmark = on_both
 
 
 def killed(agent_in_child: Any) -> None:

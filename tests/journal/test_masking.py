@@ -10,11 +10,13 @@ from pydantic import SecretStr
 
 from tests.engine.support import Door
 from tests.journal.conftest import Opener
-from tests.journal.support import agent_of
+from tests.journal.support import agent_of, on_both
+from tests.store.conftest import Outside
 from wick_graph import BaseHook, ModelRequest, tool
 from wick_graph.errors import ConfigError
 from wick_graph.journal.masking import Mask, known_secrets
 from wick_graph.moments import JournalOptions
+from wick_graph.store.schema import metadata
 from wick_graph.testing import ScriptedModel, call
 
 FROM_ENV = "canary-environment-4711"
@@ -49,12 +51,21 @@ def add(a: float, b: float, auth: dict[str, Any] | None = None) -> str:
     raise RuntimeError(f"refused by {FROM_ENV}, {FROM_PATTERN}")
 
 
-def file_bytes(path: Path) -> bytes:
-    return b"".join(p.read_bytes() for p in path.parent.iterdir() if p.name.startswith(path.name))
+def stored(url: str, outside: Outside) -> bytes:
+    """Return all bytes of a store: its files, or all of a server's rows."""
+    if url.startswith("sqlite"):
+        path = Path(url.removeprefix("sqlite:///"))
+        files = (p for p in path.parent.iterdir() if p.name.startswith(path.name))
+        return b"".join(p.read_bytes() for p in files)
+    rows = [row for table in metadata.tables for row in outside.run(f"SELECT * FROM {table}")]
+    assert rows
+    values = [value for row in rows for value in row]
+    return b"\0".join(v if isinstance(v, bytes) else str(v).encode() for v in values)
 
 
+@on_both
 def test_no_canary_reaches_the_file(
-    door: Door, url: str, path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
+    door: Door, url: str, outside: Outside, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BACKEND_API_KEY", FROM_ENV)
     model = ScriptedModel([call("add", a=1, b=2), "Done."], api_key=SecretStr(FROM_MODEL))
@@ -64,7 +75,8 @@ def test_no_canary_reaches_the_file(
     asked = model.calls[0]
     assert all(secret in asked.system for secret in (FROM_ENV, FROM_MODEL, FROM_PATTERN, BY_FORM))
     agent.close()
-    held = file_bytes(path)
+    held = stored(url, outside)
+    assert b"add" in held
     assert [c for c in CANARIES if c.encode() in held] == []
     journal = opened()
     request = journal.request_at(journal.last())

@@ -12,7 +12,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from tests.engine.support import Door
 from tests.journal.conftest import Opener
-from tests.journal.support import agent_of
+from tests.journal.support import agent_of, on_both
+from tests.store.conftest import Outside
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
@@ -22,11 +23,8 @@ from wick_graph.testing import ScriptedModel
 TABLES = ("runs", "moments", "blobs")
 
 
-def counts(path: Path) -> dict[str, int]:
-    with sqlite3.connect(path) as db:
-        made = {t: db.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in TABLES}
-    db.close()
-    return made
+def counts(outside: Outside) -> dict[str, int]:
+    return {table: outside.count(table) for table in TABLES}
 
 
 def recorded(url: str, *threads: str) -> None:
@@ -51,37 +49,41 @@ def _of_runs(saver: SqlSaver) -> None:
         saver.delete_for_runs([run.run_id for run in Journal(saver, thread).runs()])
 
 
-def test_deletion_leaves_no_row(url: str, path: Path) -> None:
+@on_both
+def test_deletion_leaves_no_row(url: str, outside: Outside) -> None:
     recorded(url, "t", "u")
-    before = counts(path)
+    before = counts(outside)
     assert all(before.values())
     with SqlSaver.from_url(url) as saver:
         _delete(saver)
-    half = counts(path)
+    half = counts(outside)
     assert half["runs"] == 1
     assert all(0 < half[table] < before[table] for table in TABLES)
     with SqlSaver.from_url(url) as saver:
         assert Journal(saver, "u").problems() == []
         saver.threads.delete("u")
-    assert not any(counts(path).values())
+    assert not any(counts(outside).values())
 
 
-def test_the_sweeper_takes_the_journal_along(url: str, path: Path) -> None:
+@on_both
+def test_the_sweeper_takes_the_journal_along(url: str, outside: Outside) -> None:
     recorded(url, "t", "u")
     with SqlSaver.from_url(url) as saver:
         _sweep(saver)
-    assert not any(counts(path).values())
+    assert not any(counts(outside).values())
 
 
-def test_deleted_runs_take_their_moments_along(url: str, path: Path) -> None:
+@on_both
+def test_deleted_runs_take_their_moments_along(url: str, outside: Outside) -> None:
     recorded(url, "t", "u")
     with SqlSaver.from_url(url) as saver:
         _of_runs(saver)
         assert Journal(saver, "t").runs() == []
         assert list(Journal(saver, "t").moments()) == []
-    assert (counts(path)["runs"], counts(path)["moments"]) == (0, 0)
+    assert not any(counts(outside).values())
 
 
+@on_both
 def test_a_copied_thread_has_the_whole_journal(url: str) -> None:
     recorded(url, "t")
     with SqlSaver.from_url(url) as saver:
@@ -194,6 +196,7 @@ def test_a_commit_that_fails_loses_no_moment(
     assert "model.response" in {m.what for m in seen}
 
 
+@on_both
 def test_a_fork_is_a_branch_that_counts_on_from_where_it_left(
     door: Door, url: str, opened: Opener
 ) -> None:

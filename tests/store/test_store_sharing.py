@@ -17,6 +17,7 @@ from langgraph.checkpoint.base.id import uuid6
 
 from tests.store.conftest import Counts, Outside
 from tests.store.store_graphs import agent, config, looping_graph
+from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, call
@@ -246,6 +247,7 @@ def test_deleting_leaves_no_row(saver: SqlSaver, counts: Counts) -> None:
     for thread in ("a", "b"):
         agent(saver).invoke({"messages": [HumanMessage("go")]}, config(thread))
     saver.delete_thread("a")
+    assert_no_orphans(saver)
     assert saver.get_tuple(config("a")) is None
     assert saver.get_tuple(config("b")) is not None
     saver.delete_thread("b")
@@ -286,6 +288,7 @@ def test_pruning_leaves_no_unused_item(saver: SqlSaver, counts: Counts) -> None:
     assert line.get() == {"messages": kept, "other": ["p" * 200]}
     assert counts()["checkpoints"] == 1
     assert counts()["items"] <= 7
+    assert_no_orphans(saver)
     line.put(messages=[*kept, message(7)], other=["o" * 200])
     assert line.get()["messages"] == [*kept, message(7)]
 
@@ -305,6 +308,7 @@ def test_a_copied_thread_stands_on_its_own(saver: SqlSaver, counts: Counts) -> N
     expected = [*saver.list(config("a"))]
     saver.copy_thread("a", "b")
     saver.delete_thread("a")
+    assert_no_orphans(saver)
     copied = [*saver.list(config("b"))]
     assert [c.checkpoint for c in copied] == [c.checkpoint for c in expected]
     assert [c.metadata for c in copied] == [c.metadata for c in expected]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import textwrap
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +13,9 @@ from langchain_core.messages import HumanMessage
 
 from tests.store.conftest import Counts
 from tests.store.store_graphs import agent, config
-from wick_graph.errors import StorageError, ThreadNotFoundError
+from tests.support.orphans import assert_no_orphans
+from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
+from wick_graph.loading import load
 from wick_graph.store import SqlSaver
 
 START = 1_800_000_000.0
@@ -183,6 +187,81 @@ def test_a_sweeper_outlives_an_error(saver: SqlSaver, caplog: pytest.LogCaptureF
     assert "closed" in caplog.text
 
 
+JUMPS = [
+    pytest.param(hours, id=f"T1 {hours:+} h") for hours in (1, -1, 24, -24, -3 * 365 * 24, 365 * 24)
+]
+
+
+@pytest.mark.parametrize("hours", JUMPS)
+def test_a_clock_that_jumps_takes_no_thread_from_a_run(
+    saver: SqlSaver, clock: Clock, hours: float
+) -> None:
+    """Its lease looks over, or as if it came from the future; its process is there all the same."""
+    lease = saver.leases.take("t")
+    open_thread(saver, "t", ttl=60.0)
+    run(saver, "idle")
+    clock.forward(hours * 60)
+    swept = saver.sweep()
+    assert swept == (["idle"] if hours > 0 else [])
+    info = saver.threads.get("t")
+    assert info is not None
+    assert info.status == "running"
+    saver.leases.renew()
+    assert not lease.lost
+    with pytest.raises(ThreadBusyError):
+        saver.leases.take("t")
+    saver.threads.close("t", status="idle", stopped_because="done", lease=lease)
+    saver.leases.release(lease)
+    clock.forward(2)
+    assert saver.sweep() == ["t"]
+
+
+def test_a_sweeper_leaves_a_sweep_out_when_the_clock_has_jumped(
+    saver: SqlSaver, clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of other machines are kept by their leases alone: these are renewed meanwhile."""
+    run(saver)
+    jumped, swept = threading.Event(), threading.Event()
+
+    def look(core: object) -> list[str]:
+        if jumped.is_set():
+            swept.set()
+        else:
+            clock.forward(70)
+            jumped.set()
+        return []
+
+    monkeypatch.setattr("wick_graph.store.sweeper.sweep", look)
+    with saver.sweeper(interval=0.01):
+        assert swept.wait(20)
+    said = [record.message for record in caplog.records]
+    assert said == ["the clock jumped by 4200 s: no sweep this time"]
+
+
+def test_a_thread_that_is_swept_while_it_is_used_is_whole_or_new(
+    saver: SqlSaver, clock: Clock
+) -> None:
+    """T2: who comes as it goes gets the whole conversation, or begins a new one, or is told."""
+    graph = agent(saver)
+
+    def turn(thread: str) -> int:
+        return len(graph.invoke({"messages": [HumanMessage("go")]}, config(thread))["messages"])
+
+    once, twice = turn("whole"), turn("whole")
+    saver.threads.pin("whole")
+    for n in range(12):
+        assert turn(f"t{n}") == once
+        clock.forward(61)
+        sweeper = threading.Timer(n * 0.002, saver.sweep)
+        sweeper.start()
+        with contextlib.suppress(StorageError, ThreadBusyError):
+            assert turn(f"t{n}") in (once, twice)
+        sweeper.join()
+        kept = graph.get_state(config(f"t{n}")).values.get("messages", [])
+        assert len(kept) <= twice
+    assert_no_orphans(saver)
+
+
 def test_an_interval_must_be_positive(saver: SqlSaver) -> None:
     with pytest.raises(StorageError, match="interval"):
         saver.sweeper(interval=0)
@@ -290,6 +369,48 @@ def test_the_time_to_live_of_a_foreign_graphs_thread(url: str) -> None:
             assert info is not None
             expected = seconds and datetime.fromtimestamp(START + seconds, UTC)
             assert info.expires_at == expected
+
+
+def test_namespaces_of_threads_have_times_of_their_own(url: str) -> None:
+    """Threads of any graph: what stands before the first colon of an id is its namespace."""
+    lives = {"": "1d", "scratch": "5m", "kept": "never"}
+    with SqlSaver.from_url(url, ttl=lives) as saver:
+        saver.clock = clock = Clock()
+        for thread in ("plain", "scratch:1", "scratch:2:x", "kept:1", "scratch", "other:1"):
+            run(saver, thread)
+        clock.forward(6)
+        assert saver.threads.due() == ["scratch:1", "scratch:2:x"]
+        assert sorted(saver.sweep()) == ["scratch:1", "scratch:2:x"]
+        clock.forward(24 * 60)
+        assert sorted(saver.sweep()) == ["other:1", "plain", "scratch"]
+        assert [info.thread_id for info in saver.threads.list()] == ["kept:1"]
+    with pytest.raises(ConfigError, match="has a colon"):
+        SqlSaver.from_url(url, ttl={"a:b": "1h"})
+
+
+def test_agents_of_one_store_have_times_of_their_own(url: str, tmp_path: Path) -> None:
+    text = """
+        defaults: {{model: "scripted:demo", ttl: 2h}}
+        agents:
+          short: {{ttl: 5m}}
+          long: {{ttl: 7d}}
+          usual: {{}}
+          kept: {{ttl: never}}
+        store: "{url}"
+        """
+    file = tmp_path / "agents.yaml"
+    file.write_text(textwrap.dedent(text.format(url=url)), encoding="utf-8")
+    with load(file) as agents:
+        store, clock = agents.store, Clock()
+        store.clock = clock
+        for name in ("short", "long", "usual", "kept"):
+            agents[name].invoke("go", thread_id=name)
+        gone = []
+        for minutes in (6, 120, 7 * 24 * 60):
+            clock.forward(minutes)
+            gone.append(store.sweep())
+        assert gone == [["short"], ["usual"], ["long"]]
+        assert store.threads.get("kept") is not None
 
 
 def test_the_history_of_a_thread_is_read_in_pages(

@@ -22,6 +22,7 @@ from wick_graph.cli import (
     run,
     schema,
     serve,
+    store,
     threads,
     token,
     validate,
@@ -47,6 +48,7 @@ app.add_typer(threads.app, name="threads")
 app.command("serve")(serve.serve)
 app.command("mcp")(mcp.mcp)
 app.add_typer(token.app, name="token")
+app.add_typer(store.app, name="store")
 app.command("validate")(validate.validate)
 app.command("schema")(schema.schema)
 

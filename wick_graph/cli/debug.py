@@ -23,6 +23,7 @@ COMMAND_FAILED: Final = 1
 RUN_FAILED: Final = 2
 STOPPED: Final = 3
 """Exit code of `--batch` where the script ends at a breakpoint."""
+_HINT: Final = "a recorded thread opens without its agent: wick debug --thread ID, or --last"
 Level = Literal["steps", "full"]
 
 _TARGET: Final[Any] = typer.Argument(
@@ -103,21 +104,20 @@ def debug(
         if mi:
             _machine(shell, lines)
         elif batch or not output.is_terminal(sys.stdin):
-            _batch(shell, lines, read=not command and script is None)
+            _batch(shell, [*lines], read=not command and script is None)
         else:
-            _terminal(shell, lines)
+            _terminal(shell, [*lines])
 
 
-def _lines(command: Iterable[str], script: Path | None, begin: list[str]) -> list[str]:
+def _lines(command: Iterable[str], script: Path | None, begin: list[str]) -> Iterator[str]:
     from wick_graph.debug.terminal.files import lines_of
     from wick_graph.debug.terminal.words import commands_in
 
-    made = list(begin)
+    yield from begin
     if script is not None:
-        made += lines_of(script)
+        yield from lines_of(script)
     for text in command:
-        made += commands_in(text)
-    return made
+        yield from commands_in(text)
 
 
 def _batch(shell: Shell, lines: list[str], *, read: bool) -> None:
@@ -176,17 +176,22 @@ def _greeting(shell: Shell) -> Iterator[str]:
     yield "`help` lists the commands; moving runs nothing"
 
 
-def _machine(shell: Shell, lines: list[str]) -> None:
+def _machine(shell: Shell, lines: Iterable[str]) -> None:
     from wick_graph.debug.terminal import machine
+    from wick_graph.errors import WickError
 
-    shell.session.on_output(
-        lambda said: output.print_line(machine.as_line(machine.output_of(said)))
-    )
-    for line in chain(lines, sys.stdin):  # a program may wait for each answer
+    shell.interactive = True  # Ctrl-C, which a program may send, stops a run that goes on
+    shell.session.on_output(lambda said: output.print_json(machine.output_of(said), indent=None))
+    try:
+        given = [*lines]
+    except WickError as error:  # a program reads no sentences
+        given = []
+        output.print_json(machine.refused(error), indent=None)
+    for line in chain(given, sys.stdin):  # a program may wait for each answer
         if not line.strip():
             continue
         told, over = machine.answer(shell, line.strip())
-        output.print_line(machine.as_line(told))
+        output.print_json(told, indent=None)
         if over:
             return
 
@@ -212,7 +217,7 @@ def _shell(wanted: _Wanted) -> Iterator[Shell]:
 
 def _session(wanted: _Wanted, stack: ExitStack) -> tuple[Any, Any]:
     from wick_graph.debug import DebugSession
-    from wick_graph.errors import ConfigError
+    from wick_graph.errors import ConfigError, WickError
     from wick_graph.exports.wickrun import open_wickrun
 
     past = wanted.thread is not None or wanted.last
@@ -227,7 +232,12 @@ def _session(wanted: _Wanted, stack: ExitStack) -> tuple[Any, Any]:
         thread = wanted.thread or _latest(store)
         saver, _ = known(store, thread)
         return stack.enter_context(DebugSession.open(saver, thread)), saver
-    agent = _agent(wanted, stack, wanted.agent)
+    try:
+        agent = _agent(wanted, stack, wanted.agent)
+    except WickError:
+        if ":" not in (wanted.agent or ""):
+            output.say(_HINT)
+        raise
     return stack.enter_context(DebugSession(agent)), agent.store
 
 
@@ -336,19 +346,25 @@ class _Doors:
         journal = self.session.journal
         if journal is None:
             raise DebugError("nothing is recorded here yet")
-        source = Source(journal=journal, saver=self.saver, config=self.wanted.config)
+        source = Source(
+            journal=journal,
+            saver=self.saver,
+            config=self.wanted.config,
+            is_file=self.wanted.file is not None,
+        )
         where = file or Path(default_name(form, journal.thread_id))  # type: ignore[arg-type]  # the shell has checked it
         return write(source, form, where)  # type: ignore[arg-type]  # as above
 
     def draw(self) -> list[str]:
-        from wick_graph.cli.export import Source, _picture
+        from wick_graph.cli.export import Source, picture_of_thread
         from wick_graph.errors import DebugError
         from wick_graph.picture import as_text, picture_of
 
         if self.session.agent is not None and self.session.journal is None:
             return as_text(picture_of(self.session.agent.graph)).splitlines()
         journal = self.session.journal
-        picture = _picture(Source(journal=journal, saver=self.saver, config=self.wanted.config))
+        source = Source(journal=journal, saver=self.saver, config=self.wanted.config)
+        picture = picture_of_thread(source)
         if picture is None:
             raise DebugError(f"the agent of this thread is not in {self.wanted.config}")
         return as_text(picture).splitlines()

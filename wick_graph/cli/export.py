@@ -41,6 +41,7 @@ class Source:
     run: int | str | None = None
     agent: str | None = None
     """`module:name` of an agent that is made in code."""
+    is_file: bool = False
 
 
 def export(
@@ -77,7 +78,14 @@ def export(
     """
     with _opened(file, thread, config) as (journal, saver):
         chosen: int | str | None = int(run) if run is not None and run.isdigit() else run
-        source = Source(journal=journal, saver=saver, config=config, run=chosen, agent=agent)
+        source = Source(
+            journal=journal,
+            saver=saver,
+            config=config,
+            run=chosen,
+            agent=agent,
+            is_file=file is not None,
+        )
         where = to or Path(f"{default_name(form, journal.thread_id)}")
         for line in write(source, form, where):
             output.print_line(line)
@@ -100,7 +108,7 @@ def write(source: Source, form: Form, where: Path) -> list[str]:
     from wick_graph.errors import ConfigError, WickError
     from wick_graph.exports.masked import Hider
 
-    hider = Hider.of(source.journal, _patterns(source))
+    hider = Hider.of(source.journal, _patterns(source), trusted=not source.is_file)
     if source.run is not None:
         source.journal.run(source.run)
     try:
@@ -117,7 +125,7 @@ def write(source: Source, form: Form, where: Path) -> list[str]:
 def _html(source: Source, where: Path, hider: Hider) -> list[str]:
     from wick_graph.exports.page import as_page
 
-    page = as_page(source.journal, hider, source.run, _picture(source))
+    page = as_page(source.journal, hider, source.run, picture_of_thread(source))
     where.write_text(page, encoding="utf-8", errors="backslashreplace")
     return []
 
@@ -162,6 +170,7 @@ _WRITERS: Final[dict[Form, Callable[[Source, Path, Any], list[str]]]] = {
 
 
 def _agent(source: Source) -> FromFile | FromCode:
+    from wick_graph.config import load_config
     from wick_graph.errors import ConfigError
     from wick_graph.exports.testfile import FromCode, FromFile
 
@@ -176,6 +185,11 @@ def _agent(source: Source) -> FromFile | FromCode:
         raise ConfigError(
             f"the agent of this thread is not in {source.config}; say where it is made with "
             "--agent module:name"
+        )
+    if load_config(source.config).agents[there].mcp_servers:
+        raise ConfigError(
+            f"{there} has tools of MCP servers, which a test has not; make the agent in code and "
+            "name it with --agent module:name"
         )
     return FromFile(source.config, there)
 
@@ -201,7 +215,7 @@ def _patterns(source: Source) -> tuple[str, ...]:
     return journal_of(load_config(source.config).agents[name]).redact
 
 
-def _picture(source: Source) -> Picture | None:
+def picture_of_thread(source: Source) -> Picture | None:
     """Draw the thread's agent as it is now, with the thread laid over it, if it is known here."""
     from wick_graph.config import load_config
     from wick_graph.graph import build_graph

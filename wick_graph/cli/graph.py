@@ -97,7 +97,7 @@ def _run(agent: str | None, file: AgentsFile, thread_id: str) -> Picture:
     )
     if not dialect_of(file.store_url).exists():
         raise unknown
-    with SqlSaver.from_url(file.store_url) as store:
+    with SqlSaver.from_url(file.store_url, keys=file.keys_source) as store:
         info = store.threads.get(thread_id)
         if info is None:
             raise unknown

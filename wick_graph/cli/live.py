@@ -133,7 +133,7 @@ class Live(View):
         super().done(event)
         self.end_line()
         if self.result is not None and self.result.text not in ("", self._shown):
-            output.print_line(self.result.text.removesuffix("\n"))
+            output.write(self.result.text.removesuffix("\n") + "\n")
 
     def error(self, event: events.Failed) -> None:
         """Leave the reply that was coming in as it is."""

@@ -1,7 +1,8 @@
 """What the commands print: answers on standard output, everything about them on standard error.
 
-A model's or a tool's text is shown as it is, never read as markup; on a terminal its control
-characters are made visible, so that it cannot move the cursor or set colours.
+A model's or a tool's text is shown as it is, never read as markup. Its control characters are made
+visible, so that it cannot move the cursor or set colours: on a terminal, and in whatever is a
+listing, since a pipe ends at a terminal too. Only an answer goes into a pipe as it came.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ _VISIBLE: Final[Mapping[int, str]] = {
     **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
 }
 """Control characters as pictures of themselves; a terminal obeys none of these."""
+_ESCAPED: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""Those that JSON leaves as they are."""
 
 
 def prepare() -> None:
@@ -90,7 +93,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def write(text: str) -> None:
-    """Write to standard output at once: as it is into a pipe, made safe on a terminal.
+    """Write an answer to standard output at once: as it is into a pipe, made safe on a terminal.
 
     Raises:
         BrokenPipeError: The reader has left.
@@ -102,16 +105,14 @@ def write(text: str) -> None:
 
 
 def print_line(text: str = "") -> None:
-    """Write a line to standard output."""
-    write(text + "\n")
+    """Write a line to standard output, control characters made visible."""
+    write(safe(text) + "\n")
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """Write one JSON value; what JSON has no form for becomes its text."""
+    """Write one JSON value, control characters escaped; what has no form there becomes its text."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
-    if is_terminal(sys.stdout):
-        text = "".join(c if ord(c) not in range(0x7F, 0xA0) else f"\\u{ord(c):04x}" for c in text)
-    print_line(text)
+    write(text.translate(_ESCAPED) + "\n")
 
 
 def say(text: str, *, dim: bool = False) -> None:

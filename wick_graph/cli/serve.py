@@ -28,8 +28,25 @@ _DRAIN: Final[Any] = typer.Option(
 _HEADER: Final[Any] = typer.Option(
     "--header-timeout", metavar="SECONDS", min=0.1, help="For a request's head, or its body."
 )
+_PING: Final[Any] = typer.Option(
+    "--ping", metavar="SECONDS", min=0.1, help="Between comments on a stream that is silent."
+)
+_SEND: Final[Any] = typer.Option(
+    "--send-timeout",
+    metavar="SECONDS",
+    min=0.1,
+    help="Until a reader who takes nothing is cut off.",
+)
 _RATE: Final[Any] = typer.Option(
     "--requests-per-minute", metavar="N", min=1, help="Of one token, or address, at most."
+)
+_ON_DISCONNECT: Final[Any] = typer.Option(
+    "--on-disconnect",
+    metavar="continue|cancel",
+    help="What becomes of a run whose reader leaves, where the request does not say.",
+)
+_OTEL: Final[Any] = typer.Option(
+    "--otel", help="Send traces by OpenTelemetry, as the variables OTEL_… say."
 )
 _RELOAD: Final[Any] = typer.Option("--reload", help="Read the file anew when it changes.")
 
@@ -43,8 +60,12 @@ def serve(
     allow_origin: Annotated[list[str] | None, _ALLOW_ORIGIN] = None,
     drain: Annotated[float, _DRAIN] = 20.0,
     header_timeout: Annotated[float, _HEADER] = 10.0,
+    ping: Annotated[float, _PING] = 15.0,
+    send_timeout: Annotated[float, _SEND] = 30.0,
     requests_per_minute: Annotated[int, _RATE] = 6_000,
+    on_disconnect: Annotated[str, _ON_DISCONNECT] = "continue",
     reload: Annotated[bool, _RELOAD] = False,
+    otel: Annotated[bool, _OTEL] = False,
     model: Annotated[str | None, output.MODEL] = None,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
@@ -53,30 +74,48 @@ def serve(
     Asks for a token (`wick token create`); runs go on without their readers, and after a crash.
     """
     from wick_graph.config import load_config
-    from wick_graph.errors import ConfigError
 
-    try:
-        from wick_graph.server import Limits, ServerOptions, Service
-        from wick_graph.server.serving import serve as serve_forever
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"wick serve needs {error.name}; install it with: pip install 'wick-graph[server]'"
-        ) from None
-    options = ServerOptions(
+    server = _server()
+    options = server.ServerOptions(
         host=host,
         port=port,
         auth=not no_auth,
         allowed_hosts=tuple(allow_host or ()),
         allowed_origins=tuple(allow_origin or ()),
+        on_disconnect=on_disconnect,
         reload=reload,
-        limits=Limits(drain=drain, header=header_timeout, requests_per_minute=requests_per_minute),
+        otel=otel,
+        limits=server.Limits(
+            drain=drain,
+            header=header_timeout,
+            ping=ping,
+            send=send_timeout,
+            requests_per_minute=requests_per_minute,
+        ),
     )
-    service = Service(load_config(config), options, model=model, path=config)
+    service = server.Service(load_config(config), options, model=model, path=config)
 
     def ready(address: str) -> None:
         output.say(f"serving {', '.join(service.local.agents)} on {address}, {_terms(service)}")
 
-    serve_forever(service, ready=ready)
+    server.serving.serve(service, ready=ready)
+
+
+def _server() -> Any:
+    """Return the package of the server, an optional part.
+
+    Raises:
+        ConfigError: What it is made with is not installed.
+    """
+    from wick_graph.errors import ConfigError
+
+    try:
+        import wick_graph.server.serving
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"wick serve needs {error.name}; install it with: pip install 'wick-graph[server]'"
+        ) from None
+    return wick_graph.server
 
 
 def _terms(service: Any) -> str:

@@ -22,11 +22,11 @@ def opened(config: Path, *, make: bool = False) -> Iterator[SqlSaver | None]:
     from wick_graph.store import SqlSaver
     from wick_graph.store.opening import dialect_of
 
-    url = load_config(config).store_url
-    if not make and not dialect_of(url).exists():
+    file = load_config(config)
+    if not make and not dialect_of(file.store_url).exists():
         yield None
         return
-    with SqlSaver.from_url(url) as store:
+    with SqlSaver.from_url(file.store_url, keys=file.keys_source) as store:
         yield store
 
 

@@ -89,7 +89,7 @@ def show(
         for name, value in lines:
             output.print_line(f"{name:<{width}}  {value}")
         output.print_line()
-        output.write(pretty_print(messages))
+        output.write(output.safe(pretty_print(messages)))
 
 
 @app.command("delete")

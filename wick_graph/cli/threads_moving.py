@@ -45,6 +45,9 @@ def fork(
 def export(
     thread_id: Annotated[str, _ID],
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Do not encrypt the file, though the store is.")
+    ] = False,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
@@ -52,12 +55,13 @@ def export(
     """Write a thread to a file, with its ledger and its journal.
 
     The file is a SQLite database of its own; `wick threads import` takes it over into any store.
+    That of an encrypted store is encrypted with the same keys.
     """
     from wick_graph.store.moving import export_thread
 
     with opened(config) as store:
         store, info = known(store, thread_id)
-        export_thread(store, thread_id, file)
+        export_thread(store, thread_id, file, plain=plain)
         if as_json:
             size = file.stat().st_size
             output.print_json({"thread_id": thread_id, "file": str(file), "bytes": size})
@@ -73,6 +77,10 @@ def take(
     to: Annotated[
         str | None, typer.Option("--as", metavar="NEW", help="The id that it gets here.")
     ] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option("--keys", metavar="PLACE", help="The file's, if not the store's: file:PATH."),
+    ] = None,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
@@ -86,7 +94,7 @@ def take(
             checked_thread_id(given)
     with opened(config, make=True) as store:
         assert store is not None
-        made = import_thread(store, file, thread_id, to=to)
+        made = import_thread(store, file, thread_id, to=to, keys=keys)
         if as_json:
             output.print_json({"thread_id": made, "file": str(file)})
         else:

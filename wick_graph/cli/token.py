@@ -119,5 +119,6 @@ def _store(config: Path) -> Iterator[SqlSaver]:
     from wick_graph.config import load_config
     from wick_graph.store import SqlSaver
 
-    with SqlSaver.from_url(load_config(config).store_url) as store:
+    file = load_config(config)
+    with SqlSaver.from_url(file.store_url, keys=file.keys_source) as store:
         yield store

@@ -48,6 +48,7 @@ def _problems(file: AgentsFile) -> list[str]:
     """Find what only shows when names are looked up: tools, models' names, the store's address."""
     from wick_graph.models.spec import parse
     from wick_graph.store.opening import dialect_of
+    from wick_graph.store.sealing import check_keys
     from wick_graph.tools.builtin import BUILTINS, SEARCH_NEEDED
 
     found: list[str] = []
@@ -66,6 +67,10 @@ def _problems(file: AgentsFile) -> list[str]:
         dialect_of(file.store_url)
     except WickError as error:
         found.append(str(file.error(("store",), str(error))))
+    try:
+        check_keys(file.keys_source)
+    except WickError as error:
+        found.append(str(file.error(("store_keys",), str(error))))
     return list(dict.fromkeys(found))
 
 

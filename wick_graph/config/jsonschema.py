@@ -45,8 +45,8 @@ def json_schema(tools: Iterable[str] = ()) -> dict[str, Any]:
         "anyOf": [{"$ref": defaults["$ref"]}, empty],
         "description": defaults.get("description", ""),
     }
-    store = file["properties"]["store"]
-    single = {**agent, "properties": {**agent["properties"], "store": store}}
+    of_file = {key: file["properties"][key] for key in ("store", "store_keys")}
+    single = {**agent, "properties": {**agent["properties"], **of_file}}
     single["description"] = "One agent that is a whole file."
     return {
         "$schema": DIALECT,

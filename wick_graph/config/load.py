@@ -20,6 +20,8 @@ from wick_graph.config.trust import file_notices
 from wick_graph.errors import ConfigError
 
 _MOST_COPIES: Final = 200_000
+_OF_FILE: Final = ("store", "store_keys")
+"""Keys that are the file's also where it is one agent."""
 """Values that `defaults:` may come to, taken once for each agent: a small file stays small."""
 
 
@@ -170,7 +172,7 @@ def _arrange(top: dict[str, Any]) -> tuple[dict[str, Any], dict[KeyPath, KeyPath
 
     Returns it with the prefixes of key paths that the file spells differently.
     """
-    if "agents" not in top and set(top) - {"store", "defaults"}:
+    if "agents" not in top and set(top) - {*_OF_FILE, "defaults"}:
         return _single(top)
     written_at: dict[KeyPath, KeyPath] = {}
     data = dict(top)
@@ -184,12 +186,11 @@ def _arrange(top: dict[str, Any]) -> tuple[dict[str, Any], dict[KeyPath, KeyPath
 
 
 def _single(top: dict[str, Any]) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
-    agent = {key: value for key, value in top.items() if key != "store"}
+    agent = {key: value for key, value in top.items() if key not in _OF_FILE}
     name = agent.get("name")
     agent_id = slug(name) if isinstance(name, str) else "default"
     data: dict[str, Any] = {"agents": {agent_id: agent}}
-    if "store" in top:
-        data["store"] = top["store"]
+    data |= {key: top[key] for key in _OF_FILE if key in top}
     return data, {("agents", agent_id): ()}
 
 

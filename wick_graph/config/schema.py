@@ -55,7 +55,13 @@ from wick_graph.config.fields import (
 from wick_graph.config.guests import McpServerConfig, MiddlewareConfig, SubagentConfig
 from wick_graph.config.nearest import did_you_mean
 from wick_graph.config.places import KeyPath, Places, show_key
-from wick_graph.config.store_url import DEFAULT_STORE, check_store, resolve_store
+from wick_graph.config.store_url import (
+    DEFAULT_STORE,
+    check_keys,
+    check_store,
+    resolve_keys,
+    resolve_store,
+)
 from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS, THREAD_TTL_SECONDS
 from wick_graph.errors import ConfigError
 
@@ -264,6 +270,8 @@ class AgentsFile(Block):
 
     store: Annotated[Text, AfterValidator(check_store)] | None = None
     """Database URL as written; `store_url` is the one to open."""
+    store_keys: Annotated[Text, AfterValidator(check_keys)] | None = None
+    """Where the keys are that encrypt the store: `file:PATH`, or `env:NAME`."""
     defaults: AgentConfig = Field(default_factory=AgentConfig)
     """Any key of an agent; an agent's own key replaces the whole value."""
     agents: Annotated[
@@ -312,6 +320,11 @@ class AgentsFile(Block):
             return resolve_store(self.store or DEFAULT_STORE, self._base_dir)
         except ValueError as exc:
             raise self._places.error(("store",), str(exc)) from None
+
+    @property
+    def keys_source(self) -> str | None:
+        """Where the store's keys are, a relative path made absolute; None where it has none."""
+        return None if self.store_keys is None else resolve_keys(self.store_keys, self._base_dir)
 
     @property
     def default_id(self) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_STORE: Final = "sqlite:///checkpoints/wick.db"
 
 
@@ -18,6 +20,27 @@ def check_store(url: str) -> str:
     if not found or not scheme:
         raise ValueError(f"must be a database URL such as {DEFAULT_STORE}")
     return url
+
+
+def check_keys(source: str) -> str:
+    """Return a place of keys that has the form of one.
+
+    Raises:
+        ValueError: if it is neither `file:PATH` nor `env:NAME`; the text never quotes it, which may
+            be a key by mistake.
+    """
+    kind, _, name = source.partition(":")
+    if not (name and kind == "file") and not (kind == "env" and _VARIABLE.fullmatch(name)):
+        raise ValueError(
+            "must say where the keys are, file:PATH or env:NAME; a key never stands in this file"
+        )
+    return source
+
+
+def resolve_keys(source: str, base_dir: Path) -> str:
+    """Make the path of a relative file of keys absolute."""
+    kind, _, name = source.partition(":")
+    return f"file:{base_dir.absolute() / name}" if kind == "file" else source
 
 
 def resolve_store(url: str, base_dir: Path) -> str:

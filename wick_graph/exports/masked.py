@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
+from langgraph.types import Interrupt, Send
 
+from wick_graph import keys
 from wick_graph.journal import Journal
-from wick_graph.journal.masking import DOTS, Mask, known_secrets
+from wick_graph.journal.masking import DOTS, Mask, known_secrets, texts_of
 from wick_graph.messages import to_wick
 
 LONGEST: Final = 65_536
@@ -21,15 +23,33 @@ _HIDDEN: Final = re.compile(f"{DOTS}[0-9a-f]{{8}}")
 class Hider:
     """Hides secrets in values, and counts the values in which it hid some."""
 
-    def __init__(self, key: bytes, patterns: Sequence[str] = ()) -> None:
-        self._mask = Mask(key, known_secrets(), patterns)
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
         self.hidden = 0
         """Values in which something is hidden, by whomever."""
 
     @classmethod
-    def of(cls, journal: Journal, patterns: Sequence[str] = ()) -> Hider:
-        """Hide as the thread's journal does, so that equal secrets look equal."""
-        return cls(journal.secret(), patterns)
+    def of(cls, journal: Journal, patterns: Sequence[str] = (), *, trusted: bool = True) -> Hider:
+        """Hide as the thread's journal does, so that equal secrets look equal.
+
+        Secret is what this process knows, and what those knew that recorded the thread.
+
+        Args:
+            journal: The thread's journal.
+            patterns: Patterns to hide besides.
+            trusted: Whether the patterns that the journal itself names are used: not those of a
+                file, which may be anybody's, and in which its writer has hidden them already.
+        """
+        key, runs = journal.secret(), journal.runs()
+        every = dict.fromkeys([*patterns, *(p for run in runs if trusted for p in run.redact)])
+        secrets = known_secrets()
+        if marks := {mark for run in runs for mark in run.secrets}:
+            secrets |= set(Mask(key).marked(_texts_in(journal), marks))
+        return cls(Mask(key, secrets, every))
+
+    def again(self) -> Hider:
+        """Return one that hides the same, and has counted nothing."""
+        return Hider(self._mask)
 
     def value(self, value: Any) -> Any:
         """Return a value without its secrets; what holds none stays the same object."""
@@ -42,6 +62,27 @@ class Hider:
         """Say whether encoded data holds a secret still."""
         text = data.decode("utf-8", "replace")
         return self._mask.text(text) != text
+
+
+def _texts_in(journal: Journal) -> Iterator[str]:
+    """Yield each text that the thread's state ever held, the latest first."""
+    config: Any = keys.with_configurable(None, **{keys.THREAD_ID: journal.thread_id})
+    seen: set[int] = set()
+    for found in journal.saver.list(config):
+        written = [_bare(value) for _, _, value in found.pending_writes or ()]
+        for text in texts_of([found.checkpoint["channel_values"], written]):
+            if (known := hash(text)) not in seen:
+                seen.add(known)
+                yield text
+
+
+def _bare(value: Any) -> Any:
+    """Return the data in what LangGraph itself keeps in a checkpoint."""
+    if isinstance(value, list | tuple):
+        return [_bare(item) for item in value]
+    if isinstance(value, Interrupt):
+        return value.value
+    return value.arg if isinstance(value, Send) else value
 
 
 def hides(text: str) -> bool:

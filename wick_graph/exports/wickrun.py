@@ -15,12 +15,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any, Final
 
+import ormsgpack
 from langgraph.types import Interrupt, Send
 
 from wick_graph import keys
@@ -30,6 +31,7 @@ from wick_graph.exports.moments import as_jsonl
 from wick_graph.journal import Journal
 from wick_graph.journal.masking import DOTS
 from wick_graph.store.journal_rows import KEY, RUN_BYTES, Batch, JournalRows
+from wick_graph.store.moving import tenant_of
 from wick_graph.store.saver import SqlSaver
 
 VERSION: Final = 1
@@ -61,7 +63,10 @@ def write_wickrun(journal: Journal, saver: SqlSaver, path: Path, hider: Hider) -
     runs = journal.runs()
     with tempfile.TemporaryDirectory(prefix="wickrun-") as folder:
         store = Path(folder) / _STORE
-        with SqlSaver.from_url(f"sqlite:///{store}", ttl=None, synchronous="NORMAL") as to:
+        tenant = tenant_of(saver)
+        with SqlSaver.from_url(
+            f"sqlite:///{store}", ttl=None, synchronous="NORMAL", tenant=tenant
+        ) as to:
             to.serde = saver.serde
             _copy_states(journal.thread_id, saver, to, hider)
             _copy_journal(journal, to, hider)
@@ -70,6 +75,7 @@ def write_wickrun(journal: Journal, saver: SqlSaver, path: Path, hider: Hider) -
         manifest = {
             _HEADER: VERSION,
             "thread": journal.thread_id,
+            "tenant": tenant,
             "exported": datetime.now(UTC).isoformat(timespec="seconds"),
             "runs": [run.run_id for run in runs],
             "agent": runs[-1].agent if runs else "",
@@ -81,7 +87,7 @@ def write_wickrun(journal: Journal, saver: SqlSaver, path: Path, hider: Hider) -
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(_MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False))
             with archive.open(_MOMENTS, "w", force_zip64=True) as file:
-                for line in as_jsonl(journal, Hider.of(journal)):
+                for line in as_jsonl(journal, hider.again()):
                     file.write(line.encode("utf-8", "backslashreplace"))
             archive.write(store, _STORE)
     return hider.hidden
@@ -154,7 +160,7 @@ def _batches(journal: Journal, rows: JournalRows, hider: Hider) -> Iterator[Batc
         contents = dict(rows.contents(db, thread))
         for run in rows.run_rows(db, thread):
             if run.body is not None:
-                yield Batch(run=run)
+                yield Batch(run=replace(run, body=_shared(run.body)))
         after = 0
         while pages := rows.pages(db, thread, after):
             for page in pages:
@@ -166,6 +172,14 @@ def _batches(journal: Journal, rows: JournalRows, hider: Hider) -> Iterator[Batc
     if hider.hidden and KEY in contents:
         contents[KEY] = token_bytes(len(contents[KEY]))
     yield Batch(blobs=list(contents.items()))
+
+
+def _shared(body: bytes) -> bytes:
+    """Leave out of a run's row what only serves to find the secrets that are hidden here."""
+    told = ormsgpack.unpackb(body)
+    return ormsgpack.packb(
+        {name: v for name, v in told.items() if name not in ("secrets", "redact")}
+    )
 
 
 def _text(body: bytes, mark: int) -> str:
@@ -186,7 +200,8 @@ def open_wickrun(path: str | Path) -> Iterator[Recording]:
     with tempfile.TemporaryDirectory(prefix="wickrun-") as folder:
         store = Path(folder) / _STORE
         manifest = _unpacked(Path(path), store)
-        with SqlSaver.from_url(f"sqlite:///{store}", ttl=None) as saver:
+        tenant = str(manifest.get("tenant") or "local")
+        with SqlSaver.from_url(f"sqlite:///{store}", ttl=None, tenant=tenant) as saver:
             thread_id = str(manifest["thread"])
             journal = Journal(saver, thread_id)
             yield Recording(thread_id=thread_id, manifest=manifest, saver=saver, journal=journal)

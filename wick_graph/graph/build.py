@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from langgraph.channels import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict, get_type_hints
 
 from wick_graph import nodes
 from wick_graph.graph.agent_graph import AgentGraph
+from wick_graph.graph.channels import quick
 from wick_graph.graph.node import Node, Router
 from wick_graph.graph.quiet import quieten
 from wick_graph.nodes.route import END_LABEL, TOOLS
@@ -41,6 +43,9 @@ def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) 
     compiled = graph.compile(checkpointer=saver, name=spec.name)
     for name in graph.nodes:
         quieten(compiled.nodes[name])
+    for name, channel in compiled.channels.items():
+        if isinstance(channel, BaseChannel):
+            compiled.channels[name] = quick(channel)
     return AgentGraph.adopt(compiled, spec)
 
 

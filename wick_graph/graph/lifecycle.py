@@ -20,6 +20,7 @@ from wick_graph.errors import (
     MessageError,
     RunCancelled,
     RunError,
+    StorageError,
     ThreadBusyError,
     ThreadNotFoundError,
 )
@@ -196,7 +197,7 @@ def _about(opened: Opened) -> dict[str, Any]:
 
 def _open(opened: Opened, threads: Any) -> None:
     run = opened.run
-    opened.before = threads.open(run.thread_id, **_about(opened))
+    opened.before = threads.open(run.thread_id, lease=run.lease, **_about(opened))
     run.ledger = opened.saver.ledger(run.lease)
     if opened.is_new_input and opened.before is not None:
         opened.unfinished = threads.has_writes(run.thread_id, "messages")
@@ -293,31 +294,55 @@ async def fail(opened: Opened, io: Leaves, error: BaseException) -> BaseExceptio
 
 
 async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> None:
+    """Write down how the run ended, and give its thread back.
+
+    Raises:
+        StorageError: The last of what the run made cannot be stored. The thread stands before
+            that, as failed, and what came before it is stored.
+    """
     run, threads = opened.run, _threads(opened)
     opened.leave.close()
-    if run.port.active:
-        data = {"stopped_because": run.stopped, "error": error, "run_id": run.run_id}
-        with suppress(RunCancelled):  # a reader who has left does not keep the run from closing
-            run.port.record(Moment("run", "exit" if error is None else "error", "", data))
+    _tell_end(run, error)
     lease = run.lease
     if threads is None or lease is None:  # it never had the thread
         return
+    late: StorageError | None = None
     if error is None and not lease.lost and _may_forget(opened):
         kept = opened.graph.spec.keep_latest
-        await io.whole(
-            lambda: threads.keep_latest(run.thread_id, kept),
-            lambda: threads.akeep_latest(run.thread_id, kept),
-        )
+        try:
+            await io.whole(
+                lambda: threads.keep_latest(run.thread_id, kept),
+                lambda: threads.akeep_latest(run.thread_id, kept),
+            )
+        except StorageError as failure:  # of pruning, or of what waited and cannot be stored
+            error, late, run.stopped = failure, failure, "failed"
+            _tell_end(run, late)
     run.lease = None
     leases, tries, told = opened.saver.leases, opened.poisoned, _told(opened, error)
 
     def close() -> None:
         try:
             threads.close(run.thread_id, lease=lease, **told)
+        except StorageError as failure:
+            run.stopped = "failed"
+            _tell_end(run, failure)
+            with suppress(StorageError):
+                threads.close(run.thread_id, lease=lease, **_told(opened, failure))
+            raise
         finally:
             leases.release(lease, tries=tries)
 
     await io.whole(lambda: leases.together(close), lambda: leases.atogether(close))
+    if late is not None:
+        raise late
+
+
+def _tell_end(run: Run, error: BaseException | None) -> None:
+    """Tell who listens how the run ended."""
+    if run.port.active:
+        data = {"stopped_because": run.stopped, "error": error, "run_id": run.run_id}
+        with suppress(RunCancelled):  # a reader who has left does not keep the run from closing
+            run.port.record(Moment("run", "exit" if error is None else "error", "", data))
 
 
 def _may_forget(opened: Opened) -> bool:

@@ -22,6 +22,8 @@ GRACE_SECONDS: Final = 5.0
 """How long a run that was asked to stop may take to close before it is fenced off."""
 _FIRST_SECONDS: Final = 0.005
 _LONGEST_SECONDS: Final = 0.1
+_OTHERS: Final = 8
+"""Runs in a row that are asked to make room before one is forced to."""
 _lines: Final[dict[tuple[int, int, str], deque[Run]]] = {}
 """Runs of this process that wait, by process, store and thread, in the order of their coming."""
 
@@ -52,23 +54,26 @@ async def take_turn(
 
 
 async def cancel(saver: Any, thread_id: str, io: Leaves) -> bool:
-    """End the run that goes on in a thread, wherever it runs; False if there is none."""
+    """End the run that goes on in a thread, wherever it runs; False if there is none.
+
+    It is the run that held the thread when this was called, and no later one. A run that comes to
+    its own end meanwhile keeps that end.
+    """
     leases, threads = saver.leases, saver.threads
-    holder = await io.either(lambda: leases.holder(thread_id), lambda: leases.aholder(thread_id))
-    if holder is None:
+    epoch = await io.either(lambda: leases.epoch(thread_id), lambda: leases.aepoch(thread_id))
+    if epoch is None:
         return False
-    run = Run(thread_id=thread_id, on_busy="cancel_running")
-    if await _ended_by_itself(run, leases, io):
+    if await _ended_by_itself(leases, thread_id, epoch, io):
         return True
-    await _take(run, leases, io, force=True)
-    lease = run.lease
     told = {"status": "idle", "stopped_because": "cancelled", "error": None}
 
-    def close() -> None:
-        threads.close(thread_id, lease=lease, **told)
-        leases.release(lease)
+    def end() -> None:
+        lease = leases.wrest(thread_id, epoch)
+        if lease is not None:
+            threads.close(thread_id, lease=lease, **told)
+            leases.release(lease)
 
-    await io.whole(lambda: leases.together(close), lambda: leases.atogether(close))
+    await io.whole(lambda: leases.together(end), lambda: leases.atogether(end))
     return True
 
 
@@ -81,8 +86,11 @@ async def _take(
     force: bool = False,
 ) -> None:
     def take() -> None:
-        run.lease = leases.take(run.thread_id, force=force)
-        run.lease.on_stop = _stopper(run, run.lease)
+        run.lease = leases.take(
+            run.thread_id,
+            force=force,
+            ready=lambda lease: setattr(lease, "on_stop", _stopper(run, lease)),
+        )
         then()
 
     await io.whole(lambda: leases.together(take), lambda: leases.atogether(take))
@@ -123,22 +131,28 @@ async def _queue(run: Run, leases: Any, io: Leaves, then: Callable[[], object]) 
 
 
 async def _take_over(run: Run, leases: Any, io: Leaves, then: Callable[[], object]) -> None:
-    try:
-        await _take(run, leases, io, then)
-    except ThreadBusyError:
-        await _ended_by_itself(run, leases, io)
-        await _take(run, leases, io, then, force=True)
+    thread = run.thread_id or ""
+    for _ in range(_OTHERS):
+        try:
+            return await _take(run, leases, io, then)
+        except ThreadBusyError:
+            epoch = await io.either(lambda: leases.epoch(thread), lambda: leases.aepoch(thread))
+            if epoch is not None and not await _ended_by_itself(leases, thread, epoch, io):
+                break
+    return await _take(run, leases, io, then, force=True)
 
 
-async def _ended_by_itself(run: Run, leases: Any, io: Leaves) -> bool:
-    """Ask a run of this process to stop, and wait until it has; False if it has not."""
-    thread = run.thread_id
-    if not leases.ask_to_stop(thread, "the run was cancelled"):
+async def _ended_by_itself(leases: Any, thread: str, epoch: int, io: Leaves) -> bool:
+    """Ask a run of this process to stop, and wait until it has; False if it has not.
+
+    The run is known by its epoch: who takes the thread after it is not meant.
+    """
+    if not leases.ask_to_stop(thread, "the run was cancelled", epoch):
         return False
     waited = 0.0
     while waited < GRACE_SECONDS:
-        holder = await io.either(lambda: leases.holder(thread), lambda: leases.aholder(thread))
-        if holder is None:
+        now = await io.either(lambda: leases.epoch(thread), lambda: leases.aepoch(thread))
+        if now != epoch:
             return True
         await io.sleep(_FIRST_SECONDS)
         waited += _FIRST_SECONDS

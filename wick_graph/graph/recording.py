@@ -30,6 +30,8 @@ def listen(opened: Opened) -> None:
         run.told = True
         opened.leave.callback(WATCH.set, WATCH.get())
         WATCH.set(run.debugger.clock)
+        opened.leave.callback(DEBUGGER.set, DEBUGGER.get())
+        DEBUGGER.set(run.debugger.below)
 
 
 async def record_run(opened: Opened, io: Leaves) -> None:

@@ -23,6 +23,7 @@ from wick_graph.journal.layout import (
     UP,
     PageContent,
 )
+from wick_graph.journal.masking import Mark
 from wick_graph.store.rows import unpack_id
 
 GAP: Final = "gap"
@@ -61,6 +62,10 @@ class RunRecord:
     versions: Mapping[str, str]
     damaged: bool = False
     """Its row is damaged; most of this is not known."""
+    redact: tuple[str, ...] = ()
+    """Patterns of what was hidden."""
+    secrets: tuple[Mark, ...] = ()
+    """The secrets that its process knew, and that stand in the thread's state as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,7 @@ class Facts:
         given = moment.data.get("input")
         if not isinstance(given, Mapping):
             return {}
+        self.shelf.mask.see(given)
         messages = given.get("messages") or ()
         fields: Fields = {"n": len(messages) if isinstance(messages, list | tuple) else 1}
         rest = {key: value for key, value in given.items() if key != "messages"}
@@ -122,6 +123,7 @@ class Facts:
     def _node_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`w` writes; `y` what became of the replies: how far back each is, and its content."""
         writes = moment.data["writes"]
+        self.shelf.mask.see(writes)
         fields: Fields = {"w": writes_of(writes, visit, self.shelf.mask)} if writes else {}
         if visit.replies:
             kept = next((m for m in messages_in(writes) if isinstance(m, AIMessage)), None)
@@ -325,10 +327,12 @@ class Facts:
     def _interrupt(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`v` what is asked."""
         asked = [{"id": i.id, "value": i.value} for i in moment.data["interrupts"]]
+        self.shelf.mask.see(asked)
         return {"v": self.shelf.keep(asked)}
 
     def _answer(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`v` the answer."""
+        self.shelf.mask.see(moment.data["answer"])
         return {"v": self.shelf.keep(moment.data["answer"])}
 
     def _error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:

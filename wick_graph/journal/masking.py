@@ -18,7 +18,10 @@ from typing import Any, Final
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, SecretStr
 
-from wick_graph.redact import PATTERNS
+from wick_graph.redact import PATTERNS, REDACTOR
+
+Mark = tuple[int, str]
+"""A secret's length and keyed hash: says where one stands to whoever holds the text and the key."""
 
 DOTS: Final = "•••"
 SHORTEST: Final = 6
@@ -43,6 +46,7 @@ def known_secrets(model: Any = None, env: Mapping[str, str] | None = None) -> fr
         if _SECRET_NAME.fullmatch(name)
     }
     found.update(_secrets_of(model))
+    found.update(REDACTOR.known)  # of the models that it falls back to, for one
     return frozenset(value for value in found if len(value) >= SHORTEST)
 
 
@@ -61,6 +65,34 @@ class Mask:
     ) -> None:
         self._key = key
         self._regex = _compiled(frozenset(secrets), tuple(patterns))
+        self._unseen = set(secrets)
+        self.seen: list[Mark] = []
+        """The known secrets that stand in the state as they are."""
+
+    def see(self, value: Any) -> None:
+        """Look for known secrets in what goes into the state unhidden.
+
+        Who exports the thread elsewhere does not know them, and finds them by their marks.
+        """
+        if not self._unseen:
+            return
+        for text in texts_of(value):
+            for secret in [secret for secret in self._unseen if secret in text]:
+                self._unseen.discard(secret)
+                self.seen.append((len(secret), self._hash(secret)))
+
+    def marked(self, texts: Iterable[str], marks: Iterable[Mark]) -> Iterator[str]:
+        """Find the secrets again of which these are the marks; stops at the last one."""
+        wanted = set(marks)
+        for text in texts:
+            for length in {length for length, _ in wanted}:
+                for at in range(len(text) - length + 1):
+                    mark = length, self._hash(part := text[at : at + length])
+                    if mark in wanted:
+                        wanted.discard(mark)
+                        yield part
+            if not wanted:
+                return
 
     def is_clean(self, data: bytes) -> bool:
         """Say at once that encoded data holds nothing that `value` would change."""
@@ -97,10 +129,30 @@ class Mask:
         return self.value(value, depth + 1)
 
     def _hidden(self, secret: str) -> str:
-        if secret.startswith(DOTS):
-            return secret
+        return secret if secret.startswith(DOTS) else DOTS + self._hash(secret)
+
+    def _hash(self, secret: str) -> str:
         data = secret.encode("utf-8", "surrogatepass")
-        return DOTS + blake2b(data, digest_size=_HASH_BYTES, key=self._key).hexdigest()
+        return blake2b(data, digest_size=_HASH_BYTES, key=self._key).hexdigest()
+
+
+def texts_of(value: Any, depth: int = 0) -> Iterator[str]:
+    """Yield every text in a value of the state."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bytes):
+        yield value.decode("utf-8", "replace")
+    elif depth > _DEEPEST:
+        return
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from texts_of(name, depth + 1)
+            yield from texts_of(item, depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from texts_of(item, depth + 1)
+    elif isinstance(value, BaseMessage):
+        yield from texts_of(value.__dict__, depth + 1)
 
 
 @lru_cache(maxsize=64)

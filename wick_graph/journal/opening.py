@@ -58,7 +58,7 @@ def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
         opened.look(begun.checkpoint_id)
     secret = opened.secret or secrets.token_bytes(_KEY_BYTES)
     mask = Mask(secret, known_secrets(begun.model), options.redact)
-    shelf = Shelf(rows.codec, mask)
+    shelf = Shelf(rows.codec, mask, secret if rows.is_encrypted else b"")
     if opened.secret is None:
         shelf.put(KEY, secret)
     about = {
@@ -69,6 +69,7 @@ def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
         "first": opened.last + 1,
         "steps": opened.counters.steps,
         "visits": dict(opened.counters.visits),
+        **({"redact": [*options.redact]} if options.redact else {}),
     }
     run = RunRow(
         number=opened.number,

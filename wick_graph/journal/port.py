@@ -125,6 +125,8 @@ class JournalPort:
             content = pack_page(self._run.number, first, writer.places, writer.entries)
             batch.page = first + len(writer.entries) - 1, content
         batch.blobs = self._shelf.take()
+        if len(seen := self._shelf.mask.seen) > len(self._about.get("secrets", ())):
+            self._about["secrets"], self._dirty = [*seen], True
         if self._dirty:
             self._run.body = ormsgpack.packb(self._about)
             batch.run, self._dirty = self._run, False

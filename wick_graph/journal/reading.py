@@ -279,4 +279,6 @@ def record_of(thread_id: str, row: RunRow, status: str) -> RunRecord:
         code_hash=told.get("code", ""),
         versions=told.get("versions") or {},
         damaged=not told,
+        redact=tuple(told.get("redact") or ()),
+        secrets=tuple((length, mark) for length, mark in told.get("secrets") or ()),
     )

@@ -31,8 +31,10 @@ _ZLIB: Final = b"\x01"
 class Shelf:
     """Turns values into references, and collects the content that is new."""
 
-    def __init__(self, codec: Codec, mask: Mask) -> None:
+    def __init__(self, codec: Codec, mask: Mask, key: bytes = b"") -> None:
+        """Take the key of the hashes by which content is found, where others may not try them."""
         self._codec = codec
+        self._key = key
         self.mask = mask
         self._known: set[bytes] = set()
         self._texts: dict[str, bytes] = {}
@@ -56,7 +58,7 @@ class Shelf:
     def _kept(self, packed: bytes) -> bytes:
         if len(packed) <= INLINE:
             return _HERE + packed
-        hashed = blake2b(packed, digest_size=HASH_BYTES).digest()
+        hashed = blake2b(packed, digest_size=HASH_BYTES, key=self._key).digest()
         if hashed not in self._known:
             if len(self._known) > _MANY:
                 self._known.clear()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from wick_graph.store.keyring import Keys
 from wick_graph.store.saver import SqlSaver
 from wick_graph.store.scalars import StoredError
 from wick_graph.store.threads import ThreadInfo, Threads
 
-__all__ = ["SqlSaver", "StoredError", "ThreadInfo", "Threads"]
+__all__ = ["Keys", "SqlSaver", "StoredError", "ThreadInfo", "Threads"]

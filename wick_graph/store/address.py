@@ -13,7 +13,6 @@ from wick_graph.keys import (
     CONFIGURABLE,
     THREAD_ID,
     configurable,
-    thread_of,
 )
 
 
@@ -41,10 +40,10 @@ def address_of(config: RunnableConfig) -> Address:
     Raises:
         StorageError: if the config names no thread.
     """
-    thread_id = thread_of(config)
+    asked = configurable(config)
+    thread_id = asked.get(THREAD_ID)
     if thread_id is None:
         raise StorageError(
             f'the config names no thread; pass {{"{CONFIGURABLE}": {{"{THREAD_ID}": "..."}}}}'
         )
-    asked = configurable(config)
-    return Address(thread_id, asked.get(CHECKPOINT_NS) or "", asked.get(CHECKPOINT_ID) or None)
+    return Address(str(thread_id), asked.get(CHECKPOINT_NS) or "", asked.get(CHECKPOINT_ID) or None)

@@ -15,6 +15,7 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.mutation import Marks
 from wick_graph.store.rows import Form, bytes_text, text_bytes
 from wick_graph.store.schema import LANE_BITS
+from wick_graph.store.sealing import PLAIN, Seals
 
 PLACES: Final = (1 << LANE_BITS) - 1
 _RECENT: Final = 3
@@ -27,7 +28,7 @@ def digest(core: bytes) -> bytes:
     return blake2b(core, digest_size=16).digest()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Known:
     """A list or dict whose elements are stored, by the very objects it holds."""
 
@@ -75,6 +76,8 @@ class ThreadCache:
     warm: set[int] = field(default_factory=set)
     """Namespaces whose lanes hold what the head's values need."""
     seen_others: int = 0
+    seals: Seals = PLAIN
+    """How the thread's rows are closed and opened."""
     marks: Marks | None = None
     """In debug mode: what saved elements looked like."""
     within: object = None
@@ -91,6 +94,8 @@ class ThreadCache:
     """Digest of a full item: its key."""
     unlearned: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys of lists that were read: what they hold is not in `exact` yet."""
+    step: tuple[Any, Any] | None = None
+    """Which member of a transaction wrote last, and with what (`steps.Step`)."""
     texts_apart: dict[str, bytes] = field(default_factory=dict)
     """Long texts that are stored apart: their hashes."""
 

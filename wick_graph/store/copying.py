@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import ormsgpack
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store import blobs_kept, journal_rows, sql
@@ -19,23 +19,25 @@ from wick_graph.store.cache import PLACES, ThreadCache
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.dialect import Database
+from wick_graph.store.ledger import place_of
 from wick_graph.store.reading import Row
 from wick_graph.store.rows import (
     CheckpointBody,
     Form,
     WritesBody,
     pack_id,
-    seal,
     text_bytes,
-    unseal,
 )
-from wick_graph.store.schema import LANE_BITS, calls, items, threads
-from wick_graph.store.upkeep import all_rows, keep, writes_of
+from wick_graph.store.schema import LANE_BITS, calls, items, threads, writes
+from wick_graph.store.upkeep import all_rows, drop_items, prune, writes_of
 
 _FACTS: Final = (
     *(threads.c.agent, threads.c.title, threads.c.pinned, threads.c.ttl),
     *(threads.c.status, threads.c.stopped_because, threads.c.last_error),
 )
+
+
+_TEXTS: Final = ("title", "last_error")
 
 
 def copy_thread(core: Core, source: str, target: str) -> None:
@@ -46,13 +48,8 @@ def copy_thread(core: Core, source: str, target: str) -> None:
     """
     with core.writing(min(source, target), alone=True) as db:
         old = core.thread(db, source)
-        if old is None:
-            return
-        core.lock(db, max(source, target))
-        new = core.thread_for_writing(db, target)
-        _refuse_taken(db, old.id == new.id, new, target)
-        _Copy(db, db, old, new, source).run()
-        core.caches.pop(text_bytes(target), None)
+        if old is not None:
+            _copied(core, db, old, source, target)
 
 
 def transfer(core: Core, source: str, other: Core, target: str) -> None:
@@ -65,11 +62,11 @@ def transfer(core: Core, source: str, other: Core, target: str) -> None:
     with core.reading(source) as db, other.writing(target, alone=True) as to:
         old = core.thread(db, source)
         if old is None:
-            raise ThreadNotFoundError(f"there is no thread {source}; list the threads to see them")
+            raise _unknown(source)
         new = other.thread_for_writing(to, target)
         _refuse_taken(to, False, new, target)
         _Copy(db, to, old, new, source).run()
-        _note(to, new.id, _facts(db, old.id), other.now())
+        _note(other, to, new.id, target, _facts(core, db, old.id, source))
         other.caches.pop(text_bytes(target), None)
 
 
@@ -78,32 +75,48 @@ def fork_thread(
 ) -> None:
     """Make a thread that goes on from a checkpoint of another; the latest one by default.
 
+    This is one transaction: whoever dies meanwhile leaves no half fork behind.
+
     Raises:
         ThreadNotFoundError: there is no such thread.
         StorageError: it has no such checkpoint, or the target exists already.
     """
-    at = None
-    with core.reading(source) as db:
+    with core.reading(source) as db:  # what waits is written, and no new row for a mistake
+        if core.thread(db, source) is None:
+            raise _unknown(source)
+    with core.writing(min(source, target), alone=True) as db:
         old = core.thread(db, source)
         if old is None:
-            raise ThreadNotFoundError(f"there is no thread {source}; list the threads to see them")
-        facts = _facts(db, old.id)
+            raise _unknown(source)
+        at, followed, facts = None, False, _facts(core, db, old.id, source)
         if checkpoint is not None:
             rows = [row for row, hidden in all_rows(db, old.id) if not hidden]
             at = _find(rows, old.find_name(db, 0, ""), source, checkpoint)
-            goes_on = any(row.parent == at and row.source == "loop" for row in rows)
-            facts |= _stood("idle", "interrupted" if goes_on else "done")
-    copy_thread(core, source, target)
-    if at is not None:
-        _cut(core, codec, target, at)
-    with core.writing(target, alone=True) as db:
-        new = core.thread_for_writing(db, target)
-        facts |= {"title": text_bytes(target), "parent": text_bytes(source)}
-        _note(db, new.id, facts, core.now())
+            behind = {row.source for row in rows if row.parent == at}
+            facts |= _stood("idle", "interrupted" if "loop" in behind else "done")
+            followed = bool(behind)
+        new = _copied(core, db, old, source, target)
+        if followed:  # what was made of the checkpoint is not the fork's: that makes its own of it
+            mine = (writes.c.thread == new, writes.c.checkpoint == at)
+            db.execute(*sql.compiled(delete(writes).where(*mine)))
+        if at is not None:
+            _cut(core, codec, db, target, at)
+        facts |= {"title": target, "parent": text_bytes(source)}
+        _note(core, db, new, target, facts)
 
 
-def _cut(core: Core, codec: Codec, thread_id: str, at: bytes) -> None:
-    """Leave of a copy what led to a checkpoint."""
+def _copied(core: Core, db: Database, old: ThreadCache, source: str, target: str) -> int:
+    """Copy a thread in somebody's transaction, and return the number of the new one."""
+    core.lock(db, max(source, target))
+    new = core.thread_for_writing(db, target)
+    _refuse_taken(db, old.id == new.id, new, target)
+    _Copy(db, db, old, new, source).run()
+    core.caches.pop(text_bytes(target), None)
+    return new.id
+
+
+def _cut(core: Core, codec: Codec, db: Database, thread_id: str, at: bytes) -> None:
+    """Leave of a copy what led to a checkpoint, in the transaction that makes the copy."""
     gone: set[bytes] = set()
 
     def wanted(rows: list[Row]) -> set[int]:
@@ -118,9 +131,11 @@ def _cut(core: Core, codec: Codec, thread_id: str, at: bytes) -> None:
         gone.update(row.run for row in rows if row.run is not None and row.run not in runs)
         return kept
 
-    keep(core, codec, thread_id, wanted)
-    with core.writing(thread_id, alone=True) as db:
-        journal_rows.drop_runs(db, core.thread_for_writing(db, thread_id).id, gone)
+    drop_items(db, prune(core, codec, db, thread_id, wanted, gone))
+
+
+def _unknown(thread_id: str) -> ThreadNotFoundError:
+    return ThreadNotFoundError(f"there is no thread {thread_id}; list the threads to see them")
 
 
 def _find(rows: list[Row], home: int | None, source: str, checkpoint: str) -> bytes:
@@ -140,10 +155,12 @@ def _refuse_taken(db: Database, same: bool, new: ThreadCache, target: str) -> No
         raise StorageError(f"thread {target!r} exists already; copy to a new thread id")
 
 
-def _facts(db: Database, number: int) -> dict[str, Any]:
+def _facts(core: Core, db: Database, number: int, thread_id: str) -> dict[str, Any]:
     """Read how a thread stands; of a run that goes on, a copy knows where it stood."""
     row = db.execute(*sql.compiled(select(*_FACTS).where(threads.c.id == number))).fetchone()
     facts = dict(zip((column.name for column in _FACTS), row, strict=True))
+    key = text_bytes(thread_id)
+    facts |= {name: core.open_text(facts[name], key, name) for name in _TEXTS}
     return facts | (_stood("idle", "interrupted") if facts["status"] == "running" else {})
 
 
@@ -151,7 +168,9 @@ def _stood(status: str, because: str) -> dict[str, Any]:
     return {"status": status, "stopped_because": because, "last_error": None}
 
 
-def _note(db: Database, number: int, facts: dict[str, Any], now: float) -> None:
+def _note(core: Core, db: Database, number: int, thread_id: str, facts: dict[str, Any]) -> None:
+    now, key = core.now(), text_bytes(thread_id)
+    facts |= {name: core.close_text(facts[name], key, name) for name in _TEXTS}
     until = None if facts["ttl"] is None else now + facts["ttl"]
     noted = update(threads).where(threads.c.id == number)
     db.execute(*sql.compiled(noted.values(**facts, last_access=now, expires_at=until)))
@@ -168,6 +187,7 @@ class _Copy:
         self._old = old.id
         self._new = new.id
         self._what = f"thread {thread_id!r}"
+        self._from, self._into = old.seals, new.seals
         old.scope(db, 0)
         self._lanes: dict[int, int] = {0: 0}
         named = [
@@ -181,28 +201,29 @@ class _Copy:
     def run(self) -> None:
         for number in self._lanes:
             self._items(number)
-        blobs_kept.copy(self._db, self._old, self._new, self._to)
+        blobs_kept.copy(self._db, self._from, self._old, self._to, self._into, self._new)
         for row, hidden in all_rows(self._db, self._old):
             self._checkpoint(row, hidden)
         for *keys, sealed in self._db.execute(*sql.compiled(writes_of(self._old))).fetchall():
-            body = WritesBody.load(unseal(sealed, self._what, *keys))
+            body = WritesBody.load(self._from.unseal(sealed, self._what, *keys))
             parts = ((i, self._lanes[c], self._form(form)) for i, c, form in body.entries())
             body.flat = [part for entry in parts for part in entry]
             moved = (self._new, self._lanes[keys[1]], *keys[2:])
-            self._to.execute(sql.PUT_WRITES, (*moved, seal(body.dump(), *moved)))
+            self._to.execute(sql.PUT_WRITES, (*moved, self._into.seal(body.dump(), *moved)))
         self._calls()
-        journal_rows.copy(self._db, self._old, self._new, self._to)
+        journal_rows.copy(self._db, self._from, self._old, self._to, self._into, self._new)
 
     def _calls(self) -> None:
         """Copy the ledger: what ran in the source is not run again in the copy."""
         own = select(*(column for column in calls.c if column.name not in ("rid", "thread")))
         found = self._db.execute(*sql.compiled(own.where(calls.c.thread == self._old)))
-        for key, *rest, sealed in found.fetchall():
-            body = sealed
+        old, new = self._from, self._into
+        for key, name, marked, *rest, sealed in found.fetchall():
+            args, body = new.mark(old.unmark(marked)), sealed
             if sealed is not None:
-                body = unseal(sealed, self._what, "calls", self._old, key)
-                body = seal(body, "calls", self._new, key)
-            self._to.execute(sql.PUT_CALL, (self._new, key, *rest, body))
+                body = old.unseal(sealed, self._what, *place_of(old, self._old, key, marked))
+                body = new.seal(body, *place_of(new, self._new, key, args))
+            self._to.execute(sql.PUT_CALL, (self._new, key, name, args, *rest, body))
 
     def _items(self, lane: int) -> None:
         low = lane << LANE_BITS
@@ -210,13 +231,13 @@ class _Copy:
         rows: Sequence[Any] = self._db.execute(*sql.compiled(own)).fetchall()
         made = []
         for rid, base, sealed in rows:
-            payload = unseal(sealed, self._what, rid, base)
+            payload = self._from.unseal(sealed, self._what, rid, base)
             key, under = self._rid(rid), None if base is None else self._rid(base)
-            made.append((key, under, seal(payload, key, under)))
+            made.append((key, under, self._into.seal(payload, key, under)))
         self._to.executemany(sql.NEW_ITEM, made)
 
     def _checkpoint(self, row: Row, hidden: bool) -> None:
-        body = CheckpointBody.load(unseal(row.body, self._what, *row.context()))
+        body = CheckpointBody.load(self._from.unseal(row.body, self._what, *row.context()))
         lanes = self._lanes
         body.versions = self._flat(body.versions)
         body.seen = [
@@ -231,7 +252,7 @@ class _Copy:
         if meta is not None:
             meta = ormsgpack.packb(self._form(ormsgpack.unpackb(meta)))
         context = (self._new, lanes[row.ns], *row[3:8])
-        sealed = seal(body.dump(), *context, meta)
+        sealed = self._into.seal(body.dump(), *context, meta)
         self._to.execute(sql.PUT, (*context, int(hidden), meta, sealed))
 
     def _flat(self, versions: list[Any]) -> list[Any]:

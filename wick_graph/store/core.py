@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from wick_graph.errors import StorageError
@@ -14,8 +14,11 @@ from wick_graph.store.cache import ThreadCache
 from wick_graph.store.dialect import Database, Dialect, ThreadRow
 from wick_graph.store.forks_meant import MeantForks
 from wick_graph.store.group import Group
+from wick_graph.store.keyring import Keys
+from wick_graph.store.lives import Lives, Ttl
 from wick_graph.store.mutation import Marks
 from wick_graph.store.rows import text_bytes
+from wick_graph.store.sealing import Plain, Sealing, Seals, sealing_of
 from wick_graph.store.transactions import Transactions, closed
 from wick_graph.store.worker import Worker
 
@@ -29,15 +32,25 @@ class Core(Transactions):
     """Everything mutable of a saver; its clones share one."""
 
     def __init__(
-        self, dialect: Dialect, *, tenant: str, ttl: float | None, debug: bool = False
+        self,
+        dialect: Dialect,
+        *,
+        tenant: str,
+        ttl: Ttl | Mapping[str, Ttl],
+        debug: bool = False,
+        keys: Keys | None = None,
+        either: bool = False,
     ) -> None:
         super().__init__(dialect)
         self.tenant = text_bytes(tenant)
-        self.ttl = ttl
+        self.lives = Lives(ttl)
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
         self.forks = MeantForks()
         self._debug = debug
+        self._keys, self._either = keys, either
+        self.sealing: Sealing = Plain()
+        """How the rows are closed; known as soon as the database is open."""
         self._lost = False
         self._open()
         forks.watch(self)
@@ -45,6 +58,18 @@ class Core(Transactions):
     def now(self) -> float:
         """Return the time, in seconds since 1970; the only clock of the store."""
         return self.clock()
+
+    def seals(self, number: int, key: bytes) -> Seals:
+        """Return how the rows of a thread are closed and opened."""
+        return self.sealing.of(number, self.tenant, key)
+
+    def close_text(self, text: str | None, key: bytes, column: str) -> bytes | None:
+        """Encode a text that stands in the row of a thread; None stays None."""
+        return None if text is None else self.sealing.close_text(text, self.tenant, key, column)
+
+    def open_text(self, data: bytes | None, key: bytes, column: str) -> str | None:
+        """Undo `close_text`."""
+        return None if data is None else self.sealing.open_text(data, self.tenant, key, column)
 
     def apply(self, thread_id: str, work: Callable[[Database], T]) -> T:
         """Write to a thread; do it again where that helps. What was done twice must do no harm.
@@ -97,7 +122,7 @@ class Core(Transactions):
         else:
             row = db.execute(sql.THREAD, (self.tenant, key)).fetchone()
         if row is None:
-            row = self.new_thread(db, thread_id, "idle", self.ttl)
+            row = self.new_thread(db, thread_id, "idle", self.lives.of(thread_id))
         number, generation, seen, ttl = row[:4]
         if abs(now - seen) >= min(30.0, (ttl or 3600.0) / 120):
             db.execute(sql.SEEN, (now, None if ttl is None else now + ttl, number))
@@ -148,7 +173,7 @@ class Core(Transactions):
         """Return the cache of a thread; what others wrote after `since` is not in it."""
         cache = self.caches.get(key)
         if cache is None or cache.id != number or cache.generation != generation:
-            cache = ThreadCache(number, generation)
+            cache = ThreadCache(number, generation, seals=self.seals(number, key))
             cache.marks = Marks() if self._debug else None
             self.caches[key] = cache
             while len(self.caches) > _KEPT:
@@ -188,9 +213,14 @@ class Core(Transactions):
             raise StorageError(
                 "a store in memory does not survive a fork; open one in the child, or use a file"
             )
-        self._connection = self.dialect.open(self.now)
-        self._others = None
-        return self._connection
+        db = self.dialect.open(self.now)
+        try:
+            self.sealing = sealing_of(db, self.dialect, self.now, self._keys, either=self._either)
+        except BaseException:
+            db.close()
+            raise
+        self._connection, self._others = db, None
+        return db
 
     def _forget(self) -> None:
         self.caches.clear()

@@ -58,6 +58,11 @@ class Dialect(ABC):
     lasts: bool
     """What is stored outlives the process, and a child opens it again after a fork."""
 
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What the database is called in errors; never with a password."""
+
     @abstractmethod
     def now(self) -> float:
         """Return the database's time, in seconds since 1970."""

@@ -9,7 +9,6 @@ from wick_graph.errors import StorageError
 from wick_graph.store import sql
 from wick_graph.store.cache import PLACES, ThreadCache, digest
 from wick_graph.store.dialect import Database
-from wick_graph.store.rows import unseal
 from wick_graph.store.schema import LANE_BITS
 
 
@@ -23,14 +22,16 @@ class Item(NamedTuple):
     """The row holds the content itself, and not the key of another one."""
 
 
-def read_items(db: Database, first: int, last: int, thread_id: str) -> Iterator[Item]:
+def read_items(
+    db: Database, cache: ThreadCache, first: int, last: int, thread_id: str
+) -> Iterator[Item]:
     """Yield the items of a range of keys, with their check values verified.
 
     Raises:
         StorageError: if one is missing or damaged.
     """
     what = f"table items of thread {thread_id!r}"
-    due = first
+    due, unseal = first, cache.seals.unseal
     for rid, base, sealed, based in db.execute(sql.ITEMS, (first, last)):
         head, core = take_head(unseal(sealed, what, rid, base))
         if base is not None:
@@ -59,7 +60,7 @@ def learn_lately_read(db: Database, cache: ThreadCache, thread_id: str) -> None:
     """
     ranges, cache.unlearned = cache.unlearned, []
     for first, last in ranges:
-        for item in read_items(db, first, last, thread_id):
+        for item in read_items(db, cache, first, last, thread_id):
             learn(cache, item)
 
 

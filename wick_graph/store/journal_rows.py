@@ -6,7 +6,7 @@ value. Pages are added and never changed; a page's key ends in the number of its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,8 +20,9 @@ from wick_graph.store.core import Core
 from wick_graph.store.dialect import Database
 from wick_graph.store.leases import is_alive
 from wick_graph.store.reading import Reader, find
-from wick_graph.store.rows import pack_id, seal, text_bytes, unpack_id, unseal
+from wick_graph.store.rows import text_bytes, unpack_id
 from wick_graph.store.schema import LANE_BITS
+from wick_graph.store.sealing import Seals
 
 PLACES: Final = (1 << LANE_BITS) - 1
 KEY: Final = b""
@@ -89,9 +90,9 @@ class JournalRows:
         cache = self._core.caches.get(self._name)
         if cache is not self._cache:
             for kept in self._kept if self._is_missing(db, thread) else ():
-                _add(db, thread, kept)
+                _add(db, self._seals(thread), thread, kept)
             self._cache = cache
-        _add(db, thread, batch)
+        _add(db, self._seals(thread), thread, batch)
         self._kept.append(batch)
         del self._kept[:-_PAGES]
 
@@ -100,10 +101,10 @@ class JournalRows:
         with self._core.writing(self.thread_id) as db:
             apply(db)
 
-    def drop(self, run_ids: Iterable[str]) -> None:
-        """Delete runs with their moments."""
-        with self._core.writing(self.thread_id) as db:
-            drop_runs(db, self.thread(db), map(pack_id, run_ids))
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether nothing of a value may be seen in the database, its hash included."""
+        return self._core.sealing.keys is not None
 
     async def aflush(self, apply: Any) -> None:
         """Do `flush` in the store's thread."""
@@ -153,7 +154,9 @@ class JournalRows:
         found = db.execute(
             journal_sql.PAGES_FROM, (low | after + 1, low | PLACES, _PAGES, 0)
         ).fetchall()
-        return [Page(rid & PLACES, self._unsealed(body, "moments", rid)) for rid, body in found]
+        return [
+            Page(rid & PLACES, self._unsealed(thread, body, "moments", rid)) for rid, body in found
+        ]
 
     def pages_back(self, db: Database, thread: int, upto: int) -> Iterator[Page]:
         """Yield pages backwards, from the one that holds a moment."""
@@ -162,7 +165,7 @@ class JournalRows:
         at = held[0] if held is not None else low | upto
         while found := db.execute(journal_sql.PAGES_TO, (low, at, _PAGES, 0)).fetchall():
             for rid, body in found:
-                yield Page(rid & PLACES, self._unsealed(body, "moments", rid))
+                yield Page(rid & PLACES, self._unsealed(thread, body, "moments", rid))
             at = found[-1][0] - 1
 
     def run_rows(self, db: Database, thread: int) -> list[RunRow]:
@@ -188,12 +191,13 @@ class JournalRows:
                 f"table blobs of thread {self.thread_id!r} is damaged: a value is missing; "
                 "restore a backup"
             )
-        return unseal(row[0], f"table blobs of thread {self.thread_id!r}", thread, hashed)
+        what = f"table blobs of thread {self.thread_id!r}"
+        return self._seals(thread).unseal(row[0], what, thread, hashed)
 
     def contents(self, db: Database, thread: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the hash and the content of each blob; damaged ones are left out."""
         for hashed, _, sealed in db.execute(journal_sql.BLOBS, (thread,)).fetchall():
-            body = self._unsealed(sealed, thread, hashed)
+            body = self._unsealed(thread, sealed, thread, hashed)
             if body is not None:
                 yield hashed, body
 
@@ -253,7 +257,7 @@ class JournalRows:
 
     def _run(self, thread: int, row: Sequence[Any]) -> RunRow:
         number, run, branch, status, started, ended, sealed = row
-        body = self._unsealed(sealed, thread, number)
+        body = self._unsealed(thread, sealed, thread, number)
         return RunRow(
             number=number,
             run=run,
@@ -264,64 +268,56 @@ class JournalRows:
             body=body,
         )
 
-    def _unsealed(self, sealed: bytes, *context: Any) -> bytes | None:
+    def _seals(self, thread: int) -> Seals:
+        return self._core.seals(thread, self._name)
+
+    def _unsealed(self, thread: int, sealed: bytes, *context: Any) -> bytes | None:
         try:
-            return unseal(sealed, "a row", *context)
+            return self._seals(thread).unseal(sealed, "a row", *context)
         except StorageError:
             return None
 
 
-def copy(db: Database, source: int, target: int, other: Database | None = None) -> None:
+def copy(db: Database, old: Seals, source: int, to: Database, new: Seals, target: int) -> None:
     """Copy a thread's journal to another, here or elsewhere; damaged rows stay behind."""
-    what, to = "the journal", other or db
+
+    def moved(sealed: bytes, before: tuple[Any, ...], after: tuple[Any, ...]) -> bytes | None:
+        try:
+            return new.seal(old.unseal(sealed, "the journal", *before), *after)
+        except StorageError:
+            return None
+
     low = source << LANE_BITS
     for rid, sealed in db.execute(journal_sql.PAGES_FROM, (low, low | PLACES, _ALL, 0)).fetchall():
         made = target << LANE_BITS | rid & PLACES
-        body = _moved(sealed, what, ("moments", rid), ("moments", made))
+        body = moved(sealed, ("moments", rid), ("moments", made))
         if body is not None:
             to.execute(journal_sql.PUT_PAGE, (made, body))
     for number, *rest, sealed in db.execute(journal_sql.RUNS, (source,)).fetchall():
-        body = _moved(sealed, what, (source, number), (target, number))
+        body = moved(sealed, (source, number), (target, number))
         if body is not None:
             to.execute(journal_sql.PUT_RUN, (target, number, *rest, body))
     for hashed, size, sealed in db.execute(journal_sql.BLOBS, (source,)).fetchall():
-        body = _moved(sealed, what, (source, hashed), (target, hashed))
+        body = moved(sealed, (source, hashed), (target, hashed))
         if body is not None:
             to.execute(journal_sql.PUT_BLOB, (target, hashed, size, body))
 
 
-def drop_runs(db: Database, thread: int, gone: Iterable[bytes]) -> None:
-    """Delete runs and their pages; `blobs` are the thread's, and go with it."""
-    ids = frozenset(gone)
-    dropped = [row for row in db.execute(journal_sql.RUNS, (thread,)).fetchall() if row[1] in ids]
-    numbers = {row[0] for row in dropped}
-    low = thread << LANE_BITS
-    for rid, sealed in db.execute(journal_sql.PAGES_FROM, (low, low | PLACES, _ALL, 0)).fetchall():
-        if page_run(sealed) in numbers:
-            db.execute(journal_sql.DROP_PAGE, (rid,))
-    for number in numbers:
-        db.execute(journal_sql.DROP_RUN, (thread, number))
-
-
 RUN_BYTES: Final = 4
 """A page's content begins with the number of its run, little-endian."""
-_BEFORE: Final = 9
-"""Bytes of the check value and the format, before a sealed row's content."""
 
 
-def page_run(sealed: bytes) -> int:
-    """Return the run to which a sealed page belongs."""
-    return int.from_bytes(sealed[_BEFORE : _BEFORE + RUN_BYTES], "little")
-
-
-def _moved(sealed: bytes, what: str, old: tuple[Any, ...], new: tuple[Any, ...]) -> bytes | None:
+def page_run(seals: Seals, rid: int, sealed: bytes) -> int | None:
+    """Return the run to which a sealed page belongs; None if that cannot be read."""
     try:
-        return seal(unseal(sealed, what, *old), *new)
+        content = seals.content(sealed, "a page", "moments", rid)
     except StorageError:
         return None
+    return int.from_bytes(content[:RUN_BYTES], "little")
 
 
-def _add(db: Database, thread: int, batch: Batch) -> None:
+def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
+    seal = seals.seal
     for hashed, body in batch.blobs:
         db.execute(journal_sql.PUT_BLOB, (thread, hashed, len(body), seal(body, thread, hashed)))
     if batch.page is not None:

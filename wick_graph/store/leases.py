@@ -9,6 +9,7 @@ is free at once; nobody waits for its end.
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 import time
 import uuid
@@ -21,7 +22,7 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from wick_graph import keys
-from wick_graph.errors import ThreadBusyError
+from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import sql
 from wick_graph.store.core import Core
 from wick_graph.store.dialect import Database
@@ -77,30 +78,65 @@ class Leases:
         self._core = core
         self._held: set[Lease] = set()
         self._given: OrderedDict[int, int] = OrderedDict()
-        """Epochs of leases that were given back, by thread: a full disk may not have let it in."""
+        """Epochs of leases that are nobody's, by thread: a full disk may not let that in, and of a
+        lease that was taken the answer may be lost on its way."""
+        self._nonce = secrets.token_hex(4).encode()
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._wake = threading.Event()
         self._keeper: threading.Thread | None = None
 
-    def take(self, thread_id: str, *, force: bool = False) -> Lease:
+    def take(
+        self,
+        thread_id: str,
+        *,
+        force: bool = False,
+        ready: Callable[[Lease], object] | None = None,
+    ) -> Lease:
         """Take the lease of a thread; the thread is made if there is none.
 
         With `force` it is taken from a live owner too: the fence then stops that one's writes.
+        `ready` is called before anybody else can find the lease, and ask its run to stop.
 
         Raises:
             ThreadBusyError: Another live owner holds it.
         """
-        core, me = self._core, owner()
-        with core.writing(thread_id) as db:
-            thread = core.thread_for_writing(db, thread_id).id
-            head = db.execute(sql.HEAD_OF_ALL, (thread, 1, 0)).fetchone()[0]
-            epoch, tries = self._turn(db, thread, thread_id, head, force)
-            until = core.now() + LEASE_SECONDS
-            db.execute(sql.PUT_LEASE, (thread, me, epoch, until, tries, head))
-        lease = Lease(thread, thread_id, epoch, tries, until=until, clock=core.now)
+        taken: Lease | None = None
+        try:
+            with self._core.writing(thread_id) as db:
+                taken = self._taken(db, thread_id, force)
+        except StorageError:  # the commit may have got there all the same: then it is given back
+            if taken is not None:
+                self._give(taken)
+            raise
+        if ready is not None:
+            ready(taken)
+        self._hold(taken)
+        return taken
+
+    def wrest(self, thread_id: str, epoch: int) -> Lease | None:
+        """Take a thread from the live owner that holds it under an epoch; None if that one left."""
+        with self._core.writing(thread_id) as db:
+            if self._holding(db, thread_id) != epoch:
+                return None
+            lease = self._taken(db, thread_id, True)
         self._hold(lease)
         return lease
+
+    def _taken(self, db: Database, thread_id: str, force: bool) -> Lease:
+        core = self._core
+        thread = core.thread_for_writing(db, thread_id).id
+        head = db.execute(sql.HEAD_OF_ALL, (thread, 1, 0)).fetchone()[0]
+        epoch, tries = self._turn(db, thread, thread_id, head, force)
+        until = core.now() + LEASE_SECONDS
+        lease = Lease(thread, thread_id, epoch, tries, until=until, clock=core.now)
+        db.execute(sql.PUT_LEASE, (thread, self._name(), epoch, until, tries, head))
+        return lease
+
+    def _holding(self, db: Database, thread_id: str) -> int | None:
+        thread = self._core.thread(db, thread_id)
+        row = None if thread is None else db.execute(sql.LEASE, (thread.id,)).fetchone()
+        return row[1] if row is not None and _holds(self._core, row[0], row[2]) else None
 
     def together(self, work: Callable[[], None]) -> None:
         """Do what belongs to taking or giving back a lease with one commit."""
@@ -110,20 +146,26 @@ class Leases:
         """Do `together` in the store's thread, in one hop."""
         await self._core.worker.run(self._core.together, work)
 
-    def holder(self, thread_id: str) -> bytes | None:
-        """Name the live owner that holds a thread; None if it is free."""
+    def epoch(self, thread_id: str) -> int | None:
+        """Return the epoch under which a live owner holds a thread; None if it is free."""
         with self._core.reading() as db:
-            thread = self._core.thread(db, thread_id)
-            return None if thread is None else live_owner(self._core, db, thread.id)
+            return self._holding(db, thread_id)
 
-    async def aholder(self, thread_id: str) -> bytes | None:
-        """Do `holder` in the store's thread."""
-        return await self._core.worker.run(self.holder, thread_id)
+    async def aepoch(self, thread_id: str) -> int | None:
+        """Do `epoch` in the store's thread."""
+        return await self._core.worker.run(self.epoch, thread_id)
 
-    def ask_to_stop(self, thread_id: str, why: str) -> bool:
-        """Ask the run of this process that holds a thread to stop; False if none does."""
+    def ask_to_stop(self, thread_id: str, why: str, epoch: int | None = None) -> bool:
+        """Ask the run of this process that holds a thread to stop; False if none does.
+
+        With an epoch, only the run that took the thread with it is asked.
+        """
         with self._lock:
-            held = [lease for lease in self._held if lease.thread_id == thread_id]
+            held = [
+                lease
+                for lease in self._held
+                if lease.thread_id == thread_id and epoch in (None, lease.epoch)
+            ]
         asked = [lease.on_stop for lease in held if not lease.lost and lease.on_stop is not None]
         for stop in asked:
             stop(why)
@@ -132,9 +174,7 @@ class Leases:
     def release(self, lease: Lease, *, tries: int = 0) -> None:
         """Give a lease back; one that was lost is only forgotten. `tries` stays on record."""
         self._drop(lease)
-        self._given[lease.thread] = lease.epoch
-        while len(self._given) > _REMEMBERED:
-            self._given.popitem(last=False)
+        self._give(lease)
         with self._core.writing(lease.thread_id) as db:
             given = db.execute(sql.END_LEASE, (0.0, tries, lease.thread, lease.epoch))
             if given.rowcount and lease.along is not None:
@@ -184,7 +224,7 @@ class Leases:
         if row is None:
             return 1, 0
         holder, epoch, until, tries, stood = row
-        if self._given.get(thread) == epoch and holder == owner():
+        if self._given.get(thread) == epoch and holder == self._name():
             until = 0.0  # this saver's own; nobody else may ever have written that it is free
         following = epoch + 1 if epoch < _MOST else 1
         if _holds(self._core, holder, until):
@@ -201,9 +241,20 @@ class Leases:
             if self._pid != os.getpid():  # after a fork: the parent's leases are the parent's
                 self._pid, self._held, self._keeper = os.getpid(), set(), None
             self._held.add(lease)
+            self._given.pop(lease.thread, None)
             if self._keeper is None:
                 self._keeper = threading.Thread(target=self._keep, name="wick-leases", daemon=True)
                 self._keeper.start()
+
+    def _name(self) -> bytes:
+        """Name this saver among those of all processes."""
+        return owner() + b"/" + self._nonce
+
+    def _give(self, lease: Lease) -> None:
+        """Note that a lease is nobody's, whatever the database may say."""
+        self._given[lease.thread] = lease.epoch
+        while len(self._given) > _REMEMBERED:
+            self._given.popitem(last=False)
 
     def _drop(self, lease: Lease) -> None:
         with self._lock:
@@ -295,13 +346,26 @@ def owner() -> bytes:
     return text_bytes(f"{_boot()}/{os.getpid()}/{_started(os.getpid())}")
 
 
-def is_alive(holder: bytes) -> bool:
-    """Say whether an owner may still be at work; of another machine nobody can tell but by time."""
+def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
+    """Say whether an owner may still be at work.
+
+    Of another machine nobody can tell but by time; of that the answer is `elsewhere`.
+    """
     boot, _, rest = bytes_text(holder).partition("/")
-    pid, _, started = rest.partition("/")
+    pid, started = rest.split("/")[:2]
     if boot != _boot():
-        return True
+        return elsewhere
     return _started(int(pid)) == started
+
+
+def is_at_work(holder: bytes, seconds: float) -> bool:
+    """Say whether a process is still at what it began some seconds ago.
+
+    One of another machine is believed for as long as a lease holds.
+    """
+    if bytes_text(holder).partition("/")[0] != _boot():
+        return 0 <= seconds < LEASE_SECONDS
+    return is_alive(holder)
 
 
 _boot_id: list[str] = []

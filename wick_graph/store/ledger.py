@@ -7,10 +7,10 @@ again only if its tool says that this is safe.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
 from wick_graph.errors import StorageError
@@ -19,7 +19,8 @@ from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.dialect import Database
 from wick_graph.store.leases import MAX_TRIES, Lease, check
-from wick_graph.store.rows import seal, text_bytes, too_large, unseal
+from wick_graph.store.rows import Context, text_bytes, too_large
+from wick_graph.store.sealing import Seals
 from wick_graph.types import Replay
 
 
@@ -57,6 +58,10 @@ class Ledger:
         self._codec = codec
         self._lease = lease
 
+    @property
+    def _seals(self) -> Seals:
+        return self._core.seals(self._lease.thread, text_bytes(self._lease.thread_id))
+
     def begin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
         """Look a call up, and commit the intent to run it where that is what follows.
 
@@ -66,7 +71,7 @@ class Ledger:
             ThreadBusyError: The run lost its thread; nothing may be started.
             StorageError: The database refuses.
         """
-        hashed = args_hash(name, args)
+        hashed = self._hash(name, args)
         with self._core.writing(self._lease.thread_id) as db:
             check(db, self._lease)
             row = self._row(db, key)
@@ -81,7 +86,7 @@ class Ledger:
         """Look a finished call up without writing anything."""
         with self._core.reading() as db:
             row = self._row(db, key)
-            if row is None or row[0] != args_hash(name, args) or row[1] != "done":
+            if row is None or row[0] != self._hash(name, args) or row[1] != "done":
                 return None
             return self._result(key, row)
 
@@ -89,7 +94,7 @@ class Ledger:
         """Say what is known of a call that will not be run: its result, that it began, nothing."""
         with self._core.reading() as db:
             row = self._row(db, key)
-            if row is None or row[0] != args_hash(name, args) or row[1] == "waiting":
+            if row is None or row[0] != self._hash(name, args) or row[1] == "waiting":
                 return None
             return self._result(key, row) if row[1] == "done" else Unknown(poisoned=False)
 
@@ -108,8 +113,9 @@ class Ledger:
         payload = self._codec.pack(fields)
         with self._core.writing(self._lease.thread_id) as db:
             check(db, self._lease)
-            body = seal(payload, "calls", self._lease.thread, text_bytes(key))
-            self._put(db, key, name, args_hash(name, args), "done", 1, body)
+            hashed, seals = self._hash(name, args), self._seals
+            place = place_of(seals, self._lease.thread, text_bytes(key), hashed)
+            self._put(db, key, name, hashed, "done", 1, seals.seal(payload, *place))
 
     async def abegin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
         """Do `begin` in the store's thread."""
@@ -163,8 +169,9 @@ class Ledger:
 
     def _result(self, key: str, row: tuple[Any, ...]) -> Recorded:
         what = f"a recorded tool result of thread {self._lease.thread_id}"
-        body = unseal(row[3], what, "calls", self._lease.thread, text_bytes(key))
-        return Recorded(self._codec.unpack(body))
+        seals = self._seals
+        place = place_of(seals, self._lease.thread, text_bytes(key), row[0])
+        return Recorded(self._codec.unpack(seals.unseal(row[3], what, *place)))
 
     def _state(self, db: Database, key: str, state: str, tries: int) -> None:
         lease = self._lease
@@ -185,11 +192,18 @@ class Ledger:
         row = (lease.thread, text_bytes(key), text_bytes(name), hashed, state, lease.epoch, tries)
         db.execute(sql.PUT_CALL, (*row, now, ended, body))
 
+    def _hash(self, name: str, args: Mapping[str, Any]) -> bytes:
+        """Identify a call by what it asks for."""
+        text = json.dumps([name, args], sort_keys=True, ensure_ascii=True, default=str)
+        return self._seals.mark(blake2b(text.encode(), digest_size=_HASH_BYTES).digest())
+
 
 _HASH_BYTES: Final = 16
 
 
-def args_hash(name: str, args: Mapping[str, Any]) -> bytes:
-    """Identify a call by what it asks for."""
-    text = json.dumps([name, args], sort_keys=True, ensure_ascii=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES).digest()
+def place_of(seals: Seals, thread: int, key: bytes, args: bytes) -> tuple[Context, ...]:
+    """Return what the check of a call's result covers besides the result.
+
+    An encrypted result is that of its arguments: under the hash of others it cannot be read.
+    """
+    return ("calls", thread, key, args) if seals.hides else ("calls", thread, key)

@@ -13,8 +13,9 @@ from wick_graph.errors import ThreadNotFoundError
 from wick_graph.store import sql
 from wick_graph.store.core import Core
 from wick_graph.store.reading import Row
-from wick_graph.store.rows import CheckpointBody, pack_id, unpack_id, unseal
+from wick_graph.store.rows import CheckpointBody, pack_id, unpack_id
 from wick_graph.store.schema import checkpoints
+from wick_graph.store.sealing import Seals
 
 _PAGE: Final = 64
 
@@ -76,11 +77,11 @@ class Past:
             self._before = rows[-1].id
         if self._left is not None:
             self._left -= len(rows)
-        return [self._info(row) for row in rows]
+        return [self._info(row, cache.seals) for row in rows]
 
-    def _info(self, row: Row) -> StepInfo:
+    def _info(self, row: Row, seals: Seals) -> StepInfo:
         what = f"table checkpoints of thread {self._thread_id!r}"
-        body = CheckpointBody.load(unseal(row.body, what, *row.context()))
+        body = CheckpointBody.load(seals.unseal(row.body, what, *row.context()))
         return StepInfo(
             checkpoint_id=unpack_id(row.id),
             parent_id=None if row.parent is None else unpack_id(row.parent),

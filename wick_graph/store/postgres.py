@@ -77,6 +77,11 @@ class PostgresDialect(Dialect):
         self._commit = "on" if synchronous == "FULL" else "off"
         self._ahead = time.time() - time.monotonic()
 
+    @property
+    def name(self) -> str:
+        """The server's, the database's and the schema's names."""
+        return f"the database {self._target.name}"
+
     def now(self) -> float:
         """Return the server's time as of the last transaction, gone on by the steady clock."""
         return time.monotonic() + self._ahead

@@ -31,7 +31,6 @@ from wick_graph.store.rows import (
     bytes_text,
     pack_id,
     unpack_id,
-    unseal,
 )
 from wick_graph.store.schema import LANE_BITS
 from wick_graph.store.writing import DELTA, DICT
@@ -80,7 +79,8 @@ class Reader:
 
     def body(self, row: Row) -> CheckpointBody:
         """Decode a checkpoint's body after its check value."""
-        return CheckpointBody.load(unseal(row.body, self._what("checkpoints"), *row.context()))
+        what, unseal = self._what("checkpoints"), self.cache.seals.unseal
+        return CheckpointBody.load(unseal(row.body, what, *row.context()))
 
     def metadata(self, row: Row) -> dict[str, Any]:
         """Rebuild a checkpoint's metadata."""
@@ -137,8 +137,9 @@ class Reader:
     ) -> list[PendingWrite]:
         """Return the writes filed under a checkpoint in the order in which a run applies them."""
         found: list[tuple[tuple[str, str, int], str, Form]] = []
-        for task, path, sealed in self.db.execute(sql.WRITES, (self.cache.id, ns, checkpoint)):
-            body = unseal(sealed, self._what("writes"), self.cache.id, ns, checkpoint, task, path)
+        where, unseal = (self.cache.id, ns, checkpoint), self.cache.seals.unseal
+        for task, path, sealed in self.db.execute(sql.WRITES, where):
+            body = unseal(sealed, self._what("writes"), *where, task, path)
             name = unpack_id(task)
             for index, channel, form in WritesBody.load(body).entries():
                 text = self._text(channel)
@@ -173,7 +174,9 @@ class Reader:
             for lane, *ranges in form[1:] if isinstance(form, list) else ():
                 for start, count in zip(ranges[::2], ranges[1::2], strict=True):
                     first = lane << LANE_BITS | start
-                    for item in read_items(self.db, first, first + count - 1, self.thread_id):
+                    for item in read_items(
+                        self.db, self.cache, first, first + count - 1, self.thread_id
+                    ):
                         learn(self.cache, item)
         self.cache.warm.add(row.ns)
 
@@ -187,7 +190,8 @@ class Reader:
                 self.cache.unlearned.append((first_missing, last_missing))
                 learning = False
             join, texts = self._codec.join, self._long_text
-            for item in read_items(self.db, first_missing, last_missing, self.thread_id):
+            span = first_missing, last_missing  # an error must not hold on to the open query
+            for item in read_items(self.db, self.cache, *span, self.thread_id):
                 if item.rid not in values:
                     values[item.rid] = join(item.head, item.core, texts)
                     if learning:
@@ -204,7 +208,7 @@ class Reader:
                 raise StorageError(
                     f"{self._what('blobs')} is damaged: a text is missing; restore a backup"
                 )
-            data = unseal(row[0], self._what("blobs"), "blobs", hashed)
+            data = self.cache.seals.unseal(row[0], self._what("blobs"), "blobs", hashed)
             text = self._long_texts[hashed] = bytes_text(data)
         return text
 
@@ -254,8 +258,9 @@ def find(db: Database, cache: ThreadCache, ns: str, checkpoint_id: str | None) -
 def wrote(db: Database, cache: ThreadCache, row: Row, channel: str) -> bool:
     """Say whether a write to a channel is filed under a checkpoint; no value is read."""
     number = cache.find_name(db, row.ns, channel)
-    for task, path, sealed in db.execute(sql.WRITES, (cache.id, row.ns, row.id)):
-        body = unseal(sealed, "table writes", cache.id, row.ns, row.id, task, path)
+    where = (cache.id, row.ns, row.id)
+    for task, path, sealed in db.execute(sql.WRITES, where):
+        body = cache.seals.unseal(sealed, "table writes", *where, task, path)
         if any(written == number for _, written, _ in WritesBody.load(body).entries()):
             return True
     return False

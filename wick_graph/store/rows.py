@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ def bytes_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")
 
 
+@lru_cache(maxsize=1024)
 def pack_id(text: str) -> bytes:
     """Encode an id: 16 bytes for a canonical UUID, else its text in a form of another length.
 

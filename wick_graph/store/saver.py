@@ -27,7 +27,6 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
-from wick_graph.config.durations import seconds
 from wick_graph.store import copying, upkeep
 from wick_graph.store.address import address_of
 from wick_graph.store.allow import AllowList
@@ -36,13 +35,16 @@ from wick_graph.store.core import Core
 from wick_graph.store.dialect import Synchronous
 from wick_graph.store.history import delta_history
 from wick_graph.store.journal_rows import JournalRows
+from wick_graph.store.keyring import Keys
 from wick_graph.store.leases import Lease, Leases
 from wick_graph.store.ledger import Ledger
 from wick_graph.store.listing import Listing
+from wick_graph.store.lives import Ttl
 from wick_graph.store.opening import dialect_of
 from wick_graph.store.reading import Reader, Row, find
-from wick_graph.store.rows import unpack_id
+from wick_graph.store.rows import pack_id
 from wick_graph.store.saving import Saving
+from wick_graph.store.sealing import check_keys
 from wick_graph.store.streams import Streams
 from wick_graph.store.sweeper import Sweeper, sweep
 from wick_graph.store.threads import Threads
@@ -74,30 +76,33 @@ class SqlSaver(BaseCheckpointSaver[int]):
         cls,
         url: str,
         *,
-        ttl: str | float | None = "1h",
+        ttl: Ttl | Mapping[str, Ttl] = "1h",
         tenant: str = "local",
         synchronous: Synchronous = "FULL",
         allow: Iterable[type] = (),
         debug: bool | None = None,
+        keys: Keys | str | None = None,
     ) -> Self:
         """Open `sqlite:///path.db`, or `sqlite://` for a database in memory.
 
-        `ttl` is how long an idle thread is kept once somebody sweeps (`30s`, `5m`, `7d`,
-        `never`). `synchronous="NORMAL"` is faster and may lose the last commits when the machine
-        loses power. `allow` names classes of the graph's state that may be stored: dataclasses,
-        enums, pydantic models, named tuples. `debug` makes a step fail that would miss a message
-        changed in place, at the cost of encoding all of them again; by default it is on where the
-        environment says `WICK_DEBUG=1`.
+        `ttl` is how long an idle thread is kept once somebody sweeps (`30s`, `5m`, `7d`, `never`);
+        `{"": "7d", "scratch": "5m"}` tells threads `scratch:…` apart. `synchronous="NORMAL"` is
+        faster and may lose the last commits when the machine loses power. `allow` names classes of
+        the graph's state that may be stored: dataclasses, enums, pydantic models, named tuples.
+        `debug` makes a step fail that would miss a message changed in place, at the cost of
+        encoding all of them again; by default it is on where the environment says `WICK_DEBUG=1`.
+        `keys` (`file:PATH`, `env:NAME`, or `Keys`) encrypts all content of a new store, and opens
+        it again.
 
         Raises:
-            StorageError: if the URL or the file is not usable; the file is then unchanged.
+            StorageError: if the URL, the file or the keys are not usable; nothing is changed then.
             ConfigError: if `ttl` is no duration.
         """
-        life = None if ttl is None else seconds(ttl)
         codec = Codec(AllowList(allow))
         watchful = os.environ.get("WICK_DEBUG") == "1" if debug is None else debug
-        core = Core(dialect_of(url, synchronous), tenant=tenant, ttl=life, debug=watchful)
-        return cls(core, codec)
+        known = check_keys(keys)
+        dialect = dialect_of(url, synchronous)
+        return cls(Core(dialect, tenant=tenant, ttl=ttl, debug=watchful, keys=known), codec)
 
     @property
     def _saving(self) -> Saving:
@@ -283,14 +288,13 @@ class SqlSaver(BaseCheckpointSaver[int]):
         upkeep.delete_thread(self._core, str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints that runs made, with their writes.
+        """Delete the checkpoints that runs made, with their writes, their journal and their events.
 
         What delta channels of later checkpoints are rebuilt from is hidden instead.
         """
-        gone = frozenset(run_ids)
-        for thread_id in self.threads.of_runs(gone):
-            upkeep.keep(self._core, self.serde, thread_id, lambda rows: _not_of(rows, gone))
-            self.journal_rows(thread_id).drop(gone)
+        gone = frozenset(map(pack_id, run_ids))
+        for thread_id in upkeep.traced(self._core, gone):
+            upkeep.keep(self._core, self.serde, thread_id, lambda rows: _not_of(rows, gone), gone)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes to a new thread; ids stay as they are.
@@ -392,5 +396,5 @@ def _latest(rows: list[Row]) -> set[int]:
     return set({row.ns: row.rid for row in rows}.values())
 
 
-def _not_of(rows: list[Row], runs: frozenset[str]) -> set[int]:
-    return {row.rid for row in rows if row.run is None or unpack_id(row.run) not in runs}
+def _not_of(rows: list[Row], runs: frozenset[bytes]) -> set[int]:
+    return {row.rid for row in rows if row.run not in runs}

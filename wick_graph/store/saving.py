@@ -30,6 +30,20 @@ Now = Callable[[], None]
 """Does in one transaction what could not wait."""
 
 
+class Tried:
+    """Whether something was tried before: its commit may have been done without an answer."""
+
+    __slots__ = ("_once",)
+
+    def __init__(self) -> None:
+        self._once = False
+
+    def again(self) -> bool:
+        """Note a try; say whether it is a further one."""
+        before, self._once = self._once, True
+        return before
+
+
 @dataclass(frozen=True, slots=True)
 class Saving:
     """One store, and how values are written to it."""
@@ -48,15 +62,18 @@ class Saving:
         at = address_of(config)
         full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
         waits = self.core.pending.checkpoint_can_wait(at, config)
+        held = checkpoint["channel_values"]
         if waits:
-            values = {name: _frozen(value) for name, value in checkpoint["channel_values"].items()}
+            values = {name: _frozen(value) for name, value in held.items()}
             kept: Any = {**checkpoint, "channel_values": values}
             checkpoint = kept
 
-        lease = lease_of(config)
+        lease, tried = lease_of(config), Tried()
 
         def save(db: Database) -> None:
-            self._step(db, at, lease).checkpoint(checkpoint, full, new_versions, at.checkpoint_id)
+            step = self._step(db, at, lease)
+            if not (tried.again() and step.has_checkpoint(checkpoint["id"])):
+                step.checkpoint(checkpoint, full, new_versions, at.checkpoint_id, held)
 
         return self._now_or_later(at, save, waits=waits)
 
@@ -86,16 +103,26 @@ class Saving:
         if waits:
             writes = [(channel, _frozen(value)) for channel, value in writes]
 
+        tried = Tried()
+
         def save(db: Database) -> None:
-            step = self._step(db, at, lease)
-            step.writes(at.checkpoint_id or "", writes, task_id, path, alone=alone)
+            step, checkpoint = self._step(db, at, lease), at.checkpoint_id or ""
+            if not (tried.again() and step.has_writes(checkpoint, writes, task_id)):
+                step.writes(checkpoint, writes, task_id, path, alone=alone)
 
         return self._now_or_later(at, save, waits=waits)
 
     def _step(self, db: Database, at: Address, lease: Lease | None) -> Step:
+        """Check the lease, once for all that one member of a transaction writes."""
         cache = self.core.thread_for_writing(db, at.thread_id)
+        of = (self.core.member, id(lease), id(self.codec), at.ns)
+        if cache.step is not None and cache.step[0] == of:
+            known: Step = cache.step[1]
+            return known
         fence(self.core, db, lease, cache.id, at.thread_id)
-        return Step(db, cache, self.codec, at.thread_id, at.ns, self.core.forks)
+        made = Step(db, cache, self.codec, at.thread_id, at.ns, self.core.forks)
+        cache.step = (of, made)
+        return made
 
     def _now_or_later(self, at: Address, save: Apply, *, waits: bool) -> Now | None:
         if waits:

@@ -35,6 +35,9 @@ _FINAL: Final = (
     *(sqlite3.IntegrityError, sqlite3.ProgrammingError),
     *(sqlite3.InterfaceError, sqlite3.DataError),
 )
+_DAMAGED: Final = ("malformed", "not a database", "disk I/O", "decode")
+_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What the driver raises: its own sentence about a damaged schema may be no text."""
 _PAGES: Final = 1_000
 """Free pages that are given back to the file system at once."""
 
@@ -42,7 +45,7 @@ _PAGES: Final = 1_000
 class Sqlite(Dialect):
     """A file, or a database in memory. One writer at a time; the others wait for it."""
 
-    errors = (sqlite3.Error,)
+    errors = _ERRORS
     locks = False
 
     def __init__(self, path: Path | None, synchronous: Synchronous = "FULL") -> None:
@@ -50,6 +53,11 @@ class Sqlite(Dialect):
         self.lasts = path is not None
         self._synchronous = synchronous
         self._place: Place | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's path."""
+        return _name(self.path)
 
     def now(self) -> float:
         """Return this machine's time: the file is on it."""
@@ -173,7 +181,7 @@ def _connected(path: Path | None, synchronous: Synchronous) -> sqlite3.Connectio
         except BaseException:
             connection.close()
             raise
-    except sqlite3.Error as error:
+    except _ERRORS as error:
         raise explained(error, path) from error
     return connection
 
@@ -191,19 +199,22 @@ def advice(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None
 
 def explained(error: Exception, path: Path | None) -> StorageError:
     """Return the sentence for an error of SQLite."""
-    place = f"the database {path}" if path else "the database in memory"
-    text = str(error)
+    place, text = _name(path), str(error)
     if "locked" in text or "busy" in text:
         advice = "another process keeps it locked; try again"
     elif "full" in text:
         advice = "the disk is full; free some space and try again"
     elif "readonly" in text or "unable to open" in text:
         advice = "check its permissions and its folder"
-    elif "malformed" in text or "not a database" in text or "disk I/O" in text:
+    elif any(word in text for word in _DAMAGED):
         advice = "it is damaged; restore a backup"
     else:
         advice = "see the cause"
     return StorageError(f"{place} failed ({text}): {advice}")
+
+
+def _name(path: Path | None) -> str:
+    return f"the database {path}" if path else "the database in memory"
 
 
 def _make(path: Path) -> None:

@@ -20,9 +20,7 @@ from wick_graph.store.rows import (
     is_source,
     is_step,
     pack_id,
-    seal,
     text_bytes,
-    unseal,
 )
 from wick_graph.store.writing import Writer
 
@@ -59,8 +57,11 @@ class Step:
         metadata: dict[str, Any],
         new_versions: Mapping[str, Any],
         parent: str | None,
+        held: Mapping[str, Any],
     ) -> None:
         """Insert a checkpoint, or replace the one that has its id.
+
+        `held` are the channels' own objects, of which the checkpoint may have copies.
 
         Raises:
             ThreadBusyError: It does not continue the thread's head, and no fork was meant.
@@ -69,7 +70,7 @@ class Step:
         head = self._cache.head(self._db, self._ns)
         self._forks.check((self._thread_id, self._namespace), own, before, head)
         self._warm(parent)
-        body = self._body(checkpoint, new_versions)
+        body = self._body(checkpoint, new_versions, held)
         rest = dict(metadata)
         source = rest.pop("source") if is_source(rest.get("source")) else None
         step = rest.pop("step") if is_step(rest.get("step")) else None
@@ -88,7 +89,7 @@ class Step:
             run,
         )
         self._writer.flush()
-        sealed = seal(body.dump(), *context, meta)
+        sealed = self._cache.seals.seal(body.dump(), *context, meta)
         self._db.execute(sql.PUT, (*context, 0, meta, sealed))
         if head is None or own > head:
             self._cache.heads[self._ns] = own
@@ -117,18 +118,40 @@ class Step:
             made.put(index, number, form)
         self._writer.flush()
         row = (*keys, text_bytes(path))
-        new = self._db.execute(sql.NEW_WRITES, (*row, seal(made.dump(), *row)))
+        sealed = self._cache.seals.seal(made.dump(), *row)
+        new = self._db.execute(sql.NEW_WRITES, (*row, sealed))
         if not new.rowcount:
             self._merge(keys, path, made)
+
+    def has_checkpoint(self, checkpoint: str) -> bool:
+        """Say whether a checkpoint is stored already."""
+        key = (self._cache.id, self._ns, pack_id(checkpoint), 1)
+        return self._db.execute(sql.EXACT, key).fetchone() is not None
+
+    def has_writes(self, checkpoint: str, writes: Sequence[tuple[str, Any]], task: str) -> bool:
+        """Say whether all of a task's writes are stored already."""
+        keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
+        row = self._db.execute(sql.TASK, keys).fetchone()
+        if row is None:
+            return False
+        what = f"table writes of thread {self._thread_id!r}"
+        held = WritesBody.load(self._cache.seals.unseal(row[1], what, *keys, row[0])).entries()
+        stored = {(index, channel) for index, channel, _ in held}
+        wanted = {
+            (WRITES_IDX_MAP.get(channel, at), self._number(channel))
+            for at, (channel, _) in enumerate(writes)
+        }
+        return wanted <= stored
 
     def _merge(self, keys: tuple[int, int, bytes, bytes], path: str, later: WritesBody) -> None:
         """Add to what a task has written before."""
         old, sealed = self._db.execute(sql.TASK, keys).fetchone()
         what = f"table writes of thread {self._thread_id!r}"
-        body = WritesBody.load(unseal(sealed, what, *keys, old))
+        seals = self._cache.seals
+        body = WritesBody.load(seals.unseal(sealed, what, *keys, old))
         if body.merge(later):
             row = (*keys, old or text_bytes(path))
-            self._db.execute(sql.PUT_WRITES, (*row, seal(body.dump(), *row)))
+            self._db.execute(sql.PUT_WRITES, (*row, seals.seal(body.dump(), *row)))
 
     def _warm(self, parent: str | None) -> None:
         """Find out what can be shared, if this process does not know it."""
@@ -140,15 +163,18 @@ class Step:
             Reader(self._db, self._cache, self._codec, self._thread_id).warm(row)
 
     def _body(
-        self, checkpoint: Mapping[str, Any], new_versions: Mapping[str, Any]
+        self,
+        checkpoint: Mapping[str, Any],
+        new_versions: Mapping[str, Any],
+        held: Mapping[str, Any],
     ) -> CheckpointBody:
         versions = checkpoint["channel_versions"]
         values: list[Any] = []
         for channel, value in checkpoint["channel_values"].items():
             number = self._number(channel)
             lane = self._cache.lane(number)
-            new = channel in new_versions
-            values += (number, self._writer.channel(lane, versions.get(channel), new, value))
+            seen_as = (versions.get(channel), held[channel], channel in new_versions)
+            values += (number, self._writer.channel(lane, *seen_as, value))
         seen: list[Any] = []
         for node, channels in checkpoint["versions_seen"].items():
             seen += (self._number(node), self._flat(channels))

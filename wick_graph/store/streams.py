@@ -7,23 +7,26 @@ lost its connection, or whose server was killed, goes on behind the last number 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, select
 
-from wick_graph.errors import ThreadNotFoundError
-from wick_graph.store import sql
+from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError
+from wick_graph.store import server_sql, sql
 from wick_graph.store.core import Core
-from wick_graph.store.leases import check_free
-from wick_graph.store.rows import bytes_text, pack_id, seal, text_bytes, unpack_id, unseal
+from wick_graph.store.leases import check_free, is_at_work, owner
+from wick_graph.store.rows import Context, bytes_text, pack_id, text_bytes, unpack_id
 from wick_graph.store.schema import LANE_BITS, events, streams, threads
 
 PLACES: Final = (1 << LANE_BITS) - 1
 RUNNING: Final = "running"
 P = ParamSpec("P")
 T = TypeVar("T")
+_BY: Final = "by"
+"""The key of a row's data that says who is at the run."""
 _PAGES: Final = 32
 """Pages that are read at once."""
 
@@ -44,6 +47,12 @@ class StreamRow:
     """The number of its first event."""
     asked: Mapping[str, Any]
     """What was asked for, as data."""
+    server: str = ""
+    """Who is at it: a process, and its store; empty where nobody is."""
+    since: float = 0.0
+    """When that one began."""
+    named: bool = False
+    """Whether it was asked for in a thread that the caller named."""
 
 
 class Streams:
@@ -51,16 +60,12 @@ class Streams:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._name = secrets.token_hex(8)
 
-    def check_free(self, thread_id: str) -> None:
-        """Refuse where a run goes on in a thread, in any process.
-
-        Raises:
-            ThreadBusyError: One does.
-            ThreadNotFoundError: There is no such thread.
-        """
-        with self._core.reading(thread_id) as db:
-            check_free(self._core, db, self._thread(db, thread_id), thread_id)
+    @property
+    def server(self) -> str:
+        """Name this store's user among those of all processes."""
+        return f"{bytes_text(owner())}#{self._name}"
 
     def tenants(self) -> list[str]:
         """Name the tenants of the database that have runs which have not ended."""
@@ -77,10 +82,16 @@ class Streams:
             found = db.execute(*sql.compiled(query)).fetchall()
         return sorted(bytes_text(name) for (name,) in found if name != b"\xff")
 
-    def give_up(self, row: StreamRow, error: str) -> None:
-        """End a run that nobody can go on with; its readers are told why."""
+    def give_up(self, row: StreamRow, error: str, status: str = "failed") -> None:
+        """End a run that nobody goes on with; its readers are told why. What has ended stays so.
+
+        Raises:
+            ThreadNotFoundError: The thread was deleted.
+        """
         with self._core.writing(row.thread_id) as db:
-            self._cut(db, self._thread(db, row.thread_id), row, "failed", error)
+            thread, going_on = self._state(db, row)
+            if going_on:
+                self._cut(db, thread, row, status, error)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do one of these methods in the store's thread."""
@@ -93,6 +104,8 @@ class Streams:
         asked: Mapping[str, Any],
         key: bytes | None = None,
         most_threads: int | None = None,
+        *,
+        named: bool = False,
     ) -> StreamRow | None:
         """Note that a run begins; the row of an earlier one if the key was used before.
 
@@ -104,9 +117,25 @@ class Streams:
         Raises:
             ThreadBusyError: Another run goes on in the thread.
         """
+        try:
+            return self._begin(thread_id, run_id, asked, key, most_threads, named)
+        except StorageError:  # perhaps two servers took the same key at the same moment
+            if key is None or (known := self.by_key(key)) is None:
+                raise
+            return known
+
+    def _begin(
+        self,
+        thread_id: str,
+        run_id: str,
+        asked: Mapping[str, Any],
+        key: bytes | None,
+        most_threads: int | None,
+        named: bool,
+    ) -> StreamRow | None:
         core = self._core
         with core.writing(thread_id) as db:
-            if key is not None and (known := self._one(db, streams.c.key == key)) is not None:
+            if key is not None and (known := self._by_key(db, key)) is not None:
                 return known
             if most_threads is not None and self._is_full(db, thread_id, most_threads):
                 return None
@@ -115,16 +144,10 @@ class Streams:
             self._supersede(db, thread)
             first = self._last(db, thread) + 1
             now = core.now()
-            values = {
-                "thread": thread,
-                "run": pack_id(run_id),
-                "status": RUNNING,
-                "started": now,
-                "first": first,
-                "key": key,
-                "body": seal(_packed(asked), "stream", thread, pack_id(run_id)),
-            }
-            db.execute(*sql.compiled(insert(streams).values(**values)))
+            run = pack_id(run_id)
+            by: dict[str, Any] = {"server": self.server, "since": now, "named": named}
+            body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
+            db.execute(server_sql.PUT_RUN, (thread, run, RUNNING, now, first, key, body))
         return StreamRow(
             thread_id=thread_id,
             run_id=run_id,
@@ -133,7 +156,38 @@ class Streams:
             ended=None,
             first=first,
             asked=asked,
+            **by,
         )
+
+    def claim(self, row: StreamRow) -> bool:
+        """Take up a run that nobody is at any more; False where it has ended.
+
+        Raises:
+            ThreadBusyError: Another server is at it, or another run goes on in its thread.
+            ThreadNotFoundError: The thread was deleted.
+        """
+        with self._core.writing(row.thread_id) as db:
+            thread, going_on = self._state(db, row)
+            if not going_on:
+                return False
+            check_free(self._core, db, thread, row.thread_id)
+            for now in map(
+                self._row, db.execute(server_sql.RUNS_IN, self._running(thread)).fetchall()
+            ):
+                self._refuse_anothers(db, thread, now)
+            self._put_by(db, thread, row, self.server)
+        return True
+
+    def leave(self, row: StreamRow) -> None:
+        """Let whoever comes first take up a run that has not ended.
+
+        Raises:
+            ThreadNotFoundError: The thread was deleted.
+        """
+        with self._core.writing(row.thread_id) as db:
+            thread, going_on = self._state(db, row)
+            if going_on:
+                self._put_by(db, thread, row, "")
 
     def append(
         self, row: StreamRow, last: int, told: Sequence[Event], status: str | None = None
@@ -148,13 +202,16 @@ class Streams:
                 neither, so a run that is taken up again never ends a second time.
 
         Raises:
+            ThreadBusyError: Somebody else ended the run meanwhile; nothing is written.
             ThreadNotFoundError: The thread was deleted meanwhile.
         """
         with self._core.writing(row.thread_id) as db:
-            thread = self._thread(db, row.thread_id)
+            thread, going_on = self._state(db, row)
+            if not going_on:
+                raise ThreadBusyError(f"the run {row.run_id} was ended by another server")
             rid = thread << LANE_BITS | last
-            body = seal(_packed(list(told)), "events", rid)
-            db.execute(*sql.compiled(insert(events).values(rid=rid, body=body)))
+            body = self._seal(thread, row.thread_id, list(told), "events", rid)
+            db.execute(server_sql.PUT_EVENTS, (rid, body))
             if status is not None:
                 self._end(db, thread, row, status)
 
@@ -183,30 +240,35 @@ class Streams:
     def by_run(self, run_id: str) -> StreamRow | None:
         """Return a run, whatever thread it is of."""
         with self._core.reading() as db:
-            return self._one(db, streams.c.run == pack_id(run_id))
+            row = db.execute(server_sql.RUN, (self._core.tenant, pack_id(run_id))).fetchone()
+        return None if row is None else self._row(row)
 
     def by_key(self, key: bytes) -> StreamRow | None:
         """Return the run that was asked for under a hashed idempotency key."""
         with self._core.reading() as db:
-            return self._one(db, streams.c.key == key)
+            return self._by_key(db, key)
 
     def of_thread(self, thread_id: str, limit: int = 100) -> list[StreamRow]:
         """Return a thread's runs, the newest first."""
         with self._core.reading(thread_id) as db:
             query = self._query().where(self._is(thread_id)).order_by(streams.c.first.desc())
-            return [_row(row) for row in db.execute(*sql.compiled(query.limit(limit))).fetchall()]
+            return [
+                self._row(row) for row in db.execute(*sql.compiled(query.limit(limit))).fetchall()
+            ]
 
     def latest(self, limit: int) -> list[StreamRow]:
         """Return the runs that began last, of all threads."""
         with self._core.reading() as db:
             query = self._query().order_by(streams.c.started.desc(), streams.c.rid.desc())
-            return [_row(row) for row in db.execute(*sql.compiled(query.limit(limit))).fetchall()]
+            return [
+                self._row(row) for row in db.execute(*sql.compiled(query.limit(limit))).fetchall()
+            ]
 
     def running(self) -> list[StreamRow]:
         """Return the runs that have not ended, the oldest first."""
         with self._core.reading() as db:
             query = self._query().where(streams.c.status == RUNNING).order_by(streams.c.started)
-            return [_row(row) for row in db.execute(*sql.compiled(query)).fetchall()]
+            return [self._row(row) for row in db.execute(*sql.compiled(query)).fetchall()]
 
     def last(self, thread_id: str) -> int:
         """Return the number of a thread's last event, 0 if it has none.
@@ -226,11 +288,11 @@ class Streams:
         """
         found: list[tuple[int, Event]] = []
         with self._core.reading(thread_id) as db:
-            low = self._thread(db, thread_id) << LANE_BITS
-            mine = events.c.rid.between(low + after + 1, low | PLACES)
-            query = select(events.c.rid, events.c.body).where(mine).order_by(events.c.rid)
-            for rid, body in db.execute(*sql.compiled(query.limit(_PAGES))).fetchall():
-                page = json.loads(unseal(body, "a page of events", "events", rid))
+            thread = self._thread(db, thread_id)
+            low, seals = thread << LANE_BITS, self._core.seals(thread, text_bytes(thread_id))
+            behind = (low + after + 1, low | PLACES, _PAGES, 0)
+            for rid, body in db.execute(server_sql.EVENTS, behind).fetchall():
+                page = json.loads(seals.unseal(body, "a page of events", "events", rid))
                 start = (rid & PLACES) - len(page) + 1
                 found += [(start + i, e) for i, e in enumerate(page) if start + i > after]
         return found
@@ -247,13 +309,40 @@ class Streams:
         """Say whether a thread would be one too many for its tenant."""
         if self._core.thread(db, thread_id) is not None:
             return False
-        query = select(func.count()).where(threads.c.tenant == self._core.tenant)
-        row = db.execute(*sql.compiled(query)).fetchone()
+        row = db.execute(server_sql.THREADS, (self._core.tenant,)).fetchone()
         return bool(row is not None and row[0] >= most)
 
+    def _state(self, db: Any, row: StreamRow) -> tuple[int, bool]:
+        """Return the number of a run's thread, and whether the run goes on."""
+        key, run = text_bytes(row.thread_id), pack_id(row.run_id)
+        found = db.execute(server_sql.STATE, (self._core.tenant, key, run)).fetchone()
+        if found is None:
+            raise ThreadNotFoundError(f"there is no thread {row.thread_id!r}")
+        return found[0], found[1] == RUNNING
+
+    def _running(self, thread: int) -> tuple[Any, ...]:
+        return self._core.tenant, thread, RUNNING
+
+    def _refuse_anothers(self, db: Any, thread: int, row: StreamRow) -> None:
+        """Refuse where another server is at a run: it may be about to take its lease, or to end."""
+        if row.server in ("", self.server):
+            return
+        now, lease = self._core.now(), db.execute(sql.HOLDER, (thread,)).fetchone()
+        stands_still = lease is not None and row.since < lease[1] < now
+        server = text_bytes(row.server.rpartition("#")[0])
+        if stands_still or not is_at_work(server, now - row.since):
+            return
+        raise ThreadBusyError(f"thread {row.thread_id} is busy: a run of another server goes on")
+
+    def _put_by(self, db: Any, thread: int, row: StreamRow, server: str) -> None:
+        by = {"server": server, "since": self._core.now(), "named": row.named}
+        run = pack_id(row.run_id)
+        body = self._seal(thread, row.thread_id, {**row.asked, _BY: by}, "stream", thread, run)
+        db.execute(server_sql.PUT_BODY, (body, thread, run))
+
     def _supersede(self, db: Any, thread: int) -> None:
-        query = self._query().where(streams.c.thread == thread, streams.c.status == RUNNING)
-        for row in map(_row, db.execute(*sql.compiled(query)).fetchall()):
+        for row in map(self._row, db.execute(server_sql.RUNS_IN, self._running(thread)).fetchall()):
+            self._refuse_anothers(db, thread, row)
             self._cut(db, thread, row, "cancelled", "the run was cut off, and a new message came")
 
     def _cut(self, db: Any, thread: int, row: StreamRow, status: str, error: str) -> None:
@@ -264,50 +353,48 @@ class Streams:
             "data": {"error": error, "stopped_because": status},
             "thread_id": row.thread_id,
         }
-        body = seal(_packed([told]), "events", rid)
-        db.execute(*sql.compiled(insert(events).values(rid=rid, body=body)))
+        body = self._seal(thread, row.thread_id, [told], "events", rid)
+        db.execute(server_sql.PUT_EVENTS, (rid, body))
         self._end(db, thread, row, status)
 
     def _end(self, db: Any, thread: int, row: StreamRow, status: str) -> None:
-        mine = (streams.c.thread == thread, streams.c.run == pack_id(row.run_id))
-        ended = {"status": status, "ended": self._core.now()}
-        db.execute(*sql.compiled(update(streams).where(*mine).values(**ended)))
+        db.execute(server_sql.END_RUN, (status, self._core.now(), thread, pack_id(row.run_id)))
 
     def _last(self, db: Any, thread: int) -> int:
         low = thread << LANE_BITS
-        query = select(func.max(events.c.rid)).where(events.c.rid.between(low, low | PLACES))
-        row = db.execute(*sql.compiled(query)).fetchone()
+        row = db.execute(server_sql.LAST_EVENT, (low, low | PLACES)).fetchone()
         return 0 if row is None or row[0] is None else row[0] & PLACES
 
+    def _by_key(self, db: Any, key: bytes) -> StreamRow | None:
+        row = db.execute(server_sql.RUN_OF_KEY, (self._core.tenant, key)).fetchone()
+        return None if row is None else self._row(row)
+
     def _query(self) -> Any:
-        columns = (streams.c.run, streams.c.status, streams.c.started, streams.c.ended)
-        return (
-            select(threads.c.thread, *columns, streams.c.first, streams.c.thread, streams.c.body)
-            .join(threads, threads.c.id == streams.c.thread)
-            .where(threads.c.tenant == self._core.tenant)
-        )
+        return server_sql.RUNS.params(tenant=self._core.tenant)
 
     def _is(self, thread_id: str) -> Any:
         return threads.c.thread == text_bytes(thread_id)
 
     def _one(self, db: Any, *where: Any) -> StreamRow | None:
         row = db.execute(*sql.compiled(self._query().where(*where))).fetchone()
-        return None if row is None else _row(row)
+        return None if row is None else self._row(row)
 
+    def _seal(self, thread: int, thread_id: str, value: Any, *context: Context) -> bytes:
+        payload = json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+        return self._core.seals(thread, text_bytes(thread_id)).seal(payload, *context)
 
-def _row(row: Sequence[Any]) -> StreamRow:
-    key, run, status, started, ended, first, thread, body = row
-    asked = json.loads(unseal(body, "a row of streams", "stream", thread, run))
-    return StreamRow(
-        thread_id=bytes_text(key),
-        run_id=unpack_id(run),
-        status=status,
-        started=started,
-        ended=ended,
-        first=first,
-        asked=asked,
-    )
-
-
-def _packed(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+    def _row(self, row: Sequence[Any]) -> StreamRow:
+        key, run, status, started, ended, first, thread, body = row
+        unseal = self._core.seals(thread, bytes(key)).unseal
+        asked = json.loads(unseal(body, "a row of streams", "stream", thread, run))
+        by = asked.pop(_BY, {})
+        return StreamRow(
+            thread_id=bytes_text(key),
+            run_id=unpack_id(run),
+            status=status,
+            started=started,
+            ended=ended,
+            first=first,
+            asked=asked,
+            **by,
+        )

@@ -16,7 +16,7 @@ from wick_graph.store import copying, sizes, sql, upkeep
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.dialect import Database
-from wick_graph.store.leases import Lease, holds
+from wick_graph.store.leases import Lease, check, holds
 from wick_graph.store.past import Past
 from wick_graph.store.reading import Row, find, wrote
 from wick_graph.store.rows import bytes_text, pack_id, text_bytes
@@ -85,7 +85,7 @@ class Threads:
         if status is not None:
             query = query.where(threads.c.status == status)
         with self._core.reading() as db:
-            return [_row_info(row) for row in db.execute(*sql.compiled(query.limit(limit)))]
+            return [self._row_info(row) for row in db.execute(*sql.compiled(query.limit(limit)))]
 
     def delete(self, thread_id: str) -> bool:
         """Delete a thread with everything that is its; False if there was none."""
@@ -100,6 +100,7 @@ class Threads:
         ttl: float | None,
         run_id: str,
         title: str | None = None,
+        lease: Lease | None = None,
     ) -> ThreadInfo | None:
         """Begin a run: make the thread if needed, set it to `running`, set its time to live.
 
@@ -107,18 +108,23 @@ class Threads:
 
         Returns:
             The thread as it was before, with how its last run ended; None if it is new.
+
+        Raises:
+            ThreadBusyError: The run has lost its thread already.
         """
         key, core = _key(thread_id), self._core
         with core.writing(thread_id) as db:
+            if lease is not None:
+                check(db, lease)
             now = core.now()
             until = None if ttl is None else now + ttl
-            named = None if title is None else text_bytes(title)
+            named = core.close_text(title, key, "title")
             before = db.execute(sql.INFO, (core.tenant, key)).fetchone()
             if before is None:
                 core.new_thread(db, thread_id, "running", ttl)
             mine = (text_bytes(agent), "running", named, now, ttl, until, pack_id(run_id))
             db.execute(sql.OPEN, (*mine, core.tenant, key))
-        return None if before is None else _row_info(before)
+        return None if before is None else self._row_info(before)
 
     def close(
         self,
@@ -133,11 +139,11 @@ class Threads:
         if status not in _ENDS:
             raise StorageError(f"a run cannot end as {status!r}; use idle, waiting or failed")
         key, core = _key(thread_id), self._core
-        text = None if error is None else text_bytes(error)
         with core.writing(thread_id) as db:
             if lease is not None and not holds(db, lease):
                 return
             now = core.now()
+            text = core.close_text(error, key, "last_error")
             mine = (status, now, now, stopped_because, text)
             db.execute(sql.CLOSE, (*mine, core.tenant, key))
 
@@ -178,7 +184,7 @@ class Threads:
         """
         key = _key(thread_id)
         with self._core.writing(thread_id) as db:
-            named = None if title is None else text_bytes(title)
+            named = self._core.close_text(title, key, "title")
             if not self._update(db, key, {"title": named}):
                 raise _unknown(thread_id)
 
@@ -349,7 +355,24 @@ class Threads:
 
     def _info(self, db: Database, key: bytes) -> ThreadInfo | None:
         row = db.execute(sql.INFO, (self._core.tenant, key)).fetchone()
-        return None if row is None else _row_info(row)
+        return None if row is None else self._row_info(row)
+
+    def _row_info(self, row: tuple[Any, ...]) -> ThreadInfo:
+        key, agent, status, title, parent, created, seen, until, pinned, because, error, steps = row
+        return ThreadInfo(
+            thread_id=bytes_text(key),
+            agent=_text(agent),
+            status=status,
+            title=self._core.open_text(title, bytes(key), "title"),
+            parent=_text(parent),
+            created=_moment(created),
+            last_access=_moment(seen),
+            expires_at=None if until is None else _moment(until),
+            pinned=bool(pinned),
+            stopped_because=because,
+            last_error=self._core.open_text(error, bytes(key), "last_error"),
+            steps=steps,
+        )
 
     def _query(self) -> Select[Any]:
         return select(*sql.THREAD_COLUMNS).where(threads.c.tenant == self._core.tenant)
@@ -373,21 +396,3 @@ def _moment(seconds: float) -> datetime:
 
 def _text(data: bytes | None) -> str | None:
     return None if data is None else bytes_text(data)
-
-
-def _row_info(row: tuple[Any, ...]) -> ThreadInfo:
-    key, agent, status, title, parent, created, seen, until, pinned, because, error, steps = row
-    return ThreadInfo(
-        thread_id=bytes_text(key),
-        agent=_text(agent),
-        status=status,
-        title=_text(title),
-        parent=_text(parent),
-        created=_moment(created),
-        last_access=_moment(seen),
-        expires_at=None if until is None else _moment(until),
-        pinned=bool(pinned),
-        stopped_because=because,
-        last_error=_text(error),
-        steps=steps,
-    )

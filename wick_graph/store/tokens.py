@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, get_args
 from sqlalchemy import insert, select, update
 
 from wick_graph.errors import ConfigError
-from wick_graph.store import sql
+from wick_graph.store import server_sql, sql
 from wick_graph.store.core import Core
 from wick_graph.store.rows import bytes_text, text_bytes
 from wick_graph.store.schema import tokens
@@ -104,7 +104,7 @@ class Tokens:
 
     def list(self, tenant: str | None = None) -> list[TokenInfo]:
         """Return tokens, the oldest first; those of one tenant, if one is named."""
-        query = select(*_COLUMNS).order_by(tokens.c.rid)
+        query = select(*server_sql.TOKEN_COLUMNS).order_by(tokens.c.rid)
         if tenant is not None:
             query = query.where(tokens.c.tenant == text_bytes(tenant))
         with self._core.reading() as db:
@@ -119,15 +119,8 @@ class Tokens:
             return bool(db.execute(*sql.compiled(ended)).rowcount)
 
     def _one(self, db: Any, key: str) -> tuple[TokenInfo, bytes] | None:
-        query = select(*_COLUMNS).where(tokens.c.token == text_bytes(key))
-        row = db.execute(*sql.compiled(query)).fetchone()
+        row = db.execute(server_sql.TOKEN, (text_bytes(key),)).fetchone()
         return None if row is None else _info(row)
-
-
-_COLUMNS: Final = (
-    *(tokens.c.token, tokens.c.tenant, tokens.c.name, tokens.c.scopes),
-    *(tokens.c.created, tokens.c.expires, tokens.c.revoked, tokens.c.hash),
-)
 
 
 def _info(row: Sequence[Any]) -> tuple[TokenInfo, bytes]:

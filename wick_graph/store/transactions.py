@@ -35,6 +35,8 @@ class Transactions(ABC):
         self._others_seen = 0
         """Grows when another connection has written."""
         self._closed = False
+        self.member = 0
+        """The number of the member that writes now."""
         self._renew()
 
     def _renew(self) -> None:
@@ -263,18 +265,26 @@ class Transactions(ABC):
             self.pending.put_back(held_up)
 
     def _write_entries(self, group: Group, thread_id: str, taken: dict[str, list[Apply]]) -> None:
-        try:
-            with self._member(group) as db:
-                for entry in taken[thread_id]:
-                    entry(db)
-        except Exception as error:
-            if not self.dialect.is_final(error.__cause__ or error):
+        """Write what waits for a thread, up to the first entry that no database can hold.
+
+        What came after that one builds on it, and is lost with it.
+        """
+        while entries := taken[thread_id]:
+            written = 0
+            try:
+                with self._member(group) as db:
+                    for entry in entries:
+                        entry(db)
+                        written += 1
+                return
+            except Exception as error:
+                if not self.dialect.is_final(error.__cause__ or error):
+                    raise
+                self.pending.fail(thread_id, error)
+                taken[thread_id] = entries[:written]
+            except BaseException:
+                self._fail(group, StorageError("the process was interrupted; try again"))
                 raise
-            taken[thread_id] = []
-            self.pending.fail(thread_id, error)
-        except BaseException:
-            self._fail(group, StorageError("the process was interrupted; try again"))
-            raise
 
     def _hold_for_pending(self, group: Group, thread_id: str, first: str | None) -> bool:
         if thread_id == first or thread_id in group.held:
@@ -288,6 +298,7 @@ class Transactions(ABC):
         db = self._connection
         assert db is not None
         apart = group.members > 0
+        self.member += 1
         try:
             if apart:
                 db.execute("SAVEPOINT member")

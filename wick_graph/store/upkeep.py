@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -11,13 +11,14 @@ import ormsgpack
 from sqlalchemy import Table, delete, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from wick_graph.store import blobs_kept, sql
+from wick_graph.constants import RUN_KNOWN_SECONDS
+from wick_graph.store import blobs_kept, calls_kept, journal_kept, sql
 from wick_graph.store.cache import PLACES
 from wick_graph.store.codec import Codec
 from wick_graph.store.core import Core
 from wick_graph.store.dialect import Database
 from wick_graph.store.reading import Reader, Row, ancestors
-from wick_graph.store.rows import Form, WritesBody, text_bytes, unseal
+from wick_graph.store.rows import Form, WritesBody, bytes_text, text_bytes
 from wick_graph.store.schema import (
     LANE_BITS,
     OWNED,
@@ -26,14 +27,20 @@ from wick_graph.store.schema import (
     items,
     moments,
     names,
+    runs,
+    streams,
     threads,
     writes,
 )
 
 BATCH: Final = 1_000
 """Rows that one transaction deletes at most."""
+Wanted = Callable[[list[Row]], set[int]]
+"""Chooses the checkpoints that stay."""
 _GONE: Final = b"\xff"
 """The tenant of threads that are being deleted; no text encodes to it."""
+GONE: Final = "deleted"
+"""The status of such threads."""
 
 
 class Writing(Protocol):
@@ -49,7 +56,7 @@ def condemn(db: Database, *conditions: ColumnElement[bool]) -> list[int]:
     found = [row[0] for row in db.execute(*sql.compiled(statement))]
     for number in found:
         gone = update(threads).where(threads.c.id == number)
-        gone = gone.values(tenant=_GONE, thread=b"%d" % number, status="deleted")
+        gone = gone.values(tenant=_GONE, thread=b"%d" % number, status=GONE)
         db.execute(*sql.compiled(gone))
     return found
 
@@ -107,35 +114,97 @@ def delete_thread(core: Core, thread_id: str) -> bool:
     return bool(found)
 
 
-def keep(core: Core, codec: Codec, thread_id: str, wanted: Callable[[list[Row]], set[int]]) -> None:
+def keep(
+    core: Core, codec: Codec, thread_id: str, wanted: Wanted, gone: Collection[bytes] = ()
+) -> None:
     """Delete a thread's checkpoints except the wanted ones and what those are rebuilt from.
 
     `wanted` gets all rows, oldest first, and returns the keys of those to keep. Delta channels
     need the writes of ancestors: these stay, hidden, back to each channel's last stored value.
-    Items that nothing refers to any more are deleted afterwards, in bounded transactions.
+    What nothing can ask for any more goes too: calls of the ledger, long texts, what a server
+    keeps of runs that are long over, and the journal of the runs that are `gone`. Items that
+    nothing refers to are deleted afterwards, in bounded transactions.
     """
     with core.writing(thread_id, alone=True) as db:
-        cache = core.thread(db, thread_id)
-        if cache is None:
-            return
-        rows = all_rows(db, cache.id)
-        kept = wanted([row for row, hidden in rows if not hidden])
-        if len(kept) == len(rows):
-            return
-        reader = Reader(db, cache, codec, thread_id)
-        needed = _needed(db, reader, [row for row, _ in rows if row.rid in kept])
-        for row, hidden in rows:
-            if row.rid not in kept and row.rid not in needed:
-                _drop(db, row)
-            elif row.rid not in kept and not hidden:
-                _hide(db, row)
-        garbage = _garbage(db, reader)
-        blobs_kept.drop(db, cache.id, frozenset(garbage))
-        db.execute(sql.GENERATION, (1, cache.id))
-        core.caches.pop(text_bytes(thread_id), None)
+        garbage = prune(core, codec, db, thread_id, wanted, gone)
     for start in range(0, len(garbage), BATCH):
         with core.writing(thread_id, alone=True) as db:
-            db.executemany(sql.DELETE_ITEMS, [(r, r) for r in garbage[start : start + BATCH]])
+            drop_items(db, garbage[start : start + BATCH])
+
+
+def traced(core: Core, gone: Collection[bytes]) -> list[str]:
+    """Return the threads that hold something of these runs."""
+    found: dict[str, None] = {}
+    packed = [*gone]
+    with core.reading() as db:
+        for table in (checkpoints, runs, streams):
+            for start in range(0, len(packed), BATCH):
+                query = (
+                    select(threads.c.thread)
+                    .join(table, table.c.thread == threads.c.id)
+                    .where(threads.c.tenant == core.tenant)
+                    .where(table.c.run.in_(packed[start : start + BATCH]))
+                    .distinct()
+                )
+                found |= dict.fromkeys(
+                    bytes_text(key) for (key,) in db.execute(*sql.compiled(query)).fetchall()
+                )
+    return [*found]
+
+
+def prune(
+    core: Core,
+    codec: Codec,
+    db: Database,
+    thread_id: str,
+    wanted: Wanted,
+    gone: Collection[bytes] = (),
+) -> list[int]:
+    """Do what `keep` does within somebody's transaction, and return the items to be dropped."""
+    cache = core.thread(db, thread_id)
+    if cache is None:
+        return []
+    garbage = _drop_checkpoints(core, Reader(db, cache, codec, thread_id), wanted)
+    journal_kept.drop_runs(db, cache.seals, cache.id, gone)
+    before = core.now() - RUN_KNOWN_SECONDS
+    journal_kept.drop_streams(db, cache.seals, cache.id, gone, before)
+    return garbage
+
+
+def _drop_checkpoints(core: Core, reader: Reader, wanted: Wanted) -> list[int]:
+    db, number = reader.db, reader.cache.id
+    rows = all_rows(db, number)
+    kept = wanted([row for row, hidden in rows if not hidden])
+    if len(kept) == len(rows):
+        return []
+    needed = _needed(db, reader, [row for row, _ in rows if row.rid in kept])
+    for row, hidden in rows:
+        if row.rid not in kept and row.rid not in needed:
+            _drop(db, row)
+        elif row.rid not in kept and not hidden:
+            _hide(db, row)
+    garbage = _garbage(db, reader)
+    unused = frozenset(garbage)
+    seals = reader.cache.seals
+    blobs_kept.drop(db, seals, number, unused)
+    calls_kept.drop(db, seals, number, unused, _bodies(db, reader))
+    db.execute(sql.GENERATION, (1, number))
+    core.caches.pop(text_bytes(reader.thread_id), None)
+    return garbage
+
+
+def _bodies(db: Database, reader: Reader) -> Iterator[bytes]:
+    """Yield what a thread's checkpoints and pending writes hold themselves."""
+    what, unseal = f"thread {reader.thread_id!r}", reader.cache.seals.unseal
+    for row, _ in all_rows(db, reader.cache.id):
+        yield unseal(row.body, what, *row.context())
+    for *keys, sealed in db.execute(*sql.compiled(writes_of(reader.cache.id))).fetchall():
+        yield unseal(sealed, what, *keys)
+
+
+def drop_items(db: Database, garbage: list[int]) -> None:
+    """Delete items that nothing refers to any more."""
+    db.executemany(sql.DELETE_ITEMS, [(rid, rid) for rid in garbage])
 
 
 def all_rows(db: Database, number: int) -> list[tuple[Row, bool]]:
@@ -196,7 +265,8 @@ def _garbage(db: Database, reader: Reader) -> list[int]:
         for form in forms:
             live += _spans(form)
     for *keys, sealed in db.execute(*sql.compiled(writes_of(number))):
-        body = unseal(sealed, f"table writes of thread {reader.thread_id!r}", *keys)
+        what = f"table writes of thread {reader.thread_id!r}"
+        body = reader.cache.seals.unseal(sealed, what, *keys)
         for _, _, form in WritesBody.load(body).entries():
             live += _spans(form)
     starts, ends = _merged(live)

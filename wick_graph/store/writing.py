@@ -21,7 +21,7 @@ from wick_graph.store.cache import PLACES, Known, Lane, ThreadCache, digest
 from wick_graph.store.codec import Codec
 from wick_graph.store.dialect import Database
 from wick_graph.store.items import learn_lately_read
-from wick_graph.store.rows import Form, seal, text_bytes
+from wick_graph.store.rows import Form, text_bytes
 from wick_graph.store.schema import LANE_BITS
 
 LIST: Final = 0
@@ -51,13 +51,16 @@ class Writer:
             self._db.executemany(sql.NEW_ITEM, self._rows)
             self._rows = []
 
-    def channel(self, lane: Lane, version: Any, new: bool, value: Any) -> Form:
-        """Return the form of a channel's value; `new` if this step may have changed it."""
+    def channel(self, lane: Lane, version: Any, held: Any, new: bool, value: Any) -> Form:
+        """Return the form of a channel's value; `new` if this step may have changed it.
+
+        `held` is the object by which the channel is known again; the value may be a copy of it.
+        """
         last = lane.last
-        if not new and last is not None and last[0] == version and last[1] is value:
+        if not new and last is not None and last[0] == version and last[1] is held:
             return last[2]
         form = self._form(value, lane, lane, keep=True)
-        lane.last = (version, value, form)
+        lane.last = (version, held, form)
         return form
 
     def write(self, channel: Lane, home: Lane | None, value: Any) -> Form:
@@ -71,7 +74,7 @@ class Writer:
 
     def share(self, lane: Lane, data: bytes) -> Form:
         """Return the form of bytes that are likely to come again."""
-        if len(data) <= _FEW:
+        if len(data) <= _FEW and not self._cache.seals.hides:
             return data
         return lane.id << LANE_BITS | self._place(lane, b"", data)
 
@@ -115,7 +118,7 @@ class Writer:
         own = list(known.ranges) if known else []
         rest: list[int] = []
         done = len(known.values) if known else 0
-        if keep and self._cache.unlearned and (known is None or len(values) - done > _FEW):
+        if keep and self._cache.unlearned and len(values) - done > _FEW:
             learn_lately_read(self._db, self._cache, self._thread_id)
         index = _index(lane.recent) if known is None and keep else {}
         for at in range(done, len(values)):
@@ -156,8 +159,8 @@ class Writer:
         hashed = cache.texts_apart.get(text)
         if hashed is None:
             data = text_bytes(text)
-            hashed = blobs.hash_of(data)
-            sealed = seal(data, "blobs", hashed)
+            hashed = cache.seals.mark(blobs.hash_of(data))
+            sealed = cache.seals.seal(data, "blobs", hashed)
             row = (cache.id, blobs.key_of(hashed), len(data), sealed)
             self._db.execute(sql.NEW_BLOB, row)
             cache.keep_text(text, hashed)
@@ -174,7 +177,7 @@ class Writer:
         rid = lane.id << LANE_BITS | place
         base = cache.bases.get(key) if len(core) >= _POINTER else None
         payload = bytes((len(head),)) + head if len(head) < 255 else b"\xff" + _long(head)
-        body = seal(payload if base is not None else payload + core, rid, base)
+        body = cache.seals.seal(payload if base is not None else payload + core, rid, base)
         self._rows.append((rid, base, body))
         cache.learn(lane.id, head, key, place, full=base is None)
         return place

@@ -306,7 +306,8 @@ def test_models_are_frozen() -> None:
             'agents.yaml:2: "a\\nb\\tc": unknown key; valid keys: name, model, system_prompt, '
             "tools, backend, skills, memory, context_window, max_iterations, ttl, max_tokens, "
             "temperature, tool_timeout, deadline, retention, budget, approvals, middleware, "
-            "mcp_servers, subagents, search, journal, allow_client_system, store, defaults, agents",
+            "mcp_servers, subagents, search, journal, allow_client_system, store, store_keys, "
+            "defaults, agents",
             id="F6-strange-key",
         ),
         *(
@@ -563,6 +564,22 @@ def test_each_agent_has_copies_of_its_own() -> None:
 def test_a_relative_database_belongs_to_the_files_folder(store: str | None, expected: str) -> None:
     line = "" if store is None else f"store: {json.dumps(store)}\n"
     assert parse(f"{line}name: x\n").store_url == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        pytest.param("file:own.keys", "file:/srv/own.keys", id="relative"),
+        pytest.param("file:/etc/wick.keys", "file:/etc/wick.keys", id="absolute"),
+        pytest.param("env:WICK_KEYS", "env:WICK_KEYS", id="variable"),
+    ],
+)
+@pytest.mark.parametrize("agents", ["name: x\n", "agents: {x: {}}\n"], ids=["one", "several"])
+def test_a_file_of_keys_belongs_to_the_files_folder(
+    written: str, expected: str, agents: str
+) -> None:
+    assert parse(f"store_keys: {written}\n{agents}").keys_source == expected
+    assert parse(agents).keys_source is None
 
 
 def test_an_empty_store_is_the_default_one() -> None:

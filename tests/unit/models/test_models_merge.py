@@ -13,6 +13,7 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 
 from wick_graph.models.call import merge_chunks
+from wick_graph.models.merge import Pieces
 
 
 def piece(
@@ -183,3 +184,44 @@ def test_the_cost_grows_with_the_stream_alone() -> None:
         return best
 
     assert cost(40_000) / cost(2_000) < 60  # 20 if linear, 400 if quadratic
+
+
+def said(content: Any, **more: Any) -> AIMessageChunk:
+    return AIMessageChunk(content=content, **more)
+
+
+_SAID = st.sampled_from(
+    [
+        said("one "),
+        said("two "),
+        said(""),
+        said("named", name="x"),
+        said("other", id="b"),
+        said("told", response_metadata={"finish_reason": "stop"}),
+        said(
+            "counted", usage_metadata=UsageMetadata(input_tokens=1, output_tokens=2, total_tokens=3)
+        ),
+        said("more", additional_kwargs={"thought": "hm"}),
+        said("", tool_call_chunks=[tool_call_chunk(name="f", args="{}", id="c", index=0)]),
+        said([{"type": "text", "text": "block", "index": 0}]),
+    ]
+)
+
+
+@given(st.lists(_SAID, min_size=1, max_size=12))
+def test_a_reply_is_the_same_if_of_plain_text_only_the_text_is_kept(
+    chunks: list[AIMessageChunk],
+) -> None:
+    heard = Pieces()
+    for chunk in chunks:
+        heard.take(chunk)
+    kept: Any = heard.chunks()
+    assert merge_chunks(kept) == merge_chunks(chunks)
+    assert len(kept) <= len(chunks)
+
+
+def test_a_run_of_plain_text_is_one_said() -> None:
+    heard = Pieces()
+    for text in ("a", "b", "c"):
+        heard.take(said(text))
+    assert [chunk.content for chunk in heard.chunks()] == ["abc"]

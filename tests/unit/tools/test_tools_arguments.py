@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema.validators import Draft202012Validator
 
 from wick_graph.errors import ConfigError
 from wick_graph.tools import FuncTool, bind_tool
+from wick_graph.tools.argcheck import ArgumentCheck
 
 
 def check(parameters: dict[str, Any], args: Any) -> str | None:
@@ -209,3 +211,43 @@ ANY = {
 def test_any_arguments_give_a_sentence_or_nothing(args: Any) -> None:
     problem = check(ANY, args)
     assert problem is None or problem.startswith("invalid arguments: ")
+
+
+_ANY = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=3),
+    st.just([1]),
+    st.just({}),
+)
+_KINDS = ("string", "integer", "number", "boolean", "null", "array", "object")
+_ASKED = st.fixed_dictionaries(
+    {
+        "properties": st.dictionaries(
+            st.sampled_from("abc"),
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "type": st.sampled_from(_KINDS),
+                    "minimum": st.just(2),
+                    "title": st.just("t"),
+                },
+            ),
+        )
+    },
+    optional={
+        "required": st.just(["a"]),
+        "additionalProperties": st.sampled_from([False, True, {}]),
+    },
+)
+
+
+@given(_ASKED, st.dictionaries(st.sampled_from("abcd"), _ANY))
+def test_what_is_found_right_at_a_glance_is_right(
+    asked: dict[str, Any], args: dict[str, Any]
+) -> None:
+    schema = {"type": "object", **asked}
+    right = Draft202012Validator(schema).is_valid(args)
+    assert (ArgumentCheck(schema)(args) is None) is right

@@ -1,0 +1,118 @@
+"""A commit is done, and its answer is lost on the way: nobody may be worse off than without one."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.support.orphans import assert_no_orphans
+from tests.support.proxy import LossyProxy
+from wick_graph import Agent, tool
+from wick_graph.errors import StorageError
+from wick_graph.store import SqlSaver
+from wick_graph.store.streams import Streams
+from wick_graph.testing import ScriptedModel, call
+
+COMMITS = 8
+"""As many commits as the run below makes, at most."""
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[LossyProxy]:
+    made = LossyProxy(postgres_url)
+    yield made
+    made.close()
+
+
+def losing(proxy: LossyProxy, nth: int) -> None:
+    """Lose the answer to the n-th commit from now on."""
+    proxy.commits = 0
+    proxy.lose = lambda number: number == nth
+
+
+def test_a_lease_whose_commit_was_not_answered_is_not_in_its_own_way(proxy: LossyProxy) -> None:
+    with SqlSaver.from_url(proxy.url) as saver:
+        losing(proxy, 1)
+        with pytest.raises(StorageError, match="may or may not be stored"):
+            saver.leases.take("t")
+        lease = saver.leases.take("t")
+        assert lease.epoch == 2  # the first one did get there
+        with SqlSaver.from_url(proxy.url) as other:
+            assert other.leases.epoch("t") == 2  # and the second is held against everybody else
+            saver.leases.release(lease)
+            assert other.leases.epoch("t") is None
+
+
+@pytest.mark.parametrize("nth", range(1, COMMITS + 1))
+def test_a_run_one_of_whose_commits_was_not_answered_is_asked_for_again(
+    proxy: LossyProxy, nth: int
+) -> None:
+    effects: Counter[int] = Counter()
+    refused: list[str] = []
+
+    @tool(replay="never")
+    def act(n: int) -> str:
+        """Act."""
+        effects[n] += 1
+        return f"acted {n}"
+
+    steps: list[Any] = [call("act", n=1), call("act", n=2), "ok"]
+    with Agent(model=ScriptedModel(steps), tools=[act], store=proxy.url) as agent:
+        agent.threads.list()
+        losing(proxy, nth)
+        try:
+            done = agent.invoke("go", thread_id="t", idempotency_key="k")
+        except StorageError as error:
+            refused.append(str(error))
+            done = agent.invoke("go", thread_id="t", idempotency_key="k")
+        assert proxy.commits > nth, "no such commit"
+        assert all("may or may not be stored" in text for text in refused)
+        assert done.text == "ok"
+        told = [m.text for m in done.messages if m.type == "tool"]
+        for n in (1, 2):  # an intent that was noted may be one of a call that never began
+            known = told[n - 1] == f"acted {n}"
+            assert known or "outcome unknown" in told[n - 1]
+            assert effects[n] == 1 or (effects[n] == 0 and not known)
+        info = agent.threads.get("t")
+        assert (info.status, info.stopped_because) == ("idle", "done")
+        assert [m.type for m in done.messages] == ["human", "ai", "tool", "ai", "tool", "ai"]
+        assert isinstance(agent.store, SqlSaver)
+        assert_no_orphans(agent.store)
+
+
+def test_two_servers_that_get_one_key_at_one_moment_begin_one_run(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, superseded = threading.Barrier(2, timeout=20), Streams._supersede
+
+    def meet(streams: Streams, *args: Any) -> None:
+        both.wait()  # both have looked for the key, and found nothing
+        superseded(streams, *args)
+
+    monkeypatch.setattr(Streams, "_supersede", meet)
+    outcomes: list[Any] = []
+
+    def begin(saver: SqlSaver, n: int) -> None:
+        try:
+            row = saver.streams.begin(f"t{n}", str(UUID(int=n)), {"input": "same"}, b"key")
+            outcomes.append(None if row is None else row.run_id)
+        except BaseException as error:
+            outcomes.append(error)
+
+    with SqlSaver.from_url(postgres_url) as one, SqlSaver.from_url(postgres_url) as other:
+        asking = [threading.Thread(target=begin, args=args) for args in ((one, 1), (other, 2))]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+        assert len(outcomes) == 2
+        assert outcomes[0] == outcomes[1]
+        assert outcomes[0] in (str(UUID(int=1)), str(UUID(int=2)))
+        assert [row.run_id for row in one.streams.latest(9)] == [outcomes[0]]
+        assert [info.thread_id for info in one.threads.list()] == [f"t{UUID(outcomes[0]).int}"]
+        assert_no_orphans(other)

@@ -1,0 +1,102 @@
+"""What was secret where a run was recorded stays hidden in an export that is made elsewhere."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.types import interrupt
+from pydantic import SecretStr
+
+from tests.journal.support import agent_of
+from wick_graph import tool
+from wick_graph.cli.app import call as command
+from wick_graph.exports.masked import Hider
+from wick_graph.exports.wickrun import open_wickrun
+from wick_graph.journal import Journal
+from wick_graph.moments import JournalOptions
+from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel, call
+
+FROM_ENV = "canary-environment-4711"
+FROM_MODEL = "canary-model-4712"
+BY_PATTERN = "CANARY-4713"
+ASKED = "canary-asked-4714"
+CANARIES = (FROM_ENV, FROM_MODEL, BY_PATTERN, ASKED)
+FORMS = ("html", "wickrun", "chrome", "jsonl")
+
+
+@tool(name="look")
+def look(where: str) -> str:
+    """Look."""
+    interrupt({"question": f"is it {ASKED}?"})
+    return f"{FROM_MODEL} and {BY_PATTERN} are there"
+
+
+@pytest.fixture
+def recorded(saver: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> Journal:
+    """A thread that waits for an answer; nothing of its secrets is known here any more."""
+    monkeypatch.setenv("BACKEND_API_KEY", FROM_ENV)
+    monkeypatch.setenv("OTHER_API_KEY", ASKED)
+    steps: list[Any] = [call("look", where=FROM_ENV), call("look", where="there"), "Done."]
+    model = ScriptedModel(steps, api_key=SecretStr(FROM_MODEL))
+    options = JournalOptions("steps", (r"CANARY-\d+",))
+    agent, _ = agent_of(saver, hooks=[], tools=[look], model=model, journal=options)
+    agent.invoke(f"find {FROM_ENV}", thread_id="t")
+    agent.resume("t", "yes")
+    monkeypatch.delenv("BACKEND_API_KEY")
+    monkeypatch.delenv("OTHER_API_KEY")
+    return Journal(saver, "t")
+
+
+def contents(path: Path) -> Iterator[bytes]:
+    yield path.read_bytes()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            yield from (archive.read(name) for name in archive.namelist())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_shows_what_only_the_recording_process_knew(
+    form: str, recorded: Journal, folder: Path
+) -> None:
+    state = repr(recorded.state_at(recorded.last()).values)
+    assert [canary in state for canary in CANARIES] == [True, True, True, False]
+    out = folder / "out"
+    assert command(["export", "-t", "t", "--to", form, "-o", str(out)]) == 0
+    for content in contents(out):
+        for canary in CANARIES:
+            assert canary.encode() not in content, canary
+    assert form == "chrome" or any("•••".encode() in content for content in contents(out))
+
+
+def test_the_lines_of_a_journal_hide_it_too(
+    recorded: Journal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["journal", "t"]) == 0
+    assert command(["journal", "t", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert "•••" in out
+    assert [canary for canary in CANARIES if canary in out] == []
+
+
+def test_a_file_says_nothing_of_the_secrets_that_it_hides(recorded: Journal, folder: Path) -> None:
+    (run, *_) = recorded.runs()
+    assert {length for length, _ in run.secrets} >= {len(FROM_ENV), len(ASKED)}
+    assert run.redact == (r"CANARY-\d+",)
+    assert command(["export", "-t", "t", "--to", "wickrun", "-o", "t.wickrun"]) == 0
+    with open_wickrun(folder / "t.wickrun") as recording:
+        assert [(r.secrets, r.redact) for r in recording.journal.runs()] == [((), ())] * 2
+
+
+def test_the_patterns_of_a_file_from_elsewhere_are_not_run(recorded: Journal) -> None:
+    hider = Hider.of(recorded, trusted=False)
+    assert hider.value(BY_PATTERN) == BY_PATTERN
+    assert Hider.of(recorded).value(BY_PATTERN).startswith("•••")
+
+
+def test_a_thread_without_secrets_is_marked_nowhere(journal: Journal) -> None:
+    assert [(run.secrets, run.redact) for run in journal.runs()] == [((), ())]
