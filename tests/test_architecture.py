@@ -71,6 +71,7 @@ KNOWS: dict[str, frozenset[str]] = {
 OUTSIDE: dict[str, frozenset[str]] = {
     "sqlalchemy": frozenset({"store"}),
     "psycopg": frozenset({"store"}),
+    "cryptography": frozenset({"store"}),
     "sqlite3": frozenset({"store", "cli", "journal"}),  # the command line tells its version
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
@@ -108,7 +109,13 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("wick_graph.cost", "genai_prices"),
         ("wick_graph.mcp.connection", "wick_graph.mcp"),
         ("wick_graph.store.postgres_url", "psycopg"),
+        ("wick_graph.store.sealing", "wick_graph.store"),
         ("wick_graph.tracing.otel", "opentelemetry"),
+        ("wick_graph.tracing.requests", "opentelemetry"),
+        ("wick_graph.tracing.requests", "opentelemetry.exporter.otlp.proto.http"),
+        ("wick_graph.tracing.requests", "opentelemetry.sdk.resources"),
+        ("wick_graph.tracing.requests", "opentelemetry.sdk.trace"),
+        ("wick_graph.tracing.requests", "opentelemetry.trace.propagation"),
     }
 )
 """(module, what it imports inside a function) for optional extras; the door and `cli` are free."""
@@ -180,6 +187,16 @@ def test_libraries_stay_in_their_part() -> None:
                     found.append(f"{module.at(node)}: {target} is private")
     none(found)
     assert private == PRIVATE, "an entry is no longer needed"
+
+
+def test_what_a_module_keeps_to_itself_is_imported_by_no_other() -> None:
+    found = [
+        f"{module.at(node)}: {target}"
+        for module in MODULES.values()
+        for node, target in imports(module)
+        if home(target) and re.search(r"\._(?!_)", target)
+    ]
+    none(found)
 
 
 def test_no_import_cycles() -> None:

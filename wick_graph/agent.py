@@ -200,35 +200,52 @@ class Agent:
         """Answer an input and yield what happens; see `stream`."""
         return self._astream(self._call(input, thread_id, config, options), tokens)
 
-    def resume(self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None) -> Result:
+    def resume(
+        self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None, debug: Any = None
+    ) -> Result:
         """Go on where a thread stands: after a crash, a breakpoint, or with an answer.
 
         Args:
             thread_id: The conversation.
             answer: What an interrupt asked for; a mapping of interrupt ids where several wait.
             config: More of LangChain's `RunnableConfig`.
+            debug: A `wick_graph.debug.DebugSession`, which can stop the run at every moment of it.
         """
-        call = self._call(CONTINUE, thread_id, config, {}, answer)
+        call = self._call(CONTINUE, thread_id, config, {"debug": debug}, answer)
         return self._result(call, self.graph.invoke(call.input, call.config))
 
     async def aresume(
-        self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None
+        self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None, debug: Any = None
     ) -> Result:
         """Go on where a thread stands; see `resume`."""
-        call = self._call(CONTINUE, thread_id, config, {}, answer)
+        call = self._call(CONTINUE, thread_id, config, {"debug": debug}, answer)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
     def stream_resume(
-        self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None, tokens: bool = True
+        self,
+        thread_id: str,
+        answer: Any = CONTINUE,
+        *,
+        config: Any = None,
+        tokens: bool = True,
+        debug: Any = None,
     ) -> Iterator[Event]:
         """Go on where a thread stands, as `resume` does, and yield what happens."""
-        return self._stream(self._call(CONTINUE, thread_id, config, {}, answer), tokens)
+        call = self._call(CONTINUE, thread_id, config, {"debug": debug}, answer)
+        return self._stream(call, tokens)
 
     def astream_resume(
-        self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None, tokens: bool = True
+        self,
+        thread_id: str,
+        answer: Any = CONTINUE,
+        *,
+        config: Any = None,
+        tokens: bool = True,
+        debug: Any = None,
     ) -> AsyncIterator[Event]:
         """Go on where a thread stands, as `aresume` does, and yield what happens."""
-        return self._astream(self._call(CONTINUE, thread_id, config, {}, answer), tokens)
+        call = self._call(CONTINUE, thread_id, config, {"debug": debug}, answer)
+        return self._astream(call, tokens)
 
     def cancel(self, thread_id: str) -> bool:
         """End the run that goes on in a thread, in this process or another; False if none does.

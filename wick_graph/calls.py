@@ -121,7 +121,7 @@ async def aread(
     task = asyncio.create_task(work())
     try:
         while True:
-            event = await port.get()
+            event = port.take() or await port.get()
             yield event
             if isinstance(event, Done | Failed):
                 return

@@ -136,6 +136,10 @@ class Debugger(Protocol):
     def clock(self) -> Stopwatch | None:
         """The clock of the runs' deadlines, which stands still while one is held."""
 
+    @property
+    def below(self) -> Debugger:
+        """Who watches the runs that a run begins: its sub-agents."""
+
     def attach(self, run: Any, io: Any, spec: Any, journal: Port | None, saver: Any) -> Port:
         """Return the port of a run that begins.
 
@@ -179,7 +183,11 @@ class Ports:
     def __init__(self, ports: Sequence[Port]) -> None:
         self._ports = tuple(ports)
         self.tokens = any(port.tokens for port in ports)
-        self.holds = any(holds(port) for port in ports)
+
+    @property
+    def holds(self) -> bool:
+        """Whether any of them may hold the run now."""
+        return any(holds(port) for port in self._ports)
 
     @staticmethod
     def of(*ports: Port) -> Port:
@@ -204,18 +212,23 @@ class Ports:
 
 
 def holds(port: Port) -> bool:
-    """Say whether `at` of a port may hold a run, or answer; one that does not say so may."""
+    """Say whether `at` of a port may hold a run now, or answer; one that does not say so may."""
     return bool(getattr(port, "holds", True))
 
 
 class NodePort:
     """What one visit of a node speaks to: it says of every moment where it happened."""
 
-    __slots__ = ("_place", "_port", "active", "holds", "tokens")
+    __slots__ = ("_place", "_port", "active", "tokens")
 
     def __init__(self, port: Port, place: Place) -> None:
         self._port, self._place = port, place
-        self.active, self.tokens, self.holds = port.active, port.tokens, holds(port)
+        self.active, self.tokens = port.active, port.tokens
+
+    @property
+    def holds(self) -> bool:
+        """Whether the listener may hold the run now."""
+        return holds(self._port)
 
     def record(self, moment: Moment) -> None:
         """Pass a moment on."""

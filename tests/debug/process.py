@@ -23,6 +23,8 @@ def agent_of(url: str, log: Path) -> Agent:
         """Do something once."""
         with log.open("a") as file:
             file.write(f"act {n}\n")
+        if n == 2 and (log.parent / "die").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
         if n == 3:
             raise ValueError("three is too many")
         return f"did {n}"
@@ -40,9 +42,11 @@ def agent_of(url: str, log: Path) -> Agent:
 
 
 def main(what: str, url: str, log: str) -> None:
-    """Record a run, keep one at a stop, or be killed at one."""
+    """Record a run, keep one at a stop, be killed at one or in a call, or end while one is held."""
     agent = agent_of(url, Path(log))
-    if what == "record":
+    if what == "die":
+        (Path(log).parent / "die").touch()
+    if what in ("record", "die"):
         agent.invoke("go", thread_id="t")
         return
     session = DebugSession(agent)
@@ -51,6 +55,8 @@ def main(what: str, url: str, log: str) -> None:
     assert stop.reason == "breakpoint", stop
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if what == "exit":
+        sys.exit(7)
     print(session.detach("keep"))
     agent.close()
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 
 from tests.debug.conftest import Opener
 from tests.debug.support import WAIT, World
-from wick_graph import Agent, BaseHook, SqlSaver, ToolResult, tool
+from wick_graph import Agent, BaseHook, ModelRequest, SqlSaver, ToolResult, tool
 from wick_graph.debug import DebugSession, record
 from wick_graph.errors import DebugError, ExpressionError, StorageError, ThreadNotFoundError
 from wick_graph.exports.masked import Hider
@@ -110,6 +111,31 @@ def test_every_part_of_a_prompt_has_its_owner(row: str, opened: Opener) -> None:
         ("tool", "agent", "kept"),
         ("setting", "guard", "added"),
     ]
+
+
+@pytest.mark.parametrize("row", ["B4"])
+def test_what_hooks_dropped_and_changed_has_its_owner_too(row: str, world: World, url: str) -> None:
+    class Cutter(BaseHook):
+        name = "cutter"
+
+        def modify_request(self, request: ModelRequest, ctx: Any) -> ModelRequest:
+            first = request.messages[0]
+            changed = request.replace(first, HumanMessage("In short: add them", id=first.id))
+            return changed.with_tools([]).replace_system("Only this.")
+
+    agent, _ = world.agent(url, "Done.", hooks=[Cutter()])
+    agent.invoke("add them", thread_id="t")
+    with agent, DebugSession.open(agent, "t") as session:
+        session.turn()
+        told = {(one.part, one.op, one.by) for one in session.blame()}
+        assert told == {
+            ("system", "added", "cutter"),
+            ("system", "dropped", "cutter"),
+            ("message", "added", "cutter"),
+            ("message", "dropped", "cutter"),
+            ("tool", "dropped", "cutter"),
+        }
+        assert all(session.locate(f"#{one.seq}").name == "cutter" for one in session.blame())
 
 
 @pytest.mark.parametrize("row", ["B9"])

@@ -32,10 +32,9 @@ def rest(session: DebugSession, stop: Stop, answer: Any = None) -> Stop:
 
 def rows_of(url: str) -> dict[str, set[Any]]:
     """Return every row of every table that a recording is made of."""
-    tables = ("checkpoints", "writes", "moments", "blobs", "items", "runs")
+    tables = ("checkpoints", "writes", "moments", "blobs", "items", "runs", "calls")
     with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
-        known = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
-        found = {name: set(db.execute(f"SELECT * FROM {name}")) for name in tables if name in known}
+        found = {name: set(db.execute(f"SELECT * FROM {name}")) for name in tables}
     db.close()
     return found
 
@@ -79,6 +78,13 @@ def content(session: DebugSession) -> list[str]:
             [(1, 11)],
             id="M5-state",
         ),
+        pytest.param(
+            "@6.4",
+            {"request": {"system": "Be brief."}},
+            ["go", "", "12!", "Done."],
+            [(1, 11)],
+            id="M5-prompt",
+        ),
     ],
 )
 def test_a_fork_goes_on_with_the_edit_and_leaves_the_past_alone(
@@ -97,11 +103,29 @@ def test_a_fork_goes_on_with_the_edit_and_leaves_the_past_alone(
     assert world.added == added
     after = rows_of(url)
     assert all(rows <= after[name] for name, rows in before.items()), "the past is as it was"
-    assert [branch.parent for branch in session.branches()] == [None, 0]
+    assert [(b.number, b.parent) for b in session.branches()] == [(0, None), (1, 0)]
     session.choose(0)
     assert [session.line(entry) for entry in session.moments()] == lines
     assert content(session) == ["go", "", "12!", "Done."]
-    assert (session.compare(0, 1).first is None) is ("state" in edit)
+    assert (session.compare(0, 1).first is None) is bool({"state", "request"} & set(edit))
+
+
+@pytest.mark.parametrize("row", ["M5"])
+def test_branches_of_branches_are_a_tree(row: str, forked: Any) -> None:
+    session, world, _ = forked
+    for branch, at, result in ((0, "@4", "one"), (1, "@6", None), (0, "@4", "two")):
+        session.choose(branch)
+        session.goto(at)
+        plan = session.fork(result=result) if result else session.fork()
+        assert rest(session, session.live(plan, timeout=WAIT)).reason == FINISHED
+    told = [(b.number, b.parent, b.moments > 0) for b in session.branches()]
+    assert told == [(0, None, True), (1, 0, True), (2, 1, True), (3, 0, True)]
+    texts = {}
+    for branch in range(4):
+        session.choose(branch)
+        texts[branch] = content(session)[2]
+    assert texts == {0: "12!", 1: "one!", 2: "one!", 3: "two!"}
+    assert world.added == [(1, 11)]
 
 
 @pytest.mark.parametrize("row", ["M5"])
@@ -228,6 +252,8 @@ def test_a_fork_of_a_parallel_step_runs_no_sibling_again(world: World, url: str)
         {"at": "@4", "state": {"nothing": 1}},
         {"at": "@4", "state": {"messages[9].content": "x"}},
         {"at": "@last"},
+        {"at": "@4", "args": {"a": 1, "b": 1}, "result": "x"},
+        {"at": "@6.4", "request": {"system": "?"}, "response": "x"},
     ],
 )
 def test_a_fork_that_cannot_be_is_refused(edit: dict[str, Any], forked: Any, url: str) -> None:

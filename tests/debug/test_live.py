@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from tests.debug.support import WAIT, World
+from tests.server.support import until
+from tests.support.provider import Provider
 from wick_graph import Agent, ToolContext, tool
 from wick_graph.debug import DebugSession, Stop
 from wick_graph.errors import DebugError
+from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call, calls
 
 DOORS = [pytest.param("sync", id="invoke"), pytest.param("async", id="ainvoke")]
@@ -288,6 +291,97 @@ def test_time_stands_still_while_a_run_is_held(
         assert session.cont(timeout=WAIT).reason == "finished"
         texts = [m["content"] for m in session.state("messages", "@last") if m["role"] == "tool"]
         assert texts == ["in time", "other"]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("row", ["M3"])
+def test_what_a_sub_agent_does_stands_still_too(row: str, door: Any, url: str) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    @tool
+    def slow() -> str:
+        """Wait until the test says so."""
+        began.set()
+        assert go_on.wait(WAIT)
+        return "slow"
+
+    @tool
+    def other() -> str:
+        """End once the sub-agent works."""
+        assert began.wait(WAIT)
+        return "other"
+
+    below = ScriptedModel([call("slow"), "From below."])
+    with Agent("child", below, tools=[slow], store=url) as child:
+        given = ("delegate_to_agent", {"agent": "child", "task": "?"})
+        script = ScriptedModel([calls(given, ("other", {}), unchecked=True), "Done."])
+        tools = [other, delegation({"child": Subagent(child, "Is slow")})]
+        agent = Agent("a", script, tools=tools, store=url)
+        with agent, DebugSession(agent) as session:
+            session.break_("tool:other:after")
+            session.run("go", thread_id="t", door=door, stop_on_entry=False, timeout=WAIT)
+            go_on.set()
+            until(lambda: session.below.waiting > 0, "the sub-agent was never held")
+            assert len(below.calls) == 1
+            assert session.cont(timeout=WAIT).reason == "finished", session.error
+            assert (session.below.waiting, len(below.calls)) == (0, 2)
+            texts = [m["content"] for m in session.state("messages", "@last")]
+            assert texts[2:] == ["From below.", "other", "Done."]
+            [held] = [info for info in agent.threads.list() if info.parent == "t"]
+            with DebugSession.open(agent, held.thread_id) as inner:
+                assert inner.until("kind == 'tool'").moved, "it has a recording of its own"
+
+
+@pytest.mark.parametrize("row", ["M3"])
+def test_a_sub_agent_is_ended_with_the_run_that_is_held(row: str, url: str) -> None:
+    child = Agent("child", ScriptedModel(["From below."]), store=url)
+    given = ("delegate_to_agent", {"agent": "child", "task": "?"})
+    script = ScriptedModel([calls(given, given, unchecked=True), "Done."])
+    agent = Agent("a", script, tools=[delegation({"child": Subagent(child, "Is")})], store=url)
+    with child, agent, DebugSession(agent) as session:
+        session.add("tbreak handoff hit 2")
+        session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
+        assert session.abort(timeout=WAIT).reason == "cancelled"
+        assert session.below.waiting == 0
+        assert not [info for info in agent.threads.list() if info.status == "running"]
+
+
+@pytest.mark.parametrize("row", ["B12"])
+def test_a_thread_is_not_forgotten_while_it_is_held(row: str, world: World, url: str) -> None:
+    """Its time to live is over long before the stop is, and before somebody goes on with it."""
+    agent, model = world.agent(url, ttl=0.05)
+    with agent:
+        session = DebugSession(agent)
+        session.break_("tool:add", "args.a == 2")
+        session.run("add them", thread_id="t", stop_on_entry=False, timeout=WAIT)
+        time.sleep(0.1)
+        assert agent.store.sweep() == []  # type: ignore[union-attr]  # it is ours
+        session.close()
+        time.sleep(0.1)
+        assert agent.store.sweep() == [], "a durable stop waits"  # type: ignore[union-attr]
+        assert agent.resume("t").text == "Done."
+        time.sleep(0.1)
+        assert agent.store.sweep() == ["t"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("row", ["B12"])
+def test_a_models_time_limit_counts_no_stop(
+    row: str, door: Any, provider: Provider, url: str
+) -> None:
+    """What a provider may take begins with its call and ends with its answer; both are held."""
+    provider.say("Done.")
+    told = {"provider": "openai", "model": "m", "base_url": provider.url, "api_key": "none"}
+    agent = Agent("a", {**told, "timeout": "0.7s", "retries": 0}, store=url, deadline=1.2)
+    with agent, DebugSession(agent) as session:
+        session.add("break model:request")
+        session.add("break model:response")
+        session.run("go", thread_id="t", door=door, stop_on_entry=False, timeout=WAIT)
+        time.sleep(0.8)
+        assert session.cont(timeout=WAIT).reason == "breakpoint", session.error
+        time.sleep(0.8)
+        assert session.cont(timeout=WAIT).reason == "finished", session.error
+        assert session.state("messages[-1].content", "@last") == "Done."
 
 
 def test_limits_expire_where_nothing_is_held(world: World, url: str) -> None:

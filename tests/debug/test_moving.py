@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.debug.conftest import Opener
-from tests.debug.support import World
+from tests.debug.support import WAIT, World
 from wick_graph.debug import DebugSession
 from wick_graph.debug.moves import INVERSE
 from wick_graph.errors import DebugError, ExpressionError
@@ -38,33 +38,94 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebugSession]:
     agent.close()
 
 
-@pytest.mark.parametrize("row", ["M2"])
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
-@given(
-    start=st.integers(0, 10_000),
-    program=st.lists(st.sampled_from(sorted(INVERSE)), min_size=1, max_size=12),
-    stops=st.sets(st.sampled_from(["tool:add", "model:request", "hook:guard", "route"])),
+UNTIL = ("visit == 2", "kind == 'tool'", "len(messages) > 4", "nothing == 1")
+VERBS = sorted(set(INVERSE) - {"until", "reverse_until"})
+LOCATIONS = ("tool:add", "model:request", "hook:guard", "route")
+PROGRAMS = st.lists(
+    st.one_of(
+        st.sampled_from([(verb, "") for verb in VERBS]),
+        st.tuples(st.sampled_from(["until", "reverse_until"]), st.sampled_from(UNTIL)),
+    ),
+    min_size=1,
+    max_size=12,
 )
-def test_forwards_then_backwards_is_the_same_moment(
-    row: str, long: DebugSession, start: int, program: list[str], stops: set[str]
-) -> None:
-    for breakpoint in long.breakpoints:
-        long.delete(breakpoint.number)
+STOPS = st.sets(st.sampled_from(LOCATIONS))
+
+
+def moved(session: DebugSession, verb: str, text: str) -> bool:
+    if verb == "until":
+        return session.until(text, timeout=WAIT).moved
+    return (session.reverse_until(text) if text else session.verb(verb, timeout=WAIT)).moved
+
+
+def there_and_back(session: DebugSession, program: list[tuple[str, str]], stops: set[str]) -> None:
+    """Do a program, then undo each of its moves: the cursor is where it was."""
+    for breakpoint in session.breakpoints:
+        session.delete(breakpoint.number)
     for location in sorted(stops):
-        long.break_(location)
-    seqs = [entry.seq for entry in long.moments()]
-    long.goto(f"#{seqs[start % len(seqs)]}")
-    began, done = long.here, []
-    for verb in program:
-        if verb in ("until", "reverse_until"):
-            continue
-        if long.verb(verb).moved:
-            done.append(verb)
-    for verb in reversed(done):
-        long.verb(INVERSE[verb])
-    assert long.here is not None
+        session.break_(location)
+    began = session.here
+    done = [move for move in program if moved(session, *move)]
+    for verb, text in reversed(done):
+        moved(session, INVERSE[verb], text)
     assert began is not None
-    assert long.here.seq == began.seq
+    assert session.here is not None
+    assert session.here.seq == began.seq
+
+
+@pytest.fixture(scope="module")
+def replayed(long: DebugSession) -> Iterator[DebugSession]:
+    """The second run once more, from the recording."""
+    assert long.replay(run=1, timeout=WAIT).reason == "finished"
+    assert long.replayed is not None
+    yield long.replayed
+    long.replayed.close()
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, id=f"M2-{kind}") for kind in ("long", "replayed")]
+)
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(start=st.integers(0, 10_000), program=PROGRAMS, stops=STOPS)
+def test_forwards_then_backwards_is_the_same_moment(
+    kind: str,
+    request: pytest.FixtureRequest,
+    start: int,
+    program: list[tuple[str, str]],
+    stops: set[str],
+) -> None:
+    session: DebugSession = request.getfixturevalue(kind)
+    seqs = [entry.seq for entry in session.moments()]
+    session.goto(f"#{seqs[start % len(seqs)]}")
+    there_and_back(session, program, stops)
+
+
+@pytest.mark.parametrize("row", ["M2"])
+@settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+@given(program=PROGRAMS, stops=STOPS, door=st.sampled_from(["sync", "async"]))
+def test_what_a_live_run_did_is_gone_back_over_to_the_same_moment(
+    row: str, program: list[tuple[str, str]], stops: set[str], door: Any
+) -> None:
+    world = World()
+    agent, _ = world.agent(None)
+    with agent, DebugSession(agent) as session:
+        session.run("add them", thread_id="t", door=door, timeout=WAIT)
+        there_and_back(session, program, stops)
+        assert len(world.added) == len(set(world.added)), "nothing is run twice"
+
+
+@pytest.mark.parametrize("row", ["M2"])
+def test_the_first_stop_of_a_run_has_nothing_before_it(row: str, world: World) -> None:
+    agent, _ = world.agent(None)
+    with agent, DebugSession(agent) as session:
+        entry = session.run("add them", thread_id="t", timeout=WAIT).entry
+        stop = session.reverse_step()
+        assert (stop.reason, stop.entry, stop.moved) == ("start", entry, False)
+        session.cont(timeout=WAIT)
+        back = session.reverse_cont().entry
+        assert back is not None
+        assert entry is not None
+        assert back.seq == entry.seq, "the end of a run is left as it was come to"
 
 
 @pytest.mark.parametrize("verb", [pytest.param(verb, id=f"M2-{verb}") for verb in FORWARD])
@@ -260,6 +321,8 @@ def test_breakpoints_are_changed_and_saved(opened: Opener) -> None:
         ("break model if open('x')", ExpressionError),
         ("break model if messages.__class__", ExpressionError),
         ("break model hit twice", DebugError),
+        ("break model if", DebugError),
+        ("break model hit", DebugError),
         ("break model hit 0", DebugError),
         ("watch [1]", DebugError),
         ("watch messages[", DebugError),
@@ -278,14 +341,6 @@ def test_a_breakpoint_that_is_none_is_refused(
     with pytest.raises(error):
         session.add(spec)
     assert session.breakpoints == []
-
-
-def test_a_line_of_a_file_is_set_but_not_verified(opened: Opener) -> None:
-    session = opened()
-    breakpoint = session.add("break agents.yaml:14")
-    assert not breakpoint.verified
-    assert "line" in breakpoint.note
-    assert session.cont().reason == "end"
 
 
 @pytest.mark.parametrize(

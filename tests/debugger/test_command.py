@@ -157,6 +157,18 @@ def test_programs_get_an_object_a_line(journal: Journal, folder: Path) -> None:
     assert left["ok"]
 
 
+def test_a_script_that_cannot_be_taken_apart_is_refused_as_a_whole(
+    journal: Journal, folder: Path, wick: Wick
+) -> None:
+    code, out, err = wick("-t", "t", "--batch", "-c", "p 1; p {2; c")
+    assert (code, out) == (2, [])
+    assert "} is missing in 'p {2; c'" in err
+    done = run(folder, "-t", "t", "--mi", "-c", "p {2; c", given="p 3\nquit\n")
+    refused, three, _ = (json.loads(line) for line in done.stdout.splitlines())
+    assert (refused["ok"], "is missing" in refused["error"]) == (False, True)
+    assert (three["data"], done.returncode) == (3, 0)
+
+
 def test_a_program_is_answered_before_it_says_more(journal: Journal, folder: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "wick_graph", "debug", "-t", "t", "--mi"],
@@ -172,6 +184,11 @@ def test_a_program_is_answered_before_it_says_more(journal: Journal, folder: Pat
             process.stdin.write(json.dumps({"id": number, "command": "s"}) + "\n")
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["id"] == number
+
+
+def test_who_has_no_agent_to_run_is_told_how_a_past_is_opened(journal: Journal, wick: Wick) -> None:
+    code, _, err = wick("t", "--batch", "-c", "bt")
+    assert (code, "no agent t" in err, "wick debug --thread ID" in err) == (2, True, True)
 
 
 def test_what_nobody_asked_is_not_answered(wick: Wick, folder: Path) -> None:
@@ -207,6 +224,47 @@ def terminal(journal: Journal, saver: SqlSaver, folder: Path) -> Any:
     made.close(force=True)
 
 
+def interrupt(terminal: Any, prompt: str) -> None:
+    """Press Ctrl-C until there is a new prompt: readline does not see one just before it waits."""
+    for _ in range(6):
+        terminal.sendintr()
+        if terminal.expect_exact([prompt, pexpect.TIMEOUT], timeout=5) == 0:
+            return
+    pytest.fail("Ctrl-C made no new prompt")
+
+
+def test_a_person_finds_the_cause_and_prepares_another_way(terminal: Any) -> None:
+    """Each line that is typed, and what is read after it."""
+    transcript = [
+        ("catch error", "1  catch error"),
+        ("c", "tool add failed: negative numbers are not added"),
+        ("bt", "node tools  (step @6, visit 3)"),
+        ("why messages[1].tool_calls[2].args", "written @3"),
+        ("rn", "(wdb PAST t/b0@6"),
+        ("@error", "(wdb PAST t/b0@6.9 tool.exit add)"),
+        ("display step", "step = 6"),
+        ("pn", "(wdb PAST t/b0@6 node.enter)"),
+        ("undisplay", "(wdb PAST t/b0@6 node.enter)"),
+        ("last", "run done"),
+        ("c", "`rc` goes back; `live` really goes on, after `fork @N` from there"),
+        ("rc", "catch 1, error"),
+        ("set args.a = 4", "nothing has run yet; `live` runs it"),
+        ("live", "script.yaml"),
+        ("help positions", "@12.3    the third moment in it"),
+        ("pause", "wick: nothing runs that could be paused"),
+        ("q", pexpect.EOF),
+    ]
+    terminal.expect_exact("(wdb PAST t/b0#1 run.enter) ")
+    for typed, read in transcript:
+        terminal.sendline(typed)
+        if read is pexpect.EOF:
+            terminal.expect(read)
+        else:
+            terminal.expect_exact(read)
+    terminal.wait()
+    assert terminal.exitstatus == 0
+
+
 def test_a_person_steps_completes_and_leaves(terminal: Any, folder: Path) -> None:
     terminal.expect_exact("t: run 1 of adder with scripted, done; 62 moments")
     terminal.expect_exact("(wdb PAST t/b0#1 run.enter) ")
@@ -223,8 +281,7 @@ def test_a_person_steps_completes_and_leaves(terminal: Any, folder: Path) -> Non
     terminal.sendline("nonsense")
     terminal.expect_exact("wick: there is no command 'nonsense'")
     terminal.expect_exact("(wdb PAST t/b0@6.9 tool.exit add) ")
-    terminal.sendintr()
-    terminal.expect_exact("(wdb PAST t/b0@6.9 tool.exit add) ")
+    interrupt(terminal, "(wdb PAST t/b0@6.9 tool.exit add) ")
     terminal.sendline("commands 1")
     terminal.expect_exact("> ")
     terminal.sendline("end")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from wick_graph.debug.terminal import Reply, Shell
 from wick_graph.debug.terminal.shell import COMMANDS
 from wick_graph.debug.terminal.words import commands_in
-from wick_graph.errors import DebugError
+from wick_graph.errors import DebugError, ExpressionError
 
 GARBAGE = (
     *("", "zzz", "-1", "99999999999999999999", "[", "{", '"', "'", "@99", "@", "#0", "a b c d"),
@@ -214,6 +215,8 @@ def test_texts_are_found_and_turning_points_too(shell: Shell) -> None:
     assert "negative" in told(shell, "search negative numbers")
     found = shell.execute('bisect @1 @last "len(messages) > 4"')
     assert found.data["step"] > 3
+    with pytest.raises(ExpressionError, match="nope"):
+        shell.execute("bisect @1 @last nope > 1")
     assert "they are the same" in told(shell, "compare 0 0")
 
 
@@ -244,12 +247,57 @@ def test_aliases_and_files_of_commands(shell: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        pytest.param("break nofile.py:3", "nofile.py:3 is never reached", id="no-line"),
+        pytest.param('log tool:* "{foo"', "has a brace without its other", id="unclosed-brace"),
+        pytest.param('log tool:* "foo}"', "has a brace without its other", id="unopened-brace"),
+        pytest.param("alias c = quit", "c is a command already", id="alias-hides"),
+        pytest.param("alias quit = next", "quit is a command already", id="alias-hides-quit"),
+        pytest.param("alias zz = nonsense", "there is no command 'nonsense'", id="alias-of-none"),
+        pytest.param("pause", "nothing runs that could be paused", id="pause"),
+    ],
+)
+def test_what_could_only_mislead_is_refused(line: str, said: str, shell: Shell) -> None:
+    with pytest.raises(DebugError, match=re.escape(said)):
+        shell.execute(line)
+    assert shell.session.breakpoints == []
+    assert shell.aliases == {}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "len(messages) > 4",
+        '"len(messages) > 4"',
+        "'len(messages) > 4'",
+        '"a" == "a" and node == "x"',
+    ],
+)
+def test_an_expression_may_stand_in_quotes_as_a_whole(expression: str, shell: Shell) -> None:
+    if expression[1] == "a":
+        with pytest.raises(DebugError, match="is untrue from"):
+            shell.execute(f"bisect @1  @last {expression}")
+    else:
+        assert shell.execute(f"bisect @1  @last {expression}").data["step"] > 3
+
+
+def test_a_line_that_swallows_its_next_command_is_refused() -> None:
+    for text in ("p {1; c", "run what's up; c"):
+        with pytest.raises(DebugError, match="is missing in"):
+            commands_in(text)
+
+
+@pytest.mark.parametrize(
     ("text", "commands"),
     [
         ("c; bt ;rc", ["c", "bt", "rc"]),
         ('log tool:* "a; b"; c', ['log tool:* "a; b"', "c"]),
         ("p {'a;b': [1]}; n", ["p {'a;b': [1]}", "n"]),
         (";;", []),
+        ('p "a\\";b"; c', ['p "a\\";b"', "c"]),
+        ("run what's up", ["run what's up"]),
+        ("p )]; c", ["p )]", "c"]),
     ],
 )
 def test_semicolons_separate_commands(text: str, commands: list[str]) -> None:

@@ -18,6 +18,7 @@ from tests.source import ROOT
 from wick_graph.debug import DebugSession
 from wick_graph.debug.terminal import Shell
 from wick_graph.debug.terminal.shell import Doors
+from wick_graph.errors import DebugError
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
 
@@ -121,6 +122,54 @@ def test_a_finished_run_is_forked_with_other_arguments(shell: Shell, code: Any) 
     assert "b1, left b0" in told(shell, "branch")
     told(shell, "branch 0")
     assert told(shell, "moments") == before
+
+
+def test_what_is_set_at_one_moment_adds_up(shell: Shell, code: Any) -> None:
+    told(shell, "run add", "c", "b tool:add if args.a == 2", "first", "c", "delete")
+    told(shell, "set args.a = 5", "set args.b = 7")
+    assert "args is changed" in told(shell, "fork other")
+    told(shell, "policy add live", "set args.b = 8", "live", "c")
+    assert (5, 8) in code.ran
+    compared = told(shell, "compare 0 1")
+    assert compared.startswith("tools, visit 2: ")
+    assert "add({'a': 5, 'b': 8}) → 13" in compared
+    told(shell, "first")
+    assert "is changed" not in told(shell, "fork")
+
+
+def test_what_is_set_in_a_held_call_adds_up(shell: Shell, code: Any) -> None:
+    told(shell, "run add", "tbreak tool:add if args.a == 2", "c")
+    told(shell, "set args.a = 5", "set args.b = 7", "c")
+    assert sorted(code.ran) == [(1, 1), (3, 1), (5, 7)]
+
+
+def test_a_value_is_edited_as_a_text(shell: Shell) -> None:
+    told(shell, "run add", "tbreak tool:add if args.a == 2", "c")
+    seen = []
+
+    def edit(text: str) -> str:
+        seen.append(text)
+        return "9"
+
+    shell.doors.edit = edit
+    told(shell, "edit args.b", "edit args.b")
+    assert seen == ["1", "9"]
+    with pytest.raises(DebugError, match="no 'zz'"):
+        shell.execute("edit args.zz")
+
+
+def test_a_run_begins_anew_and_says_before_what_it_does(shell: Shell, code: Any) -> None:
+    told(shell, "run add", "tbreak tool:add if args.a == 2", "c")
+    text = told(shell, "restart")
+    assert "model scripted: really called" in text
+    assert "tool add: really called; it has side effects" in text
+    assert text.endswith("nothing has run yet; `live` runs it")
+    del code.ran[:]
+    told(shell, "live")
+    assert code.ran == []
+    assert "Done." in told(shell, "c")
+    assert sorted(code.ran) == [(1, 1), (2, 1), (3, 1)]
+    assert shell.session.branch == 1
 
 
 def test_a_replay_calls_nothing_and_says_so(shell: Shell, code: Any) -> None:

@@ -28,6 +28,7 @@ def refuse(*args, **kwargs):
 
 
 socket.socket.connect = socket.socket.connect_ex = socket.create_connection = refuse
+socket.socket.sendto = socket.getaddrinfo = refuse
 sys.argv = ["wick", "debug", *sys.argv[1:]]
 from wick_graph.cli import main
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
@@ -15,6 +16,8 @@ from langgraph.types import Command, Send
 from typing_extensions import TypedDict
 
 from wick_graph import Agent, BaseHook
+from wick_graph.subagents import Background, Subagent, delegation
+from wick_graph.tools.toolbox import Unasked
 
 Edges = Sequence[tuple[str, str]]
 HOSTILE: Final = 'a"] --> b</text><script>alert(1)</script>&amp;%%{init}%%\\'
@@ -309,6 +312,22 @@ def full_agent() -> Any:
     return Agent("full", "scripted:demo", hooks=hooks, tools=tools, store=False).graph
 
 
+def giving_agent() -> Any:
+    """An agent with two others below it, one of them in the background, and an MCP server."""
+    below = Agent("below", "scripted:demo", store=False)
+    waits = {"researcher": Subagent(below, "Finds what is known about a subject, with sources")}
+    runs = {"writer": Subagent(below, "Writes it down, at length and in the house's own style, x")}
+    agent = Agent(
+        "giving",
+        "scripted:demo",
+        hooks=[_Around("tracing"), Background(runs)],
+        tools=[tool_named("grep"), delegation(waits)],
+        store=False,
+    )
+    agent.spec = replace(agent.spec, beside=(Unasked("files"),))
+    return agent.graph
+
+
 def agent_in_a_graph() -> Any:
     graph = StateGraph(Chat)
     graph.add_node("prepare", lambda state: {})
@@ -326,6 +345,7 @@ GRAPHS: Final[dict[str, Callable[[], Any]]] = {
         *(parallel_labels, nested_loops, long_jumps, returns_everywhere, bipartite, disconnected),
         *(two_worlds, long_names, strange_names, subgraph_of, commands, map_reduce),
         *(chat_with_tools, functional, dense, binary_tree, bare_agent, full_agent),
+        giving_agent,
         agent_in_a_graph,
     )
 } | {

@@ -20,6 +20,7 @@ WRITE: dict[str, Callable[[Picture], str]] = {
 DRAWN = (
     *("bare_agent", "self_loop", "supervisor", "swarm", "nested_loops", "strange_names"),
     *("subgraph_of_opened", "disconnected", "fan_out_50", "long_names", "two_worlds"),
+    "giving_agent",
 )
 CASES = [
     *(("full_agent", form, False) for form in WRITE),

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage, RemoveMessage
 
 from wick_graph.debug.edits import messages_of, result_of
-from wick_graph.debug.policy import Edit
+from wick_graph.debug.policy import Edit, once_more
 from wick_graph.debug.shown import at_path
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry
@@ -36,10 +36,12 @@ def tool_edits(entry: Entry, args: Mapping[str, Any] | None, result: Any) -> Ite
     """Give the call of a moment other arguments or a result.
 
     Raises:
-        DebugError: There is no call.
+        DebugError: There is no call, or both were given.
     """
     if args is None and result is None:
         return
+    if args is not None and result is not None:
+        raise DebugError("a call with a given result is not made; give the arguments or the result")
     call_id = entry.call_id
     if call_id is None:
         raise DebugError("no tool call stands at this moment; choose one at tool:NAME")
@@ -50,7 +52,7 @@ def tool_edits(entry: Entry, args: Mapping[str, Any] | None, result: Any) -> Ite
     def make(moment: Moment) -> Directive:
         if args is None:
             return Skip(result_of(moment, result))
-        return Replace(moment.data["call"].replace(args=dict(args)))
+        return Replace(once_more(moment.data["call"]).replace(args=dict(args)))
 
     yield Edit(fits, make)
 

@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
+from wick_graph.debug.below import Below
 from wick_graph.debug.breakpoints import Hit
 from wick_graph.debug.comparing import Comparing
 from wick_graph.debug.gate import Decide, Gate, Held
+from wick_graph.debug.leaving import LEAVERS
 from wick_graph.debug.listing import Listing
 from wick_graph.debug.live_view import LiveView
 from wick_graph.debug.moves import Goal, goal_of
@@ -27,6 +29,8 @@ _OVER: dict[str, Reason] = {
     "cancelled": "cancelled",
     "interrupted": "interrupt",
 }
+Judgement = tuple[int, Reason, str, int | None]
+"""The place of a stop, why, a sentence, and the breakpoint."""
 
 
 class Attached(Comparing):
@@ -36,6 +40,8 @@ class Attached(Comparing):
         super().__init__(journal, trail, agent)
         self.clock = Stopwatch()
         """The clock of the runs' deadlines: it stands still while they are held."""
+        self.below = Below(self)
+        """Watches the runs that the session's run begins: its sub-agents."""
         self.keeping = False
         """The run is to end at its next safe place, so that any process can go on with it."""
         self.result: Any = None
@@ -59,6 +65,10 @@ class Attached(Comparing):
         self._decide: Decide | None = None
         self._own = False
         self._run: Run | None = None
+        self._has_store = True
+        """The run's thread is in a store, in which it can be kept for later."""
+        self._over_alone = 0
+        """Runs of others that were over and that nobody has waited for."""
         self._durable = False
 
     def _refuse_file(self) -> None:
@@ -108,8 +118,11 @@ class Attached(Comparing):
                 self._show_line(listing)
             else:
                 self._trail.thread_id = run.thread_id
+            LEAVERS.add(self)
             self._desk.make_live = LiveView
-            self._run, self._state, self._free, self.keeping = run, "running", False, False
+            if self._run is None:
+                self._free = self.keeping = False
+            self._run, self._state, self._has_store = run, "running", saver is not None
             self._untold = None
             self._durable = False
             if self._goal is None:
@@ -136,7 +149,7 @@ class Attached(Comparing):
             self._desk.live[entry.seq] = moment
             left = self._free or self.keeping
             if self._state == "running" and not left:
-                stop = self._judge(place, held)
+                stop = self._judged(place, held)
                 if stop is not None:
                     self._stopped(*stop)
             if held is not None and self._state == "stopped" and not left:
@@ -157,6 +170,16 @@ class Attached(Comparing):
         with self._cond:
             self._held.pop(held.entry.seq, None)
 
+    def leave(self, timeout: float | None = None) -> None:
+        """Hold no run any more; it goes on without the session."""
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Hold the run no more: whoever is to say how to go on has failed."""
+        with self._cond:
+            self._free = True
+            self._release(None)
+
     def command(self, verb: str) -> Stop | None:
         """Move, without waiting for a run that goes on; None where it does."""
         with self._cond:
@@ -166,7 +189,14 @@ class Attached(Comparing):
 
     # --- judging ---------------------------------------------------------------------------------
 
-    def _judge(self, place: int, held: Held | None) -> tuple[int, Reason, str, int | None] | None:
+    def _judged(self, place: int, held: Held | None) -> Judgement | None:
+        try:
+            return self._judge(place, held)
+        except Exception as error:  # no mistake of a watcher's ends what is watched
+            text = f"it cannot be said whether to stop here: {type(error).__name__}: {error}"
+            return place, "condition-error", text, None
+
+    def _judge(self, place: int, held: Held | None) -> Judgement | None:
         view, goal = self._desk.view(place), self._goal
         hit = self._stopped_by(view, forwards=True) if self._stops(goal) else None
         if held is not None and held.question is not None:
@@ -219,6 +249,7 @@ class Attached(Comparing):
         self._goal, self._origin = goal, self._at
         self._state = "running"
         self.clock.go()
+        self.below.release()
         for held in list(self._held.values()):
             held.release()
         self._held.clear()
@@ -239,11 +270,36 @@ class Attached(Comparing):
         if not self._cond.wait_for(lambda: self._state != "running", timeout):
             raise DebugError(f"the run goes on after {timeout:g} s; pause it, or wait longer")
         assert self.last_stop is not None
+        self._over_alone = 0
         return self.last_stop
 
-    def pause(self) -> None:
-        """Ask a run that goes on to stop at its next moment; returns at once."""
-        self._pause = True
+    def pause(self) -> bool:
+        """Ask a run that goes on to stop at its next moment; False where none does.
+
+        It waits for nothing, so a signal's handler may call it.
+        """
+        self._pause = self._state == "running"
+        return self._pause
+
+    def _paused(self) -> Stop:
+        with self._cond:
+            return self._await(None) if self.pause() else super()._paused()
+
+    def choose(self, branch: int) -> Stop:
+        """Look at another branch; see `Cursor.choose`.
+
+        Raises:
+            DebugError: There is no such branch, or a run goes on on this one.
+        """
+        with self._cond:
+            if self._run is None:
+                return super().choose(branch)
+            if branch != self.branch:
+                raise DebugError(
+                    f"a run goes on on branch b{self.branch}; leave it or end it first, "
+                    f"or look at b{branch} in a session of its own"
+                )
+            return self._stand(self._at, "goto", "")
 
     def wait(self, timeout: float | None = None) -> Stop:
         """Wait until a run that goes on is held, or over.
@@ -260,9 +316,14 @@ class Attached(Comparing):
         Raises:
             DebugError: None was within `timeout`.
         """
+
+        def held_or_over() -> bool:
+            return self._state == "stopped" or self._over_alone > 0
+
         with self._cond:
-            if not self._cond.wait_for(lambda: self._state == "stopped", timeout):
+            if not self._cond.wait_for(held_or_over, timeout):
                 raise DebugError(f"no run was held within {timeout:g} s")
+            self._over_alone = 0
             return self.last_stop or self._said("entry", "")
 
     def on_stop(self, fn: Callable[[Stop], Any]) -> Callable[[Stop], Any]:
@@ -282,15 +343,26 @@ class Attached(Comparing):
         reason: Reason = _OVER.get(because, "finished")
         if keeping and because == "interrupted":
             reason, self._durable = "durable", True
-        text = f"the run is over: {because}"
+        text, last = f"the run is over: {because}", max(len(self._trail) - 1, 0)
+        if not stopped and self._goal is not None and last != self._origin:
+            self._pushed(self._origin, self._goal, last)
+        self._over_alone += not self._own
         self._run, self._goal, self._pause = None, None, False
         self._held.clear()
         self.clock.go()
+        self.below.release()
         if stopped:
             self._untold = reason, text
             self._cond.notify_all()
         else:
-            self._stand(max(len(self._trail) - 1, 0), reason, text)
+            self._stand(last, reason, text)
+
+    def _end_told(self, reason: Reason, text: str) -> None:
+        """Say better how the run ended; where it stopped in passing, once that is left."""
+        if self._untold is not None:
+            self._untold = reason, text
+        else:
+            self._said(reason, text)
 
 
 def _ends_run(entry: Entry | None) -> bool:

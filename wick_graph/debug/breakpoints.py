@@ -6,12 +6,13 @@ import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from wick_graph.debug.lines import locations_at
 from wick_graph.debug.locations import Fits, fits_error, read_location
 from wick_graph.debug.names import Names
 from wick_graph.debug.paths import Path, read_path
-from wick_graph.debug.shown import at_path
+from wick_graph.debug.shown import CHANNELS, at_path
 from wick_graph.debug.view import View
 from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.expressions import Expression, compile_expression
@@ -65,6 +66,8 @@ class Breakpoint:
     """How often it was reached, going forwards."""
     note: str = ""
     """Why it can never stop; empty where it can."""
+    bound: tuple[str, ...] = ()
+    """The locations that a line of a file stands for; it stops where these are entered."""
     _expression: Expression | None = None
     _holes: tuple[Expression, ...] = ()
 
@@ -90,8 +93,10 @@ class Breakpoint:
         """
         self._expression = compile_expression(condition) if condition else None
         self.condition = condition or None
-        if self.kind == "break":  # whether it stops before or after a call depends on its names
-            self.fits = read_location(self.location, names_in(self._expression)).fits
+        if (
+            self.kind == "break" and self.verified
+        ):  # whether it stops before or after a call depends on its names
+            self.fits = _located(self.bound or (self.location,), names_in(self._expression))
 
     def check(self, view: View, *, counts: bool) -> Hit | None:
         """Say whether it stops at a moment; only going forwards hits are counted."""
@@ -158,8 +163,9 @@ def make(
     hit: str | None = None,
     text: str | None = None,
     temporary: bool = False,
+    agent: Any = None,
 ) -> Breakpoint:
-    """Make a breakpoint of its parts.
+    """Make a breakpoint of its parts; `agent` says what stands at the lines of files.
 
     Raises:
         DebugError: The location, the hit condition, or what is to be caught is refused.
@@ -168,9 +174,9 @@ def make(
     if hit is not None and not _is_hit(hit):
         raise DebugError(f"{hit[:40]!r} is no hit condition; write 3, ==3, >=3 or %3")
     expression = compile_expression(condition) if condition else None
-    note, fits = "", _FITS[kind](location, names_in(expression))
-    if kind in ("break", "log"):
-        note = read_location(location).note
+    fits, note, bound = _fits(kind, location, names_in(expression), agent)
+    if set(_HOLE.sub("", text or "")) & {"{", "}"}:
+        raise DebugError(f"{text!r:.80} has a brace without its other; write {{EXPRESSION}}")
     holes = tuple(compile_expression(found[1]) for found in _HOLE.finditer(text or ""))
     return Breakpoint(
         number,
@@ -182,13 +188,16 @@ def make(
         text,
         temporary,
         note=note,
+        bound=bound,
         _expression=expression,
         _holes=holes,
     )
 
 
-def read_spec(number: int, spec: str) -> Breakpoint:
+def read_spec(number: int, spec: str, agent: Any = None) -> Breakpoint:
     """Read a breakpoint as it is written: `break tool:bash if glob(args.command, "*rm*")`.
+
+    `agent` says what stands at the lines of files.
 
     Raises:
         DebugError: It is none.
@@ -217,6 +226,7 @@ def read_spec(number: int, spec: str) -> Breakpoint:
         hit=hit,
         text=text,
         temporary=word == "tbreak",
+        agent=agent,
     )
 
 
@@ -227,6 +237,8 @@ def _cut(rest: str) -> tuple[str, str | None, str | None]:
     if first is None:
         return rest, None, None
     where, tail = padded[: first.start()], padded[first.end() :].strip()
+    if not tail:
+        raise DebugError(f"nothing stands behind {first[1]}; write if EXPRESSION, or hit COUNT")
     if first[1] == "hit":
         count, _, condition = tail.partition(" if ")
         return where, condition.strip() or None, count.strip()
@@ -241,17 +253,30 @@ def _is_hit(text: str) -> bool:
     return found is not None and int(found["count"]) > 0
 
 
-def _watched(text: str, uses: frozenset[str]) -> Fits:
-    path = read_path(text)
-    return lambda view: is_write(view, path)
+def _unknown_channel(path: str) -> str:
+    channel = str(read_path(path)[0])
+    return "" if channel in CHANNELS else f"the state has no channel {channel}"
 
 
-_FITS: Final[dict[BreakKind, Callable[[str, frozenset[str]], Fits]]] = {
-    "break": lambda text, uses: read_location(text, uses).fits,
-    "log": lambda text, uses: read_location(text, uses).fits,
-    "catch": lambda text, uses: fits_error(text.strip()),
-    "watch": _watched,
-}
+def _fits(
+    kind: BreakKind, location: str, uses: frozenset[str], agent: Any
+) -> tuple[Fits, str, tuple[str, ...]]:
+    """Return what a breakpoint fits, why that is nothing, and what a line of a file stands for."""
+    if kind == "catch":
+        return fits_error(location.strip()), "", ()
+    if kind == "watch":
+        path = read_path(location)
+        return (lambda view: is_write(view, path)), _unknown_channel(location), ()
+    of_line = locations_at(location, agent)
+    if of_line is None:
+        return _located((location,), uses), "", ()
+    bound, note = of_line
+    return _located(bound, uses), note, bound
+
+
+def _located(locations: tuple[str, ...], uses: frozenset[str]) -> Fits:
+    each = [read_location(location, uses).fits for location in locations]
+    return each[0] if len(each) == 1 else lambda view: any(fits(view) for fits in each)
 
 
 def is_write(view: View, path: Path) -> bool:

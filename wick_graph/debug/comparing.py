@@ -76,15 +76,19 @@ class Comparing(Whys):
 
         Raises:
             DebugError: It is the same everywhere.
-            ExpressionError: It is no expression.
+            ExpressionError: It is no expression, or has a value nowhere.
         """
         compiled = compile_expression(expression)
+        problems: list[ExpressionError | None] = []
 
         def holds(place: int) -> bool:
             try:
-                return bool(compiled.evaluate(Names(self._desk.view(place))))
-            except ExpressionError:
+                value = bool(compiled.evaluate(Names(self._desk.view(place))))
+            except ExpressionError as error:
+                problems.append(error)
                 return False
+            problems.append(None)
+            return value
 
         with self._cond:
             start, stop = self._place(a), self._place(b)
@@ -92,6 +96,8 @@ class Comparing(Whys):
             for place in range(start + 1, stop + 1):
                 if holds(place) is not was:
                     return self._trail.entries[place]
+        if problems[-1] is not None and all(problems):
+            raise problems[-1]
         word = "true" if was else "untrue"
         raise DebugError(f"{expression} is {word} from {a} to {b}")
 

@@ -239,6 +239,8 @@ class Cursor:
         raise DebugError("nothing runs that could be paused")
 
     def _pushed(self, before: int, goal: Goal, place: int) -> None:
+        if before < 0:  # nothing stands before the first moment that could be gone back to
+            return
         self._path.append((before, goal, place))
         del self._path[:-_STEPS_BACK]
 

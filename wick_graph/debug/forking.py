@@ -101,6 +101,8 @@ class Forking(Planning):
     ) -> Iterator[Edit]:
         if request is None and response is None:
             return
+        if request is not None and response is not None:
+            raise DebugError("a model whose reply is given is not asked; give one of the two")
         asked = [e for e in self._trail.of_task(place) if e.what == "model.request"]
         if not asked:
             raise DebugError("no request stands at this moment; choose one at a model:request")

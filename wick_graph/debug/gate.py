@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -70,7 +70,7 @@ class Held:
 
     def release(self) -> None:
         """Let it go on."""
-        if not self.go.done():
+        with suppress(InvalidStateError):  # it goes on already, or its task was cancelled
             self.go.set_result(None)
 
 
@@ -153,9 +153,13 @@ class Gate:
             return
         fn, is_async = back
         stop = self._session.last_stop
-        while stop is not None:
-            verb = await self._io.call(fn, is_async, stop)
-            stop = self._session.command(str(verb or "continue"))
+        try:
+            while stop is not None:
+                verb = await self._io.call(fn, is_async, stop)
+                stop = self._session.command(str(verb or "continue"))
+        except BaseException:  # nobody else will say how the calls beside this one go on
+            self._session.let_go()
+            raise
 
     async def _flush(self) -> None:
         """Commit what was recorded, so that everybody can look at it."""

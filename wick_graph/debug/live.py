@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any, Literal
 
 from langgraph.types import Command
@@ -11,8 +12,9 @@ from wick_graph import keys
 from wick_graph.debug.attached import Attached
 from wick_graph.debug.edits import edited, skipped
 from wick_graph.debug.gate import Held
+from wick_graph.debug.leaving import LEAVERS
 from wick_graph.debug.moves import Goal, goal_of
-from wick_graph.debug.stops import Stop
+from wick_graph.debug.stops import Output, Stop
 from wick_graph.debug.trail import Lines
 from wick_graph.drive import ENGINE_LOOP
 from wick_graph.errors import DebugError
@@ -84,12 +86,14 @@ class Living(Attached):
         with self._cond:
             if self._run is not None:
                 raise DebugError("a run goes on in this session; end it first")
-            self._run, self._own, self._goal, self._state = run, True, goal, "running"
-            self._origin, self.result, self.error = self._at, None, None
             work = threading.Thread(
                 target=self._work, args=(graph, value, config, door), name="wick-debug", daemon=True
             )
-            work.start()
+            LEAVERS.add(self)
+            work.start()  # it says of nothing before this lock is free
+            self._run, self._own, self._goal, self._state = run, True, goal, "running"
+            self._free = self.keeping = self._pause = False
+            self._origin, self.result, self.error = self._at, None, None
             return self._await(timeout)
 
     def _work(self, graph: Any, value: Any, config: Any, door: Door) -> None:
@@ -102,21 +106,26 @@ class Living(Attached):
         except BaseException as error:  # the session tells of it, whatever it was
             self.error = error
         with self._cond:
-            self._reload()
-            self._own = False
+            try:
+                self._reload()
+            except Exception as error:  # whoever waits for the run's end is told of it all the same
+                self.banners.append(f"what the run recorded cannot be read: {error}")
             self._over(run.stopped or ("failed" if self.error is not None else "done"))
-            if self.error is not None and self.last_stop is not None:
+            self._own = False
+            if self.error is not None:
                 text = str(self.error) or type(self.error).__name__
-                self._said("failed" if run.stopped != "cancelled" else "cancelled", text)
+                self._end_told("cancelled" if run.stopped == "cancelled" else "failed", text)
 
     def _reload(self) -> None:
         """Read the recording of a run that is over, in the place of its live moments."""
         if self.journal is None or self._run is None or self._run.journal is None:
             return
-        here = self.here
+        here, was, path = self.here, [e.seq for e in self._trail.entries], self._path[:]
         self._look_at(Lines(self.journal).trail(self._run.journal.run.branch))
         place = None if here is None else self._trail.place(here.seq)
         self._at = place if place is not None else len(self._trail) - 1
+        if was == [entry.seq for entry in self._trail.entries]:
+            self._path = path
 
     def _graph(self) -> Any:
         if self.agent is None:
@@ -167,39 +176,76 @@ class Living(Attached):
             self._release(goal_of("cont", self.here))
             return self._await(timeout)
 
-    def abort(self, reason: str = "stopped in the debugger") -> Stop:
+    def abort(
+        self, reason: str = "stopped in the debugger", *, timeout: float | None = None
+    ) -> Stop:
         """End the run here: it counts as cancelled, and its thread can be used again.
 
         Raises:
-            DebugError: No run goes on.
+            DebugError: No run goes on, or it takes longer than `timeout` to end.
         """
         with self._cond:
-            if self._run is None:
-                raise DebugError("no run goes on that could be ended")
-            run = self._run
-            self._release(None)
-        run.stop.ask("cancelled", reason)
+            run = self._going("ended")
+            self._free, self._state, self._goal = True, "running", None
+        run.stop.ask("cancelled", reason)  # before anything is let go: what is held is not to run
         with self._cond:
-            return self._await(None)
+            if self._run is run:
+                self._release(None)
+            return self._await_end(run, timeout)
 
-    def detach(self, how: How = "keep") -> Stop | None:
+    def detach(self, how: How = "keep", *, timeout: float | None = None) -> Stop | None:
         """Leave the run: let it go on alone, keep it for later, or end it.
 
         What is kept stands in the store between two calls, nothing is lost, and any process can
-        go on with it (`live`).
+        go on with it (`live`). Only edits that were not gone on with are not kept.
 
         Raises:
-            DebugError: No run goes on.
+            DebugError: No run goes on, it has no store to be kept in, or it takes longer than
+                `timeout` to come to a place where it can be left.
         """
         if how == "abort":
-            return self.abort()
+            return self.abort(timeout=timeout)
         with self._cond:
-            if self._run is None:
-                raise DebugError("no run goes on that could be left")
+            run = self._going("left")
+            if how == "keep" and not self._has_store:
+                raise DebugError("this run has no store to be kept in; continue it, or abort it")
             self.keeping = how == "keep"
             self._free = how == "continue"
+            if self.keeping:
+                self._tell_of_edits()
             self._release(None)
-            return None if self._free else self._await(None)
+            return None if self._free else self._await_end(run, timeout)
+
+    def _going(self, what: str) -> Run:
+        if self._run is None:
+            raise DebugError(f"no run goes on that could be {what}")
+        return self._run
+
+    def _await_end(self, run: Run, timeout: float | None) -> Stop:
+        """Wait until a run is over, wherever else it may stop in passing."""
+        if not self._cond.wait_for(lambda: self._run is not run, timeout):
+            raise DebugError(f"the run has not ended after {timeout:g} s; a call is under way")
+        assert self.last_stop is not None
+        return self.last_stop
+
+    def _tell_of_edits(self) -> None:
+        for seq, held in self._held.items():
+            if held.decided:
+                self._say(Output(seq, "note", f"what was decided at #{seq} is not kept"))
+
+    def leave(self, timeout: float | None = None) -> None:
+        """Hold no run any more: one of the session's own is kept, one of others goes on.
+
+        Where its own has no store to be kept in, it is ended.
+        """
+        with self._cond:
+            if self._run is None:
+                return
+            how: How = "continue"
+            if self._own:
+                how = "keep" if self._has_store else "abort"
+        with suppress(DebugError):  # it ended meanwhile
+            self.detach(how, timeout=timeout)
 
     def _chosen(self, held: Held, choice: Any) -> Directive:
         """Return what a decision about a call comes to."""

@@ -34,13 +34,16 @@ class LiveView(View):
 
     @cached_property
     def base(self) -> Mapping[str, Any]:
-        """The values that the superstep began with; those that a node was given, if not stored."""
-        saved = self.desk.saved(self.entry.checkpoint) if self.entry.checkpoint else None
+        """The values that the superstep began with; between two of them, those that one left."""
+        own = self.entry.checkpoint
+        saved = self.desk.saved(own) if own else None
         if saved is not None:
             values: Mapping[str, Any] = saved.checkpoint["channel_values"]
             return values
         for place in range(self.at, -1, -1):
             entry = self.desk.trail.entries[place]
+            if entry.checkpoint is not None and entry.checkpoint != own:
+                return self.desk.view(place).values
             held = self._live(entry)
             if entry.what == "node.enter" and held is not None and entry.node != "tools":
                 given: Mapping[str, Any] = held.data["input"]

@@ -5,12 +5,14 @@ hook:NAME[.PHASE][:exit]                          a hook's layer
 tool:GLOB[:enter|:after]                          before arguments are used; before hooks; after
 model:request | model:response                    the exact request, the exact reply
 route[:LABEL]                                     the decision; the edge `tools` or `end` taken
-interrupt | retry | compact | handoff | agent:NAME | run[:exit]
+agent:NAME[:exit] | handoff                       an agent's own entry, or a task given to it; any
+interrupt | retry | compact | run[:exit]
+
+A line of a file, `tools.py:12` or `agents.yaml:14`, stands for one of these; see `lines`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,10 +26,12 @@ from wick_graph.journal.layout import NODES
 
 Fits = Callable[[View], bool]
 
-_LINE: Final = re.compile(r"(?:listing|.+\.(?:ya?ml|py)):\d+")
 _AFTER: Final = frozenset({"error", "result", "output"})
 """Names that are known at the end of a call alone."""
 _SUMMARY: Final = "summarize"
+_AWAITED: Final = "delegate_to_agent"
+_GIVES: Final = frozenset({_AWAITED, "start_async_task"})
+"""Tools that give another agent a task; one that it does in the background outlives the call."""
 _PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
     "model:request": ("model.request",),
     "model:response": ("model.response",),
@@ -47,8 +51,6 @@ class Location:
 
     text: str
     fits: Fits
-    note: str = ""
-    """Why it can never fit; empty if it can."""
 
 
 def read_location(text: str, uses: frozenset[str] = frozenset()) -> Location:
@@ -70,11 +72,10 @@ def read_location(text: str, uses: frozenset[str] = frozenset()) -> Location:
     made = _MAKERS.get(head)
     if made is not None and rest:
         return Location(text, made(rest, uses))
-    if _LINE.fullmatch(text):
-        return Location(text, lambda view: False, "no line of a file is known here; name the place")
     raise DebugError(
         f"{text[:80]!r} is no location; write a node ({', '.join(NODES)}), hook:NAME, tool:NAME, "
-        "model:request, model:response, route:LABEL, interrupt, retry, compact or run"
+        "model:request, model:response, route:LABEL, agent:NAME, handoff, interrupt, retry, "
+        "compact or run"
     )
 
 
@@ -120,7 +121,25 @@ def _route(rest: str, uses: frozenset[str]) -> Fits:
 
 
 def _agent(rest: str, uses: frozenset[str]) -> Fits:
-    return lambda view: view.entry.kind == "agent" and _globs(view.entry.name, rest)
+    """Fit the ends of an agent's own runs, and those of the calls that give it a task."""
+    ends = rest.endswith(":exit")
+    name = rest.removesuffix(":exit")
+    run = ("run.exit", "run.error") if ends else ("run.enter",)
+    call = ("tool.exit", "tool.error") if ends else ("tool.call",)
+    gives = {_AWAITED} if ends else _GIVES
+
+    def fits(view: View) -> bool:
+        entry = view.entry
+        if entry.what in run:
+            return _globs(entry.name, name)
+        return entry.what in call and entry.name in gives and _globs(_given_to(view), name)
+
+    return fits
+
+
+def _given_to(view: View) -> str:
+    args = view.args
+    return str(args.get("agent", "")) if isinstance(args, Mapping) else ""
 
 
 _MAKERS: Final[Mapping[str, Callable[[str, frozenset[str]], Fits]]] = {
@@ -140,7 +159,7 @@ def _is_compaction(view: View) -> bool:
 
 
 def _is_handoff(view: View) -> bool:
-    return view.entry.kind == "agent" and view.entry.phase == "enter"
+    return view.entry.what == "tool.call" and view.entry.name in _GIVES
 
 
 def _globs(name: str, pattern: str) -> bool:

@@ -26,7 +26,7 @@ class Marks(Cursor):
             DebugError: It is none.
             ExpressionError: Its condition is no expression.
         """
-        return self._kept(read_spec(next(self._numbers), spec))
+        return self._kept(read_spec(next(self._numbers), spec, self.agent))
 
     def break_(
         self,
@@ -103,7 +103,7 @@ class Marks(Cursor):
         return [found.spec for found in self._breaks.values()]
 
     def _made(self, kind: BreakKind, location: str, **parts: Any) -> Breakpoint:
-        return self._kept(make(next(self._numbers), kind, location, **parts))
+        return self._kept(make(next(self._numbers), kind, location, agent=self.agent, **parts))
 
     def _kept(self, made: Breakpoint) -> Breakpoint:
         with self._cond:

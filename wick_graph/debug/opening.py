@@ -54,7 +54,7 @@ def find(source: Any, thread_id: str | None, agent: Any, branch: int | None) -> 
     except BaseException:
         close()
         raise
-    banners += _other_code(journal, agent)
+    banners += other_code(journal, agent)
     info, is_file = saver.threads.get(journal.thread_id), _is_file(source)
     waits = info is not None and info.status == "waiting" and not is_file
     return Found(journal, trail, agent, banners, close, read_only=is_file, waits=waits)
@@ -114,7 +114,7 @@ def _lost(lines: Lines) -> list[str]:
     ]
 
 
-def _other_code(journal: Journal, agent: Any) -> list[str]:
+def other_code(journal: Journal, agent: Any) -> list[str]:
     """Say where the agent of today is another than the one that was recorded."""
     runs = journal.runs()
     spec = getattr(agent, "spec", None)

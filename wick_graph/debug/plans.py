@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from wick_graph import keys
 from wick_graph.debug.cursor import At
 from wick_graph.debug.live import Living
 from wick_graph.debug.policy import Edit, Mock, Policy
+from wick_graph.debug.unfinished import Left, left_of, text_of
 from wick_graph.errors import DebugError
 
 
@@ -61,17 +63,43 @@ class Planning(Living):
     def will_execute(self, at: At = None, policy: Policy | None = None) -> list[Planned]:
         """List what going on from a moment would execute, as far as the recording tells.
 
+        Where the cursor stands at the end of a thread that is not finished, that is what `live`
+        would execute: the tasks of its step that are not over.
+
         Raises:
-            DebugError: There is no such moment, or nothing that could be gone on with.
+            DebugError: There is no such moment, nothing that could be gone on with, or no agent
+                that could do it.
         """
         with self._cond:
+            if at is None and self._is_left():
+                return [one for left in self._left() for one in _planned_left(left)]
             start = self._superstep(self._place(at))
             chosen = policy or self.policy
+            again = self._visited_again()
             return [
                 one
                 for place in range(start, len(self._trail))
+                if again.get(self._trail.entries[place].task, -1) <= place
                 for one in self._planned(place, chosen)
             ]
+
+    def _is_left(self) -> bool:
+        """Say whether the cursor is at the end of a recording that stops within a thread's run."""
+        at_the_end = 0 <= self._at == len(self._trail) - 1
+        return at_the_end and self._run is None and self.thread_id is not None
+
+    def _left(self) -> list[Left]:
+        graph = self._graph()
+        state = graph.get_state(keys.with_configurable(None, **{keys.THREAD_ID: self.thread_id}))
+        if not state.next:
+            raise DebugError("nothing follows here that could be run; choose an earlier moment")
+        return list(left_of(state, self._trail.entries, graph.spec))
+
+    def _visited_again(self) -> dict[str | None, int]:
+        """Return where each task was last begun: a run that was left begins its tasks once more."""
+        entries = self._trail.entries
+        begins = {e.task: place for place, e in enumerate(entries) if e.what == "node.enter"}
+        return {task: place for task, place in begins.items() if task is not None}
 
     def _planned(self, place: int, policy: Policy) -> Iterator[Planned]:
         entry = self._trail.entries[place]
@@ -140,6 +168,30 @@ class Planning(Living):
         return next(
             (self._trail.place(e.seq) or 0 for e in reversed(list(self._trail.superstep(place)))),
             place,
+        )
+
+
+def _planned_left(left: Left) -> Iterator[Planned]:
+    shared: dict[str, Any] = {"step": left.step, "node": left.node, "policy": "live"}
+    text = f"node {left.node}: its code and its hooks are run"
+    yield Planned(
+        **shared,
+        kind="node",
+        name=left.node,
+        recorded=False,
+        side_effects=False,
+        tokens=None,
+        text=text,
+    )
+    if left.node in ("model", "tools"):
+        yield Planned(
+            **shared,
+            kind="model" if left.node == "model" else "tool",
+            name=left.name,
+            recorded=left.recorded,
+            side_effects=left.node == "tools" and left.replay != "safe",
+            tokens=None,
+            text=text_of(left),
         )
 
 

@@ -151,15 +151,18 @@ class Decider:
     def anew(self, moment: Moment) -> Directive:
         """Have a call made once more, though the ledger knows its result."""
         call = moment.data["call"]
-        if not isinstance(call, ToolCall):
-            return None
-        key = f"again-{call.ctx.run_id}:{call.ctx.index}"
-        return Replace(call.replace(ctx=replace(call.ctx, key=key)))
+        return Replace(once_more(call)) if isinstance(call, ToolCall) else None
 
     def _taped(self) -> Tape:
         if self.tape is None:
             raise ReplayError("nothing is recorded")
         return self.tape
+
+
+def once_more(call: ToolCall) -> ToolCall:
+    """Return a call that the ledger does not know, whatever it knows of the recorded one."""
+    key = f"again-{call.ctx.run_id}:{call.ctx.index}"
+    return call.replace(ctx=replace(call.ctx, key=key))
 
 
 def _missed(missing: Missing, text: str) -> Directive | Question:

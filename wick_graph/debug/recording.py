@@ -26,6 +26,11 @@ class Recording:
         self._journals: dict[str, Journal] = {}
         self._of: dict[tuple[str, int], Journal] = {}
 
+    @property
+    def below(self) -> Recording:
+        """What a run begins is recorded too."""
+        return self
+
     def attach(self, run: Run, io: Any, spec: Any, journal: Any, saver: Any) -> Port:
         """Take part in a run that begins; the engine calls this."""
         thread = run.thread_id

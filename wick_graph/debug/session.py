@@ -105,10 +105,18 @@ class DebugSession(Forking):
         return child._started(None, address, door, goal_of("cont", None), timeout, copied)
 
     def close(self) -> None:
-        """Leave a run that is held, so that any process can go on with it, and close the rest."""
-        if self._run is not None and self._own:
-            self.detach("keep")
-        self._close()
+        """Leave the run that goes on, and close what `open` opened.
+
+        A run that the session started is kept, so that any process can go on with it; where it has
+        no store it is ended. One that was started elsewhere goes on without the session.
+        """
+        try:
+            self.leave()
+        finally:
+            close, self._close = self._close, lambda: None
+            close()
+            if self.replayed is not None:
+                self.replayed.close()
 
     def __enter__(self) -> Self:
         return self

@@ -31,6 +31,8 @@ PENDING: Final = "pending:"
 _DEEPEST: Final = 40
 _MOST: Final = 20_000
 _HINTS: Final = get_type_hints(AgentState, include_extras=True)
+CHANNELS: Final = frozenset({*_HINTS, *EMPTY})
+"""What a state is made of."""
 REDUCERS: Final[Mapping[str, Any]] = {
     name: found[1]
     for name, hint in _HINTS.items()

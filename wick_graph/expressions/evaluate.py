@@ -90,7 +90,7 @@ class _Evaluation:
             return self.names[node.id]
         if node.id in WORDS:
             return WORDS[node.id]
-        raise ExpressionError(f"there is no {node.id}{there_is(self.names)}")
+        raise ExpressionError(f"there is no {node.id}{there_is(self.names, node.id)}")
 
     def subscript(self, node: ast.Subscript) -> Any:
         """Look a key or an index up, or cut a piece out."""
@@ -133,6 +133,8 @@ class _Evaluation:
             if isinstance(a, list | tuple) and isinstance(b, list | tuple):
                 fits(len(a) + len(b))
                 return self.budget.made([*a, *b])
+            if isinstance(a, str) or isinstance(b, str):
+                raise ExpressionError(f"+ joins two texts, not {kind(a)} and {kind(b)}; use str(…)")
         a, b = number(a), number(b)
         if isinstance(node.op, ast.Mult) and isinstance(a, int) and isinstance(b, int):
             few_bits(a.bit_length() + b.bit_length())

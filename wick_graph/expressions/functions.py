@@ -138,6 +138,8 @@ def _text(scope: Scope, message: Any) -> str:
     content = item(message, "content") if isinstance(message, Mapping) else message
     if isinstance(content, str):
         return content
+    if not isinstance(content, list | tuple):
+        raise ExpressionError(f"text takes a message or its content, not {kind(content)}")
     blocks = [
         block if isinstance(block, str) else block.get("text")
         for block in _items(scope, content)

@@ -21,6 +21,8 @@ _TEXTS_AND_NUMBERS: Final = re.compile(
     r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|(?<![\w.])(?P<number>\.?\d[\w.]*)"""
 )
 _NUMBER: Final = re.compile(r"(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE]\d*)?")
+_FOREIGN: Final = {"&&": "and", "||": "or", "=>": ">=", "=<": "<="}
+"""Signs of other languages, and the words for them."""
 _ESCAPE: Final = re.compile(r"\\(.)")
 _KNOWN_ESCAPES: Final = frozenset("\\'\"nrtxuU")
 
@@ -41,11 +43,21 @@ def compile_expression(text: str) -> Expression:
         body = ast.parse(line, mode="eval").body
     except SyntaxError as error:
         at = min(error.offset or len(line), len(line))  # 0 where the end came too early
-        raise ExpressionError("this is no expression; write it as in Python", at) from None
+        raise ExpressionError(_hint(line, at), at) from None
     except (ValueError, RecursionError, MemoryError):
         raise ExpressionError("this is no expression, or one too deep", 1) from None
     _check(body, 1, line)
     return Expression(line, body)
+
+
+def _hint(line: str, at: int) -> str:
+    """Say what is wrong where Python's parser gave up at a column."""
+    for sign, word in _FOREIGN.items():
+        if sign in line[max(at - 2, 0) : at + 1]:
+            return f"{sign.strip()} is not known here; write {word}"
+    if "=" in line[max(at - 2, 0) : at + 1] and "==" not in line[max(at - 3, 0) : at + 2]:
+        return "= gives a value a name, which there is not here; write == to compare"
+    return "this is no expression; write it as in Python"
 
 
 def _refuse_oddities(line: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Final
 
 from wick_graph.errors import ExpressionError
@@ -19,6 +21,8 @@ _VALUE_SIZE: Final = 8
 """What a value counts for in a size, beside its characters."""
 _SIZE_PER_STEP: Final = 256
 _NAMED: Final = 10
+_LOOKED_AT: Final = 50
+"""Names among which one that is like a missed one is looked for."""
 
 
 class Budget:
@@ -152,7 +156,7 @@ def item(base: Any, key: Any) -> Any:
     if isinstance(base, Mapping):
         if isinstance(key, str) and key in base:
             return base[key]
-        raise ExpressionError(f"there is no {str(key)[:40]}{there_is(base)}")
+        raise ExpressionError(f"there is no {str(key)[:40]}{there_is(base, str(key))}")
     if not isinstance(base, str | list | tuple):
         raise ExpressionError(f"{kind(base)} has no keys")
     if isinstance(key, str):
@@ -163,8 +167,11 @@ def item(base: Any, key: Any) -> Any:
     return base[index]
 
 
-def there_is(names: Mapping[str, Any]) -> str:
+def there_is(names: Mapping[str, Any], missed: str) -> str:
     """Say which names there are, at the end of a sentence that misses one."""
+    near = get_close_matches(missed[:40], [str(name)[:40] for name in islice(names, _LOOKED_AT)], 1)
+    if near:
+        return f"; did you mean {near[0]}"
     known = [str(name)[:40] for name in list(names)[:_NAMED]]
     return f"; there is {', '.join(known)}{', …' * (len(names) > _NAMED)}" if known else ""
 

@@ -13,7 +13,7 @@ def as_dot(picture: Picture) -> str:
     for box in picture.boxes:
         label = r"\n".join(_escaped(line) for line in [box.name, *picture.lines_of(box)])
         shape = " shape=oval" if box.is_end else ""
-        more = " peripheries=2" if box.kind == "graph" else ""
+        more = " peripheries=2" if box.is_nested else ""
         lines.append(f'    {quoted(box.id)} [label="{label}"{shape}{more}];')
     for arrow in picture.arrows:
         wants = []

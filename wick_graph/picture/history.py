@@ -16,9 +16,11 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from wick_graph import keys
 from wick_graph.errors import ConfigError, ThreadNotFoundError
+from wick_graph.graph import AgentGraph
 from wick_graph.picture.measured import WHOLE_STEPS, measured
 from wick_graph.picture.overlay import NOTHING, Edge, RunOverlay, Tally
-from wick_graph.picture.read import ids_of
+from wick_graph.picture.read import ids_of, subagents_of
+from wick_graph.runtime import AgentSpec
 from wick_graph.usage import Usage, usage_of
 
 MAX_STEPS: Final = 2_000
@@ -49,13 +51,20 @@ def overlay_of(graph: Any, thread_id: str, *, limit: int = MAX_STEPS) -> RunOver
     if not steps:
         raise ThreadNotFoundError(f"there is no checkpoint of a thread {thread_id}")
     drawn = graph.get_graph()
-    reader = _Reader(ids_of(drawn.nodes))
+    spec = graph.spec if isinstance(graph, AgentGraph) else None
+    reader = _Reader(ids_of(drawn.nodes), _givers(spec))
     for edge in drawn.edges:
         reader.follow(edge.source, edge.target, bool(edge.conditional))
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         reader.read(step, following)
     made = reader.overlay(thread_id, steps, cut=steps[0].parent is not None)
     return measured(made, graph.checkpointer, reader.worked)
+
+
+def _givers(spec: AgentSpec | None) -> frozenset[str]:
+    """Name the tools that give tasks to sub-agents."""
+    below = subagents_of(spec) if spec is not None else []
+    return frozenset(tool for _, tools in below for tool in tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,8 @@ class _Task:
     waits: bool
     usage: Usage
     answers: tuple[ToolMessage, ...]
+    asked: Mapping[str, Any]
+    """The agent that a call names, by the call's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +130,12 @@ def _task(task: Any) -> _Task:
         waits=bool(task.interrupts),
         usage=usage,
         answers=tuple(m for m in messages if isinstance(m, ToolMessage)),
+        asked={
+            str(call["id"]): call["args"].get("agent")
+            for message in messages
+            if isinstance(message, AIMessage)
+            for call in message.tool_calls
+        },
     )
 
 
@@ -150,6 +167,9 @@ class _Reader:
     """Adds up the steps."""
 
     ids: Mapping[str, str]
+    givers: frozenset[str] = frozenset()
+    """The tools that give tasks to sub-agents."""
+    asked: dict[str, Any] = field(default_factory=dict)
     ways: dict[str, list[tuple[str, bool]]] = field(default_factory=dict)
     """Where edges lead from a node, and whether a decision is behind it."""
     nodes: dict[str, Tally] = field(default_factory=dict)
@@ -194,6 +214,11 @@ class _Reader:
             name = message.name or "tool"
             failed = int(message.status == "error")
             self.tools[name] = self.tools.get(name, NOTHING) + Tally(int(called), errors=failed)
+            agent = self.asked.get(message.tool_call_id)
+            if called and name in self.givers and isinstance(agent, str):
+                self._add(f"agent:{agent}", Tally(1, errors=failed))
+                self._take(task.name, f"agent:{agent}")
+        self.asked |= task.asked
 
     def _id(self, name: str) -> str:
         return self.ids.get(name, name)

@@ -11,7 +11,7 @@ from wick_graph.picture.layout import Link, Size
 from wick_graph.picture.overlay import RunOverlay
 from wick_graph.picture.words import clean
 
-Kind = Literal["start", "end", "node", "graph"]
+Kind = Literal["start", "end", "node", "graph", "agent"]
 START: Final = "START"
 END: Final = "END"
 ARROW: Final = " → "
@@ -60,7 +60,7 @@ class Box:
     """One node of the graph, with what is inside it."""
 
     id: str
-    """LangGraph's name for it; START and END for the ends."""
+    """LangGraph's name for it; START and END for the ends, `agent:NAME` for a sub-agent."""
     name: str
     """The same, safe to draw."""
     kind: Kind = "node"
@@ -69,6 +69,11 @@ class Box:
     tools: tuple[ToolMark, ...] = ()
     unknown_tools: tuple[str, ...] = ()
     """The hooks whose tools depend on the thread."""
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether it stands for a whole graph."""
+        return self.kind in ("graph", "agent")
 
     @property
     def is_end(self) -> bool:

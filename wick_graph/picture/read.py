@@ -12,6 +12,7 @@ from wick_graph.picture.model import END, START, Arrow, Box, Fact, Kind, Layers,
 from wick_graph.picture.words import clean, count, span
 from wick_graph.runtime import AgentSpec
 from wick_graph.tools.bound import BoundTool, bind_tool
+from wick_graph.tools.toolbox import Unasked
 from wick_graph.types import Phase
 
 NODE_OF: Final[Mapping[Phase, str]] = {
@@ -30,8 +31,12 @@ _ENDS: Final[Mapping[str, tuple[str, Kind]]] = {
     "__start__": (START, "start"),
     "__end__": (END, "end"),
 }
+CALLER: Final = "tools"
+"""The node from which tasks are given away."""
 _INTERRUPT: Final = "__interrupt"
 _TOOLS: Final = "__tools"
+_DESCRIPTION: Final = 80
+"""Characters of what a sub-agent is good for."""
 _MOST_FACTS: Final = 6
 """Entries of a node's metadata that are drawn."""
 
@@ -64,6 +69,10 @@ def picture_of(graph: Any, *, xray: int | bool = False, title: str = "") -> Pict
         )
         for edge in sorted(drawn.edges, key=lambda e: (order[e.source], order[e.target]))
     ]
+    if spec is not None:
+        below = [box for box, _ in subagents_of(spec)]
+        boxes += below
+        arrows += [Arrow(CALLER, box.id, "", True) for box in below]
     name = title or (spec.name if spec else "") or getattr(graph, "name", "") or "graph"
     return Picture(clean(name), tuple(boxes), tuple(arrows))
 
@@ -136,7 +145,9 @@ def _inside(spec: AgentSpec) -> Iterator[tuple[str, Box]]:
         hooks = tuple(clean(layer.hook) for layer in spec.hooks.layers(phase))
         layers.setdefault(node, []).append(Layers(phase, hooks, _AROUND.get(phase, "")))
     tools, unknown = _tools(spec)
-    facts = {"model": _model_facts(spec), "tools": _tool_facts(spec) if tools or unknown else ()}
+    servers = tuple(_servers(spec))
+    some = tools or unknown or servers
+    facts = {"model": _model_facts(spec), "tools": _tool_facts(spec) + servers if some else ()}
     for node, found in layers.items():
         own = (tools, unknown) if node == "tools" else ((), ())
         yield node, Box(node, node, "node", facts.get(node, ()), tuple(found), *own)
@@ -159,20 +170,61 @@ def _tool_facts(spec: AgentSpec) -> tuple[Fact, ...]:
     )
 
 
+def subagents_of(spec: AgentSpec) -> list[tuple[Box, tuple[str, ...]]]:
+    """List the agents below an agent, each with the tools that give tasks to it."""
+    found: dict[str, dict[str, str]] = {}
+    for tool in [*spec.tools, *(tool for _, tools in _brought(spec) for tool in tools or ())]:
+        for name, description in (getattr(tool.source, "agents", None) or {}).items():
+            found.setdefault(name, {})[tool.name] = description
+    made = []
+    for name, tools in found.items():
+        by = ", ".join(clean(tool) for tool in tools)
+        facts = (
+            Fact("sub_agent_by", by, f"sub-agent, by {by}"),
+            *(
+                Fact("description", text, clean(text, _DESCRIPTION))
+                for text in dict.fromkeys(tools.values())
+            ),
+        )
+        made.append((Box(f"agent:{name}", clean(name), "agent", facts), tuple(tools)))
+    return made
+
+
+def _brought(spec: AgentSpec) -> Iterator[tuple[str, list[BoundTool] | None]]:
+    """Yield each hook with its tools of an empty thread; None if they depend on a real one."""
+    for hook, source in spec.hooks.tool_sources:
+        try:
+            yield hook, [bind_tool(tool) for tool in source({})]
+        except Exception:  # a user's function that needs a thread
+            yield hook, None
+
+
 def _tools(spec: AgentSpec) -> tuple[tuple[ToolMark, ...], tuple[str, ...]]:
     """List the tools of an empty thread, and the hooks that can say theirs only of a real one."""
     marks = {tool.name: ToolMark(clean(tool.name), tuple(_facts_of(tool))) for tool in spec.tools}
     unknown = []
-    for hook, source in spec.hooks.tool_sources:
-        try:
-            brought = [bind_tool(tool) for tool in source({})]
-        except Exception:  # a user's function that needs a thread
+    for hook, brought in _brought(spec):
+        if brought is None:
             unknown.append(clean(hook))
             continue
         origin = Fact("hook", clean(hook), f"from {clean(hook)}")
         for tool in brought:
             marks[tool.name] = ToolMark(clean(tool.name), (origin, *_facts_of(tool)))
+    for listed in spec.beside:
+        server = clean(getattr(getattr(listed, "__self__", None), "name", ""))
+        said = (Fact("server", server, f"from {server}"),) if server else ()
+        for tool in listed():
+            mark = ToolMark(clean(tool.name), (*said, *_facts_of(tool)))
+            marks.setdefault(tool.name, mark)
     return tuple(marks.values()), tuple(unknown)
+
+
+def _servers(spec: AgentSpec) -> Iterator[Fact]:
+    """Name the servers that have not been asked for their tools."""
+    for listed in spec.beside:
+        if isinstance(listed, Unasked):
+            name = clean(listed.name)
+            yield Fact("mcp_server", name, f"and the tools of the MCP server {name}")
 
 
 def _facts_of(tool: BoundTool) -> Iterator[Fact]:

@@ -194,7 +194,7 @@ class _Drawing:
             yield f"<title>{said}</title>"
             size = f'width="{rect.width}" height="{rect.height}"'
             yield f'<rect class="box" {size} rx="{round_}"/>'
-            if box.kind == "graph":
+            if box.is_nested:
                 inner = f'x="4" y="4" width="{rect.width - 8}" height="{rect.height - 8}"'
                 yield f'<rect class="box" {inner} rx="5"/>'
             down = (rect.height - content.height) // 2 if content.centred else 0

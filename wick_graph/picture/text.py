@@ -195,7 +195,7 @@ class _Drawing:
         return _DOTTED.get(sign, sign) if cell.dotted else sign
 
     def _draw_box(self, box: Box, rect: Rect, lines: Sequence[str]) -> None:
-        frame = _ROUND if box.is_end else _DOUBLE if box.kind == "graph" else _SQUARE
+        frame = _ROUND if box.is_end else _DOUBLE if box.is_nested else _SQUARE
         if self.ascii_only:
             frame = _PLAIN_FRAME
         inner = rect.width - 1

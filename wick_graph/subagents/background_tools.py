@@ -79,5 +79,15 @@ def tools_for(
         }
         text = f"{row.description}\n{listed}" if known else row.description
         # replay: a call that is repeated finds its task where it stood
-        made.append(FuncTool(row.name, text, schema, doing[row.verb], replay="safe", timeout=None))
+        made.append(
+            FuncTool(
+                row.name,
+                text,
+                schema,
+                doing[row.verb],
+                agents=descriptions if known else None,
+                replay="safe",
+                timeout=None,
+            )
+        )
     return tuple(made)

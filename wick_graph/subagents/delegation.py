@@ -92,6 +92,7 @@ def delegation(
         delegate_to_agent,
         replay="safe",  # a call that is repeated finds its child where it stood
         timeout=None,
+        agents={name: one.description for name, one in agents.items()},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -61,11 +62,14 @@ class ArgumentCheck:
         self._schema: Final = schema
         # An empty registry: nothing is ever fetched for a `$ref`.
         self._validator: Final = kind(schema, registry=Registry())
+        self._plain: Final = _Plain.of(schema)
 
     def __call__(self, args: Any) -> str | None:
         """Return what is wrong with the arguments, at most five problems, or None."""
         if not isinstance(args, dict):
             return f"invalid arguments: expected an object, got {_came(args)}"
+        if self._plain is not None and self._plain.fit(args):
+            return None
         try:
             errors = self._validator.iter_errors(args)
             problems = list(islice(self._problems(errors), MAX_PROBLEMS + 1))
@@ -116,6 +120,61 @@ class ArgumentCheck:
                 return " or ".join(dict.fromkeys(filter(None, map(self._form, schema[key]))))
         kind = schema.get("type", "")
         return kind if isinstance(kind, str) else " or ".join(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A schema that asks for types alone; what fits it need not be looked at any closer.
+
+    It knows less than the schema: an argument that does not fit may still be right.
+    """
+
+    types: dict[str, frozenset[type]]
+    """What each argument may be; any type where it is empty."""
+    required: frozenset[str]
+    closed: bool
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any]) -> _Plain | None:
+        """Read a schema; None where it says more."""
+        properties = schema.get("properties", {})
+        parts = (schema, _PARTS), *((part, _WORDS) for part in properties.values())
+        if not all(isinstance(part, Mapping) and part.keys() <= words for part, words in parts):
+            return None
+        kinds = {name: _kind(part) for name, part in properties.items()}
+        more = schema.get("additionalProperties", True)
+        if type(more) is not bool or not all(kind in _TYPES for kind in kinds.values()):
+            return None
+        types = {name: _TYPES[kind] for name, kind in kinds.items()}
+        return cls(types, frozenset(schema.get("required", ())), closed=not more)
+
+    def fit(self, args: dict[Any, Any]) -> bool:
+        """Say whether arguments are right beyond doubt."""
+        for name, value in args.items():
+            types = self.types.get(name)
+            if self.closed if types is None else types and type(value) not in types:
+                return False
+        return self.required <= args.keys()
+
+
+def _kind(schema: Mapping[str, Any]) -> str | None:
+    kind = schema.get("type")
+    return kind if isinstance(kind, str | None) else "one of several"
+
+
+_WORDS: Final = frozenset({"type", "title", "description", "default", "examples"})
+_PARTS: Final = _WORDS | {"properties", "required", "additionalProperties"}
+_TYPES: Final[Mapping[str | None, frozenset[type]]] = {
+    None: frozenset(),
+    "string": frozenset({str}),
+    "integer": frozenset({int}),
+    "number": frozenset({int, float}),
+    "boolean": frozenset({bool}),
+    "null": frozenset({type(None)}),
+    "array": frozenset({list}),
+    "object": frozenset({dict}),
+}
+"""Types whose objects are of a kind for sure; a float may be an integer to JSON."""
 
 
 def _leaves(error: ValidationError) -> Iterator[ValidationError]:

@@ -44,6 +44,7 @@ class FuncTool(Generic[P, R]):
         parameters: A JSON schema of type `object`.
         fn: The function.
         aliases: Other names that an argument may come under, with the name that it has.
+        agents: The agents that it gives tasks to, with what each is good for.
         **options: See `ToolOptions`.
 
     Raises:
@@ -58,6 +59,7 @@ class FuncTool(Generic[P, R]):
         fn: Callable[P, R],
         *,
         aliases: Mapping[str, str] | None = None,
+        agents: Mapping[str, str] | None = None,
         _adapted: tuple[Execute, bool] | None = None,
         **options: Unpack[Options],
     ) -> None:
@@ -67,6 +69,7 @@ class FuncTool(Generic[P, R]):
         self.parameters: Final = dict(parameters)
         self.fn: Final = fn
         self.aliases: Final = dict(aliases or {})
+        self.agents: Final = dict(agents or {})
         self.is_async: Final = is_async(fn)
         self._execute, self.closed = _adapted or adapt(fn, parameters, name)
         checked = ToolOptions(**options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from wick_graph.errors import HookError
@@ -12,6 +13,17 @@ Source = tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]
 """A hook's name and its `tools(state)`."""
 Beside = Callable[[], Sequence[BoundTool]]
 """Gives the tools that there are at the moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unasked:
+    """Stand for a server in an agent that is only looked at: nobody asks it for its tools."""
+
+    name: str
+
+    def __call__(self) -> Sequence[BoundTool]:
+        """Give none."""
+        return ()
 
 
 class Toolbox:

@@ -36,7 +36,10 @@ def _set(shell: Shell, rest: str) -> Reply:
 
 def _edit(shell: Shell, rest: str) -> Reply:
     path = needs(rest, "what: a channel, args, result, request.system, …")
-    before = _now(shell, path)
+    target, inner = _target(shell, _parts(path))
+    before = _now(shell, target)
+    for part in inner:
+        before = _inside(before, part)
     after = shell.doors.edit(json.dumps(before, ensure_ascii=False, indent=2, default=str))
     if after is None:
         return Reply.of("nothing is changed")
@@ -44,37 +47,41 @@ def _edit(shell: Shell, rest: str) -> Reply:
 
 
 def _changed(shell: Shell, path: str, value: Any) -> Reply:
-    parts = _parts(path)
-    root = parts[0]
-    if shell.session.held:
-        target = str(root)
-        if root == "request" and len(parts) > 1:
-            target, parts = f"request.{parts[1]}", parts[1:]
-        elif root not in _TARGETS:
-            target = f"writes.{root}"
-        whole = _put(_now(shell, target) if len(parts) > 1 else None, parts[1:], value)
-        return Reply.of(shell.session.edit(target, whole))
-    return _forked(shell, **_edits(shell, parts, value))
+    target, rest = _target(shell, _parts(path))
+    whole = _put(_now(shell, target) if rest else None, rest, value)
+    edits = _edits_here(shell)
+    if not shell.session.held:
+        return _forked(shell, **{**edits, target: whole})
+    told = shell.session.edit(target, whole)
+    edits[target] = whole
+    return Reply.of(told)
 
 
-def _edits(shell: Shell, parts: list[Any], value: Any) -> dict[str, Any]:
-    root = parts[0]
+def _target(shell: Shell, parts: list[Any]) -> tuple[str, list[Any]]:
+    """Split a path into what can be changed as a whole, and what lies in it."""
+    root, rest = str(parts[0]), parts[1:]
     if root == "request":
-        if len(parts) < 2:
+        if not rest:
             raise DebugError("say which part: request.system, request.messages or request.settings")
-        name = str(parts[1])
-        whole = _put(_now(shell, f"request.{name}") if len(parts) > 2 else None, parts[2:], value)
-        return {"request": {name: whole}}
+        return f"request.{rest[0]}", rest[1:]
     if root in _TARGETS:
-        whole = _put(_now(shell, root) if len(parts) > 1 else None, parts[1:], value)
-        return {root: whole}
-    whole = _put(shell.session.state(root) if len(parts) > 1 else None, parts[1:], value)
-    return {"state": {root: whole}}
+        return root, rest
+    return f"{'writes' if shell.session.held else 'state'}.{root}", rest
+
+
+def _edits_here(shell: Shell) -> dict[str, Any]:
+    """Return what has been set at this moment already; moving on begins anew."""
+    here = str(shell.session.position)
+    if shell.edits_at != here:
+        shell.edits, shell.edits_at = {}, here
+    return shell.edits
 
 
 def _now(shell: Shell, target: str) -> Any:
-    """Return what a target is now."""
+    """Return what a target is now, with what has been set already."""
     session = shell.session
+    if target in (edits := _edits_here(shell)):
+        return edits[target]
     if target in ("args", "result"):
         return (session.call() or {}).get(target)
     if target == "response":
@@ -87,7 +94,7 @@ def _now(shell: Shell, target: str) -> Any:
         if part in ("messages", "settings"):
             return getattr(view, part)
         raise DebugError("a request has system, messages and settings")
-    return session.state(target.removeprefix("writes."))
+    return session.state(target.removeprefix("writes.").removeprefix("state."))
 
 
 def _parts(path: str) -> list[Any]:
@@ -101,6 +108,14 @@ def _parts(path: str) -> list[Any]:
         made.append(int(index) if index else key[1:-1] if key else name)
         at = found.end()
     return made
+
+
+def _inside(whole: Any, part: Any) -> Any:
+    """Return what stands at one step of a path."""
+    try:
+        return whole[part]
+    except (LookupError, TypeError):
+        raise DebugError(f"there is no {part!r} in {show.short(whole, 40)}") from None
 
 
 def _put(whole: Any, parts: list[Any], value: Any) -> Any:
@@ -122,16 +137,27 @@ def _put(whole: Any, parts: list[Any], value: Any) -> Any:
 def _fork(shell: Shell, rest: str) -> Reply:
     words = rest.split()
     at = words.pop(0) if words and words[0][0] in "@#b" and _is_place(words[0]) else None
-    return _forked(shell, at=at, label=" ".join(words))
+    edits = _edits_here(shell) if at is None else {}
+    return _forked(shell, at=at, label=" ".join(words), **edits)
 
 
 def _is_place(word: str) -> bool:
     return word[0] in "@#" or re.fullmatch(r"b\d+[@#].*", word) is not None
 
 
-def _forked(shell: Shell, *, at: str | None = None, **edits: Any) -> Reply:
-    plan = shell.plan = shell.session.fork(at, **edits)
+def _forked(shell: Shell, *, at: str | None = None, label: str = "", **edits: Any) -> Reply:
+    wanted: dict[str, Any] = {"label": label}
+    for name, value in edits.items():
+        root, _, part = name.partition(".")
+        if part:
+            wanted.setdefault(root, {})[part] = value
+        else:
+            wanted[root] = value
+    plan = shell.plan = shell.session.fork(at, **wanted)
+    if at is None:
+        _edits_here(shell).update(edits)
     lines = plan.text.splitlines()
+    lines += [f"  {name} is changed" for name in edits]
     lines += [f"  {planned.text}" for planned in plan.will_execute]
     return Reply([*lines, "nothing has run yet; `live` runs it"], data={"text": plan.text})
 

@@ -13,6 +13,23 @@ from wick_graph.errors import DebugError
 if TYPE_CHECKING:
     from wick_graph.debug.terminal.shell import Shell
 
+TOPICS: Final = {
+    "positions": (
+        "@12      where step 12 begins: a step is a visit of a node",
+        "@12.3    the third moment in it            #57   a moment by its number",
+        "@-1      the last step                     @first @last @error",
+        "b1@12    in another branch; a position alone goes there",
+    ),
+    "expressions": (
+        "as in Python, over data; they compute, within a budget, and can do nothing else",
+        "  every channel of the state: messages, todos, usage, …; prev is the state before it",
+        "  node hook phase kind name tool call_id args result output request response error",
+        "  step visit depth branch seq",
+        "  len any all sum min max abs str int round sorted keys last text changed glob",
+        'such as: tool == "bash" and glob(args.command, "*rm -rf*")',
+    ),
+}
+"""What is told beside the commands."""
 FORMS: Final = ("html", "wickrun", "pytest", "chrome", "jsonl")
 
 
@@ -49,8 +66,12 @@ def _alias(shell: Shell, rest: str) -> Reply:
         return Reply([f"{n} = {m}" for n, m in shell.aliases.items()] or ["there are none"])
     if not name.replace("-", "").isalnum() or not meaning:
         raise DebugError("write `alias NAME = COMMAND`")
+    if name in shell.commands.names():
+        raise DebugError(f"{name} is a command already, which an alias would hide; take another")
     if meaning.split()[0] in (name, *shell.aliases):
         raise DebugError("an alias stands for a command, not for an alias")
+    if meaning[0] not in "@#":
+        shell.commands.find(meaning.split()[0], {})
     shell.aliases[name] = meaning
     return Reply()
 
@@ -58,6 +79,10 @@ def _alias(shell: Shell, rest: str) -> Reply:
 def _help(shell: Shell, rest: str) -> Reply:
     if not rest:
         return Reply(shell.commands.overview())
+    if rest in TOPICS:
+        return Reply([*TOPICS[rest]])
+    if rest in shell.aliases:
+        return Reply.of(f"{rest} = {shell.aliases[rest]}")
     command = shell.commands.find(rest, shell.aliases)
     names = ", ".join(command.names[1:])
     return Reply.of(f"{command.usage}" + (f"  ({names})" if names else ""), f"  {command.help}")

@@ -10,7 +10,7 @@ from wick_graph.debug.terminal import show
 from wick_graph.debug.terminal.informing import TOPICS, informed
 from wick_graph.debug.terminal.registry import Command
 from wick_graph.debug.terminal.reply import Reply
-from wick_graph.debug.terminal.words import needs, number_of
+from wick_graph.debug.terminal.words import needs, number_of, unquoted
 from wick_graph.errors import DebugError
 from wick_graph.messages import to_wick
 
@@ -243,12 +243,10 @@ def _sign(row: Any) -> str:
 
 
 def _bisect(shell: Shell, rest: str) -> Reply:
-    words = rest.split(" ", 2)
-    if len(words) == 3 and words[2][:1] in ('"', "'") and words[2][-1:] == words[2][:1]:
-        words[2] = words[2][1:-1]
+    words = rest.split(None, 2)
     if len(words) < 3:
         raise DebugError("write `bisect A B EXPR` with positions such as @1 and @last")
-    found = shell.session.bisect(*words)
+    found = shell.session.bisect(words[0], words[1], unquoted(words[2]))
     return Reply([shell.session.line(found)], data={"seq": found.seq, "step": found.step})
 
 

@@ -23,8 +23,13 @@ def answer(shell: Shell, line: str) -> tuple[dict[str, Any], bool]:
         reply = shell.execute(command)
     except WickError as error:
         shell.failed = True
-        return {"id": number, "ok": False, "error": str(error), "code": error.code}, False
+        return refused(error, number), False
     return {"id": number, **told(shell, reply)}, reply.quits
+
+
+def refused(error: WickError, number: Any = None) -> dict[str, Any]:
+    """Return a refusal as data."""
+    return {"id": number, "ok": False, "error": str(error), "code": error.code}
 
 
 def told(shell: Shell, reply: Reply) -> dict[str, Any]:
@@ -56,11 +61,6 @@ def stop_of(stop: Any) -> dict[str, Any]:
 def output_of(output: Any) -> dict[str, Any]:
     """Return what the session says by itself."""
     return {"event": "output", "kind": output.kind, "seq": output.seq, "text": output.text}
-
-
-def as_line(value: dict[str, Any]) -> str:
-    """Write an object in one line."""
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _command(line: str) -> tuple[Any, str]:

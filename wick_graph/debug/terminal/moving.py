@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from wick_graph.debug.opening import _other_code
-from wick_graph.debug.policy import Mock
+from wick_graph.debug.opening import other_code
+from wick_graph.debug.policy import Mock, Policy
 from wick_graph.debug.terminal.registry import Command
 from wick_graph.debug.terminal.reply import Reply
 from wick_graph.debug.terminal.words import json_of, needs, words_of
@@ -86,6 +86,20 @@ def _live(shell: Shell, rest: str) -> Reply:
     return shell.stopped(shell.wait(lambda: shell.session.live(plan)))
 
 
+def _restart(shell: Shell, rest: str) -> Reply:
+    _with_agent(shell)
+    session = shell.session
+    if session.held or session.mode == "LIVE running":
+        shell.stopped(shell.wait(lambda: session.abort("restarted in the debugger")))
+    begun = session.moments("run.enter")
+    if not begun:
+        raise DebugError("nothing has run that could begin anew; `run TEXT` asks something")
+    policy = Policy(model="live", other="live")
+    shell.plan = session.fork(begun[-1], policy=policy)
+    lines = [*shell.plan.text.splitlines(), *(f"  {one.text}" for one in shell.plan.will_execute)]
+    return Reply([*lines, "nothing has run yet; `live` runs it"])
+
+
 def _replay(shell: Shell, rest: str) -> Reply:
     run: Any = None
     if rest:
@@ -95,7 +109,7 @@ def _replay(shell: Shell, rest: str) -> Reply:
     stop = shell.wait(lambda: original.replay(run=run, agent=agent))
     shell.enter(original.replayed)
     reply = shell.stopped(stop)
-    reply.lines[:0] = _other_code(original.journal, agent)
+    reply.lines[:0] = other_code(original.journal, agent)
     models, tools = original.replayed.executed
     reply.lines.append(f"really called: {models} models, {tools} tools")
     if stop.reason in _OVER:
@@ -133,6 +147,8 @@ def _answer(shell: Shell, rest: str) -> Reply:
 
 
 def _pause(shell: Shell, rest: str) -> Reply:
+    if shell.session.mode != "LIVE running":
+        raise DebugError("nothing runs that could be paused; `run TEXT` or `live` starts something")
     shell.session.pause()
     return Reply.of("the run stops at its next point")
 
@@ -192,6 +208,13 @@ COMMANDS: Final = (
         "live",
         "really go on: where the thread stands, or with the fork that was prepared",
         _live,
+    ),
+    Command(
+        ("restart",),
+        "run",
+        "restart",
+        "end what is held, and prepare to do the last run again, everything really",
+        _restart,
     ),
     Command(("replay",), "run", "replay [RUN]", "run again, answered from the recording", _replay),
     Command(("leave",), "run", "leave", "go back from a replay to its recording", _leave),

@@ -60,7 +60,7 @@ class Commands:
             return self._by_name[begun.pop()]
         if begun:
             raise DebugError(f"{name} may be {', '.join(sorted(begun))}; write more of it")
-        near = difflib.get_close_matches(name, [*self._by_name, *aliases], 1)
+        near = difflib.get_close_matches(name, [*self._by_name, *aliases], 1, 0.7)
         hint = f"did you mean {near[0]}?" if near else "`help` lists the commands"
         raise DebugError(f"there is no command {name[:40]!r}; {hint}")
 
@@ -70,7 +70,8 @@ class Commands:
         for group in GROUPS:
             names = ["/".join(c.names[:2]) for c in self.all if c.group == group]
             lines += _wrapped(f"{group:<8}", names)
-        lines.append("`help NAME` tells of one; an empty line repeats the last step")
+        lines.append("`help NAME` tells of one, `help positions` and `help expressions` of these;")
+        lines.append("an empty line repeats the last step")
         return lines
 
 

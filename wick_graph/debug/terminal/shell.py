@@ -17,6 +17,7 @@ from wick_graph.debug.terminal.registry import Command, Commands
 from wick_graph.debug.terminal.reply import Reply
 from wick_graph.debug.terminal.show import short
 from wick_graph.errors import DebugError, WickError
+from wick_graph.picture.words import clean
 
 COMMANDS: Final = Commands(
     [
@@ -30,6 +31,8 @@ COMMANDS: Final = Commands(
 HIT: Final = frozenset({"breakpoint", "watch", "catch", "condition-error", "divergence"})
 """Reasons of stops that somebody asked for."""
 _WORD: Final = re.compile(r"\s*([@#][^\s]*|[^\s@#]+)\s*(.*)", re.DOTALL)
+_NAME: Final = 40
+"""Characters of a tool's name in the prompt: a model may have made it up."""
 _DEEPEST: Final = 20
 """Files and command lists that may run within each other."""
 
@@ -68,7 +71,7 @@ class Shell:
     session: Any
     doors: Doors = field(default_factory=Doors)
     interactive: bool = False
-    """Whether a person is there: Ctrl-C pauses a run, and does not end the debugger."""
+    """Whether somebody goes on afterwards: Ctrl-C pauses a run, and does not end the debugger."""
     last_stop: Any = None
     failed: bool = False
     """Whether a command was refused."""
@@ -76,6 +79,9 @@ class Shell:
     """The chosen frame, counted from the innermost."""
     plan: Any = None
     """A fork that waits for `live`."""
+    edits: dict[str, Any] = field(default_factory=dict)
+    """What has been set at the moment `edits_at`, so that the next `set` there adds to it."""
+    edits_at: str = ""
     displays: list[str] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
     scripts: dict[int, list[str]] = field(default_factory=dict)
@@ -100,7 +106,7 @@ class Shell:
         here = session.here
         if here is None:
             return f"(wdb {session.mode}) "
-        what = here.what if here.kind != "tool" else f"{here.what} {here.name}"
+        what = here.what if here.kind != "tool" else f"{here.what} {clean(here.name, _NAME)}"
         return f"(wdb {session.mode} {session.position} {what}) "
 
     def execute(self, line: str) -> Reply:
@@ -197,7 +203,7 @@ class Shell:
     def stopped(self, stop: Any) -> Reply:
         """Tell of a stop, with what is displayed there and the breakpoint's own commands."""
         self.last_stop = stop
-        self.frame = 0
+        self.frame, self.edits_at = 0, ""
         reply = Reply(stop=stop)
         if stop.text:
             reply.lines += stop.text.splitlines()
@@ -205,6 +211,8 @@ class Shell:
             reply.lines.append(self.session.line(stop.entry))
         if stop.reason == "finished":
             reply.lines += self._answer()
+        if stop.reason == "end" and self.interactive:
+            reply.lines.append("`rc` goes back; `live` really goes on, after `fork @N` from there")
         for text in self.displays:
             reply.lines.append(self._displayed(text))
         script = self.scripts.get(stop.breakpoint) if stop.breakpoint is not None else None
@@ -238,7 +246,7 @@ class Shell:
         if len(words) <= 1:
             found = [*COMMANDS.names(), *self.aliases]
         elif words[0] in ("help", "h"):
-            found = COMMANDS.names()
+            found = [*COMMANDS.names(), *files.TOPICS]
         else:
             try:
                 command = self._parsed(" ".join(words[:-1]))[0]

@@ -34,6 +34,9 @@ def _add(word: str) -> Callable[[Shell, str], Reply]:
         if not rest:
             raise DebugError(f"say where: `help {word}` shows the form")
         made = shell.session.add(f"{word} {rest}")
+        if made.note:
+            shell.session.delete(made.number)
+            raise DebugError(f"{made.location} is never reached: {made.note}")
         lines = [line_of(made)]
         if word == "log":
             lines += _past(shell, made.number)

@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from typing import Any
+from typing import Any, Final
 
 from wick_graph.errors import DebugError
 
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'', re.DOTALL)
+_SIGN: Final = re.compile(r"\\.|[\"'()\[\]{};]", re.DOTALL)
+_QUOTES: Final = "\"'"
+_CLOSES: Final = {"(": ")", "[": "]", "{": "}", '"': '"', "'": "'"}
+"""What ends what a sign begins."""
+
 
 def commands_in(text: str) -> list[str]:
-    """Split a line at the semicolons that stand outside of quotes and brackets."""
-    made, line, quote, depth = [], "", "", 0
-    for char in text:
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "\"'":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth = max(depth - 1, 0)
-        elif char == ";" and not depth:
-            made.append(line)
-            line = ""
-            continue
-        line += char
-    return [part.strip() for part in [*made, line] if part.strip()]
+    """Split a line at the semicolons that stand outside of quotes and brackets.
+
+    Raises:
+        DebugError: A quote or bracket is never closed, and a semicolon stands behind it.
+    """
+    made: list[str] = []
+    begin, opened = 0, ""
+    for found in _SIGN.finditer(text):
+        sign = found[0]
+        if opened[-1:] in _QUOTES and opened:
+            opened = opened[:-1] if sign == opened[-1] else opened
+        elif sign in _CLOSES:
+            opened += _CLOSES[sign]
+        elif opened and sign == opened[-1]:
+            opened = opened[:-1]
+        elif sign == ";" and not opened:
+            made.append(text[begin : found.start()])
+            begin = found.end()
+    rest = text[begin:]
+    if opened and ";" in rest:
+        raise DebugError(
+            f"{opened[-1]} is missing in {rest.strip()[:80]!r}; close it, or write its command last"
+        )
+    return [part.strip() for part in [*made, rest] if part.strip()]
+
+
+def unquoted(text: str) -> str:
+    """Return an expression without the quotes around the whole of it, as shells have them."""
+    if _QUOTED.fullmatch(text) is None:
+        return text
+    return re.sub(r"\\(.)", r"\1", text[1:-1])
 
 
 def words_of(text: str) -> list[str]:
