@@ -8,7 +8,7 @@ MODEL  ?=
 TRIALS ?= 1000
 export ASK
 
-.PHONY: run test fmt lint type all test-slow test-local-llm bench kill test-kill clean
+.PHONY: run test fmt lint type all test-slow test-local-llm bench bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -51,6 +51,9 @@ $(BIN)/.bench: $(BIN)/.test
 
 bench: $(BIN)/.bench       ## measure side by side with the peers; ARGS="--json out.json --plots dir"
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+bench-server: $(BIN)/.bench ## measure 200 streams through a server beside the same in one process
+	@$(BIN)/python benchmarks/server.py $(ARGS)
 
 kill: $(BIN)/.bench        ## kill runs of ours, LangGraph's and DBOS's alike; ARGS="--trials 100"
 	@$(BIN)/python benchmarks/kill.py $(ARGS)

@@ -60,7 +60,7 @@ def dangling(messages: Sequence[BaseMessage]) -> Iterator[tuple[AIMessage, int]]
     asker: AIMessage | None = None
     answered: set[str] = set()
     for message in [*messages, None]:
-        if isinstance(message, ToolMessage):
+        if type(message) is not AIMessage and isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
             continue
         for i, call in enumerate(asker.tool_calls if asker else ()):
@@ -73,7 +73,7 @@ def orphans(messages: Sequence[BaseMessage]) -> Iterator[ToolMessage]:
     """Find each answer to a call that nobody made: a model refuses a history that has one."""
     asked: set[str] = set()
     for message in messages:
-        if isinstance(message, AIMessage):
+        if type(message) is not ToolMessage and isinstance(message, AIMessage):
             asked = {call["id"] or "" for call in message.tool_calls}
         elif not isinstance(message, ToolMessage):
             asked = set()

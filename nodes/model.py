@@ -14,6 +14,7 @@ from wick_graph.errors import MessageError, ModelError, describe
 from wick_graph.hooks.compile import Onion, apply, check_update
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.messages import ToolResult
+from wick_graph.messages.copies import changed_copy
 from wick_graph.models.ask import ask
 from wick_graph.models.call import is_empty, normalise_reply, storable_reply
 from wick_graph.moments import Abort, Directive, Moment, Replace, Skip, tell
@@ -233,7 +234,7 @@ def _marked(
     changes: dict[str, Any] = {"response_metadata": {**reply.response_metadata, "wick": mark}}
     if reply.id is None or position(state.get("messages") or (), reply.id) is not None:
         changes["id"] = str(uuid.uuid4())
-    return reply.model_copy(update=changes)
+    return changed_copy(reply, **changes)
 
 
 def _answer(call_id: str, name: str, answer: ToolResult | str) -> ToolMessage:

@@ -42,9 +42,19 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = sorted({s for s in secrets if len(s) >= _SHORTEST}, key=len, reverse=True)
-        kinds = [("known secret", re.escape(secret)) for secret in known]
-        self._kinds = [(name, re.compile(text)) for name, text in [*kinds, *PATTERNS.items()]]
+        self.known: frozenset[str] = frozenset()
+        """Values that are hidden because they are known."""
+        self._patterns = [(name, re.compile(text)) for name, text in PATTERNS.items()]
+        self._kinds = self._patterns
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Hide these values too from now on."""
+        new = self.known.union(s for s in secrets if len(s) >= _SHORTEST)
+        if new != self.known:
+            longest = sorted(new, key=len, reverse=True)
+            known = [("known secret", re.compile(re.escape(secret))) for secret in longest]
+            self.known, self._kinds = new, [*known, *self._patterns]
 
     def found(self, text: str) -> list[str]:
         """Name the kinds of secrets that a text holds."""
@@ -80,7 +90,7 @@ _NAMED: Final = re.compile(
 )
 
 REDACTOR: Final = Redactor()
-"""Knows the patterns alone."""
+"""Knows the patterns, and the keys of every agent that was made of a file in this process."""
 
 
 def texts_in(value: Any, depth: int = 0) -> Iterator[str]:

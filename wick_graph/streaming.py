@@ -23,6 +23,7 @@ from wick_graph.events import (
     ToolStart,
 )
 from wick_graph.moments import Directive, Moment
+from wick_graph.redact import REDACTOR
 from wick_graph.request import AGENT
 from wick_graph.usage import usage_of
 
@@ -52,7 +53,7 @@ def _reply(moment: Moment, ids: dict[str, Any]) -> Event:
 
 def _again(moment: Moment, ids: dict[str, Any]) -> Event:
     error = moment.data["error"]
-    text = str(error) or type(error).__name__
+    text = REDACTOR.text(str(error) or type(error).__name__)
     return ChatModelRetry(name=moment.name, error=text, delay=moment.data["delay"], **ids)
 
 
@@ -84,7 +85,6 @@ class _EventPort:
     """
 
     active = True
-    holds = True
 
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         self.run_id, self.thread_id, self.tokens = run_id, thread_id, tokens
@@ -92,6 +92,16 @@ class _EventPort:
 
     def record(self, moment: Moment) -> None:
         """Pass on what readers are told of."""
+        if moment.phase == "chunk" and self._reply is None and moment.kind == "model":
+            chunk = moment.data["chunk"]  # the one kind of which there are thousands
+            delta = chunk.content if type(chunk.content) is str else chunk.text
+            run_id = moment.call_id or self.run_id
+            self.put(
+                ChatModelStream(
+                    name=moment.name, delta=delta, run_id=run_id, thread_id=self.thread_id
+                )
+            )
+            return
         event = to_event(moment, self.run_id, self.thread_id)
         reply = self._reply
         if reply is not None and (event is not None or _is_later(moment)):
@@ -158,34 +168,49 @@ class LoopPort(_EventPort):
         self._closed = False
         self._room = asyncio.Event()
         self._room.set()
+        self.holds = False
+        """The reader is behind."""
 
     def put(self, event: Any) -> None:
         """Hand it over at once; `at` is where the run waits."""
         if self._closed:
             return
         self._events.append(event)
-        if len(self._events) >= EVENT_QUEUE_SIZE:
+        if len(self._events) >= EVENT_QUEUE_SIZE and not self.holds:
+            self.holds = True
             self._room.clear()
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        if self._reader is not None:
+            if not self._reader.done():
+                self._reader.set_result(None)
+            self._reader = None
 
     async def at(self, moment: Moment) -> Directive:
         """Wait while the reader is behind."""
-        if not self._room.is_set():
+        if self.holds:
             await self._room.wait()
         return None
 
     def close(self) -> None:
         """Say that the reader has left: nothing is kept for it, and nothing waits for it."""
         self._closed = True
-        self._room.set()
+        self._make_room()
 
     async def get(self) -> Any:
         """Take the next event and make room."""
         while not self._events:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
+        return self.take()
+
+    def take(self) -> Any:
+        """Take the next event, if there is one, and make room; None if there is none."""
+        if not self._events:
+            return None
         event = self._events.popleft()
-        if len(self._events) < EVENT_QUEUE_SIZE:
-            self._room.set()
+        if self.holds and len(self._events) < EVENT_QUEUE_SIZE:
+            self._make_room()
         return event
+
+    def _make_room(self) -> None:
+        self.holds = False
+        self._room.set()

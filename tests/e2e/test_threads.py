@@ -181,7 +181,7 @@ def test_a_run_that_is_told_to_end_closes_its_thread(
     info = folder.thread()
     assert (info.status, info.stopped_because) == ("idle", "cancelled")
     with folder.store as store:
-        assert store.leases.holder("mine") is None
+        assert store.leases.epoch("mine") is None
     (folder.path / "slow").unlink()
     with folder.start("threads", "resume", "mine", script="again.py", **pipes) as process:
         out, err = process.communicate(b"", timeout=60)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
+from langgraph.channels import BinaryOperatorAggregate, EphemeralValue
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -391,3 +392,22 @@ def test_a_store_that_keeps_no_list_says_so() -> None:
     agent, _ = agent_of("ok", store=InMemorySaver())
     with pytest.raises(WickError, match="keeps no list of threads"):
         _ = agent.threads
+
+
+def test_the_channels_are_copied_as_langgraph_would_copy_them() -> None:
+    agent, _ = agent_of("ok")
+    kinds = set()
+    for name, channel in agent.graph.channels.items():
+        if not isinstance(channel, BinaryOperatorAggregate | EphemeralValue):
+            continue
+        channel.update([{"a": 1}] if name != "messages" else [[HumanMessage("x", id="1")]])
+        made = channel.copy()
+        parent: Any = type(channel).__mro__[1]
+        assert type(made) is type(channel)
+        usual = parent.copy(channel)
+        slots = [slot for kind in type(channel).__mro__ for slot in getattr(kind, "__slots__", ())]
+        assert {slot: getattr(made, slot) for slot in slots} == {
+            slot: getattr(usual, slot) for slot in slots
+        }
+        kinds.add(parent)
+    assert kinds == {BinaryOperatorAggregate, EphemeralValue}

@@ -111,9 +111,11 @@ class Served:
 
 
 @contextmanager
-def serving(path: Path, *args: str, **texts: str) -> Iterator[Served]:
-    """Serve a folder with some agents; the server is gone afterwards."""
-    served = Served(path, args or ("--no-auth",))
+def serving(
+    path: Path, *args: str, env: dict[str, str] | None = None, **texts: str
+) -> Iterator[Served]:
+    """Serve a folder with some agents, in this environment; the server is gone afterwards."""
+    served = Served(path, args or ("--no-auth",), env or {})
     served.write(**{"agents": AGENTS, "talk": TALK, "slow": SLOW, **texts})
     try:
         yield served.start()

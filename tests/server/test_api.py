@@ -86,6 +86,31 @@ def test_D_31_body_then_messages_then_agent(
     assert error in got.json()["error"]
 
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+
+@pytest.mark.parametrize("path", ["/agents/default/invoke", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    ("content", "taken"),
+    [
+        ([{"type": "text", "text": "What is 21*2?"}], True),
+        ([PICTURE, {"type": "text", "text": "What is it?"}], True),
+        ([], False),
+        ([{"type": "text", "text": " "}], False),
+        ([{"type": "text"}], False),
+        ([{"text": "x"}], False),
+        ([{"type": "image", "source_type": "x"}], False),  # it would fail at each further call
+        ([{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}], False),
+        ([{"type": "image_url", "image_url": {"url": "https://a\n"}}], False),
+        ([{**PICTURE, "more": 1}], False),
+    ],
+)
+def test_contents_of_blocks(http: httpx.Client, path: str, content: Any, taken: bool) -> None:
+    body = {"messages": [{"role": "user", "content": content}]}
+    got = http.post(path, json={**body, "model": "default"} if path[1] == "v" else body)
+    assert got.status_code == (200 if taken else 400), got.text
+
+
 def test_agents_are_listed_and_shown(http: httpx.Client) -> None:
     listed = http.get("/agents").json()
     assert [agent["agent_id"] for agent in listed] == ["default", "slow", "careful"]

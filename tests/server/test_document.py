@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.server.support import Served
 from tests.source import ROOT
-from tests.test_readme import Block, blocks_of
+from tests.test_readme import PRINTED, Block, blocks_of
 
 TEXT = (ROOT / "docs" / "server.md").read_text("utf-8")
 PYTHON = [block for block in blocks_of(TEXT, "server.md") if block.language == "python"]
@@ -24,6 +25,8 @@ def test_a_program_of_the_document_runs(guarded: Served, block: Block) -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+    told = "".join(f".*{re.escape(text)}" for text in PRINTED.findall(block.text))
+    assert re.match(told, done.stdout, re.DOTALL), done.stdout
 
 
 def test_the_document_has_programs() -> None:

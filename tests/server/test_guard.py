@@ -28,6 +28,7 @@ class People:
     served: Served
     anna: str
     bert: str
+    other: str
     reader: str
     admin: str
 
@@ -44,6 +45,7 @@ def people(guarded: Served) -> People:
         guarded,
         anna=token("--tenant", "anna"),
         bert=token("--tenant", "bert", "--name", "bert's"),
+        other=token("--tenant", "other"),
         reader=token("--tenant", "anna", "--scope", "read"),
         admin=token("--tenant", "anna", "--scope", "admin"),
     )
@@ -71,6 +73,12 @@ def raw(served: Served, data: bytes, seconds: float = 5.0) -> bytes:
 def request(served: Served, path: str = "/health", *lines: str, body: bytes = b"") -> bytes:
     head = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{served.port}", "Connection: close", *lines]
     return "\r\n".join([*head, "", ""]).encode("latin-1") + body
+
+
+def cases(row: str, *values: Any) -> list[Any]:
+    """Name cases by the row of the attack list that they belong to."""
+    each = (value if isinstance(value, tuple) else (value,) for value in values)
+    return [pytest.param(*one, id=f"{row}-{number}") for number, one in enumerate(each)]
 
 
 # --- tokens and tenants --------------------------------------------------------------------------
@@ -125,37 +133,55 @@ def test_only_hashes_of_tokens_are_kept(people: People) -> None:
     assert secret.decode() not in people.served.wick("token", "list", "--json")
 
 
-def test_D23_the_threads_of_another_tenant(people: People, anna: httpx.Client) -> None:
-    made = anna.post("/agents/default/invoke", json={**ASK, "thread_id": "hers"}).json()
-    run = made["run_id"]
-    with people.http(people.bert) as bert:
-        assert bert.get("/threads").json() == []
-        assert bert.get("/agents/traces").json() == []
-        for method, path, body in [
-            ("GET", "/threads/hers", None),
-            ("GET", "/threads/hers/state", None),
-            ("GET", "/threads/hers/history", None),
-            ("GET", "/threads/hers/events", None),
-            ("GET", "/threads/hers/journal", None),
-            ("GET", "/threads/hers/runs", None),
-            ("GET", "/threads/hers/approvals", None),
-            ("POST", "/threads/hers/cancel", None),
-            ("POST", "/threads/hers/pin", {}),
-            ("POST", "/threads/hers/fork", {}),
-            ("POST", "/agents/resume", {"thread_id": "hers"}),
-            ("DELETE", "/threads/hers", None),
-            ("GET", f"/runs/{run}", None),
-            ("GET", f"/runs/{run}/events", None),
-            ("POST", f"/runs/{run}/cancel", None),
-            ("GET", f"/agents/traces/{run}", None),
-        ]:
-            got = bert.request(method, path, json=body)
-            assert got.status_code == 404, (method, path, got.text)
+@pytest.fixture(scope="module")
+def hers(people: People) -> str:
+    """The run in anna's thread `hers`."""
+    with people.http(people.anna) as anna:
+        made = anna.post("/agents/default/invoke", json={**ASK, "thread_id": "hers"})
+        return str(made.json()["run_id"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    cases(
+        "D23",
+        ("GET", "/threads/hers", None),
+        ("GET", "/threads/hers/state", None),
+        ("GET", "/threads/hers/history", None),
+        ("GET", "/threads/hers/events", None),
+        ("GET", "/threads/hers/journal", None),
+        ("GET", "/threads/hers/runs", None),
+        ("GET", "/threads/hers/approvals", None),
+        ("POST", "/threads/hers/cancel", None),
+        ("POST", "/threads/hers/pin", {}),
+        ("POST", "/threads/hers/fork", {}),
+        ("POST", "/agents/resume", {"thread_id": "hers"}),
+        ("DELETE", "/threads/hers", None),
+        ("GET", "/runs/{run}", None),
+        ("GET", "/runs/{run}/events", None),
+        ("POST", "/runs/{run}/cancel", None),
+        ("GET", "/agents/traces/{run}", None),
+        ("GET", "/agents/hitl/hers~1", None),
+        ("POST", "/agents/hitl/hers~1/respond", {}),
+    ),
+)
+def test_D23_the_threads_of_another_tenant(
+    people: People, hers: str, method: str, path: str, body: Any
+) -> None:
+    with people.http(people.admin) as anna, people.http(people.other) as other:
+        got = other.request(method, path.format(run=hers), json=body)
+        assert got.status_code == 404, got.text
+        assert other.get("/threads").json() == []
+        assert other.get("/agents/traces").json() == []
+        assert len(anna.get("/threads/hers/runs").json()) == 1
+
+
+def test_D23_the_same_id_is_another_thread_for_another_tenant(people: People, hers: str) -> None:
+    with people.http(people.bert) as bert, people.http(people.anna) as anna:
         own = bert.post("/agents/default/invoke", json={**ASK, "thread_id": "hers"})
         assert own.status_code == 200
         assert len(bert.get("/threads/hers/state").json()["messages"]) == 4
-    assert anna.get("/threads/hers/state").json()["messages"] is not None
-    assert len(anna.get("/threads/hers/runs").json()) == 1
+        assert [run["run_id"] for run in anna.get("/threads/hers/runs").json()] == [hers]
 
 
 def test_scopes(people: People) -> None:
@@ -168,14 +194,15 @@ def test_scopes(people: People) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
-    [
-        pytest.param("POST", "/agents/tools/register", {"name": "x"}),
-        pytest.param("DELETE", "/agents/tools/deregister/x", None),
-        pytest.param("POST", "/agents", {"agent_id": "x"}),
-        pytest.param("DELETE", "/agents/x", None),
-        pytest.param("PATCH", "/agents/default/hooks", {}),
-        pytest.param("GET", "/metrics", None),
-    ],
+    cases(
+        "D41",
+        ("POST", "/agents/tools/register", {"name": "x"}),
+        ("DELETE", "/agents/tools/deregister/x", None),
+        ("POST", "/agents", {"agent_id": "x"}),
+        ("DELETE", "/agents/x", None),
+        ("PATCH", "/agents/default/hooks", {}),
+        ("GET", "/metrics", None),
+    ),
 )
 def test_D41_what_needs_an_admin(
     anna: httpx.Client, method: str, path: str, body: dict[str, Any] | None
@@ -183,18 +210,20 @@ def test_D41_what_needs_an_admin(
     assert anna.request(method, path, json=body).status_code == 403
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/openapi.json", "/agents/traces", "/docs", "/redoc"])
+@pytest.mark.parametrize(
+    "path", cases("D44", "/metrics", "/openapi.json", "/agents/traces", "/docs", "/redoc")
+)
 def test_D44_nothing_but_health_is_open(people: People, path: str) -> None:
     with people.http(None) as http:
         assert http.get(path).status_code == 401
         assert http.get("/health").json() == {"status": "ok"}
 
 
-def test_D45_no_open_server_without_tokens() -> None:
-    for host in ("0.0.0.0", "::", "192.168.1.5", "example.org"):  # refused before it is bound
-        with pytest.raises(ConfigError, match="would be open"):
-            ServerOptions(host=host, auth=False)
-    assert ServerOptions(host="0.0.0.0").auth
+@pytest.mark.parametrize("host", cases("D45", "0.0.0.0", "::", "192.168.1.5", "example.org"))
+def test_D45_no_open_server_without_tokens(host: str) -> None:
+    with pytest.raises(ConfigError, match="would be open"):  # refused before it is bound
+        ServerOptions(host=host, auth=False)
+    assert ServerOptions(host=host).auth
 
 
 # --- ids, roles, fields --------------------------------------------------------------------------
@@ -217,7 +246,8 @@ def test_D24_thread_ids(anna: httpx.Client, thread_id: Any) -> None:
 
 @pytest.mark.parametrize(
     ("message", "error"),
-    [
+    cases(
+        "D25",
         ({"role": "assistant", "content": "x"}, 'role "assistant" not allowed'),
         ({"role": "tool", "content": "x"}, 'role "tool" not allowed'),
         ({"role": "hacker", "content": "x"}, 'role "hacker" not allowed'),
@@ -229,7 +259,7 @@ def test_D24_thread_ids(anna: httpx.Client, thread_id: Any) -> None:
         ({"role": "user", "content": ""}, "message[0]"),
         ({"role": "user"}, "message[0]"),
         ("hello", "message[0]"),
-    ],
+    ),
 )
 def test_D25_messages(anna: httpx.Client, message: Any, error: str) -> None:
     got = anna.post("/agents/default/invoke", json={"messages": [message]})
@@ -246,10 +276,11 @@ def test_D26_what_looks_like_a_serialised_object_is_text(anna: httpx.Client) -> 
 
 @pytest.mark.parametrize(
     "key",
-    [
+    cases(
+        "D27",
         *("model", "base_url", "backend", "workdir", "hooks", "recursion_limit", "config"),
         *("max_iterations", "system_prompt", "tools", "tenant", "user"),
-    ],
+    ),
 )
 def test_D27_nothing_of_the_configuration_is_the_caller_s(anna: httpx.Client, key: str) -> None:
     got = anna.post("/agents/default/invoke", json={**ASK, key: "x"})
@@ -258,7 +289,7 @@ def test_D27_nothing_of_the_configuration_is_the_caller_s(anna: httpx.Client, ke
 
 @pytest.mark.parametrize(
     "query",
-    ["x') OR '1'='1", 'a"b', "$.*", "status; DROP TABLE threads", "__class__"],
+    cases("D21", "x') OR '1'='1", 'a"b', "$.*", "status; DROP TABLE threads", "__class__"),
 )
 def test_D21_filters_take_values_only(anna: httpx.Client, query: str) -> None:
     assert anna.get("/threads", params={"agent": query}).json() == []
@@ -373,9 +404,9 @@ def test_only_json_is_read(anna: httpx.Client) -> None:
         assert post(anna, b"{}", **{"Content-Type": kind}).status_code == 415
 
 
-def test_D36_idempotency_keys(anna: httpx.Client) -> None:
-    for key in ("", "k" * 10_000, "a b"):
-        assert post(anna, json.dumps(ASK).encode(), **{"Idempotency-Key": key}).status_code == 400
+@pytest.mark.parametrize("key", cases("D36", "", "k" * 10_000, "a b"))
+def test_D36_idempotency_keys(anna: httpx.Client, key: str) -> None:
+    assert post(anna, json.dumps(ASK).encode(), **{"Idempotency-Key": key}).status_code == 400
 
 
 # --- the wire ------------------------------------------------------------------------------------
@@ -425,7 +456,8 @@ def test_D30_requests(guarded: Served, data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("headers", "status"),
-    [
+    cases(
+        "D31",
         ({"Host": "evil.example"}, 403),
         ({"Host": "127.0.0.1.evil.example"}, 403),
         ({"Origin": "https://evil.example"}, 403),
@@ -433,7 +465,7 @@ def test_D30_requests(guarded: Served, data: bytes) -> None:
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Sec-Fetch-Site": "same-origin"}, 200),
         ({}, 200),
-    ],
+    ),
 )
 def test_D31_pages_of_other_origins(shared: Served, headers: dict[str, str], status: int) -> None:
     with shared.http() as http:
@@ -487,7 +519,7 @@ def test_D32_half_a_head_is_not_waited_for(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["\n\nevent: done\ndata: {}\n\n", "a\rb", "a\u2028b\u2029c", "data: x"]
+    "text", cases("D34", "\n\nevent: done\ndata: {}\n\n", "a\rb", "a\u2028b\u2029c", "data: x")
 )
 def test_D34_text_does_not_break_out_of_its_event(shared: Served, text: str) -> None:
     body = {"messages": [{"role": "user", "content": text}]}
@@ -500,7 +532,8 @@ def test_D34_text_does_not_break_out_of_its_event(shared: Served, text: str) -> 
 
 @pytest.mark.parametrize(
     ("method", "path", "statuses"),
-    [
+    cases(
+        "D38",
         ("GET", "/agents/%2e%2e/", {400, 404}),
         ("GET", "//agents", {404}),
         ("GET", "/agents/default;x", {400, 404}),
@@ -510,7 +543,7 @@ def test_D34_text_does_not_break_out_of_its_event(shared: Served, text: str) -> 
         ("OPTIONS", "/agents", {405}),
         ("TRACE", "/agents", {405}),
         ("DELETE", "/agents/default/invoke", {405}),
-    ],
+    ),
 )
 def test_D38_paths_and_methods(shared: Served, method: str, path: str, statuses: set[int]) -> None:
     got = raw(
@@ -551,13 +584,15 @@ def test_D39_errors_give_nothing_away(tmp_path: Any) -> None:
         assert len(got.json()["request_id"]) == 16
 
 
-def test_D42_names_of_tools(people: People) -> None:
+@pytest.mark.parametrize(
+    "name",
+    cases("D42", "execute", "re\u0430d_file", "calculate", "Weather", "a" * 65, "x-y", "read_file"),
+)
+def test_D42_names_of_tools(people: People, name: str) -> None:
+    body = {"name": name, "callback_url": "https://tools.example.com", "parameters": {}}
     with people.http(people.admin) as admin:
-        for name in ("execute", "reаd_file", "calculate", "Weather", "a" * 65, "x-y", "read_file"):
-            body = {"name": name, "callback_url": "https://tools.example.com", "parameters": {}}
-            body["description"] = "Say it."
-            got = admin.post("/agents/tools/register", json=body)
-            assert got.status_code in (400, 409), name
+        got = admin.post("/agents/tools/register", json={**body, "description": "Say it."})
+    assert got.status_code in (400, 409)
 
 
 def test_D43_one_answer_to_one_question(people: People, anna: httpx.Client) -> None:

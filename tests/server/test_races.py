@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.support import AGENTS, TALK, Served, frames
+from tests.server.support import AGENTS, SLOW, TALK, Served, frames
 from wick_graph.config import load_config
-from wick_graph.server import Service, service
+from wick_graph.server import Limits, ServerOptions, Service, create_app, service
 from wick_graph.server.log import TERMINAL
 from wick_graph.store import SqlSaver
 
@@ -86,16 +86,19 @@ async def test_two_servers_take_up_one_run_once(tmp_path: Path) -> None:
         for number in range(4):
             run_id = RUN[:-1] + str(number)
             streams = one.local.saver.streams
-            await streams.run(streams.begin, f"t{number}", run_id, ASKED)
+            row = await streams.run(streams.begin, f"t{number}", run_id, ASKED)
+            assert row is not None
+            await two.recover()
+            assert not two.local.runs.live  # the other one is at it
+            await streams.run(streams.leave, row)
             await asyncio.gather(one.recover(), two.recover())
             for at in (one, two):
                 if tasks := [run.task for run in at.local.runs.live.values() if run.task]:
                     await asyncio.wait(tasks)
             told = await streams.run(streams.read, f"t{number}", 0)
             assert [e["event"] for _, e in told if e["event"] in TERMINAL] == ["done"]
-            row = await streams.run(streams.get, f"t{number}", run_id)
-            assert row is not None
-            assert row.status == "done"
+            now = await streams.run(streams.get, f"t{number}", run_id)
+            assert (now is not None and now.status) == "done"
     finally:
         one.local.close()
         two.local.close()
@@ -132,3 +135,33 @@ def test_a_resumed_run_has_a_key_too(shared: Served) -> None:
         *_, last = wick.stream_resume(thread, answer, idempotency_key="approved")
     assert one.text == two.text == "It is 42."
     assert one.run_id == two.run_id == last.run_id
+
+
+async def test_D37_a_tenant_has_so_many_threads_and_runs(tmp_path: Path) -> None:
+    made(tmp_path).local.close()
+    limits = Limits(threads_per_tenant=2, runs_per_tenant=1)
+    (tmp_path / "slow.yaml").write_text(SLOW, "utf-8")
+    served = Service(
+        load_config(tmp_path / "agents.yaml"), ServerOptions(auth=False, limits=limits)
+    )
+    door = httpx.ASGITransport(create_app(served))
+    async with (
+        served.running(),
+        httpx.AsyncClient(transport=door, base_url="http://127.0.0.1", timeout=30) as http,
+    ):
+        run = asyncio.create_task(
+            http.post("/agents/slow/invoke", json={**ASK, "thread_id": "one"})
+        )
+        while not served.local.runs.live:
+            await asyncio.sleep(0.01)
+        busy = await http.post("/agents/default/invoke", json={**ASK, "thread_id": "two"})
+        assert (busy.status_code, busy.json()) == (429, {"error": "too many runs go on"})
+        assert "retry-after" in busy.headers
+        assert (await run).status_code == 200
+        two = await http.post("/agents/default/invoke", json={**ASK, "thread_id": "two"})
+        assert two.status_code == 200
+        three = await http.post("/agents/default/invoke", json={**ASK, "thread_id": "three"})
+        assert three.status_code == 429
+        assert "too many threads" in three.json()["error"]
+        again = await http.post("/agents/default/invoke", json={**ASK, "thread_id": "two"})
+        assert again.status_code == 200

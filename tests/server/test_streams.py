@@ -7,12 +7,15 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.server.support import Served, frames, until
+from tests.server.support import Served, frames, serving, until
+from wick_graph.errors import ConfigError
 from wick_graph.events import ChatModelStream, Done, Event, Failed
+from wick_graph.server import ServerOptions
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 SHORT = [
@@ -128,6 +131,28 @@ def test_a_run_ends_with_its_reader_if_that_is_asked_for(server: Served) -> None
     assert last["data"]["error"] == "run cancelled"
 
 
+def test_what_becomes_of_a_run_is_the_server_s_choice_unless_the_request_says(
+    tmp_path: Path,
+) -> None:
+    with (
+        serving(tmp_path, "--no-auth", "--on-disconnect", "cancel") as served,
+        served.http() as http,
+    ):
+        runs = []
+        for more in ({}, {"on_disconnect": "continue"}):
+            with http.stream("POST", "/agents/slow/stream", json={**ASK, **more}) as got:
+                runs.append(got.headers["x-run-id"])
+                next(got.iter_lines())
+        ends = [frames(http.get(f"/runs/{run}/events").text)[-1][1] for run in runs]
+        assert ends == ["error", "done"]
+        assert http.get(f"/runs/{runs[0]}").json()["status"] == "cancelled"
+
+
+def test_what_becomes_of_a_run_is_one_of_two() -> None:
+    with pytest.raises(ConfigError, match="on_disconnect is continue or cancel"):
+        ServerOptions(on_disconnect="stay")  # type: ignore[arg-type]  # that is the mistake
+
+
 def test_cancel_ends_a_run_and_the_thread_goes_on(server: Served) -> None:
     with server.http() as http:
         with http.stream("POST", "/agents/slow/stream", json=ASK) as got:
@@ -193,25 +218,6 @@ def test_the_client_takes_a_killed_server_s_stream_up_by_itself(server: Served) 
     reader.join(60)
     assert isinstance(events[-1], Done)
     assert text_of(events).count("word119") == 1
-
-
-def test_sigterm_suspends_and_the_next_server_goes_on(server: Served) -> None:
-    port = server.port
-    server.stop()
-    server.write(slow="chunk_delay: 0.3\nsteps: ['a b c d e f g h i j k l m n o p q r s t u v w']")
-    server.start("--drain", "0.5", port=port)
-    with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
-        path, lines = got.headers["content-location"], got.iter_lines()
-        next(lines)
-        assert server.process is not None
-        server.process.send_signal(signal.SIGTERM)
-        seen = "\n".join(lines)
-    assert frames(seen)[-1][1] == "suspended"
-    assert frames(seen)[-1][0] is None
-    assert server.stop()[0] == 0
-    server.start(port=port)
-    with server.http() as http:
-        assert frames(http.get(path).text)[-1][1] == "done"
 
 
 def test_no_new_run_while_the_server_goes_down(server: Served) -> None:

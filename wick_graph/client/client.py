@@ -1,46 +1,56 @@
-"""The two clients: the same calls, one waits in its thread, the other in a loop."""
+"""The two clients: two thin doors to the calls of `wick_graph.client.calls`."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 import httpx
 
-from wick_graph.client import wire
-from wick_graph.client.wire import UNSET, Answer, Call, Following, Input
-from wick_graph.errors import ServerError
+from wick_graph.client import calls, transport
+from wick_graph.client.wire import Call
+from wick_graph.drive import run_to_end
 from wick_graph.events import Event
 
-_TIMEOUT: Final = httpx.Timeout(10.0, read=None)
-"""A run may take long; what is reached must be reached at once."""
+P = ParamSpec("P")
+T = TypeVar("T")
+_END: Final = object()
 
 
-def _invoke(given: Input, agent: str | None, thread_id: str | None, key: str | None) -> Call:
-    body = wire.asked(given, thread_id)
-    headers = wire.key_header(key)
-    path = wire.agent_path(agent, "invoke")
-    return Call("POST", path, body, headers=headers, read=wire.answer_of)
+def _asks(make: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
+    @functools.wraps(make)
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.call(make(*args, **kwargs))
+
+    return method
 
 
-def _stream(
-    given: Input, agent: str | None, thread_id: str | None, key: str | None, how: str | None
-) -> Call:
-    body = wire.asked(given, thread_id, how)
-    return Call("POST", wire.agent_path(agent, "stream"), body, headers=wire.key_header(key))
+def _follows(make: Callable[P, Call[Event]]) -> Callable[Concatenate[Client, P], Iterator[Event]]:
+    @functools.wraps(make)
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Event]:
+        return self.follow(make(*args, **kwargs))
+
+    return method
 
 
-def _resume(thread_id: str, answer: Any, key: str | None, *, stream: bool) -> Call:
-    body = wire.resumed(thread_id, answer, stream=stream)
-    read = (lambda value: value) if stream else wire.answer_of
-    return Call("POST", "/agents/resume", body, headers=wire.key_header(key), read=read)
+def _aasks(make: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncClient, P], Awaitable[T]]:
+    @functools.wraps(make)
+    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.call(make(*args, **kwargs))
+
+    return method
 
 
-def _headers(token: str | None) -> dict[str, str]:
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
+def _afollows(
+    make: Callable[P, Call[Event]],
+) -> Callable[Concatenate[AsyncClient, P], AsyncIterator[Event]]:
+    @functools.wraps(make)
+    def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Event]:
+        return self.follow(make(*args, **kwargs))
+
+    return method
 
 
 class Client:
@@ -53,112 +63,46 @@ class Client:
     """
 
     def __init__(self, url: str, token: str | None = None, *, reconnect_for: float = 60.0) -> None:
-        self._http = httpx.Client(
-            base_url=wire.base_of(url), headers=_headers(token), timeout=_TIMEOUT, trust_env=False
-        )
+        self._http = httpx.Client(**transport.settings(url, token))
+        self._leaves = transport.Blocking(self._http)
         self._reconnect_for = reconnect_for
 
-    def call(self, call: Call) -> Any:
+    def call(self, call: Call[T]) -> T:
         """Make any request, and read its answer.
 
         Raises:
             ServerError: The server refused it, or cannot be reached.
         """
+        return run_to_end(transport.ask(self._leaves, call))
+
+    def follow(self, call: Call[Event]) -> Iterator[Event]:
+        """Make any request for a stream, and yield what happens.
+
+        Raises:
+            ServerError: The server refused it, or the stream broke and cannot be taken up.
+        """
+        events: Any = transport.follow(self._leaves, call, self._reconnect_for)
+
+        async def step() -> Any:
+            return await anext(events, _END)
+
+        async def close() -> None:
+            await events.aclose()
+
         try:
-            got = self._http.request(
-                call.method, call.path, json=call.body, params=call.params, headers=call.headers
-            )
-        except httpx.HTTPError as error:
-            raise ServerError(f"the server cannot be reached: {error}") from error
-        return call.read(wire.checked(got.status_code, got.text))
+            while (event := run_to_end(step())) is not _END:
+                yield cast("Event", event)
+        finally:
+            run_to_end(close())
 
-    def get(self, path: str, **params: Any) -> Any:
-        """Read a path of the server's, such as `/threads`."""
-        return self.call(Call("GET", path, params=params))
-
-    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Write to a path of the server's, such as `/threads/ID/pin`."""
-        return self.call(Call("POST", path, body))
-
-    def delete(self, path: str) -> None:
-        """Delete what a path of the server's names."""
-        self.call(Call("DELETE", path))
-
-    def invoke(
-        self,
-        input: Input,
-        *,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Answer:
-        """Ask an agent and wait for the answer.
-
-        Raises:
-            ServerError: The request was refused, or the run failed.
-        """
-        answer: Answer = self.call(_invoke(input, agent, thread_id, idempotency_key))
-        return answer
-
-    def resume(
-        self, thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
-    ) -> Answer:
-        """Go on where a thread stands, with the answer that it waits for."""
-        got: Answer = self.call(_resume(thread_id, answer, idempotency_key, stream=False))
-        return got
-
-    def stream(
-        self,
-        input: Input,
-        *,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        idempotency_key: str | None = None,
-        on_disconnect: str | None = None,
-    ) -> Iterator[Event]:
-        """Ask an agent and yield what happens; the last event is `Done` or `Failed`.
-
-        Raises:
-            ServerError: The request was refused, or the stream broke and cannot be taken up.
-        """
-        call = _stream(input, agent, thread_id, idempotency_key, on_disconnect)
-        return self._follow(call)
-
-    def stream_resume(
-        self, thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
-    ) -> Iterator[Event]:
-        """Go on where a thread stands, and yield what happens."""
-        return self._follow(_resume(thread_id, answer, idempotency_key, stream=True))
-
-    def events(self, run_id: str, *, after: int | None = None) -> Iterator[Event]:
-        """Follow a run from its beginning, or from behind an event's number."""
-        headers = {} if after is None else {"Last-Event-ID": str(after)}
-        return self._follow(Call("GET", f"/runs/{run_id}/events", headers=headers))
-
-    def _follow(self, call: Call) -> Iterator[Event]:
-        following = Following(call, self._reconnect_for)
-        while not following.ended:
-            problem: Exception | None = None
-            try:
-                yield from self._connection(following)
-            except (httpx.HTTPError, ConnectionError) as error:
-                problem = error
-            if not following.ended:
-                time.sleep(following.pause(problem))
-
-    def _connection(self, following: Following) -> Iterator[Event]:
-        call, lines = following.call, following.lines()
-        next(lines)
-        with self._http.stream(call.method, call.path, json=call.body, headers=call.headers) as got:
-            if got.status_code >= 400:
-                got.read()
-                wire.refuse_stream(got.status_code, got.text)
-                return
-            following.opened(got.headers)
-            for line in got.iter_lines():
-                event = lines.send(line)
-                if event is not None:
-                    yield event
+    get = _asks(calls.get)
+    post = _asks(calls.post)
+    delete = _asks(calls.delete)
+    invoke = _asks(calls.invoke)
+    resume = _asks(calls.resume)
+    stream = _follows(calls.stream)
+    stream_resume = _follows(calls.stream_resume)
+    events = _follows(calls.events)
 
     def close(self) -> None:
         """Close the connections."""
@@ -167,12 +111,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -180,111 +119,30 @@ class AsyncClient:
     """Talk to a server from a loop; see `Client`."""
 
     def __init__(self, url: str, token: str | None = None, *, reconnect_for: float = 60.0) -> None:
-        self._http = httpx.AsyncClient(
-            base_url=wire.base_of(url),
-            headers=_headers(token),
-            timeout=_TIMEOUT,
-            trust_env=False,
-            limits=httpx.Limits(max_connections=None),
-        )
+        limits = httpx.Limits(max_connections=None)
+        self._http = httpx.AsyncClient(**transport.settings(url, token), limits=limits)
+        self._leaves = transport.Suspending(self._http)
         self._reconnect_for = reconnect_for
 
-    async def call(self, call: Call) -> Any:
-        """Make any request, and read its answer.
+    async def call(self, call: Call[T]) -> T:
+        """Make any request, and read its answer; see `Client.call`."""
+        return await transport.ask(self._leaves, call)
 
-        Raises:
-            ServerError: The server refused it, or cannot be reached.
-        """
-        try:
-            got = await self._http.request(
-                call.method, call.path, json=call.body, params=call.params, headers=call.headers
-            )
-        except httpx.HTTPError as error:
-            raise ServerError(f"the server cannot be reached: {error}") from error
-        return call.read(wire.checked(got.status_code, got.text))
+    async def follow(self, call: Call[Event]) -> AsyncIterator[Event]:
+        """Make any request for a stream, and yield what happens; see `Client.follow`."""
+        followed: Any = transport.follow(self._leaves, call, self._reconnect_for)
+        async with aclosing(followed) as events:
+            async for event in events:
+                yield event
 
-    async def get(self, path: str, **params: Any) -> Any:
-        """Read a path of the server's, such as `/threads`."""
-        return await self.call(Call("GET", path, params=params))
-
-    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Write to a path of the server's, such as `/threads/ID/pin`."""
-        return await self.call(Call("POST", path, body))
-
-    async def delete(self, path: str) -> None:
-        """Delete what a path of the server's names."""
-        await self.call(Call("DELETE", path))
-
-    async def invoke(
-        self,
-        input: Input,
-        *,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Answer:
-        """Ask an agent and wait for the answer; see `Client.invoke`."""
-        answer: Answer = await self.call(_invoke(input, agent, thread_id, idempotency_key))
-        return answer
-
-    async def resume(
-        self, thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
-    ) -> Answer:
-        """Go on where a thread stands, with the answer that it waits for."""
-        got: Answer = await self.call(_resume(thread_id, answer, idempotency_key, stream=False))
-        return got
-
-    def stream(
-        self,
-        input: Input,
-        *,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        idempotency_key: str | None = None,
-        on_disconnect: str | None = None,
-    ) -> AsyncIterator[Event]:
-        """Ask an agent and yield what happens; see `Client.stream`."""
-        call = _stream(input, agent, thread_id, idempotency_key, on_disconnect)
-        return self._follow(call)
-
-    def stream_resume(
-        self, thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
-    ) -> AsyncIterator[Event]:
-        """Go on where a thread stands, and yield what happens."""
-        return self._follow(_resume(thread_id, answer, idempotency_key, stream=True))
-
-    def events(self, run_id: str, *, after: int | None = None) -> AsyncIterator[Event]:
-        """Follow a run from its beginning, or from behind an event's number."""
-        headers = {} if after is None else {"Last-Event-ID": str(after)}
-        return self._follow(Call("GET", f"/runs/{run_id}/events", headers=headers))
-
-    async def _follow(self, call: Call) -> AsyncIterator[Event]:
-        following = Following(call, self._reconnect_for)
-        while not following.ended:
-            problem: Exception | None = None
-            try:
-                async for event in self._connection(following):
-                    yield event
-            except (httpx.HTTPError, ConnectionError) as error:
-                problem = error
-            if not following.ended:
-                await asyncio.sleep(following.pause(problem))
-
-    async def _connection(self, following: Following) -> AsyncIterator[Event]:
-        call, lines = following.call, following.lines()
-        next(lines)
-        async with self._http.stream(
-            call.method, call.path, json=call.body, headers=call.headers
-        ) as got:
-            if got.status_code >= 400:
-                await got.aread()
-                wire.refuse_stream(got.status_code, got.text)
-                return
-            following.opened(got.headers)
-            async for line in got.aiter_lines():
-                event = lines.send(line)
-                if event is not None:
-                    yield event
+    get = _aasks(calls.get)
+    post = _aasks(calls.post)
+    delete = _aasks(calls.delete)
+    invoke = _aasks(calls.invoke)
+    resume = _aasks(calls.resume)
+    stream = _afollows(calls.stream)
+    stream_resume = _afollows(calls.stream_resume)
+    events = _afollows(calls.events)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -293,10 +151,5 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 from wick_graph.errors import ConfigError, ServerError
@@ -25,6 +25,7 @@ from wick_graph.events import (
 )
 from wick_graph.types import StoppedBecause
 
+T_co = TypeVar("T_co", covariant=True)
 Input = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 UNSET: Final = object()
 _NOT_NOW: Final = 503
@@ -49,7 +50,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Generic[T_co]):
     """A request to make, and how its answer is read."""
 
     method: str
@@ -57,7 +58,11 @@ class Call:
     body: Any = None
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    read: Callable[[Any], Any] = lambda value: value
+    read: Callable[[Any], T_co] = lambda value: value
+
+    def sent(self) -> dict[str, Any]:
+        """Return what goes with the request, by httpx's names."""
+        return {"json": self.body, "params": self.params, "headers": self.headers}
 
 
 def answer_of(body: Mapping[str, Any]) -> Answer:
@@ -120,25 +125,15 @@ def checked(status: int, text: str) -> Any:
     if status < 400:
         return body
     said = body.get("error") if isinstance(body, dict) else None
+    said = said.get("message") if isinstance(said, dict) else said  # in OpenAI's form
     raise ServerError(said or f"the server answered with {status}", status, body or {})
-
-
-def refuse_stream(status: int, text: str) -> None:
-    """Read a refused request for a stream; one that may pass is tried again.
-
-    Raises:
-        ServerError: It is refused for good.
-    """
-    if status != _NOT_NOW:
-        checked(status, text)
 
 
 class Following:
     """A run's stream, from one connection to the next: what was seen, and where it goes on."""
 
-    def __init__(self, first: Call, reconnect_for: float) -> None:
+    def __init__(self, first: Call[Event], reconnect_for: float) -> None:
         self.call = first
-        self._first = first
         self._patience = reconnect_for
         self._last: int | None = None
         self._run_id: str | None = None
@@ -146,9 +141,19 @@ class Following:
         self._tries = 0
         self.ended = False
 
-    def opened(self, headers: Mapping[str, str]) -> None:
-        """Note what the head of an answer says."""
+    def opened(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Note what the head of an answer says; False where the request is refused."""
         self._run_id = headers.get("x-run-id", self._run_id)
+        return status < 400
+
+    def refused(self, status: int, text: str) -> None:
+        """Read a refusal; that of a run which has begun may pass, and it is asked for again.
+
+        Raises:
+            ServerError: It is refused for good.
+        """
+        if status != _NOT_NOW or self._run_id is None:
+            checked(status, text)
 
     def lines(self) -> Generator[Event | None, str, None]:
         """Take lines by `send`, and yield the event that a line completes."""

@@ -22,7 +22,7 @@ from wick_graph.hooks.skills import SkillsHook
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.hooks.todolist import TodoListHook
 from wick_graph.hooks.tracing import TracingHook
-from wick_graph.redact import Redactor
+from wick_graph.redact import REDACTOR, Redactor
 
 
 def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[BaseHook]:
@@ -35,7 +35,9 @@ def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[Bas
     Raises:
         ConfigError: The budget is in dollars and there are no prices.
     """
-    redactor = Redactor(secrets_of(config))
+    secrets = secrets_of(config)
+    redactor = Redactor(secrets)
+    REDACTOR.learn(secrets)  # errors of its model may quote them wherever they are told
     hooks: list[BaseHook] = [TracingHook(redactor=redactor)]
     if (approvals := approval_hook(config)) is not None:
         hooks.append(approvals)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.messages import ToolCall as LangChainToolCall
 from langchain_core.messages import ToolMessage
 
 from wick_graph.errors import MessageError
 from wick_graph.messages.content import Content, clean_text, clean_value
+from wick_graph.messages.copies import changed_copy
 from wick_graph.messages.jsontext import fresh, parse_json
 
 ERROR_PREFIX = "Error: "
@@ -111,13 +112,21 @@ class ToolResult:
             content = self.content
         else:
             content = self.output
-        return ToolMessage(
-            content=clean_value(content),
-            tool_call_id=self.tool_call_id,
-            name=self.name,
-            status="error" if self.error else "success",
-            artifact=self.artifact,
-        )
+        fields: dict[str, Any] = {
+            "content": clean_value(content),
+            "tool_call_id": self.tool_call_id,
+            "name": self.name,
+            "status": "error" if self.error else "success",
+            "artifact": self.artifact,
+        }
+        if not all(type(part) is str for part in (content, self.tool_call_id, self.name)):
+            return ToolMessage(**fields)
+        made = changed_copy(_ANSWER, **fields)  # there is nothing to check in texts
+        made.__dict__ |= {"additional_kwargs": {}, "response_metadata": {}}
+        return made
+
+
+_ANSWER: Final = ToolMessage("", tool_call_id="")
 
 
 def error_text(error: str) -> str:

@@ -10,6 +10,7 @@ from langchain_core.messages import BaseMessage
 M = TypeVar("M", bound=BaseMessage)
 
 _SHARED: Final = frozenset({"artifact"})
+_set: Final = object.__setattr__
 
 
 def copy_message(message: M, **changes: Any) -> M:
@@ -25,6 +26,22 @@ def copy_message(message: M, **changes: Any) -> M:
         if name in fields and name not in _SHARED and isinstance(value, (list, dict))
     }
     return message.model_copy(update={**own, **changes})
+
+
+def changed_copy(message: M, **changes: Any) -> M:
+    """Return a shallow copy with other values; what is not changed is shared with the original.
+
+    The same as pydantic's `model_copy(update=changes)` for declared fields, at a fifth of its cost.
+    """
+    if message.__pydantic_private__ is not None:
+        return message.model_copy(update=changes)
+    made = message.__class__.__new__(message.__class__)
+    extra = message.__pydantic_extra__
+    _set(made, "__dict__", {**message.__dict__, **changes})
+    _set(made, "__pydantic_extra__", None if extra is None else extra.copy())
+    _set(made, "__pydantic_fields_set__", {*message.__pydantic_fields_set__, *changes})
+    _set(made, "__pydantic_private__", None)
+    return made
 
 
 def metadata_of(message: BaseMessage) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from wick_graph import keys
 from wick_graph.drive import run_to_end
 from wick_graph.models.call import ensure_whole, merge_chunks
+from wick_graph.models.merge import Pieces
 from wick_graph.models.retry import classify, retry_delay
 from wick_graph.models.shortcut import (
     agenerate,
@@ -22,7 +23,7 @@ from wick_graph.models.shortcut import (
     shorter_stream,
     shorter_way,
 )
-from wick_graph.moments import Moment
+from wick_graph.moments import Moment, holds
 from wick_graph.request import AGENT, ModelRequest
 
 if TYPE_CHECKING:
@@ -110,16 +111,18 @@ class _Call:
         return ensure_whole(reply)
 
     async def streamed(self, config: Any) -> AIMessage:
-        chunks: list[AIMessage] = []
-        port = self.ctx.port
+        heard = Pieces()
+        port, stop, name = self.ctx.port, self.ctx.run.stop, self.option.name
 
-        async def take(chunk: AIMessage) -> None:
-            self.ctx.run.stop.check()  # a model that was left in its thread is not heard any more
-            chunks.append(chunk)
-            if chunk.content:
-                moment = Moment("model", "chunk", self.option.name, {"chunk": chunk})
-                port.record(moment)
-                await port.at(moment)  # a slow reader holds the model back, and loses nothing
+        def take(chunk: AIMessage) -> Moment | None:
+            """Return where to wait: a slow reader holds the model back, and loses nothing."""
+            stop.check()  # a model that was left in its thread is not heard any more
+            heard.take(chunk)
+            if not chunk.content:
+                return None
+            moment = Moment("model", "chunk", name, {"chunk": chunk})
+            port.record(moment)
+            return moment if holds(port) else None
 
         bound, messages = self.bound, self.messages
 
@@ -127,15 +130,18 @@ class _Call:
             way = shorter_stream(bound, messages, config, is_async=False)
             stream: Any = bound.stream(messages, config) if way is None else pieces(way, messages)
             for chunk in stream:
-                run_to_end(take(chunk))
+                if (moment := take(chunk)) is not None:
+                    run_to_end(port.at(moment))
 
         async def aread() -> None:
             way = shorter_stream(bound, messages, config, is_async=True)
             stream: Any = bound.astream(messages, config) if way is None else apieces(way, messages)
             async for chunk in stream:
-                await take(chunk)
+                if (moment := take(chunk)) is not None:
+                    await port.at(moment)
 
         await self.ctx.io.long(read, aread)
+        chunks = heard.chunks()
         if len(chunks) == 1 and not isinstance(chunks[0], AIMessageChunk):
             return ensure_whole(chunks[0])  # a model that cannot stream gives its reply at once
         return ensure_whole(merge_chunks([c for c in chunks if isinstance(c, AIMessageChunk)]))

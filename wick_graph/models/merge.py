@@ -21,6 +21,7 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.ai import add_ai_message_chunks, add_usage
 
+from wick_graph.messages.copies import changed_copy
 from wick_graph.models.arguments import BadArgumentsError, read_arguments
 
 Content = str | list[str | dict[str, Any]]
@@ -57,6 +58,52 @@ def merge_chunks(chunks: Sequence[AIMessageChunk]) -> AIMessage:
     )
     message.invalid_tool_calls = bad  # its constructor would refuse the index
     return message
+
+
+class Pieces:
+    """The chunks of a reply as they come; of a run of plain text only the text is kept.
+
+    A long reply is thousands of objects else, each of which the garbage collector visits.
+    """
+
+    __slots__ = ("_chunks", "_id", "_text", "_texts")
+
+    def __init__(self) -> None:
+        self._chunks: list[AIMessage] = []
+        self._texts: list[list[str] | None] = []
+        """For each chunk that was kept, its text and that of those which followed."""
+        self._text: list[str] | None = None
+        self._id: str | None = None
+
+    def take(self, chunk: AIMessage) -> None:
+        """Keep what a chunk says."""
+        held = chunk.__dict__
+        content = held["content"]
+        plain = type(content) is str and type(chunk) is AIMessageChunk
+        if plain and self._text is not None and held["id"] == self._id and not _says_more(held):
+            self._text.append(content)
+            return
+        self._chunks.append(chunk)
+        self._text, self._id = ([content] if plain else None), held["id"]
+        self._texts.append(self._text)
+
+    def chunks(self) -> list[AIMessage]:
+        """Return chunks that come to the same."""
+        return [
+            chunk if text is None or len(text) < 2 else changed_copy(chunk, content="".join(text))
+            for chunk, text in zip(self._chunks, self._texts, strict=True)
+        ]
+
+
+def _says_more(held: Mapping[str, Any]) -> bool:
+    """Say whether a chunk with these fields is more than a piece of text."""
+    return bool(
+        held["additional_kwargs"]
+        or held["response_metadata"]
+        or held["tool_call_chunks"]
+        or held["usage_metadata"]
+        or held["name"]
+    )
 
 
 @dataclass(slots=True)

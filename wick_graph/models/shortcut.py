@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from operator import attrgetter
 from typing import Any, Final
 
 from langchain_core.globals import get_debug, get_llm_cache
@@ -31,6 +32,9 @@ _STREAMING: Final = ("stream", "astream")
 _FOR_TRACERS: Final = ("ls_structured_output_format", "structured_output_format")
 """Arguments that `stream` takes out before the model sees them."""
 
+_CONTENT: Final = attrgetter("content")
+_TEXT: Final = frozenset({str})
+
 Way = tuple[BaseChatModel, dict[str, Any]]
 
 
@@ -41,7 +45,7 @@ def shorter_way(
     model, arguments = _unbound(bound)
     if model is None or not _is_plain(model) or _somebody_listens(model, config):
         return None
-    if any(type(message.content) is not str for message in messages):
+    if not _TEXT.issuperset(map(type, map(_CONTENT, messages))):
         return None  # content blocks are brought into the provider's form on the long way
     return model, arguments
 

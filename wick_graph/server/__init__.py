@@ -2,8 +2,8 @@
 
 options   limits and addresses          guard     what stands before every route
 service   tenants, their going up and down      asking    who asks, and what is theirs
-runs log  detached runs, numbered events        sse       events on the wire
-routes/   the paths                     forms answers problems    what goes in and out
+runs live log    detached runs, their numbered events    sse       events on the wire
+routes/   the paths                     forms answers completions problems    in and out
 app       all of it as one application  serving   the process around it
 """
 

@@ -17,18 +17,32 @@ from wick_graph import __version__
 from wick_graph.errors import WickError
 from wick_graph.server import forms
 from wick_graph.server.guard import Guard
-from wick_graph.server.problems import Problem, problem_of
-from wick_graph.server.routes import agents, files, health, openai, runs, threads, tools, traces
+from wick_graph.server.problems import Problem, problem_of, told
+from wick_graph.server.routes import (
+    agents,
+    approvals,
+    files,
+    health,
+    openai,
+    runs,
+    threads,
+    tools,
+    traces,
+)
 from wick_graph.server.service import Service
+from wick_graph.server.telemetry import Traced
 
-_ROUTES: Final = (health, tools, traces, files, agents, runs, threads, openai)
+ROUTES: Final = (health, tools, traces, files, approvals, agents, runs, threads, openai)
 _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     400: {"model": forms.ErrorAnswer, "description": "The request is refused."},
     401: {"model": forms.ErrorAnswer, "description": "A valid token is needed."},
     403: {"model": forms.ErrorAnswer, "description": "The token does not allow it."},
     404: {"model": forms.ErrorAnswer, "description": "There is nothing of that name."},
     408: {"model": forms.ErrorAnswer, "description": "The body came too slowly."},
-    409: {"model": forms.ErrorAnswer, "description": "The thread is busy, or the run did not end."},
+    409: {
+        "model": forms.ErrorAnswer,
+        "description": "The thread is busy, or what is there does not allow it.",
+    },
     413: {"model": forms.ErrorAnswer, "description": "The body is too large."},
     415: {"model": forms.ErrorAnswer, "description": "The body is not JSON."},
     429: {"model": forms.ErrorAnswer, "description": "Too much at once."},
@@ -70,13 +84,15 @@ def create_app(service: Service) -> FastAPI:
         responses=_ERRORS,
     )
     app.state.service = service
-    for module in _ROUTES:
+    for module in ROUTES:
         app.include_router(module.router)
     app.add_exception_handler(RequestValidationError, _refused)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(WickError, _problem)
     app.add_middleware(Guard, service=service)
+    if service.tracer is not None:
+        app.add_middleware(Traced, tracer=service.tracer)
     if service.options.allowed_origins:  # a browser asks first, and without a token
         app.add_middleware(CORSMiddleware, allow_origins=service.options.allowed_origins, **_CORS)
     _describe(app, service)
@@ -118,8 +134,14 @@ def _never_null(schema: dict[str, Any]) -> None:
 
 async def _problem(request: Request, error: Exception) -> JSONResponse:
     problem = problem_of(error)
-    more = {"request_id": request.scope["state"]["request_id"]} if problem.status >= 500 else {}
-    body = {**problem.body(), **more}
+    if problem.status >= 500:
+        number = request.scope["state"]["request_id"]
+        problem.more = {**problem.more, "request_id": number}
+    return _answer(request, problem)
+
+
+def _answer(request: Request, problem: Problem) -> JSONResponse:
+    body = told(problem, request.url.path)
     return JSONResponse(body, problem.status, headers=dict(problem.headers))
 
 
@@ -130,12 +152,12 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     headers = dict(error.headers or {})
     if error.status_code == 405:
         headers["Allow"] = ", ".join(_methods(request))
-    return JSONResponse({"error": text}, error.status_code, headers=headers)
+    return _answer(request, Problem(error.status_code, text, headers=headers))
 
 
 def _methods(request: Request) -> list[str]:
     """List what may be done at a path; a fixed path comes before one with a name in it."""
-    every = (route for module in _ROUTES for route in module.router.routes)
+    every = (route for module in ROUTES for route in module.router.routes)
     fitting = [r for r in every if isinstance(r, APIRoute) and r.path_regex.match(request.url.path)]
     path = min((route.path for route in fitting), key=lambda path: path.count("{"), default="")
     return sorted({method for r in fitting if r.path == path for method in r.methods or ()})
@@ -143,7 +165,7 @@ def _methods(request: Request) -> list[str]:
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return JSONResponse({"error": _sentence(error.errors()[0])}, 400)
+    return _answer(request, Problem(400, _sentence(error.errors()[0])))
 
 
 def _sentence(found: Any) -> str:

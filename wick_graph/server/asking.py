@@ -42,13 +42,13 @@ class Asker:
         """The tenant's streams."""
         return self.tenant.saver.streams
 
-    def agent(self, agent_id: str | None) -> Agent:
+    async def agent(self, agent_id: str | None) -> Agent:
         """Return an agent, the default one where none is named.
 
         Raises:
-            Problem: There is no such agent.
+            Problem: There is no such agent, or it cannot be built.
         """
-        return self.tenant.agents[agent_id or self.tenant.agents.default_id]
+        return await self.tenant.agents.ready(agent_id or self.tenant.agents.default_id)
 
     async def thread(self, thread_id: str) -> ThreadInfo:
         """Return a thread.
@@ -70,7 +70,7 @@ class Asker:
         thread = await self.thread(thread_id)
         rows = await self.streams.run(self.streams.of_thread, thread_id, 1)
         named = rows[0].asked["agent"] if rows else thread.agent
-        return self.agent(named if named in self.tenant.agents else None)
+        return await self.agent(named if named in self.tenant.agents else None)
 
 
 def _asker(scope: Scope) -> Callable[[Request], Awaitable[Asker]]:

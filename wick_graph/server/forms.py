@@ -5,14 +5,28 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import Path
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from jsonschema import Draft202012Validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
 
 from wick_graph.config.fields import AGENT_ID
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
 
 _THREAD = f"^{THREAD_ID_PATTERN.pattern}$"
-_ADDRESS = r"^https://([a-z][a-z0-9]{0,20}\.)+(com|org|net)(/[a-z0-9]{1,20}){0,3}$"
-"""What is certainly taken; which other addresses are, is the client's to decide."""
+_HOST = r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_][A-Za-z0-9._-]{0,252})"
+_PORT = (
+    "(0{0,4}[1-9]|0{0,3}[1-9][0-9]|0{0,2}[1-9][0-9]{2}|0?[1-9][0-9]{3}|[1-5][0-9]{4}"
+    "|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+)
+_PATH = r"(/(\.?[!\"$-\-/->@-\[\]-~])*\.?)?"
+ADDRESS = f"^[Hh][Tt][Tt][Pp][Ss]?://{_HOST}(:{_PORT})?{_PATH}$"
+"""The base address of another server; who reads it is `wick_graph.tools.http`."""
 ThreadIdText = Annotated[str, Field(pattern=_THREAD, examples=["th_8f3a2b1c9d0e4f57"])]
 ThreadIdPath = Annotated[str, Path(pattern=_THREAD, description="The conversation.")]
 AgentIdPath = Annotated[
@@ -44,6 +58,50 @@ VISIBLE = r"[^\s\u0000-\u001f\u007f-\u00a0\ufeff]"
 """In a text that says something; the same to this server and to who reads its description."""
 
 
+TEXT: dict[str, Any] = {"type": "string", "pattern": VISIBLE}
+_URL: dict[str, Any] = {"type": "string", "pattern": "^(https?://|data:image/)[!-~]+$"}
+_DETAIL = ("auto", "low", "high")
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    needed = [name for name in properties if name != "detail"]
+    made = {"type": "object", "properties": properties, "required": needed}
+    return {**made, "additionalProperties": False}
+
+
+_PARTS: dict[str, dict[str, Any]] = {
+    "text": _object(type={"const": "text"}, text=TEXT),
+    "image_url": _object(
+        type={"const": "image_url"}, image_url=_object(url=_URL, detail={"enum": [*_DETAIL]})
+    ),
+}
+PARTS: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": [*_PARTS.values()]}}
+"""A content of texts and pictures, as OpenAI's clients write it.
+
+Others are refused: what a model's client cannot read would make each further call of the thread
+fail.
+"""
+
+
+def check_parts(content: Any) -> Any:
+    """Check a list of content blocks; what is no list, is for others to check.
+
+    Raises:
+        ValueError: A block is refused.
+    """
+    if content == []:
+        raise ValueError("must not be empty")
+    for part in content if isinstance(content, list) else ():
+        form = _PARTS.get(part.get("type")) if isinstance(part.get("type"), str) else None
+        if form is None:
+            raise ValueError(f"a block's type is one of {', '.join(_PARTS)}")
+        for error in Draft202012Validator(form).iter_errors(part):
+            raise ValueError(f"a block of type {part['type']}: {error.message:.200}")
+        if str(part.get("image_url", {}).get("url")).endswith("\n"):  # `$` matches before it
+            raise ValueError("a block of type image_url: its url ends with a line")
+    return content
+
+
 class Form(BaseModel):
     """A request's body: unknown fields are refused."""
 
@@ -62,7 +120,8 @@ class MessageForm(Form):
     role: Annotated[str, WithJsonSchema({"type": "string", "enum": ["user", "system"]})]
     content: Annotated[
         str | list[dict[str, Any]],
-        WithJsonSchema({"type": "string", "pattern": VISIBLE}),
+        AfterValidator(check_parts),
+        WithJsonSchema({"anyOf": [TEXT, PARTS]}),
     ]
 
 
@@ -133,7 +192,7 @@ class ToolForm(Form):
     description: Annotated[str, Field(max_length=4_000, pattern=VISIBLE)]
     parameters: dict[str, Any] = Field(default_factory=dict)
     """A JSON schema of the arguments."""
-    callback_url: Annotated[str, WithJsonSchema({"type": "string", "pattern": _ADDRESS})]
+    callback_url: Annotated[str, WithJsonSchema({"type": "string", "pattern": ADDRESS})]
     agent_id: str | None = None
     """The one agent that has it; every agent by default."""
 

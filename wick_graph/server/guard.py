@@ -17,8 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wick_graph.server import strict
 from wick_graph.server.options import ServerOptions, is_loopback
-from wick_graph.server.problems import Problem, log, problem_of
-from wick_graph.server.service import LOCAL, Service
+from wick_graph.server.problems import Problem, log, problem_of, told
+from wick_graph.server.service import Service
+from wick_graph.server.tenancy import LOCAL
 from wick_graph.store.tokens import SCOPES
 from wick_graph.store.tokens import Scope as TokenScope
 
@@ -111,7 +112,7 @@ class Guard:
                 raise
             if problem.status >= 500:
                 problem.more = {**problem.more, "request_id": number}
-            await _answer(problem, sending)
+            await _answer(problem, scope, sending)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application answer; the caller's tenant stays open until it has."""
@@ -245,8 +246,8 @@ def _without_port(host: str) -> str:
     return head if colon and port.isdigit() and not host.endswith("]") else host
 
 
-async def _answer(problem: Problem, send: Send) -> None:
-    body: Any = json.dumps(problem.body(), ensure_ascii=True, default=str).encode()
+async def _answer(problem: Problem, scope: Scope, send: Send) -> None:
+    body: Any = json.dumps(told(problem, scope["path"]), ensure_ascii=True, default=str).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     headers += [(key.lower().encode(), value.encode()) for key, value in problem.headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from wick_graph.agent import Agent
-from wick_graph.backends import FileSystem
+from wick_graph.backends import LocalBackend
+from wick_graph.backends.docker import DockerBackend
 from wick_graph.config import AgentConfig, AgentsFile
 from wick_graph.errors import ConfigError, WickError
-from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.hooks.protocol import BaseHook
-from wick_graph.loading import Agents, build_agent, hooks_of
+from wick_graph.loading import Agents, backends_in, build_agent, hooks_of
 from wick_graph.server.problems import Problem, log
 from wick_graph.store import SqlSaver
 
@@ -28,7 +30,10 @@ class Instances(Mapping[str, Agent]):
         self._own: dict[str, AgentConfig] = {}
         self._off: dict[str, frozenset[str]] = {}
         self._made: dict[str, Agent] = {}
-        self._backends: dict[str, FileSystem | None] = {}
+        self._kits: dict[str, list[BaseHook]] = {}
+        """The hooks of agents whose files are looked at, or that have some switched off."""
+        self._building = threading.Lock()
+        self._opened: list[LocalBackend | DockerBackend] = []
 
     @property
     def store(self) -> SqlSaver:
@@ -56,6 +61,16 @@ class Instances(Mapping[str, Agent]):
         for agent_id in self._agents:
             self._made[agent_id] = self._build(agent_id)
 
+    async def ready(self, agent_id: str) -> Agent:
+        """Return an agent; it is built in a thread, if it has to be.
+
+        Raises:
+            Problem: There is no such agent, or it cannot be built.
+        """
+        if (made := self._made.get(agent_id)) is not None:
+            return made
+        return await asyncio.to_thread(self.__getitem__, agent_id)
+
     @property
     def default_id(self) -> str:
         """The agent that is meant where none is named."""
@@ -64,13 +79,14 @@ class Instances(Mapping[str, Agent]):
     def __getitem__(self, agent_id: str) -> Agent:
         if agent_id not in self:
             raise Problem(404, "agent not found")
-        if agent_id not in self._made:
-            try:
-                self._made[agent_id] = self._build(agent_id)
-            except WickError as error:  # it may name files and addresses of this machine
-                log.error("the agent %s cannot be built: %s", agent_id, error)
-                raise Problem(500, "the agent cannot be built") from None
-        return self._made[agent_id]
+        with self._building:
+            if agent_id not in self._made:
+                try:
+                    self._made[agent_id] = self._build(agent_id)
+                except WickError as error:  # it may name files and addresses of this machine
+                    log.error("the agent %s cannot be built: %s", agent_id, error)
+                    raise Problem(500, "the agent cannot be built") from None
+            return self._made[agent_id]
 
     def __contains__(self, agent_id: object) -> bool:
         return agent_id in self._own or agent_id in self._agents
@@ -92,17 +108,13 @@ class Instances(Mapping[str, Agent]):
             raise Problem(404, "agent not found")
         return self.file.agents[agent_id]
 
-    def backend(self, agent_id: str) -> FileSystem | None:
+    def backend(self, agent_id: str) -> LocalBackend | DockerBackend | None:
         """Return where an agent's files are; None where it has no backend.
 
         Raises:
             Problem: There is no such agent.
         """
-        if agent_id not in self._backends:
-            hooks = self._hooks(agent_id)
-            found = (hook.backend for hook in hooks if isinstance(hook, FilesystemHook))
-            self._backends[agent_id] = next(found, None)
-        return self._backends[agent_id]
+        return next(iter(backends_in(self._hooks(agent_id))), None)
 
     def add(self, agent_id: str, config: AgentConfig) -> Agent:
         """Add an agent for this tenant.
@@ -110,15 +122,16 @@ class Instances(Mapping[str, Agent]):
         Raises:
             Problem: The id is taken, or the agent cannot be built; nothing is added.
         """
-        if agent_id in self:
-            raise Problem(409, "agent exists")
-        self._own[agent_id] = config
-        try:
-            made = self._made[agent_id] = self._build(agent_id)
-        except WickError as error:
-            del self._own[agent_id]
-            raise Problem(409, f"the agent cannot be built: {error}") from None
-        return made
+        with self._building:
+            if agent_id in self:
+                raise Problem(409, "agent exists")
+            self._own[agent_id] = config
+            try:
+                made = self._made[agent_id] = self._build(agent_id)
+            except WickError as error:
+                del self._own[agent_id]
+                raise Problem(409, f"the agent cannot be built: {error}") from None
+            return made
 
     def remove(self, agent_id: str) -> None:
         """Remove an agent that this tenant added; those of the file stay.
@@ -133,6 +146,7 @@ class Instances(Mapping[str, Agent]):
         del self._own[agent_id]
         self._made.pop(agent_id, None)
         self._off.pop(agent_id, None)
+        self._kits.pop(agent_id, None)
 
     def switch(self, agent_id: str, *, on: Sequence[str], off: Sequence[str]) -> list[str]:
         """Switch hooks of an agent on and off for this tenant; return the names that are on.
@@ -148,14 +162,28 @@ class Instances(Mapping[str, Agent]):
         self._made.pop(agent_id, None)
         return [name for name in names if name not in self._off[agent_id]]
 
-    def replace(self, file: AgentsFile) -> None:
+    def of(self, file: AgentsFile, *, built: bool = False) -> Agents:
+        """Return the agents of other templates, for `replace`.
+
+        Raises:
+            ConfigError: They are to be built, and one cannot be.
+            ModelError: Its model cannot.
+        """
+        agents = self._agents.of(file)
+        for agent_id in agents if built else ():
+            agents[agent_id]
+        return agents
+
+    def replace(self, agents: Agents) -> None:
         """Take other templates; agents that are at work end their runs as they began them."""
-        self._agents.replace(file)
+        self._agents = agents
         self._made.clear()
-        self._backends.clear()
+        self._kits.clear()
 
     def close(self) -> None:
-        """Close the store."""
+        """End the containers, and close the files and the store."""
+        while self._opened:
+            self._opened.pop().close()
         self._agents.close()
 
     @property
@@ -167,10 +195,15 @@ class Instances(Mapping[str, Agent]):
 
     def _hooks(self, agent_id: str) -> list[BaseHook]:
         self.config(agent_id)
-        return hooks_of(agent_id, self.file)
+        if agent_id not in self._kits:
+            made = self._kits[agent_id] = hooks_of(agent_id, self.file)
+            self._opened += backends_in(made)
+        return self._kits[agent_id]
 
     def _build(self, agent_id: str) -> Agent:
         off, own = self._off.get(agent_id, frozenset()), agent_id in self._own
+        for below in () if own else below_in(self._agents.config, agent_id):
+            self._agents[below]  # else the first task given to it would build it, in the loop
         if not own and not off:
             return self._agents[agent_id]
         hooks = [hook for hook in self._hooks(agent_id) if hook.name not in off]
@@ -189,3 +222,14 @@ class Instances(Mapping[str, Agent]):
             if own:
                 raise ConfigError(str(error).split(": ", 1)[-1]) from None
             raise
+
+
+def below_in(file: AgentsFile, agent_id: str) -> list[str]:
+    """List the agents that an agent gives tasks to, and those that they give them to."""
+    found, left = [agent_id], [agent_id]
+    while left:
+        for name in file.agents[left.pop()].subagents:
+            if name not in found and name in file.agents:
+                found.append(name)
+                left.append(name)
+    return found[1:]

@@ -9,17 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from wick_graph.errors import ThreadBusyError
 from wick_graph.store import SqlSaver
 from wick_graph.store.streams import RUNNING, StreamRow
 
 TERMINAL: Final = frozenset({"done", "error"})
 """The event that ends a run; each run has exactly one."""
+_TEXT: Final = "on_chat_model_stream"
 _WAITING: Final = 256
 """Events that wait to be written before the run waits."""
 _TAIL: Final = 512
 """Events of a running run that are kept in memory."""
+_PAGES_A_SECOND: Final = 500
+"""That the runs of this process write of text alone: the more runs, the longer pieces gather."""
+_LONGEST: Final = 0.5
+"""Seconds that a piece of text waits for others at most."""
 _POLL: Final = 0.25
 """Seconds between two looks at a run that goes on in another process."""
 
@@ -30,8 +36,12 @@ class Channel:
     """The events of one run, from the run to the database and its readers.
 
     `put` numbers an event and takes it over; `work` writes what came, as much at once as there
-    is, and then tells the readers. Pieces of text that wait together become one piece.
+    is, and then tells the readers. Pieces of text that wait together become one piece; where many
+    runs go on, text that comes soon after other text waits a moment for more. Nothing else waits.
     """
+
+    _at_work: ClassVar[int] = 0
+    """The channels of this process that write."""
 
     def __init__(self, saver: SqlSaver, row: StreamRow, next_number: int) -> None:
         self.saver, self.row = saver, row
@@ -39,6 +49,9 @@ class Channel:
         self._new: list[dict[str, Any]] = []
         self._tail: deque[tuple[int, Wire]] = deque(maxlen=_TAIL)
         self._wake = asyncio.Event()
+        self._due = 0.0
+        """When text may be written again, by the loop's clock."""
+        self._timer: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._room.set()
         self._told = asyncio.Event()
@@ -59,10 +72,19 @@ class Channel:
             self._new.append({**event})
         if len(self._new) >= _WAITING:
             self._room.clear()
-        self._wake.set()
+        self._call(event)
+
+    def _call(self, event: Wire) -> None:
+        """Wake the writer, or let it be woken when text may be written again."""
+        loop = asyncio.get_running_loop()
+        if event["event"] != _TEXT or loop.time() >= self._due or not self._room.is_set():
+            self._wake.set()
+        elif self._timer is None:
+            self._timer = loop.call_at(self._due, self._wake.set)
 
     async def work(self) -> None:
         """Write what comes until the run's last event is written."""
+        Channel._at_work += 1
         try:
             while not self.ended:
                 await self._wake.wait()
@@ -72,12 +94,22 @@ class Channel:
             self.broken = error
             raise
         finally:
+            Channel._at_work -= 1
+            self._rest(0.0)
             self._room.set()
             self._announce()
+
+    def _rest(self, until: float) -> None:
+        self._due = until
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def _write(self) -> None:
         new, self._new = self._new, []
         self._room.set()
+        pause = min(_LONGEST, Channel._at_work / _PAGES_A_SECOND)
+        self._rest(asyncio.get_running_loop().time() + pause)
         if not new:
             return
         first = self._next
@@ -102,6 +134,16 @@ class Channel:
             return None
         return [entry for entry in self._tail if entry[0] > after]
 
+    @property
+    def overtaken(self) -> bool:
+        """Whether another server has ended the run; its end is in the database."""
+        return isinstance(self.broken, ThreadBusyError)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing is written any more, here or elsewhere, until the run is taken up."""
+        return self.broken is not None and not self.overtaken
+
     def news(self) -> asyncio.Event:
         """Return what is set when more is written."""
         return self._told
@@ -114,8 +156,10 @@ async def events_after(
 
     Follows a run of this process as it goes, and one of another process by looking again.
     """
-    streams = saver.streams
+    streams, over = saver.streams, False
     while True:
+        if channel is not None and channel.overtaken:
+            channel = None
         news = channel.news() if channel is not None else None
         found = channel.since(after) if channel is not None else None
         if found is None:
@@ -127,22 +171,23 @@ async def events_after(
                 return
         if found:
             continue
-        if channel is not None and news is not None:
-            if channel.broken is not None:
-                return
-            yield None
-            await news.wait()
-            continue
-        now = await streams.run(streams.get, row.thread_id, row.run_id)
-        if now is None or now.status != RUNNING:
+        if over or (channel is not None and channel.stopped):
             return
         yield None
-        await asyncio.sleep(_POLL)
+        if news is not None:
+            await news.wait()
+        else:  # its end may come between two looks
+            over = await _has_ended(saver, row)
+            await asyncio.sleep(0 if over else _POLL)
+
+
+async def _has_ended(saver: SqlSaver, row: StreamRow) -> bool:
+    now = await saver.streams.run(saver.streams.get, row.thread_id, row.run_id)
+    return now is None or now.status != RUNNING
 
 
 def _joins(last: Wire, event: Wire) -> bool:
-    kind = "on_chat_model_stream"
-    return event["event"] == kind == last["event"] and last.get("name") == event.get("name")
+    return event["event"] == _TEXT == last["event"] and last.get("name") == event.get("name")
 
 
 def _join(last: dict[str, Any], event: Wire) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from wick_graph.constants import DEFAULT_PORT
 from wick_graph.errors import ConfigError
@@ -48,7 +48,8 @@ class ServerOptions:
     """How a server is run.
 
     Raises:
-        ConfigError: It would be open to the network without tokens.
+        ConfigError: It would be open to the network without tokens, or a value is none of those
+            that there are.
     """
 
     host: str = DEFAULT_HOST
@@ -63,9 +64,16 @@ class ServerOptions:
     """What becomes of a run whose reader leaves, where the request does not say."""
     reload: bool = False
     """Read agents.yaml anew when it changes."""
+    otel: bool = False
+    """Send traces by OpenTelemetry, as the variables OTEL_… say; needs the extra `otel`."""
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
+        if self.on_disconnect not in get_args(OnDisconnect):
+            raise ConfigError(
+                f"on_disconnect is {' or '.join(get_args(OnDisconnect))}, "
+                f"and not {self.on_disconnect!r:.40}"
+            )
         if not self.auth and not is_loopback(self.host):
             raise ConfigError(
                 f"a server without tokens on {self.host} would be open to everybody who reaches "

@@ -16,7 +16,7 @@ from wick_graph.errors import (
     ThreadNotFoundError,
     WickError,
 )
-from wick_graph.redact import Redactor
+from wick_graph.redact import REDACTOR
 
 log: Final = logging.getLogger("wick_graph.server")
 _STATUS: Final[tuple[tuple[type[WickError], int], ...]] = (
@@ -27,7 +27,11 @@ _STATUS: Final[tuple[tuple[type[WickError], int], ...]] = (
     (ExpressionError, 400),
     (ConfigError, 400),
 )
-_redactor: Final = Redactor()
+
+
+_OPENAI: Final = "/v1/"
+"""Below it OpenAI's clients ask, and errors have their form."""
+_CODES: Final = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
 @dataclass(slots=True)
@@ -44,6 +48,19 @@ class Problem(Exception):  # an answer, not a failure
         return {"error": self.error, **self.more}
 
 
+def told(problem: Problem, path: str) -> dict[str, Any]:
+    """Return an answer's JSON in the form of those who ask at a path."""
+    return openai_error(problem) if path.startswith(_OPENAI) else problem.body()
+
+
+def openai_error(problem: Problem) -> dict[str, Any]:
+    """Return an answer's JSON as OpenAI's clients read it."""
+    kind = "invalid_request_error" if problem.status < 500 else "server_error"
+    code = _CODES.get(problem.status)
+    said = {"message": problem.error, "type": kind, "param": None, "code": code}
+    return {"error": {**said, **problem.more}}
+
+
 def problem_of(error: BaseException) -> Problem:
     """Say how an error is answered; what it was stands in the log."""
     if isinstance(error, Problem):
@@ -57,7 +74,7 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(503, "the store cannot be used now", headers={"Retry-After": "5"})
     for kind, status in _STATUS:
         if isinstance(error, kind):
-            return Problem(status, _redactor.text(str(error)))
+            return Problem(status, REDACTOR.text(str(error)))
     return Problem(500, shown(error))
 
 
@@ -67,6 +84,6 @@ def shown(error: BaseException) -> str:
         log.error("the store failed: %s", error)
         return "the store cannot be used now"
     if isinstance(error, WickError) and str(error):
-        return _redactor.text(str(error))
+        return REDACTOR.text(str(error))
     log.error("a run failed", exc_info=error)
     return "internal error"

@@ -18,12 +18,15 @@ from wick_graph.server.metrics import Metrics
 from wick_graph.server.options import ServerOptions
 from wick_graph.server.problems import Problem, log, shown
 from wick_graph.server.runs import Runs
+from wick_graph.server.tenancy import LOCAL, file_for
 from wick_graph.store import SqlSaver
+from wick_graph.tracing import NULL_RECORDER, recording
+from wick_graph.tracing.requests import RequestTracer
 
-LOCAL: Final = "local"
-"""The tenant of a server without tokens, and of the command line."""
 _TENANTS: Final = 64
 """Tenants that are kept open while nothing of theirs goes on."""
+_READ: Final = 0.5
+"""Seconds between two looks whether the file of agents has changed."""
 _LOOK: Final = 10.0
 """Seconds between two looks for runs that dead servers left."""
 
@@ -33,7 +36,9 @@ class Tenant:
 
     def __init__(self, name: str, service: Service) -> None:
         self.name = name
-        self.agents = Instances(Agents(service.file, model=service.model, tenant=name))
+        self.agents = Instances(
+            Agents(file_for(service.file, name), model=service.model, tenant=name)
+        )
         self.saver: SqlSaver = self.agents.store
         self.runs = Runs(name, self.saver, service.options.limits, service.metrics)
         self.recovering = asyncio.Lock()
@@ -53,7 +58,7 @@ class Tenant:
                 if row.thread_id in self.runs.live:
                     continue
                 try:
-                    await self.runs.recover(self.agents[row.asked["agent"]], row)
+                    await self.runs.recover(await self.agents.ready(row.asked["agent"]), row)
                 except ThreadBusyError:
                     continue  # it goes on in another process
                 except (WickError, Problem) as error:
@@ -62,7 +67,7 @@ class Tenant:
                         await streams.run(streams.give_up, row, shown(error))
 
     def close(self) -> None:
-        """Close the store."""
+        """End the tenant's containers, and close its files and its store."""
         self.agents.close()
 
 
@@ -76,9 +81,14 @@ class Service:
         *,
         model: str | None = None,
         path: Path | None = None,
+        tracer: RequestTracer | None = None,
     ) -> None:
         self.file, self.options = file, options or ServerOptions()
         self.model, self._path = model, path
+        self._seen = _stamp(path) if path else ()
+        """What the file was like when it was read."""
+        self.tracer = RequestTracer.exporting() if self.options.otel and not tracer else tracer
+        """Where the spans of requests and runs go; None where nobody wants them."""
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
         self.metrics = Metrics()
         self.draining = False
@@ -157,6 +167,16 @@ class Service:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Be in service: sweep, take up what was left; at the end let running steps finish."""
+        try:
+            with recording(self.tracer.recorder if self.tracer else NULL_RECORDER):
+                async with self._running():
+                    yield
+        finally:
+            if self.tracer is not None:
+                await asyncio.to_thread(self.tracer.close)
+
+    @contextlib.asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
         await self.recover()
         jobs = [self._keep_recovering(), self._keep_sweeping()]
         if self.options.reload and self._path is not None:
@@ -200,27 +220,34 @@ class Service:
                 log.error("cannot delete threads whose time is up: %s", error)
 
     async def _keep_reading(self, path: Path) -> None:
-        seen = await asyncio.to_thread(_stamp, path)
         while True:
-            await asyncio.sleep(0.5)
             now = await asyncio.to_thread(_stamp, path)
-            if now != seen:
-                seen = now
-                self._read_again(path)
+            if now != self._seen:
+                self._seen = now
+                await self._read_again(path)
+            await asyncio.sleep(_READ)
 
-    def _read_again(self, path: Path) -> None:
+    async def _read_again(self, path: Path) -> None:
+        """Take the file as it is now, if it can be read and all its agents can be built."""
         try:
-            file = load_config(path)
-        except ConfigError as error:
-            log.error("the configuration is as it was: %s", error)
-            return
-        if file.store_url != self.file.store_url:
-            log.error("%s names another store; restart the server to use it", path)
+            file, agents = await asyncio.to_thread(self._built, path)
+        except Exception as error:  # whatever is wrong with it, the server goes on as it is
+            told = error if isinstance(error, WickError) else f"{type(error).__name__}: {error}"
+            log.error("the configuration is as it was: %s", told)
             return
         self.file = file
         for tenant in self._tenants.values():
-            tenant.agents.replace(file)
+            mine = tenant is self.local
+            made = agents if mine else tenant.agents.of(file_for(file, tenant.name))
+            tenant.agents.replace(made)
         log.info("%s was read again: %s", path, ", ".join(file.agents))
+
+    def _built(self, path: Path) -> tuple[AgentsFile, Agents]:
+        file = load_config(path)
+        store = (self.file.store_url, self.file.keys_source)
+        if (file.store_url, file.keys_source) != store:
+            raise ConfigError(f"{path} names another store; restart the server to use it")
+        return file, self.local.agents.of(file, built=True)
 
 
 def _stamp(path: Path) -> Sequence[int]:

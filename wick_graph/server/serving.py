@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -14,17 +15,18 @@ from typing import Any, Final
 import uvicorn
 
 from wick_graph.errors import ConfigError
+from wick_graph.redact import REDACTOR
 from wick_graph.server.app import create_app
 from wick_graph.server.options import ServerOptions
-from wick_graph.server.protocol import with_deadline
+from wick_graph.server.protocol import with_deadlines
 from wick_graph.server.service import Service
 
 _BACKLOG: Final = 2048
-_QUIET: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
+_QUIET: Final = ("uvicorn", "opentelemetry")
 
 
 class Server(uvicorn.Server):
-    """A server that lets running steps end when it is told to stop.
+    """A server that lets running steps end when it is told to stop, or its terminal is gone.
 
     The first signal: no new run is taken on, readers are told that their runs are suspended, and
     then the process ends. The second one does all that at once.
@@ -39,7 +41,11 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until told to stop."""
         self._loop = asyncio.get_running_loop()
-        await super().serve(sockets)
+        before = signal.signal(signal.SIGHUP, self.handle_exit)  # uvicorn takes the others
+        try:
+            await super().serve(sockets)
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop."""
@@ -60,7 +66,7 @@ class Server(uvicorn.Server):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: nothing that is logged can begin a line of its own."""
+    """One JSON object a line: nothing that is logged can begin a line of its own, or is secret."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record."""
@@ -68,10 +74,10 @@ class JsonLines(logging.Formatter):
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": REDACTOR.text(record.getMessage()),
         }
         if record.exc_info:
-            made["exception"] = self.formatException(record.exc_info)
+            made["exception"] = REDACTOR.text(self.formatException(record.exc_info))
         return json.dumps(made, ensure_ascii=True)
 
 
@@ -87,7 +93,7 @@ def serve(service: Service, *, ready: Callable[[str], None] | None = None) -> No
     limits = options.limits
     config = uvicorn.Config(
         create_app(service),
-        http=with_deadline(limits.header),
+        http=with_deadlines(limits.header, limits.send),
         ws="none",
         loop="asyncio",
         log_config=None,
@@ -135,7 +141,7 @@ def bind(options: ServerOptions) -> socket.socket:
 def _log_to(stream: Any) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
-    for name in ("wick_graph", *_QUIET[:1]):
+    for name in ("wick_graph", *_QUIET):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO if name == "wick_graph" else logging.WARNING)

@@ -11,6 +11,8 @@ from typing import Any, Final, cast
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from wick_graph.server.problems import log
+
 HEADERS: Final = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
@@ -18,8 +20,8 @@ HEADERS: Final = {
 }
 PING: Final = b": ping\n\n"
 
-Wire = Mapping[str, Any]
-Numbered = AsyncIterator[tuple[int | None, Wire] | None]
+Pieces = AsyncIterator[bytes | None]
+"""What goes over the wire; a None says that the next piece may take long."""
 
 
 def frame(number: int | None, event: Mapping[str, Any]) -> bytes:
@@ -30,16 +32,23 @@ def frame(number: int | None, event: Mapping[str, Any]) -> bytes:
 
 
 class EventStream(Response):
-    """Send events until there are no more, the reader leaves, or it stops reading.
+    """Send pieces until there are no more, the reader leaves, or it stops reading.
 
-    Nothing is kept for a reader: the next event is fetched when the last one is on its way.
+    Nothing is kept for a reader: the next piece is fetched when the last one is on its way.
+
+    Args:
+        pieces: Called once, for what is sent.
+        ping: Seconds between two comments while there is nothing to send.
+        send_timeout: Seconds that a piece may wait for its reader before he is cut off.
+        left: Called where the reader left, or was cut off, before the end.
+        headers: Of the answer.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        events: Callable[[], Numbered],
+        pieces: Callable[[], Pieces],
         *,
         ping: float,
         send_timeout: float,
@@ -48,7 +57,7 @@ class EventStream(Response):
     ) -> None:
         super().__init__(headers={**HEADERS, **(headers or {})})
         del self.headers["content-length"]
-        self._events, self._ping, self._timeout, self._left = events, ping, send_timeout, left
+        self._pieces, self._ping, self._timeout, self._left = pieces, ping, send_timeout, left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -58,7 +67,7 @@ class EventStream(Response):
         gone = asyncio.create_task(_disconnected(receive))
         try:
             await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
-            finished = work.done() and work.exception() is None and work.result()
+            finished = work.done() and _finished(work)
         finally:
             for task in (work, gone):
                 task.cancel()
@@ -69,8 +78,8 @@ class EventStream(Response):
     async def _send_all(self, send: Send) -> bool:
         """Send events; False where the reader no longer takes them."""
         try:
-            async with aclosing(self._events()) as events:  # type: ignore[type-var]  # a generator
-                pinged = _with_pings(events, self._ping)
+            async with aclosing(self._pieces()) as pieces:  # type: ignore[type-var]  # a generator
+                pinged = _with_pings(pieces, self._ping)
                 async with aclosing(pinged):
                     async for piece in pinged:
                         await self._put(send, piece)
@@ -85,17 +94,13 @@ class EventStream(Response):
             await send(message)
 
 
-async def _with_pings(events: Numbered, every: float) -> AsyncGenerator[bytes]:
-    """Turn events into bytes; several that are there at once become one piece.
-
-    A None among the events says that the next one may take long: what is there is sent, and pings
-    fill the silence.
-    """
+async def _with_pings(coming: Pieces, every: float) -> AsyncGenerator[bytes]:
+    """Join the pieces that are there at once; pings fill the silence behind a None."""
     pieces: list[bytes] = []
     pause = False
     while True:
         if pause:
-            waiting = asyncio.ensure_future(anext(events, _END))
+            waiting = asyncio.ensure_future(anext(coming, _END))
             try:
                 while not (await asyncio.wait([waiting], timeout=every))[0]:
                     yield PING
@@ -104,17 +109,24 @@ async def _with_pings(events: Numbered, every: float) -> AsyncGenerator[bytes]:
                 await asyncio.wait([waiting])
             found = waiting.result()
         else:
-            found = await anext(events, _END)
+            found = await anext(coming, _END)
         if found is _END:
             break
         pause = found is None
-        if found is not None:
-            pieces.append(frame(*cast("tuple[int | None, Wire]", found)))
+        if found:
+            pieces.append(cast("bytes", found))
         if pieces and (pause or len(pieces) >= _PIECES):
             yield b"".join(pieces)
             pieces = []
     if pieces:
         yield b"".join(pieces)
+
+
+def _finished(work: asyncio.Task[bool]) -> bool:
+    error = work.exception()
+    if error is not None:  # the answer has begun; that it ends too early tells the reader
+        log.error("a stream broke off", exc_info=error)
+    return error is None and work.result()
 
 
 _END: Final = object()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Response
@@ -41,7 +42,7 @@ class AgentForm(forms.Form):
 @router.get("/agents/", response_model=list[forms.AgentAnswer], include_in_schema=False)
 async def list_agents(asker: Reader) -> Any:
     """List the agents."""
-    return [_answer(asker, agent_id) for agent_id in asker.tenant.agents]
+    return [await _answer(asker, agent_id) for agent_id in [*asker.tenant.agents]]
 
 
 @router.post("/agents", response_model=forms.AgentAnswer, status_code=201)
@@ -63,14 +64,14 @@ async def add(asker: Admin, form: AgentForm) -> Any:
     except ValidationError as error:
         found = error.errors()[0]
         raise Problem(400, f"{found['loc'][0]}: {found['msg']}") from None
-    asker.tenant.agents.add(form.agent_id, config)
-    return _answer(asker, form.agent_id)
+    await asyncio.to_thread(asker.tenant.agents.add, form.agent_id, config)
+    return await _answer(asker, form.agent_id)
 
 
 @router.get("/agents/{agent_id}", response_model=forms.AgentAnswer)
 async def show(asker: Reader, agent_id: forms.AgentIdPath) -> Any:
     """Describe an agent."""
-    return _answer(asker, agent_id)
+    return await _answer(asker, agent_id)
 
 
 @router.delete("/agents/{agent_id}", status_code=204, response_class=Response)
@@ -83,7 +84,7 @@ async def remove(asker: Admin, agent_id: forms.AgentIdPath) -> Response:
 @router.get("/agents/{agent_id}/flow")
 async def flow(asker: Reader, agent_id: forms.AgentIdPath) -> dict[str, Any]:
     """Describe an agent's graph: nodes, edges, hook layers, tools."""
-    agent = asker.agent(agent_id)
+    agent = await asker.agent(agent_id)
     hooks = agent.spec.hooks
     return {
         "agent_id": agent_id,
@@ -100,7 +101,8 @@ async def switch_hooks(
     asker: Admin, agent_id: forms.AgentIdPath, form: forms.HooksForm
 ) -> dict[str, Any]:
     """Switch an agent's hooks on and off for the caller's tenant, until the server ends."""
-    left = asker.tenant.agents.switch(agent_id, on=form.add, off=form.remove)
+    switch = partial(asker.tenant.agents.switch, on=form.add, off=form.remove)
+    left = await asyncio.to_thread(switch, agent_id)
     return {"agent_id": agent_id, "hooks": left}
 
 
@@ -109,17 +111,17 @@ async def skills(asker: Reader, agent_id: forms.AgentIdPath) -> dict[str, Any]:
     """List the skills that an agent finds."""
     config = asker.tenant.agents.config(agent_id)
     paths = [*(config.skills.paths if config.skills else ())]
-    backend = asker.tenant.agents.backend(agent_id) if paths else None
     found = []
+    backend = await asyncio.to_thread(asker.tenant.agents.backend, agent_id) if paths else None
     if backend is not None:
         found = await asyncio.to_thread(catalogue, BackendReader(backend), paths)
     shown = [{**skill, "enabled": True} for skill in found]
     return {"skills": shown, "paths": paths, "extra_paths": []}
 
 
-def _answer(asker: Asker, agent_id: str) -> dict[str, Any]:
+async def _answer(asker: Asker, agent_id: str) -> dict[str, Any]:
     config = asker.tenant.agents.config(agent_id)
-    return agent_answer(agent_id, asker.agent(agent_id), config)
+    return agent_answer(agent_id, await asker.agent(agent_id), config)
 
 
 def _phases(hooks: Hooks, name: str) -> list[str]:

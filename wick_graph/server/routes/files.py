@@ -14,6 +14,7 @@ from wick_graph.backends import FileSystem
 from wick_graph.backends.protocol import Text
 from wick_graph.config.fields import AGENT_ID
 from wick_graph.errors import ToolError
+from wick_graph.hooks.reading import is_missing
 from wick_graph.server import forms
 from wick_graph.server.asking import Asker, Reader, Runner
 from wick_graph.server.problems import Problem
@@ -26,7 +27,7 @@ AgentQuery = Annotated[str | None, Query(pattern=f"^{AGENT_ID.pattern}$")]
 @router.get("/agents/files/download", response_class=Response)
 async def download(asker: Reader, path: PathQuery, agent_id: AgentQuery = None) -> Response:
     """Return a file as it is, to be saved."""
-    found = await _read(_backend(asker, agent_id), path)
+    found = await _read(await _backend(asker, agent_id), path)
     data = found.text.encode("utf-8", "surrogateescape")
     if len(data) != found.size:  # a part of it under its name would be taken for all of it
         raise Problem(409, "only whole text files are given out; this one is too long or no UTF-8")
@@ -42,7 +43,7 @@ async def download(asker: Reader, path: PathQuery, agent_id: AgentQuery = None) 
 @router.put("/agents/files/upload")
 async def upload(asker: Runner, form: forms.UploadForm) -> dict[str, Any]:
     """Write a file."""
-    backend = _backend(asker, form.agent_id)
+    backend = await _backend(asker, form.agent_id)
     data = form.content.encode()
     try:
         written = await asyncio.to_thread(backend.write, form.path, data)
@@ -56,7 +57,7 @@ async def list_files(
     asker: Reader, agent_id: forms.AgentIdPath, path: PathQuery = "."
 ) -> dict[str, Any]:
     """List a folder."""
-    backend = _backend(asker, agent_id)
+    backend = await _backend(asker, agent_id)
     try:
         listing = await asyncio.to_thread(backend.ls, path)
     except (ToolError, OSError) as error:
@@ -71,13 +72,13 @@ async def list_files(
 @router.get("/agents/{agent_id}/files/read")
 async def read(asker: Reader, agent_id: forms.AgentIdPath, path: PathQuery) -> dict[str, Any]:
     """Return a file's text, as far as one answer goes; `notes` say what is not as in the file."""
-    found = await _read(_backend(asker, agent_id), path)
+    found = await _read(await _backend(asker, agent_id), path)
     return {"path": path, "content": found.text, "size": found.size, "notes": [*found.notes]}
 
 
-def _backend(asker: Asker, agent_id: str | None) -> FileSystem:
+async def _backend(asker: Asker, agent_id: str | None) -> FileSystem:
     named = agent_id or asker.tenant.agents.default_id
-    backend = asker.tenant.agents.backend(named)
+    backend = await asyncio.to_thread(asker.tenant.agents.backend, named)
     if backend is None:
         raise Problem(409, "the agent has no backend")
     return backend
@@ -91,6 +92,6 @@ async def _read(backend: FileSystem, path: str) -> Text:
 
 
 def _problem(error: Exception) -> Problem:
-    text = str(error)
-    missing = "no such" in text.lower() or isinstance(error, FileNotFoundError)
-    return Problem(404 if missing else 400, text if isinstance(error, ToolError) else "not found")
+    missing = isinstance(error, FileNotFoundError) or is_missing(error)
+    text = str(error) if isinstance(error, ToolError) else "not found"
+    return Problem(404 if missing else 409, text)

@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
-from wick_graph.errors import WickError
-from wick_graph.result import new_thread_id
 from wick_graph.server import forms
 from wick_graph.server.asking import Asker, Reader, Runner
+from wick_graph.server.completions import Chunks, completion
+from wick_graph.server.live import Asked, LiveRun
 from wick_graph.server.log import events_after
-from wick_graph.server.problems import Problem, problem_of
+from wick_graph.server.problems import Problem
 from wick_graph.server.routes.runs import begin, finished
-from wick_graph.server.runs import Asked, LiveRun
-from wick_graph.server.sse import HEADERS
+from wick_graph.server.sse import EventStream
 
 router: Final = APIRouter(tags=["openai"])
-_ENDS: Final = {"done": "stop", "limit": "length", "empty": "stop", "interrupted": "stop"}
 
 
 def _not_blank(content: Any) -> Any:
@@ -46,7 +43,8 @@ class ChatMessage(BaseModel):
     content: Annotated[
         str | list[dict[str, Any]] | None,
         AfterValidator(_not_blank),
-        WithJsonSchema({"anyOf": [{"type": "string", "pattern": forms.VISIBLE}, {"type": "null"}]}),
+        AfterValidator(forms.check_parts),
+        WithJsonSchema({"anyOf": [forms.TEXT, forms.PARTS, {"type": "null"}]}),
     ] = None
 
 
@@ -67,22 +65,42 @@ class ChatForm(BaseModel):
     stream_options: StreamOptions | None = None
 
 
-@router.get("/v1/models")
-async def models(asker: Reader) -> dict[str, Any]:
-    """List the agents as models."""
-    shared = {"object": "model", "created": 0, "owned_by": "wick"}
-    return {"object": "list", "data": [{"id": key, **shared} for key in asker.tenant.agents]}
+class OpenAIErrorText(BaseModel):
+    """What is wrong, for OpenAI's clients."""
+
+    model_config = ConfigDict(extra="allow")
+    message: str
+    type: str
+    param: str | None
+    code: str | None
 
 
 class OpenAIError(BaseModel):
-    """An error in OpenAI's form, or in ours where the request did not get that far."""
+    """An error in OpenAI's form."""
 
     model_config = ConfigDict(extra="allow")
-    error: dict[str, Any] | str
+    error: OpenAIErrorText
+
+
+class ModelAnswer(BaseModel):
+    """An agent as a model."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "wick"
+
+
+class ModelsAnswer(BaseModel):
+    """The agents as models."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelAnswer]
 
 
 _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"model": OpenAIError} for status in (400, 401, 403, 404, 408, 409, 413, 415, 429, 500)
+    status: {"model": OpenAIError}
+    for status in (400, 401, 403, 404, 408, 409, 413, 415, 429, 500, 503)
 }
 _ANSWER: Final[Any] = {
     200: {
@@ -92,37 +110,72 @@ _ANSWER: Final[Any] = {
 }
 
 
-@router.post(
-    "/v1/chat/completions",
-    response_class=Response,
-    responses={**_ERRORS, 503: _ERRORS[500], **_ANSWER},
-)
+@router.get("/v1/models", response_model=ModelsAnswer, responses=_ERRORS)
+async def models(asker: Reader) -> Any:
+    """List the agents as models."""
+    return ModelsAnswer(data=[ModelAnswer(id=key) for key in asker.tenant.agents])
+
+
+@router.get("/v1/models/{model}", response_model=ModelAnswer, responses=_ERRORS)
+async def model(asker: Reader, model: Annotated[str, Path(examples=["default"])]) -> Any:
+    """Describe an agent as a model."""
+    _check(asker, model)
+    return ModelAnswer(id=model)
+
+
+@router.post("/v1/chat/completions", response_class=Response, responses={**_ERRORS, **_ANSWER})
 async def complete(
     asker: Runner,
     form: ChatForm,
     thread_id: Annotated[forms.ThreadIdText | None, Header(alias="X-Thread-Id")] = None,
 ) -> Response:
     """Ask an agent in OpenAI's form."""
-    try:
-        if form.model not in asker.tenant.agents:
-            raise Problem(404, f"the model {form.model!r:.80} does not exist")
-        messages = _new(form.messages) if thread_id else _all(form.messages)
-        if not any(message["role"] == "user" for message in messages):
-            raise Problem(409, "messages: there is nothing that the user says")
-        asked = Asked(agent_id=form.model, kind="message", messages=messages)
-        run = await begin(asker, asked, thread_id or new_thread_id())
-        assert isinstance(run, LiveRun)
-        headers = {"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id}
-        if form.stream:
-            usage = form.stream_options is not None and form.stream_options.include_usage
-            pieces = _pieces(asker, run, form.model, usage=usage)
-            headers = {**HEADERS, **headers}
-            return StreamingResponse(pieces, media_type="text/event-stream", headers=headers)
-        answer = await finished(asker, run)
-    except (Problem, WickError) as error:
-        problem = problem_of(error)
-        return JSONResponse(_error(problem.status, problem.error), problem.status, problem.headers)
-    return JSONResponse(_completion(run, form.model, answer), headers=headers)
+    _check(asker, form.model)
+    messages = _new(form.messages) if thread_id else _all(form.messages)
+    if not any(message["role"] == "user" for message in messages):
+        raise Problem(409, "messages: there is nothing that the user says")
+    asked = Asked(agent_id=form.model, kind="message", messages=messages)
+    run = await begin(asker, asked, thread_id)
+    assert isinstance(run, LiveRun)
+    headers = {"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id}
+    if form.stream:
+        usage = form.stream_options is not None and form.stream_options.include_usage
+        return _stream(asker, run, Chunks(run.row, form.model, _used(run) if usage else None))
+    answer = await finished(asker, run)
+    return JSONResponse(completion(run.row, form.model, answer), headers=headers)
+
+
+def _check(asker: Asker, model: str) -> None:
+    if model not in asker.tenant.agents:
+        more = {"param": "model", "code": "model_not_found"}
+        raise Problem(404, f"the model {model!r:.80} does not exist", more)
+
+
+def _used(run: LiveRun) -> Callable[[], Mapping[str, int]]:
+    return lambda: {} if run.result is None else run.result.usage.to_dict()
+
+
+def _stream(asker: Asker, run: LiveRun, chunks: Chunks) -> EventStream:
+    async def pieces() -> AsyncIterator[bytes | None]:
+        yield chunks.begin()
+        async for entry in events_after(asker.saver, run.row, run.row.first - 1, run.channel):
+            if entry is not None:
+                asker.service.metrics.events += 1
+            yield None if entry is None else chunks.of(entry[1])
+        yield chunks.fail(Problem(503, "the run is suspended; it goes on in its thread"))
+
+    async def left() -> None:
+        if asker.options.on_disconnect == "cancel":
+            await asker.tenant.runs.cancel(run.row.thread_id, run.row.run_id)
+
+    limits = asker.options.limits
+    return EventStream(
+        pieces,
+        ping=limits.ping,
+        send_timeout=limits.send,
+        left=left,
+        headers={"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id},
+    )
 
 
 def _new(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
@@ -157,68 +210,3 @@ def _said(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
 def _text(message: ChatMessage) -> str:
     content = message.content
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-
-
-def _completion(run: LiveRun, model: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-    text = answer["response"]
-    if answer["interrupted"]:
-        text = text or "(the run waits for an answer; see interrupts)"
-    message = {"role": "assistant", "content": text, "refusal": None}
-    choice = {
-        "index": 0,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": _ENDS.get(answer["stopped_because"], "stop"),
-    }
-    return {
-        **_head(run, model, "chat.completion"),
-        "choices": [choice],
-        "usage": _usage(answer["usage"]),
-        "wick": {key: answer[key] for key in ("thread_id", "run_id", "tool_calls", "interrupts")},
-    }
-
-
-async def _pieces(asker: Asker, run: LiveRun, model: str, *, usage: bool) -> AsyncIterator[bytes]:
-    head = _head(run, model, "chat.completion.chunk")
-
-    def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return _line({**head, "choices": [choice]})
-
-    yield chunk({"role": "assistant", "content": ""})
-    async for entry in events_after(asker.saver, run.row, run.row.first - 1, run.channel):
-        if entry is None:
-            continue
-        event = entry[1]
-        if event["event"] == "on_chat_model_stream":
-            yield chunk({"content": event["data"]["delta"]})
-        elif event["event"] == "error":
-            yield _line(_error(500, event["data"]["error"]))
-            return
-        elif event["event"] == "done":
-            yield chunk({}, _ENDS.get(event["data"]["stopped_because"], "stop"))
-    if not run.channel.ended:
-        yield _line(_error(503, "the run is suspended; it goes on in its thread"))
-        return
-    if usage and run.result is not None:
-        yield _line({**head, "choices": [], "usage": _usage(run.result.usage.to_dict())})
-    yield b"data: [DONE]\n\n"
-
-
-def _head(run: LiveRun, model: str, kind: str) -> dict[str, Any]:
-    made = int(run.row.started or time.time())
-    return {"id": f"chatcmpl-{run.row.run_id}", "object": kind, "created": made, "model": model}
-
-
-def _usage(usage: Mapping[str, int]) -> dict[str, int]:
-    sent, got = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
-    return {"prompt_tokens": sent, "completion_tokens": got, "total_tokens": sent + got}
-
-
-def _error(status: int, text: str) -> dict[str, Any]:
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": text, "type": kind, "param": None, "code": None}}
-
-
-def _line(value: Mapping[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, separators=(",", ":"), default=str).encode() + b"\n\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header
@@ -17,11 +17,11 @@ from wick_graph.runtime import Run
 from wick_graph.server import forms
 from wick_graph.server.answers import run_answer, stream_answer
 from wick_graph.server.asking import Asker, Reader, Runner
+from wick_graph.server.live import Asked, LiveRun, reaches
 from wick_graph.server.log import Wire, events_after
 from wick_graph.server.options import OnDisconnect
 from wick_graph.server.problems import Problem, problem_of
-from wick_graph.server.runs import Asked, LiveRun, reaches
-from wick_graph.server.sse import EventStream
+from wick_graph.server.sse import EventStream, frame
 from wick_graph.store.streams import RUNNING, StreamRow
 
 router: Final = APIRouter(tags=["runs"])
@@ -121,28 +121,30 @@ async def events(asker: Reader, run_id: forms.RunIdPath, last: LastEventId = Non
 async def cancel(asker: Runner, run_id: forms.RunIdPath) -> Any:
     """End a run; one that has ended stays as it ended."""
     row = await _row(asker, run_id)
-    if asker.tenant.runs.find(row) is not None:
-        await asker.tenant.runs.cancel(row.thread_id)
+    if row.status == RUNNING:
+        await asker.tenant.runs.cancel(row.thread_id, run_id)
     return stream_answer(await _row(asker, run_id))
 
 
 async def begin(
-    asker: Asker, asked: Asked, thread_id: str, key: str | None = None
+    asker: Asker, asked: Asked, thread_id: str | None, key: str | None = None
 ) -> LiveRun | StreamRow:
-    """Begin a run for a caller.
+    """Begin a run for a caller, in a new thread if the caller names none.
 
     Raises:
         Problem: The server takes on no more.
         ThreadBusyError: A run goes on in the thread.
     """
     asker.service.take_on()
-    run = await asker.tenant.runs.start(asker.agent(asked.agent_id), asked, thread_id, key)
+    agent, where = await asker.agent(asked.agent_id), thread_id or new_thread_id()
+    named = thread_id is not None
+    run = await asker.tenant.runs.start(agent, asked, where, key, named=named)
     if isinstance(run, LiveRun):
         await reaches(run)
     return run
 
 
-def asked_of(asker: Asker, agent_id: str | None, form: forms.RunForm) -> Asked:
+async def asked_of(asker: Asker, agent_id: str | None, form: forms.RunForm) -> Asked:
     """Check an input before anything is begun.
 
     Raises:
@@ -155,7 +157,7 @@ def asked_of(asker: Asker, agent_id: str | None, form: forms.RunForm) -> Asked:
             raise MessageError(f"message[{i}]: content must not be empty")
     read_input(messages)
     named = agent_id or asker.tenant.agents.default_id
-    agent = asker.agent(named)
+    agent = await asker.agent(named)
     read_input(messages, allow_system=agent.allow_client_system)
     return Asked(agent_id=named, kind="message", messages=messages)
 
@@ -185,29 +187,29 @@ async def follow(
     """Answer with a run's events; a reader that names an event which never was is told of a gap."""
     streams, runs = asker.streams, asker.tenant.runs
     begin = row.first - 1
-    after = begin if last is None else int(last)
-    known = max(begin, await streams.run(streams.last, row.thread_id))
-    ahead, after = after, begin if after > known else after
+    after = ahead = begin if last is None else int(last)
+    known = begin if last is None else await streams.run(streams.last, row.thread_id)
+    after = begin if after > max(begin, known) else after
 
-    async def numbered() -> AsyncIterator[tuple[int | None, Mapping[str, Any]] | None]:
+    async def numbered() -> AsyncIterator[bytes | None]:
         at = after
-        if ahead > known:
-            yield None, _gap(row, ahead, row.first)
+        if ahead > after:
+            yield frame(None, _gap(row, ahead, row.first))
         live = runs.find(row)
         channel = None if live is None else live.channel
         async for entry in events_after(asker.saver, row, after, channel):
             if entry is not None:
                 if entry[0] > at + 1:
-                    yield None, _gap(row, at, entry[0])
+                    yield frame(None, _gap(row, at, entry[0]))
                 at = entry[0]
                 asker.service.metrics.events += 1
-            yield entry
+            yield None if entry is None else frame(*entry)
         if live is not None and live.suspended and not live.channel.ended:
-            yield None, _suspended(row)
+            yield frame(None, _suspended(row))
 
     async def left() -> None:
-        if on_disconnect == "cancel" and runs.find(row) is not None:
-            await runs.cancel(row.thread_id)
+        if on_disconnect == "cancel":
+            await runs.cancel(row.thread_id, row.run_id)
 
     limits = asker.options.limits
     return EventStream(
@@ -224,9 +226,8 @@ async def follow(
 
 
 async def _invoke(asker: Asker, agent_id: str | None, form: forms.RunForm, key: str | None) -> Any:
-    asked = asked_of(asker, agent_id, form)
-    thread_id = form.thread_id or new_thread_id()
-    return await finished(asker, await begin(asker, asked, thread_id, key))
+    asked = await asked_of(asker, agent_id, form)
+    return await finished(asker, await begin(asker, asked, form.thread_id, key))
 
 
 async def _stream(
@@ -236,11 +237,11 @@ async def _stream(
     key: str | None,
     last: str | None,
 ) -> Response:
-    asked = asked_of(asker, agent_id, form)
+    asked = await asked_of(asker, agent_id, form)
     how = form.on_disconnect or asker.options.on_disconnect
     if last is not None and form.thread_id is not None:
         return await _again(asker, asked, form.thread_id, last, how)
-    run = await begin(asker, asked, form.thread_id or new_thread_id(), key)
+    run = await begin(asker, asked, form.thread_id, key)
     return await follow(asker, run.row if isinstance(run, LiveRun) else run, None, how)
 
 
@@ -260,7 +261,8 @@ async def _again(
 async def _resume(
     asker: Asker, agent_id: str | None, form: forms.ResumeForm, key: str | None
 ) -> Any:
-    agent = await asker.agent_of(form.thread_id) if agent_id is None else asker.agent(agent_id)
+    named = agent_id is not None
+    agent = await (asker.agent(agent_id) if named else asker.agent_of(form.thread_id))
     await asker.thread(form.thread_id)
     given = {} if form.answer is None else {"answer": form.answer}
     asked = Asked(agent_id=agent.name, kind="resume", **given)
@@ -281,7 +283,7 @@ async def _ended(asker: Asker, row: StreamRow) -> dict[str, Any]:
     if last.get("event") != "done":
         error = last.get("data", {}).get("error", "the run has not ended")
         raise Problem(409, error, {"thread_id": row.thread_id, "run_id": row.run_id})
-    agent = asker.agent(row.asked["agent"])
+    agent = await asker.agent(row.asked["agent"])
     config: Any = keys.with_configurable(None, **{keys.THREAD_ID: row.thread_id})
     mine = {"run_id": row.run_id}
     run = Run(run_id=row.run_id, thread_id=row.thread_id)

@@ -1,12 +1,11 @@
-"""The threads of the caller's tenant: look into, fork, keep, delete; what they wait for."""
+"""The threads of the caller's tenant: look into, fork, keep, delete, end what goes on in them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BeforeValidator
 
 from wick_graph import keys
@@ -17,8 +16,7 @@ from wick_graph.server import forms
 from wick_graph.server.answers import state_answer, stream_answer, thread_answer
 from wick_graph.server.asking import Asker, Reader, Runner
 from wick_graph.server.problems import Problem
-from wick_graph.server.routes.runs import LastEventId, begin, finished, follow
-from wick_graph.server.runs import Asked
+from wick_graph.server.routes.runs import LastEventId, follow
 
 router: Final = APIRouter(tags=["threads"])
 
@@ -35,13 +33,6 @@ Before = Annotated[
     AwareDatetime | None,
     BeforeValidator(_written),
     Query(description="Go on behind a page: only threads that were last used before."),
-]
-RequestId = Annotated[
-    str,
-    Path(
-        pattern=r"^[A-Za-z0-9_.:-]{1,128}~[A-Za-z0-9_.:-]{1,128}$",
-        description="The thread's id, a tilde, and the question's id.",
-    ),
 ]
 
 
@@ -122,7 +113,7 @@ async def pin(asker: Runner, thread_id: forms.ThreadIdPath, form: forms.PinForm)
 
 @router.post("/threads/{thread_id}/cancel", response_model=forms.ThreadAnswer)
 async def cancel(asker: Runner, thread_id: forms.ThreadIdPath) -> Any:
-    """End the run of a thread; nothing where none goes on."""
+    """End the run of a thread, also one that another server is at; nothing where none goes on."""
     await asker.thread(thread_id)
     await asker.tenant.runs.cancel(thread_id)
     return thread_answer(await asker.thread(thread_id))
@@ -170,73 +161,6 @@ async def journal(
         return [found.to_dict(entry) for entry in found.moments(run, after=after, limit=limit)]
 
     return await asker.streams.run(read)
-
-
-@router.get("/threads/{thread_id}/approvals")
-async def approvals(asker: Reader, thread_id: forms.ThreadIdPath) -> list[dict[str, Any]]:
-    """List what a thread waits for."""
-    return await _waiting(asker, thread_id)
-
-
-@router.get("/agents/hitl/{request_id}")
-async def question(asker: Reader, request_id: RequestId) -> dict[str, Any]:
-    """Return one question."""
-    return await _question(asker, request_id)
-
-
-@router.post("/agents/hitl/{request_id}/respond")
-async def respond(asker: Runner, request_id: RequestId, form: forms.RespondForm) -> dict[str, Any]:
-    """Answer one question; the run goes on with it."""
-    asked = await _question(asker, request_id)
-    answer = _decision(asked, form)
-    agent = await asker.agent_of(asked["thread_id"])
-    wanted = Asked(agent_id=agent.name, kind="resume", answer={asked["interrupt_id"]: answer})
-    run = await begin(asker, wanted, asked["thread_id"])
-    result = await finished(asker, run)
-    return {"id": request_id, "status": form.status, "run": result}
-
-
-def _decision(asked: Mapping[str, Any], form: forms.RespondForm) -> Any:
-    if asked["kind"] != "approval":
-        return form.response if form.status == "answered" else f"({form.status})"
-    if form.status != "answered":
-        message = form.response if isinstance(form.response, str) else ""
-        return {"decision": "reject", "message": message}
-    if form.response is None or form.response == "approve":
-        return {"decision": "approve"}
-    return form.response
-
-
-async def _question(asker: Asker, request_id: str) -> dict[str, Any]:
-    thread_id, _, interrupt_id = request_id.rpartition("~")
-    for found in await _waiting(asker, thread_id):
-        if found["interrupt_id"] == interrupt_id:
-            return found
-    raise Problem(404, "there is no such question, or it was answered")
-
-
-async def _waiting(asker: Asker, thread_id: str) -> list[dict[str, Any]]:
-    agent = await asker.agent_of(thread_id)
-    config = _at(thread_id)
-    state = await agent.graph.aget_state(config)
-    return [_asked(thread_id, i.id, i.value, state.created_at) for i in state.interrupts]
-
-
-def _asked(thread_id: str, interrupt_id: str, value: Any, since: str | None) -> dict[str, Any]:
-    known = value if isinstance(value, Mapping) else {}
-    return {
-        "id": f"{thread_id}~{interrupt_id}",
-        "thread_id": thread_id,
-        "interrupt_id": interrupt_id,
-        "kind": known.get("kind", "question"),
-        "prompt": known.get("question") or known.get("why") or (value if not known else None),
-        "options": known.get("options", []),
-        "value": value,
-        "status": "pending",
-        "response": None,
-        "created_at": since,
-        "updated_at": since,
-    }
 
 
 async def _check_step(asker: Asker, thread_id: str, checkpoint_id: str) -> None:

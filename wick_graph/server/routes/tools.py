@@ -22,7 +22,7 @@ NamePath = Annotated[str, Path(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 @router.get("/agents/tools/available")
 async def available(asker: Reader, agent_id: AgentQuery = None) -> dict[str, Any]:
     """List the tools of an agent, and where each comes from."""
-    spec = asker.agent(agent_id).spec
+    spec = (await asker.agent(agent_id)).spec
     named = agent_id or asker.tenant.agents.default_id
     registered = {tool.name for tool in asker.tenant.agents.tools.at(named)}
     brought = {

@@ -1,0 +1,84 @@
+"""What a run's channel writes, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wick_graph.server import log
+from wick_graph.server.log import Channel, events_after
+from wick_graph.store import SqlSaver
+
+RUN = "11111111-1111-4111-8111-111111111111"
+ASKED = {"agent": "default", "kind": "message", "messages": []}
+START = {"event": "on_chat_model_start", "data": {}}
+DONE = {"event": "done", "data": {"stopped_because": "done"}}
+
+
+def text(delta: str) -> dict[str, Any]:
+    return {"event": "on_chat_model_stream", "name": "m", "data": {"delta": delta}}
+
+
+@pytest.fixture
+async def channel(tmp_path: Path) -> AsyncIterator[Channel]:
+    with SqlSaver.from_url(f"sqlite:///{tmp_path}/wick.db") as saver:
+        row = await saver.streams.run(saver.streams.begin, "t", RUN, ASKED)
+        assert row is not None
+        yield Channel(saver, row, 1)
+
+
+async def test_text_gathers_where_many_runs_go_on(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Channel, "_at_work", 1_000)
+    monkeypatch.setattr(log, "_LONGEST", 60.0)
+    monkeypatch.setattr(log, "_PAGES_A_SECOND", 1)
+    work = asyncio.create_task(channel.work())
+    news = channel.news()
+    await channel.put(text("first"))
+    await asyncio.wait_for(news.wait(), 10)
+    news = channel.news()
+    for number in range(50):
+        await channel.put(text(f" {number}"))
+        await asyncio.sleep(0)
+    assert not news.is_set()  # it waits for more
+    await channel.put(DONE)  # this does not wait, nor what came before it
+    await asyncio.wait_for(work, 10)
+    told = [entry[1] async for entry in events_after(channel.saver, channel.row, 0, None) if entry]
+    assert [event["event"] for event in told] == ["on_chat_model_stream"] * 2 + ["done"]
+    assert told[1]["data"]["delta"] == "".join(f" {number}" for number in range(50))
+
+
+async def test_text_that_gathers_is_written_when_its_time_has_come(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Channel, "_at_work", 1_000)
+    monkeypatch.setattr(log, "_LONGEST", 0.05)
+    work = asyncio.create_task(channel.work())
+    for delta in ("a", "b"):
+        news = channel.news()
+        await channel.put(text(delta))
+        await asyncio.wait_for(news.wait(), 10)
+    assert [event["data"]["delta"] for _, event in channel.since(0) or ()] == ["a", "b"]
+    await channel.put(DONE)
+    await asyncio.wait_for(work, 10)
+    assert Channel._at_work == 1_000
+
+
+async def test_what_is_no_text_is_written_at_once(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Channel, "_at_work", 1_000)
+    monkeypatch.setattr(log, "_LONGEST", 60.0)
+    monkeypatch.setattr(log, "_PAGES_A_SECOND", 1)
+    work = asyncio.create_task(channel.work())
+    for event in (text("x"), START, DONE):
+        news = channel.news()
+        await channel.put(event)
+        await asyncio.wait_for(news.wait(), 10)
+    await work
+    assert len(channel.since(0) or ()) == 3

@@ -1,0 +1,124 @@
+"""agents.yaml read anew: what is broken changes nothing, and nobody waits for what is built."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.support import AGENTS, CALL, TALK, Served, until
+from wick_graph import loading
+from wick_graph.config import load_config
+from wick_graph.server import ServerOptions, Service, create_app, service
+
+ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
+MORE = AGENTS + "  more: {model: 'scripted:talk.yaml'}\n"
+SECONDS = 0.4
+BROKEN = {
+    "no YAML": "agents: [",
+    "an unknown key": AGENTS + "    colour: red\n",
+    "an unknown tool": AGENTS + "    tools: [levitate]\n",
+    "an unknown model": AGENTS.replace("scripted:slow.yaml", "nobody:x"),
+    "another store": AGENTS.replace("wick.db", "other.db"),
+    "nothing at all": "",
+}
+
+
+def served_in(path: Path) -> Service:
+    for name, text in {"agents": AGENTS, "talk": TALK, "slow": TALK}.items():
+        (path / f"{name}.yaml").write_text(text, "utf-8")
+    file = path / "agents.yaml"
+    return Service(load_config(file), ServerOptions(auth=False, reload=True), path=file)
+
+
+async def test_what_is_broken_leaves_the_agents_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service, "_READ", 0.01)
+    served = served_in(tmp_path)
+    agents = served.local.agents
+    async with served.running():
+        for number, text in enumerate(BROKEN.values(), 1):
+            (tmp_path / "agents.yaml").write_text(text, "utf-8")
+            while len(caplog.records) < number:
+                await asyncio.sleep(0.01)
+            assert [*agents] == ["default", "slow", "careful"]
+        (tmp_path / "agents.yaml").write_text(MORE, "utf-8")
+        while "more" not in agents:
+            await asyncio.sleep(0.01)
+    assert len(caplog.records) == len(BROKEN)
+    for record in caplog.records:
+        assert record.levelname == "ERROR"
+        assert record.getMessage().startswith("the configuration is as it was: ")
+        assert "\n" not in record.getMessage().rstrip()
+
+
+def test_a_run_under_way_ends_as_it_began(server: Served) -> None:
+    server.stop()
+    slow = f"chunk_delay: 0.1\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(20))}']\n"
+    server.write(slow=slow).start("--reload")
+    with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
+        got_lines = got.iter_lines()
+        next(got_lines)
+        server.write(agents=AGENTS.replace("slow:", "fast:"))
+        until(lambda: http.get("/agents/slow").status_code == 404, "the file was not read again")
+        told = "\n".join(got_lines)
+    assert "word19" in told
+    assert "event: done" in told
+
+
+@asynccontextmanager
+async def longest_pause() -> AsyncIterator[list[float]]:
+    """Measure how long the loop did nothing for anybody else; the longest is in the list then."""
+    pauses: list[float] = []
+
+    async def tick() -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(0.005)
+            pauses.append((now := time.monotonic()) - last)
+            last = now
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield pauses
+    finally:
+        ticking.cancel()
+        pauses[:] = [max(pauses)]
+
+
+@pytest.mark.parametrize("what", ["reading the file", "building its agents", "a new tenant's"])
+async def test_nobody_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    served, path = served_in(tmp_path), tmp_path / "agents.yaml"
+    built: list[str] = []
+
+    def slowly(real: Any) -> Any:
+        def work(*args: Any, **kwargs: Any) -> Any:
+            time.sleep(SECONDS)
+            built.append(str(args[0]))
+            return real(*args, **kwargs)
+
+        return work
+
+    if what == "reading the file":
+        monkeypatch.setattr(service, "load_config", slowly(load_config))
+    else:
+        monkeypatch.setattr(loading, "build_agent", slowly(loading.build_agent))
+    async with served.running(), longest_pause() as pauses:
+        if what == "a new tenant's":
+            async with served.using("anna") as anna:
+                assert (await anna.agents.ready("default")).name == "default"
+        else:
+            path.write_text(MORE, "utf-8")
+            door = httpx.ASGITransport(create_app(served))
+            async with httpx.AsyncClient(transport=door, base_url="http://127.0.0.1") as http:
+                while (await http.get("/agents/more")).status_code != 200:
+                    await asyncio.sleep(0.05)
+    assert built
+    assert pauses[0] < SECONDS

@@ -1,0 +1,87 @@
+"""What signals do: running steps end or are kept, readers are told, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.server.support import CALL, Served, frames, serving, until
+
+ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
+LONG = f"chunk_delay: 0.1\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(30))}']\n"
+RUNS = 3
+
+
+class Reader:
+    """A stream that was begun, and what it has told."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._door = http.stream("POST", "/agents/slow/stream", json=ASK)
+        self._got = self._door.__enter__()
+        self.run, self.path = (self._got.headers[k] for k in ("x-run-id", "content-location"))
+        self._lines = self._got.iter_lines()
+        self.told = next(self._lines) + "\n"
+
+    def rest(self) -> str:
+        self.told += "\n".join(self._lines)
+        self._door.__exit__(None, None, None)
+        return self.told
+
+
+@pytest.mark.parametrize(
+    ("signals", "drain"),
+    [
+        pytest.param((signal.SIGTERM,), "0.2", id="D46-SIGTERM"),
+        pytest.param((signal.SIGTERM, signal.SIGTERM), "60", id="D46-SIGTERM-twice"),
+        pytest.param((signal.SIGHUP,), "0.2", id="D46-SIGHUP"),
+    ],
+)
+def test_D46_a_signal_suspends_and_nothing_is_lost(
+    tmp_path: Path, signals: tuple[signal.Signals, ...], drain: str
+) -> None:
+    with serving(tmp_path, "--no-auth", "--drain", drain, slow=LONG) as served:
+        port, process = served.port, served.process
+        assert process is not None
+        with served.http() as http, served.http() as other:
+            readers = [Reader(http) for _ in range(RUNS)]
+            begun = time.monotonic()
+            for sig in signals:
+                process.send_signal(sig)
+                if len(signals) > 1:
+                    until(lambda: refuses(other), "it takes runs on")
+            told = [frames(reader.rest()) for reader in readers]
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert time.monotonic() - begun < 30  # not the minute that it might have waited
+        for reader, seen in zip(readers, told, strict=True):
+            number, name, data = seen[-1]
+            assert (number, name) == (None, "suspended")
+            assert json.loads(data)["run_id"] == reader.run
+        served.start(port=port)
+        with served.http() as http:
+            for reader, seen in zip(readers, told, strict=True):
+                whole = frames(http.get(reader.path).text)
+                assert whole[: len(seen) - 1] == seen[:-1]
+                assert [number for number, _, _ in whole] == [*range(1, len(whole) + 1)]
+                assert [name for _, name, _ in whole].count("on_tool_start") == 1
+                assert [name for _, name, _ in whole if name in ("done", "error")] == ["done"]
+
+
+def refuses(http: httpx.Client) -> bool:
+    try:
+        got = http.post("/agents/invoke", json=ASK)
+    except httpx.HTTPError:  # it is gone already
+        return True
+    return got.status_code == 503 and "retry-after" in got.headers
+
+
+def test_D46_SIGPIPE_is_nothing(server: Served) -> None:
+    assert server.process is not None
+    with server.http() as http:
+        server.process.send_signal(signal.SIGPIPE)
+        assert http.post("/agents/invoke", json=ASK).status_code == 200

@@ -1,0 +1,128 @@
+"""What a file of agents means for one tenant: folders of its own, and nothing of the others'.
+
+`local` has the folders that the file names: it is who runs the server, and the command line. For
+every other tenant all that its agents write lies beside them, in `<folder>.tenants/<tenant>`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from wick_graph.config import AgentConfig, AgentsFile, BackendConfig
+from wick_graph.server.problems import log
+
+LOCAL: Final = "local"
+"""The tenant of a server without tokens, and of the command line."""
+_PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_DEFAULT_FOLDERS: Final = {"docker": "workspace", "local": "."}
+
+
+def folder_name(tenant: str) -> str:
+    """Return a name for a tenant's folder; no two tenants share one, wherever it is.
+
+    A name that a file system may take for another one (`Anna` and `anna`) or that means something
+    to it (`..`) is followed by a hash.
+    """
+    if _PLAIN.fullmatch(tenant):
+        return tenant
+    kept = re.sub(r"[^a-z0-9_-]+", "-", tenant.lower()).strip("-")[:32]
+    hashed = hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{kept or 'tenant'}.{hashed}"
+
+
+def file_for(file: AgentsFile, tenant: str) -> AgentsFile:
+    """Return a file as it is for a tenant.
+
+    Skills stay those of the file and can only be read; memory files are the tenant's own. Commands
+    that no sandbox confines are switched off: they could read everything.
+    """
+    if tenant == LOCAL:
+        return file
+    mapped = _Mapped(file, folder_name(tenant))
+    agents = {key: mapped.agent(key, config) for key, config in file.agents.items()}
+    return file.model_copy(update={"agents": agents})
+
+
+class _Mapped:
+    """The folders of a file's agents, and where those of one tenant are."""
+
+    def __init__(self, file: AgentsFile, name: str) -> None:
+        self._base, self._name = file.base_dir.absolute(), name
+        folders = {
+            self._folder(config.backend)
+            for config in file.agents.values()
+            if config.backend is not None
+        }
+        self._outer = [one for one in folders if not any(o in one.parents for o in folders)]
+        """None of them lies in another one, so that none holds what is beside it."""
+        beside = {one.with_name(f"{one.name}.tenants") for one in self._outer}
+        self._private = folders | beside
+
+    def agent(self, agent_id: str, config: AgentConfig) -> AgentConfig:
+        """Return an agent's configuration for the tenant."""
+        backend = config.backend
+        if backend is None:
+            return config
+        folder = self._folder(backend)
+        made: dict[str, Any] = {"backend": self._backend(agent_id, backend, folder)}
+        if config.skills is not None:
+            found = self._shared(agent_id, folder, config.skills.paths, inside=True)
+            made["skills"] = config.skills.model_copy(update={"paths": tuple(found)})
+        if config.memory is not None:
+            own = map(self._own_memory, config.memory.paths)
+            made["memory"] = config.memory.model_copy(update={"paths": tuple(own)})
+        return config.model_copy(update=made)
+
+    def _backend(self, agent_id: str, backend: BackendConfig, folder: Path) -> BackendConfig:
+        own = str(self._own(folder))
+        if backend.type == "docker":
+            return backend.model_copy(update={"folder": own})
+        execute = backend.execute
+        if execute == "local":
+            log.warning("agents.%s: no sandbox, so no commands for %s", agent_id, self._name)
+            execute = "off"
+        readable = tuple(self._shared(agent_id, folder, backend.readable, inside=False))
+        made = {"workdir": own, "execute": execute, "readable": readable}
+        return backend.model_copy(update=made)
+
+    def _folder(self, backend: BackendConfig) -> Path:
+        named = backend.folder if backend.type == "docker" else backend.workdir
+        return _joined(self._base, named or _DEFAULT_FOLDERS[backend.type])
+
+    def _own(self, path: Path) -> Path:
+        """Return the tenant's counterpart of a path: what lies in one folder lies in one again."""
+        holders = (one for one in self._outer if one == path or one in path.parents)
+        outer = next(holders, path.parent)
+        own = outer.with_name(f"{outer.name}.tenants") / self._name
+        return own / path.relative_to(outer)
+
+    def _own_memory(self, path: str) -> str:
+        if not path.startswith("/"):
+            return path
+        whole = Path(os.path.normpath(path))
+        own = self._own(whole)
+        if whole.parent.is_dir():
+            with suppress(OSError):  # without the folder there is nothing to remember by
+                own.parent.mkdir(parents=True, exist_ok=True)
+        return str(own)
+
+    def _shared(
+        self, agent_id: str, folder: Path, paths: tuple[str, ...], *, inside: bool
+    ) -> Iterator[str]:
+        """Yield what all tenants may read; `inside` if a relative path leads nowhere else."""
+        for path in paths:
+            found = _joined(folder, path)
+            if any(found == one or found in one.parents for one in self._private):
+                log.warning("agents.%s: %s holds files of tenants; not shared", agent_id, path)
+            elif path.startswith("/") or not inside or folder in found.parents:
+                yield str(found)
+
+
+def _joined(base: Path, path: str) -> Path:
+    return Path(os.path.normpath(base / path))
