@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
+import struct
 import threading
 import time
 from pathlib import Path
@@ -111,15 +113,15 @@ def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(url: str) -> None
 
 def test_a_frozen_owner_cannot_commit_after_a_takeover(url: str) -> None:
     """Stop a worker inside a tool, take its thread over, let it wake: nothing of it is stored."""
-    ready, wake = os.pipe(), os.pipe()
-    clock = [0.0]
+    passed = mmap.mmap(-1, 8)  # what both processes have as the time that has passed
+
+    def now() -> float:
+        return time.time() + float(struct.unpack("d", passed[:])[0])
 
     @tool(replay="never")
     def freeze() -> str:
-        """Stand still until told."""
-        os.write(ready[1], b"x")
-        os.read(wake[0], 1)
-        clock[0] += leases_module.LEASE_SECONDS + 1
+        """Stand still, with all threads, until woken."""
+        os.kill(os.getpid(), signal.SIGSTOP)
         return "the zombie's result"
 
     script = [call("freeze"), "said the zombie"]
@@ -127,23 +129,24 @@ def test_a_frozen_owner_cannot_commit_after_a_takeover(url: str) -> None:
     if pid == 0:
         try:
             with agent_of(url, *script, tools=[freeze]) as zombie:
-                zombie.store.clock = lambda: time.time() + clock[0]  # type: ignore[union-attr]
+                zombie.store.clock = now  # type: ignore[union-attr]
                 zombie.invoke("?", thread_id="t")
         except ThreadBusyError:
             os._exit(7)
         finally:
             os._exit(1)
-    os.read(ready[0], 1)
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+    passed[:] = struct.pack("d", leases_module.LEASE_SECONDS + 1)
     with agent_of(url, *script, tools=[freeze]) as agent:
         store = agent.store
         assert isinstance(store, SqlSaver)
-        store.clock = lambda: time.time() + leases_module.LEASE_SECONDS + 1
+        store.clock = now
         result = agent.resume("t")
         assert result.text == "said the zombie"
         assert "outcome unknown" in result.messages[2].text
-        os.write(wake[1], b"x")
+        os.kill(pid, signal.SIGCONT)
         _, status = os.waitpid(pid, 0)
-        assert os.WEXITSTATUS(status) == 7
+        assert os.waitstatus_to_exitcode(status) == 7
         messages = agent.graph.get_state({"configurable": {"thread_id": "t"}}).values["messages"]
         assert [m.text for m in messages] == [m.text for m in result.messages]
 
