@@ -14,7 +14,7 @@ from wick_graph.messages import ToolCall
 from wick_graph.nodes.route import sent_for
 from wick_graph.runtime import NodeContext
 from wick_graph.state import Update
-from wick_graph.store.ledger import Recorded
+from wick_graph.store.keeping.ledger import Recorded
 from wick_graph.tools.result import failure
 
 INTERRUPTED: Final = "run interrupted before this tool finished"

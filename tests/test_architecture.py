@@ -100,6 +100,9 @@ MAX_FUNCTION_LINES = 50
 LONG: frozenset[str] = frozenset()
 """Modules, and functions as `module:name`, that are longer all the same."""
 
+STORE = ("values", "database", "sealed", "checkpoints", "keeping")
+"""The parts of the store, from the ground up."""
+
 LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
     {
         ("wick_graph.debug.terminal.interactive", "readline"),
@@ -108,8 +111,8 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("wick_graph.pytest_plugin", "wick_graph.testing"),
         ("wick_graph.cost", "genai_prices"),
         ("wick_graph.mcp.connection", "wick_graph.mcp"),
-        ("wick_graph.store.postgres_url", "psycopg"),
-        ("wick_graph.store.sealing", "wick_graph.store"),
+        ("wick_graph.store.database.postgres_url", "psycopg"),
+        ("wick_graph.store.sealed.sealing", "wick_graph.store.sealed"),
         ("wick_graph.tracing.otel", "opentelemetry"),
         ("wick_graph.tracing.requests", "opentelemetry"),
         ("wick_graph.tracing.requests", "opentelemetry.exporter.otlp.proto.http"),
@@ -125,7 +128,7 @@ OTHER_ERRORS = frozenset(
         "wick_graph.drive.Late",  # a time-out, told apart from a call's own
         "wick_graph.models.arguments.BadArgumentsError",  # becomes the call's error text
         "wick_graph.server.problems.Problem",  # an answer to a request
-        "wick_graph.store.scalars.StoredError",  # how a stored foreign error reads back
+        "wick_graph.store.values.scalars.StoredError",  # how a stored foreign error reads back
     }
 )
 """Exceptions outside of the tree; those of `wick_graph.testing` fail a test, not a run."""
@@ -145,6 +148,27 @@ def test_every_part_has_its_place() -> None:
     placed = [part for row in LAYERS for part in row]
     assert len(placed) == len(set(placed))
     assert sorted({m.part for m in MODULES.values()} - set(placed) - {""}) == []
+
+
+def test_the_store_stands_on_its_own_ground() -> None:
+    """Each part of the store knows those before it; what stands beside them knows all."""
+    order = [*STORE, ""]
+    found: Found = []
+    for module in MODULES.values():
+        if module.part != "store":
+            continue
+        mine = order.index(_floor(module.name))
+        for node, target in imports(module):
+            goal = home(target)
+            if part_of(goal) == "store" and order.index(_floor(goal)) > mine:
+                found.append(f"{module.at(node)}: {target}")
+    none(found)
+
+
+def _floor(name: str) -> str:
+    """Return which part of the store a module belongs to; empty for what stands beside them."""
+    parts = name.split(".")
+    return parts[2] if parts[2:] and parts[2] in STORE else ""
 
 
 def test_imports_point_down() -> None:

@@ -11,7 +11,7 @@ from langgraph.errors import GraphBubbleUp
 from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.runtime import NodeContext
-from wick_graph.store.ledger import Ledger, Recorded, Unknown
+from wick_graph.store.keeping.ledger import Ledger, Recorded, Unknown
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.execute import execute
 from wick_graph.tools.result import failure

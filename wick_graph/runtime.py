@@ -31,8 +31,8 @@ from wick_graph.models.resolve import ModelChoice
 from wick_graph.moments import NULL_PORT, JournalOptions, Place, Port
 from wick_graph.request import ModelRequest
 from wick_graph.stopping import Stop
-from wick_graph.store.leases import Lease
-from wick_graph.store.ledger import Ledger
+from wick_graph.store.checkpoints.leases import Lease
+from wick_graph.store.keeping.ledger import Ledger
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolbox import Beside, Toolbox
 from wick_graph.types import OnBusy, StoppedBecause

@@ -17,7 +17,7 @@ from wick_graph.errors import StorageError
 from wick_graph.graph.lifecycle_turn import GRACE_SECONDS
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
-from wick_graph.store.leases import Leases
+from wick_graph.store.checkpoints.leases import Leases
 from wick_graph.store.threads import Threads
 from wick_graph.testing import ScriptedModel, call
 

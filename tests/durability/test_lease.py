@@ -15,7 +15,7 @@ import pytest
 
 from wick_graph import Agent, SqlSaver, ToolContext, tool
 from wick_graph.errors import RunError, ThreadBusyError
-from wick_graph.store import leases as leases_module
+from wick_graph.store.checkpoints import leases as leases_module
 from wick_graph.testing import ScriptedModel, call, calls
 
 

@@ -16,7 +16,7 @@ from wick_graph import BaseHook, ModelRequest, tool
 from wick_graph.errors import ConfigError
 from wick_graph.journal.masking import Mask, known_secrets
 from wick_graph.moments import JournalOptions
-from wick_graph.store.schema import metadata
+from wick_graph.store.database.schema import metadata
 from wick_graph.testing import ScriptedModel, call
 
 FROM_ENV = "canary-environment-4711"

@@ -16,7 +16,7 @@ import pytest
 from tests.server.support import Served, serving
 from wick_graph.errors import ConfigError
 from wick_graph.server import ServerOptions
-from wick_graph.store.schema import metadata
+from wick_graph.store.database.schema import metadata
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 

@@ -12,9 +12,10 @@ from sqlalchemy import Table, select
 
 from wick_graph import Agent, BaseHook
 from wick_graph.journal import Journal
-from wick_graph.store import Keys, SqlSaver, rotating, sql
-from wick_graph.store.cache import PLACES
-from wick_graph.store.schema import LANE_BITS, metadata, names
+from wick_graph.store import Keys, SqlSaver, rotating
+from wick_graph.store.checkpoints.cache import PLACES
+from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.schema import LANE_BITS, metadata, names
 from wick_graph.testing import ScriptedModel, call
 
 CANARY = "canary-7f3a9c"
@@ -100,11 +101,11 @@ def _of(saver: SqlSaver, thread_id: str) -> Iterator[Sealed]:
         cache = core.thread(db, thread_id)
         assert cache is not None
         mine = select(names.c.id).where(names.c.thread == cache.id)
-        lanes = [row[0] for row in db.execute(*sql.compiled(mine)).fetchall()]
+        lanes = [row[0] for row in db.execute(*compiled(mine)).fetchall()]
 
         def found(table: Table, columns: Any, place: Any, where: Any) -> Iterator[Sealed]:
             query = select(table.c.rid, table.c.body, *columns).where(where).order_by(table.c.rid)
-            for rid, body, *rest in db.execute(*sql.compiled(query)).fetchall():
+            for rid, body, *rest in db.execute(*compiled(query)).fetchall():
                 if body is not None:
                     yield Sealed(table.name, rid, thread_id, place(cache.seals, rid, rest), body)
 

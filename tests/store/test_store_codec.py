@@ -42,8 +42,8 @@ from pydantic import BaseModel
 from tests.store.store_graphs import config, looping_graph
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver, StoredError
-from wick_graph.store.allow import AllowList
-from wick_graph.store.codec import MAX_DEPTH, MAX_NESTED, Codec
+from wick_graph.store.values.allow import AllowList
+from wick_graph.store.values.codec import MAX_DEPTH, MAX_NESTED, Codec
 
 CODEC = Codec()
 

@@ -34,9 +34,10 @@ from tests.store.store_graphs import agent, config, looping_graph
 from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
-from wick_graph.store import Keys, SqlSaver, cipher
+from wick_graph.store import Keys, SqlSaver
 from wick_graph.store.moving import export_thread, import_thread
 from wick_graph.store.rotating import rotate
+from wick_graph.store.sealed import cipher
 from wick_graph.testing import ScriptedModel, call
 
 WITH_CONTENT = {
@@ -177,8 +178,8 @@ def test_two_processes_make_one_encrypted_store(url: str) -> None:
 def test_the_library_is_asked_for_only_where_there_are_keys(
     monkeypatch: pytest.MonkeyPatch, path: Path, url: str
 ) -> None:
-    monkeypatch.delattr("wick_graph.store.cipher")
-    monkeypatch.delitem(sys.modules, "wick_graph.store.cipher")
+    monkeypatch.delattr("wick_graph.store.sealed.cipher")
+    monkeypatch.delitem(sys.modules, "wick_graph.store.sealed.cipher")
     for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(StorageError, match=r"install wick-graph\[encrypt\]"):

@@ -24,9 +24,11 @@ from tests.store.test_store_sharing import Line, message
 from wick_graph import ToolResult
 from wick_graph.errors import StorageError
 from wick_graph.ledgered import storable, written
-from wick_graph.store import SqlSaver, rows, sqlite, whose
-from wick_graph.store.dialect import Database
-from wick_graph.store.migrations import migrate
+from wick_graph.store import SqlSaver
+from wick_graph.store.database import sqlite, whose
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.migrations import migrate
+from wick_graph.store.values import rows
 
 GOLDEN = Path(__file__).parent / "golden" / "schema-1.db"
 

@@ -19,11 +19,12 @@ from tests.store.store_graphs import config
 from tests.store.test_store_sharing import Line
 from tests.support.postgres import connected
 from wick_graph.errors import StorageError, ThreadBusyError
-from wick_graph.store import SqlSaver, postgres_schema
-from wick_graph.store.dialect import Database
-from wick_graph.store.opening import dialect_of
-from wick_graph.store.postgres import postgres
-from wick_graph.store.postgres_url import target_of
+from wick_graph.store import SqlSaver
+from wick_graph.store.database import postgres_schema
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.opening import dialect_of
+from wick_graph.store.database.postgres import postgres
+from wick_graph.store.database.postgres_url import target_of
 
 PULL = "~__pregel_pull, think"
 

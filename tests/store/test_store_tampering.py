@@ -21,7 +21,8 @@ from tests.store.encrypted import (
 )
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
-from wick_graph.store import SqlSaver, rows
+from wick_graph.store import SqlSaver
+from wick_graph.store.values import rows
 
 FROM, KEY, NONCE, TEXT, TAG = 0, 1, 5, 17, -1
 """Where the parts of a row begin."""

@@ -129,7 +129,7 @@ def test_each_transaction_of_a_sweep_is_small(
     saver: SqlSaver, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T3, and T2: a thread that is being deleted is gone at once."""
-    monkeypatch.setattr("wick_graph.store.upkeep.BATCH", 7)
+    monkeypatch.setattr("wick_graph.store.keeping.upkeep.BATCH", 7)
     run(saver)
     clock.forward(70)
     seen: list[int] = []
@@ -159,7 +159,7 @@ def test_a_deletion_that_was_cut_short_is_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("wick_graph.store.upkeep.remove", dies)
+        patch.setattr("wick_graph.store.keeping.upkeep.remove", dies)
         with pytest.raises(KeyboardInterrupt):
             saver.delete_thread("t")
     assert saver.threads.get("t") is None
@@ -231,7 +231,7 @@ def test_a_sweeper_leaves_a_sweep_out_when_the_clock_has_jumped(
             jumped.set()
         return []
 
-    monkeypatch.setattr("wick_graph.store.sweeper.sweep", look)
+    monkeypatch.setattr("wick_graph.store.keeping.sweeper.sweep", look)
     with saver.sweeper(interval=0.01):
         assert swept.wait(20)
     said = [record.message for record in caplog.records]
@@ -416,7 +416,7 @@ def test_agents_of_one_store_have_times_of_their_own(url: str, tmp_path: Path) -
 def test_the_history_of_a_thread_is_read_in_pages(
     saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wick_graph.store.past._PAGE", 4)
+    monkeypatch.setattr("wick_graph.store.checkpoints.past._PAGE", 4)
     run(saver)
     run(saver)
     expected = [one.config["configurable"]["checkpoint_id"] for one in saver.list(config())]

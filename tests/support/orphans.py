@@ -13,10 +13,9 @@ from typing import Any
 import ormsgpack
 from sqlalchemy import Table, select
 
-from wick_graph.store import SqlSaver, sql
-from wick_graph.store.codec import BLOB_MARK
-from wick_graph.store.rows import CheckpointBody, WritesBody, unseal
-from wick_graph.store.schema import (
+from wick_graph.store import SqlSaver
+from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.schema import (
     LANE_BITS,
     OWNED,
     blobs,
@@ -33,6 +32,8 @@ from wick_graph.store.schema import (
     tokens,
     writes,
 )
+from wick_graph.store.values.codec import BLOB_MARK
+from wick_graph.store.values.rows import CheckpointBody, WritesBody, unseal
 
 _PLACES = (1 << LANE_BITS) - 1
 
@@ -84,7 +85,7 @@ def orphans(db: Any) -> dict[str, list[Any]]:
 
 
 def _rows(db: Any, table: Table) -> list[dict[str, Any]]:
-    found = db.execute(*sql.compiled(select(table))).fetchall()
+    found = db.execute(*compiled(select(table))).fetchall()
     return [dict(zip(table.columns.keys(), row, strict=True)) for row in found]
 
 

@@ -54,7 +54,7 @@ def chat(
     from wick_graph.errors import ConfigError
     from wick_graph.loading import load
     from wick_graph.result import checked_thread_id
-    from wick_graph.store.opening import dialect_of
+    from wick_graph.store.database.opening import dialect_of
 
     if not (asking.can_ask() and output.is_terminal(sys.stdout)):
         raise ConfigError('wick chat needs a terminal; elsewhere write wick run "…"')

@@ -89,7 +89,7 @@ def _run(agent: str | None, file: AgentsFile, thread_id: str) -> Picture:
     from wick_graph.picture import overlay_of, picture_of
     from wick_graph.result import checked_thread_id
     from wick_graph.store import SqlSaver
-    from wick_graph.store.opening import dialect_of
+    from wick_graph.store.database.opening import dialect_of
 
     checked_thread_id(thread_id)
     unknown = ThreadNotFoundError(

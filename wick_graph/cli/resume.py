@@ -104,7 +104,7 @@ def _known(agents: Agents, thread_id: str) -> ThreadInfo:
     """
     from wick_graph.errors import ThreadNotFoundError
     from wick_graph.result import checked_thread_id
-    from wick_graph.store.opening import dialect_of
+    from wick_graph.store.database.opening import dialect_of
 
     checked_thread_id(thread_id)
     there = dialect_of(agents.config.store_url).exists()

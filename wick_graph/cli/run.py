@@ -47,7 +47,7 @@ def run(
     """
     from wick_graph.loading import load
     from wick_graph.result import checked_thread_id
-    from wick_graph.store.opening import dialect_of
+    from wick_graph.store.database.opening import dialect_of
 
     thread_id = checked_thread_id(thread)
     with load(config, model=model) as agents:

@@ -26,7 +26,7 @@ def key(
 
     In a file that holds keys already it becomes the first, which is the current one.
     """
-    from wick_graph.store.keyring import Keys, add_key, new_key
+    from wick_graph.store.sealed.keyring import Keys, add_key, new_key
 
     if to is None:
         output.print_line(new_key())

@@ -20,7 +20,7 @@ def opened(config: Path, *, make: bool = False) -> Iterator[SqlSaver | None]:
     """
     from wick_graph.config import load_config
     from wick_graph.store import SqlSaver
-    from wick_graph.store.opening import dialect_of
+    from wick_graph.store.database.opening import dialect_of
 
     file = load_config(config)
     if not make and not dialect_of(file.store_url).exists():

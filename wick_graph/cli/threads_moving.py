@@ -194,7 +194,7 @@ def _size(count: int) -> str:
 def _on_disk(config: Path) -> int | None:
     """Return the size of the store's file; None of a server's database, and where there is none."""
     from wick_graph.config import load_config
-    from wick_graph.store.opening import dialect_of
+    from wick_graph.store.database.opening import dialect_of
 
     path: Path | None = getattr(dialect_of(load_config(config).store_url), "path", None)
     if path is None or not path.exists():

@@ -14,7 +14,7 @@ from wick_graph.cli.agents import DEFAULT_FILE
 
 if TYPE_CHECKING:
     from wick_graph.store import SqlSaver
-    from wick_graph.store.tokens import TokenInfo
+    from wick_graph.store.keeping.tokens import TokenInfo
 
 app = typer.Typer(help="Who may speak to the server.", no_args_is_help=True)
 _TENANT: Final[Any] = typer.Option("--tenant", metavar="NAME", help="Whose threads it reaches.")

@@ -47,8 +47,8 @@ def validate(
 def _problems(file: AgentsFile) -> list[str]:
     """Find what only shows when names are looked up: tools, models' names, the store's address."""
     from wick_graph.models.spec import parse
-    from wick_graph.store.opening import dialect_of
-    from wick_graph.store.sealing import check_keys
+    from wick_graph.store.database.opening import dialect_of
+    from wick_graph.store.sealed.sealing import check_keys
     from wick_graph.tools.builtin import BUILTINS, SEARCH_NEEDED
 
     found: list[str] = []

@@ -13,8 +13,8 @@ from wick_graph.debug.positions import Position, Steps
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import GAP, Entry, RunRecord
 from wick_graph.journal.journal import Journal
-from wick_graph.store.rows import pack_id, unpack_id
 from wick_graph.store.saver import SqlSaver
+from wick_graph.store.values.rows import pack_id, unpack_id
 
 CHECKPOINT: Final = "checkpoint"
 """The kind of what stands for a step of a thread that has no journal."""

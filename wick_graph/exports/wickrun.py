@@ -30,7 +30,7 @@ from wick_graph.exports.masked import Hider, hides
 from wick_graph.exports.moments import as_jsonl
 from wick_graph.journal import Journal
 from wick_graph.journal.masking import DOTS
-from wick_graph.store.journal_rows import KEY, RUN_BYTES, Batch, JournalRows
+from wick_graph.store.keeping.journal_rows import KEY, RUN_BYTES, Batch, JournalRows
 from wick_graph.store.moving import tenant_of
 from wick_graph.store.saver import SqlSaver
 

@@ -34,7 +34,7 @@ from wick_graph.pausing import alarm
 from wick_graph.redact import REDACTOR
 from wick_graph.runtime import AgentSpec, Run
 from wick_graph.stopping import CURRENT, LOST
-from wick_graph.store.leases import MAX_TRIES
+from wick_graph.store.checkpoints.leases import MAX_TRIES
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
 from wick_graph.updates import problem
 

@@ -16,7 +16,7 @@ from wick_graph.drive import Leaves
 from wick_graph.errors import ConfigError, ThreadBusyError
 from wick_graph.runtime import Run
 from wick_graph.stopping import LOST
-from wick_graph.store.leases import Lease
+from wick_graph.store.checkpoints.leases import Lease
 
 GRACE_SECONDS: Final = 5.0
 """How long a run that was asked to stop may take to close before it is fenced off."""

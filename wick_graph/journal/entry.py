@@ -24,7 +24,7 @@ from wick_graph.journal.layout import (
     PageContent,
 )
 from wick_graph.journal.masking import Mark
-from wick_graph.store.rows import unpack_id
+from wick_graph.store.values.rows import unpack_id
 
 GAP: Final = "gap"
 """The kind of what stands for moments that are missing or damaged."""

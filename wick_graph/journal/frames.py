@@ -7,7 +7,7 @@ from typing import Any
 
 from wick_graph.journal.taking import Reply
 from wick_graph.moments import Place
-from wick_graph.store.rows import pack_id
+from wick_graph.store.values.rows import pack_id
 
 _UUID = 36
 CALL, TOOL = 6, 7

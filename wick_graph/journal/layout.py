@@ -17,7 +17,7 @@ import ormsgpack
 
 from wick_graph.errors import StorageError
 from wick_graph.hooks.protocol import PHASES
-from wick_graph.store.journal_rows import RUN_BYTES
+from wick_graph.store.keeping.journal_rows import RUN_BYTES
 
 FORMAT: Final = 1
 KINDS: Final[tuple[tuple[str, str], ...]] = (

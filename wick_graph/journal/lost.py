@@ -21,8 +21,8 @@ from wick_graph.journal.layout import (
     PageContent,
     unpack_page,
 )
-from wick_graph.store.dialect import Database
-from wick_graph.store.journal_rows import JournalRows, Page, RunRow
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.keeping.journal_rows import JournalRows, Page, RunRow
 
 _OPENERS: Final = frozenset(CODES[kind] for kind in OPENS)
 _CLOSERS: Final = frozenset([*(CODES[kind] for kind in ENDS), LOST])

@@ -19,10 +19,10 @@ from wick_graph.journal.shelf import Shelf
 from wick_graph.journal.taking import Taking
 from wick_graph.journal.writing import Counters, Writer
 from wick_graph.moments import JournalOptions
-from wick_graph.store.dialect import Database
-from wick_graph.store.journal_rows import KEY, Batch, JournalRows, RunRow
-from wick_graph.store.leases import Lease
-from wick_graph.store.rows import pack_id
+from wick_graph.store.checkpoints.leases import Lease
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.keeping.journal_rows import KEY, Batch, JournalRows, RunRow
+from wick_graph.store.values.rows import pack_id
 
 Mode = Literal["input", "answer", "resume"]
 """What set a run in motion: something new, an answer to what it asked, or nothing but the call."""

@@ -19,9 +19,9 @@ from wick_graph.journal.shelf import Shelf
 from wick_graph.journal.taking import Taking
 from wick_graph.journal.writing import Counters, Writer
 from wick_graph.moments import Directive, JournalLevel, Moment
-from wick_graph.store.dialect import Database
-from wick_graph.store.journal_rows import Batch, JournalRows, RunRow
-from wick_graph.store.leases import Lease
+from wick_graph.store.checkpoints.leases import Lease
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.keeping.journal_rows import Batch, JournalRows, RunRow
 
 _log: Final = logging.getLogger(__name__)
 _ENDS: Final = {("run", "exit"), ("run", "error")}

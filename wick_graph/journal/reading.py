@@ -13,10 +13,10 @@ from wick_graph.journal.entry import GAP, Entry, RunRecord, entry_of, gap_of
 from wick_graph.journal.layout import PageContent
 from wick_graph.journal.lost import body_of, content_of, trail_of
 from wick_graph.journal.shelf import unpacked
-from wick_graph.store.dialect import Database
-from wick_graph.store.journal_rows import JournalRows, Page, RunRow
-from wick_graph.store.rows import unpack_id
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.keeping.journal_rows import JournalRows, Page, RunRow
 from wick_graph.store.saver import SqlSaver
+from wick_graph.store.values.rows import unpack_id
 
 MISSING: Final = "missing"
 DAMAGED: Final = "damaged"

@@ -16,8 +16,8 @@ from wick_graph.journal.reading import JournalReader
 from wick_graph.journal.replies import parts_of, reply_of
 from wick_graph.messages.lower import lower
 from wick_graph.request import Section
-from wick_graph.store.dialect import Database
-from wick_graph.store.rows import pack_id
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.values.rows import pack_id
 
 REQUESTS = ("request", "replaced")
 

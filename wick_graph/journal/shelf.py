@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from wick_graph.errors import StorageError
 from wick_graph.journal.masking import Mask
-from wick_graph.store.codec import Codec
+from wick_graph.store.values.codec import Codec
 
 INLINE: Final = 64
 """Bytes that a value may have to stand in its moment."""

@@ -13,7 +13,7 @@ from wick_graph.agent import Agent
 from wick_graph.config import AgentConfig
 from wick_graph.messages import to_wick
 from wick_graph.result import Result
-from wick_graph.store.streams import StreamRow
+from wick_graph.store.keeping.streams import StreamRow
 from wick_graph.store.threads import ThreadInfo
 
 _PROMPT: Final = 120

@@ -14,9 +14,9 @@ from wick_graph.server.options import ServerOptions
 from wick_graph.server.problems import Problem
 from wick_graph.server.service import Service, Tenant
 from wick_graph.store import SqlSaver
-from wick_graph.store.streams import Streams
+from wick_graph.store.keeping.streams import Streams
+from wick_graph.store.keeping.tokens import Scope
 from wick_graph.store.threads import ThreadInfo
-from wick_graph.store.tokens import Scope
 
 
 @dataclass(frozen=True, slots=True)

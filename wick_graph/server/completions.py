@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from wick_graph.server.problems import Problem, openai_error
-from wick_graph.store.streams import StreamRow
+from wick_graph.store.keeping.streams import StreamRow
 
 _ENDS: Final = {"done": "stop", "limit": "length", "empty": "stop", "interrupted": "stop"}
 _WAITS: Final = "(the run waits for an answer; see interrupts)"

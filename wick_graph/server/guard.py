@@ -20,8 +20,8 @@ from wick_graph.server.options import ServerOptions, is_loopback
 from wick_graph.server.problems import Problem, log, problem_of, told
 from wick_graph.server.service import Service
 from wick_graph.server.tenancy import LOCAL
-from wick_graph.store.tokens import SCOPES
-from wick_graph.store.tokens import Scope as TokenScope
+from wick_graph.store.keeping.tokens import SCOPES
+from wick_graph.store.keeping.tokens import Scope as TokenScope
 
 OPEN: Final = frozenset({"/health"})
 """What answers without a token."""

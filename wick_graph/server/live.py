@@ -14,7 +14,7 @@ from wick_graph.events import Done, Event, Failed
 from wick_graph.result import Result
 from wick_graph.server.log import Channel, Wire
 from wick_graph.server.problems import log, shown
-from wick_graph.store.streams import StreamRow
+from wick_graph.store.keeping.streams import StreamRow
 
 Kind = Literal["message", "resume"]
 _NOTHING: Final = object()

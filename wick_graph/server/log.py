@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from wick_graph.errors import ThreadBusyError
 from wick_graph.store import SqlSaver
-from wick_graph.store.streams import RUNNING, StreamRow
+from wick_graph.store.keeping.streams import RUNNING, StreamRow
 
 TERMINAL: Final = frozenset({"done", "error"})
 """The event that ends a run; each run has exactly one."""

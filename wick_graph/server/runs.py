@@ -21,7 +21,7 @@ from wick_graph.server.metrics import Metrics
 from wick_graph.server.options import Limits
 from wick_graph.server.problems import Problem, log
 from wick_graph.store import SqlSaver
-from wick_graph.store.streams import RUNNING, StreamRow
+from wick_graph.store.keeping.streams import RUNNING, StreamRow
 
 _AWAY_SECONDS: Final = 5.0
 """How long a run of another server may take to end before its row is ended for it."""

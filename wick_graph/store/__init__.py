@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from wick_graph.store.keyring import Keys
 from wick_graph.store.saver import SqlSaver
-from wick_graph.store.scalars import StoredError
+from wick_graph.store.sealed.keyring import Keys, add_key
 from wick_graph.store.threads import ThreadInfo, Threads
+from wick_graph.store.values.scalars import StoredError
 
-__all__ = ["Keys", "SqlSaver", "StoredError", "ThreadInfo", "Threads"]
+__all__ = ["Keys", "SqlSaver", "StoredError", "ThreadInfo", "Threads", "add_key"]

@@ -8,17 +8,17 @@ from typing import Any
 from sqlalchemy import select
 
 from wick_graph.errors import StorageError
-from wick_graph.store import sql
-from wick_graph.store.codec import Codec
-from wick_graph.store.copying import transfer
-from wick_graph.store.core import Core
-from wick_graph.store.keyring import Keys
-from wick_graph.store.opening import dialect_of
-from wick_graph.store.rows import bytes_text
+from wick_graph.store.checkpoints.core import Core
+from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.opening import dialect_of
+from wick_graph.store.database.schema import threads
+from wick_graph.store.keeping.copying import transfer
+from wick_graph.store.keeping.upkeep import GONE
 from wick_graph.store.saver import SqlSaver
-from wick_graph.store.schema import threads
-from wick_graph.store.sealing import check_keys
-from wick_graph.store.upkeep import GONE
+from wick_graph.store.sealed.keyring import Keys
+from wick_graph.store.sealed.sealing import check_keys
+from wick_graph.store.values.codec import Codec
+from wick_graph.store.values.rows import bytes_text
 
 
 def export_thread(
@@ -106,7 +106,7 @@ def _opened(file: Path, keys: Keys | None, wanted: str) -> SqlSaver:
     try:
         with core.reading() as db:
             query = select(threads.c.tenant).where(threads.c.status != GONE).distinct()
-            found = {bytes(name) for (name,) in db.execute(*sql.compiled(query)).fetchall()}
+            found = {bytes(name) for (name,) in db.execute(*compiled(query)).fetchall()}
         if found and core.tenant not in found:
             if len(found) > 1:
                 raise StorageError(

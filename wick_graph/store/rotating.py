@@ -14,16 +14,11 @@ from sqlalchemy import Column, LargeBinary, Table, func, literal_column, select,
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
-from wick_graph.store import sql
-from wick_graph.store.blobs import HASH_BYTES, is_text_key
-from wick_graph.store.cache import PLACES
-from wick_graph.store.cipher import Encrypted, new_mark
-from wick_graph.store.core import Core
-from wick_graph.store.keyring import ID_BYTES
-from wick_graph.store.ledger import place_of
-from wick_graph.store.rows import Context
-from wick_graph.store.saver import SqlSaver
-from wick_graph.store.schema import (
+from wick_graph.store.checkpoints.cache import PLACES
+from wick_graph.store.checkpoints.core import Core
+from wick_graph.store.database import sql
+from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.schema import (
     LANE_BITS,
     blobs,
     calls,
@@ -37,7 +32,13 @@ from wick_graph.store.schema import (
     threads,
     writes,
 )
-from wick_graph.store.sealing import MARK, NOBODY, Seals
+from wick_graph.store.keeping.ledger import place_of
+from wick_graph.store.saver import SqlSaver
+from wick_graph.store.sealed.cipher import Encrypted, new_mark
+from wick_graph.store.sealed.keyring import ID_BYTES
+from wick_graph.store.sealed.sealing import MARK, NOBODY, Seals
+from wick_graph.store.values.blobs import HASH_BYTES, is_text_key
+from wick_graph.store.values.rows import Context
 
 _BATCH: Final = 200
 """Rows that one transaction changes at most."""
@@ -81,7 +82,7 @@ def _named(core: Core) -> list[tuple[int, bytes, bytes]]:
     """Return the number, the tenant and the id of all threads, whosever they are."""
     query = select(threads.c.id, threads.c.tenant, threads.c.thread).where(_IS_THERE)
     with core.reading() as db:
-        found = db.execute(*sql.compiled(query)).fetchall()
+        found = db.execute(*compiled(query)).fetchall()
     return [(number, bytes(tenant), bytes(key)) for number, tenant, key in found]
 
 
@@ -92,7 +93,7 @@ def _thread(core: Core, number: int, tenant: bytes, key: bytes) -> int:
         changed += _rows(core, seals, table, table.c.thread == number, columns, place)
     with core.reading() as db:
         mine = select(names.c.id).where(names.c.thread == number)
-        lanes = [row[0] for row in db.execute(*sql.compiled(mine)).fetchall()]
+        lanes = [row[0] for row in db.execute(*compiled(mine)).fetchall()]
     for table, columns, place in _BY_RANGE:
         for owner in lanes if table is items else [number]:
             low = owner << LANE_BITS
@@ -114,12 +115,12 @@ def _rows(
     query = query.where(mine, _is_old(core, table.c.body)).order_by(table.c.rid).limit(_BATCH)
     while True:
         with core.writing(alone=True) as db:
-            found = db.execute(*sql.compiled(query)).fetchall()
+            found = db.execute(*compiled(query)).fetchall()
             for rid, body, *rest in found:
                 context = place(seals, rid, rest)
                 made = seals.seal(seals.unseal(body, what, *context), *context)
                 same = (table.c.rid == rid, table.c.body == body)
-                db.execute(*sql.compiled(update(table).where(*same).values(body=made)))
+                db.execute(*compiled(update(table).where(*same).values(body=made)))
         changed += len(found)
         if len(found) < _BATCH:
             return changed
@@ -133,14 +134,14 @@ def _texts(core: Core) -> int:
         query = query.where(_IS_THERE, column.is_not(None), _is_old(core, column)).limit(_BATCH)
         while True:
             with core.writing(alone=True) as db:
-                found = db.execute(*sql.compiled(query)).fetchall()
+                found = db.execute(*compiled(query)).fetchall()
                 for number, tenant, key, body in found:
                     context = (bytes(tenant), bytes(key), column.name)
                     text = core.sealing.open_text(body, *context)
                     same = (threads.c.id == number, column == body)
                     made = update(threads).where(*same)
                     made = made.values({column.name: core.sealing.close_text(text, *context)})
-                    db.execute(*sql.compiled(made))
+                    db.execute(*compiled(made))
             changed += len(found)
             if len(found) < _BATCH:
                 break
@@ -152,10 +153,10 @@ def _mark(core: Core, sealing: Encrypted) -> int:
     own = (blobs.c.thread == literal_column(str(NOBODY)), blobs.c.hash == MARK)
     with core.writing(alone=True) as db:
         old = select(blobs.c.body).where(*own, _is_old(core, blobs.c.body))
-        if not db.execute(*sql.compiled(old)).fetchall():
+        if not db.execute(*compiled(old)).fetchall():
             return 0
         made = update(blobs).where(*own).values(body=new_mark(sealing.keys, sealing))
-        db.execute(*sql.compiled(made))
+        db.execute(*compiled(made))
     return 1
 
 

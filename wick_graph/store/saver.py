@@ -27,28 +27,28 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
-from wick_graph.store import copying, upkeep
-from wick_graph.store.address import address_of
-from wick_graph.store.allow import AllowList
-from wick_graph.store.codec import Codec
-from wick_graph.store.core import Core
-from wick_graph.store.dialect import Synchronous
-from wick_graph.store.history import delta_history
-from wick_graph.store.journal_rows import JournalRows
-from wick_graph.store.keyring import Keys
-from wick_graph.store.leases import Lease, Leases
-from wick_graph.store.ledger import Ledger
-from wick_graph.store.listing import Listing
-from wick_graph.store.lives import Ttl
-from wick_graph.store.opening import dialect_of
-from wick_graph.store.reading import Reader, Row, find
-from wick_graph.store.rows import pack_id
-from wick_graph.store.saving import Saving
-from wick_graph.store.sealing import check_keys
-from wick_graph.store.streams import Streams
-from wick_graph.store.sweeper import Sweeper, sweep
+from wick_graph.store.checkpoints.core import Core
+from wick_graph.store.checkpoints.history import delta_history
+from wick_graph.store.checkpoints.leases import Lease, Leases
+from wick_graph.store.checkpoints.listing import Listing
+from wick_graph.store.checkpoints.lives import Ttl
+from wick_graph.store.checkpoints.reading import Reader, Row, find
+from wick_graph.store.checkpoints.saving import Saving
+from wick_graph.store.database.address import address_of
+from wick_graph.store.database.dialect import Synchronous
+from wick_graph.store.database.opening import dialect_of
+from wick_graph.store.keeping import copying, upkeep
+from wick_graph.store.keeping.journal_rows import JournalRows
+from wick_graph.store.keeping.ledger import Ledger
+from wick_graph.store.keeping.streams import Streams
+from wick_graph.store.keeping.sweeper import Sweeper, sweep
+from wick_graph.store.keeping.tokens import Tokens
+from wick_graph.store.sealed.keyring import Keys
+from wick_graph.store.sealed.sealing import check_keys
 from wick_graph.store.threads import Threads
-from wick_graph.store.tokens import Tokens
+from wick_graph.store.values.allow import AllowList
+from wick_graph.store.values.codec import Codec
+from wick_graph.store.values.rows import pack_id
 
 _RANDOM_BITS: Final = 20
 

@@ -12,16 +12,18 @@ from sqlalchemy import select, update
 from sqlalchemy.sql import Select
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
-from wick_graph.store import copying, sizes, sql, upkeep
-from wick_graph.store.codec import Codec
-from wick_graph.store.core import Core
-from wick_graph.store.dialect import Database
-from wick_graph.store.leases import Lease, check, holds
-from wick_graph.store.past import Past
-from wick_graph.store.reading import Row, find, wrote
-from wick_graph.store.rows import bytes_text, pack_id, text_bytes
-from wick_graph.store.schema import checkpoints, threads
-from wick_graph.store.sweeper import expired
+from wick_graph.store.checkpoints.core import Core
+from wick_graph.store.checkpoints.leases import Lease, check, holds
+from wick_graph.store.checkpoints.past import Past
+from wick_graph.store.checkpoints.reading import Row, find, wrote
+from wick_graph.store.database import sql
+from wick_graph.store.database.compiling import Now, compiled
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.schema import checkpoints, threads
+from wick_graph.store.keeping import copying, sizes, upkeep
+from wick_graph.store.keeping.sweeper import expired
+from wick_graph.store.values.codec import Codec
+from wick_graph.store.values.rows import bytes_text, pack_id, text_bytes
 from wick_graph.types import THREAD_ID_PATTERN
 
 ThreadStatus = Literal["idle", "running", "waiting", "failed"]
@@ -85,7 +87,7 @@ class Threads:
         if status is not None:
             query = query.where(threads.c.status == status)
         with self._core.reading() as db:
-            return [self._row_info(row) for row in db.execute(*sql.compiled(query.limit(limit)))]
+            return [self._row_info(row) for row in db.execute(*compiled(query.limit(limit)))]
 
     def delete(self, thread_id: str) -> bool:
         """Delete a thread with everything that is its; False if there was none."""
@@ -244,7 +246,7 @@ class Threads:
         """List the threads that a sweep would delete now."""
         query = select(threads.c.thread).where(*expired(self._core)).order_by(threads.c.id)
         with self._core.reading() as db:
-            return [bytes_text(key) for (key,) in db.execute(*sql.compiled(query))]
+            return [bytes_text(key) for (key,) in db.execute(*compiled(query))]
 
     def history(self, thread_id: str, limit: int | None = None, before: str | None = None) -> Past:
         """Go through a thread's checkpoints, the newest first, with `for` or `async for`.
@@ -267,7 +269,7 @@ class Threads:
                     .where(checkpoints.c.run.in_(packed[start : start + _SOME]))
                     .distinct()
                 )
-                for (key,) in db.execute(*sql.compiled(query)):
+                for (key,) in db.execute(*compiled(query)):
                     found[bytes_text(key)] = None
         return [*found]
 
@@ -347,10 +349,10 @@ class Threads:
     def _update(self, db: Database, key: bytes, values: dict[str, Any]) -> bool:
         mine = (threads.c.tenant == self._core.tenant, threads.c.thread == key)
         statement = update(threads).where(*mine).values(**values)
-        return db.execute(*sql.compiled(statement)).rowcount > 0
+        return db.execute(*compiled(statement)).rowcount > 0
 
     def _touch(self, db: Database, key: bytes) -> bool:
-        now = sql.Now()
+        now = Now()
         return self._update(db, key, {"last_access": now, "expires_at": now + threads.c.ttl})
 
     def _info(self, db: Database, key: bytes) -> ThreadInfo | None:

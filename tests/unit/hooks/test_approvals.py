@@ -275,7 +275,7 @@ def test_a_rule_that_fails_asks_and_says_why() -> None:
     box = Box("a", write="pth == 'a'")
     (asked,) = box.agent.invoke("Go").interrupts
     assert asked.value["why"] == (
-        "the rule pth == 'a' failed (column 1: there is no pth; there is path, tool, args)"
+        "the rule pth == 'a' failed (column 1: there is no pth; did you mean path)"
     )
 
 

@@ -22,7 +22,7 @@ from wick_graph.server.log import Wire, events_after
 from wick_graph.server.options import OnDisconnect
 from wick_graph.server.problems import Problem, problem_of
 from wick_graph.server.sse import EventStream, frame
-from wick_graph.store.streams import RUNNING, StreamRow
+from wick_graph.store.keeping.streams import RUNNING, StreamRow
 
 router: Final = APIRouter(tags=["runs"])
 _SSE: Final[Any] = {

@@ -11,7 +11,7 @@ from wick_graph.journal import Journal
 from wick_graph.server import forms
 from wick_graph.server.asking import Asker, Reader
 from wick_graph.server.problems import Problem
-from wick_graph.store.streams import StreamRow
+from wick_graph.store.keeping.streams import StreamRow
 
 router: Final = APIRouter(tags=["traces"])
 _SPANS: Final = 5_000

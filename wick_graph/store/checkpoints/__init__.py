@@ -1,0 +1,1 @@
+"""A step saved, read, listed, and what is known of a thread meanwhile."""

@@ -1,0 +1,166 @@
+"""What this process knows about a thread's rows, so that a step writes only what is new.
+
+Everything here may be forgotten at any time: the next `put` then reads the parent checkpoint and
+finds again what it can share (`writing.Writer.warm`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final
+
+from wick_graph.store.database import sql
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.schema import LANE_BITS
+from wick_graph.store.sealed.sealing import PLAIN, Seals
+from wick_graph.store.values.mutation import Marks
+from wick_graph.store.values.rows import Form, bytes_text, text_bytes
+
+PLACES: Final = (1 << LANE_BITS) - 1
+_RECENT: Final = 3
+_DIGESTS: Final = 50_000
+_TEXTS: Final = 32
+
+
+def digest(core: bytes) -> bytes:
+    """Return the key under which equal content is found again."""
+    return blake2b(core, digest_size=16).digest()
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """A list or dict whose elements are stored, by the very objects it holds."""
+
+    keys: list[Any] | None
+    """The keys of a dict, None for a list."""
+    values: list[Any]
+    ranges: list[int]
+    """Start, count, start, count, … of places in the lane."""
+
+    def places(self) -> list[int]:
+        """Return the place of every element."""
+        flat = self.ranges
+        return [
+            place
+            for start, count in zip(flat[::2], flat[1::2], strict=True)
+            for place in range(start, start + count)
+        ]
+
+
+@dataclass(slots=True)
+class Lane:
+    """One channel of one namespace: where its items go and what lies there."""
+
+    id: int
+    next: int | None = None
+    """The next free place; None if the database must be asked."""
+    recent: list[Known] = field(default_factory=list)
+    last: tuple[Any, Any, Form] | None = None
+    """Version, value and form that were stored last."""
+
+    def remember(self, known: Known, instead_of: Known | None = None) -> None:
+        """Keep a list at hand, in the place of one that it continues."""
+        if instead_of is not None and instead_of in self.recent:
+            self.recent.remove(instead_of)
+        self.recent.insert(0, known)
+        del self.recent[_RECENT:]
+
+
+@dataclass(slots=True)
+class ThreadCache:
+    """Names, lanes and content of one thread, valid for one generation of its rows."""
+
+    id: int
+    generation: int
+    warm: set[int] = field(default_factory=set)
+    """Namespaces whose lanes hold what the head's values need."""
+    seen_others: int = 0
+    seals: Seals = PLAIN
+    """How the thread's rows are closed and opened."""
+    marks: Marks | None = None
+    """In debug mode: what saved elements looked like."""
+    within: object = None
+    """The open transaction in which the thread's own row was seen last."""
+    names: dict[int, dict[str, int]] | None = None
+    """Per scope, the number of every name."""
+    texts: dict[int, str] = field(default_factory=dict)
+    heads: dict[int, bytes | None] = field(default_factory=dict)
+    """Per namespace, the latest checkpoint."""
+    lanes: dict[int, Lane] = field(default_factory=dict)
+    exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
+    """Lane, head and digest of an item: its place."""
+    bases: dict[bytes, int] = field(default_factory=dict)
+    """Digest of a full item: its key."""
+    unlearned: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of keys of lists that were read: what they hold is not in `exact` yet."""
+    step: tuple[Any, Any] | None = None
+    """Which member of a transaction wrote last, and with what (`steps.Step`)."""
+    texts_apart: dict[str, bytes] = field(default_factory=dict)
+    """Long texts that are stored apart: their hashes."""
+
+    def lane(self, number: int) -> Lane:
+        """Return a lane by its number."""
+        lane = self.lanes.get(number)
+        if lane is None:
+            lane = self.lanes[number] = Lane(number)
+        return lane
+
+    def doubt(self) -> None:
+        """Forget what another process may have changed by adding rows."""
+        self.names = None
+        self.heads.clear()
+        for lane in self.lanes.values():
+            lane.next = None
+
+    def learn(self, lane: int, head: bytes, key: bytes, place: int, *, full: bool) -> None:
+        """Remember where content of a digest lies; `full` if the row holds the content itself."""
+        if len(self.exact) > _DIGESTS:
+            self.exact.clear()
+            self.bases.clear()
+            self.texts_apart.clear()
+        self.exact[lane, head, key] = place
+        if full:
+            self.bases[key] = lane << LANE_BITS | place
+
+    def keep_text(self, text: str, hashed: bytes) -> None:
+        """Remember a text that is stored apart."""
+        while len(self.texts_apart) >= _TEXTS:
+            del self.texts_apart[next(iter(self.texts_apart))]
+        self.texts_apart[text] = hashed
+
+    def scope(self, db: Database, scope: int) -> dict[str, int]:
+        """Return the names of a scope with their numbers; not to be changed."""
+        if self.names is None:
+            self.names, self.texts = {}, {}
+            for number, within, data in db.execute(sql.NAMES, (self.id,)).fetchall():
+                text = self.texts[number] = bytes_text(data)
+                self.names.setdefault(within, {})[text] = number
+        return self.names.setdefault(scope, {})
+
+    def find_name(self, db: Database, scope: int, text: str) -> int | None:
+        """Return the number of a name, None if the thread has no such name."""
+        return self.scope(db, scope).get(text)
+
+    def name(self, db: Database, scope: int, text: str) -> int:
+        """Return the number of a name, made if there is none."""
+        names = self.scope(db, scope)
+        number = names.get(text)
+        if number is None:
+            row = db.execute(sql.NEW_NAME, (self.id, scope, text_bytes(text))).fetchone()
+            number = names[text] = int(row[0])
+            self.texts[number] = text
+        return number
+
+    def head(self, db: Database, ns: int) -> bytes | None:
+        """Return the id of a namespace's latest checkpoint."""
+        if ns not in self.heads:
+            row = db.execute(sql.HEAD, (self.id, ns, 0, 1, 0)).fetchone()
+            self.heads[ns] = None if row is None else bytes(row[0])
+        return self.heads[ns]
+
+    def text(self, db: Database, number: int) -> str:
+        """Return the text of a name; raises KeyError for a number that is none."""
+        if self.names is None:
+            self.scope(db, 0)
+        return self.texts[number]

@@ -1,0 +1,289 @@
+"""From rows to checkpoint tuples, and the ways to find the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final, NamedTuple
+
+import ormsgpack
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    PendingWrite,
+    writes_sort_key,
+)
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from wick_graph.errors import StorageError
+from wick_graph.store.checkpoints.cache import Known, ThreadCache
+from wick_graph.store.checkpoints.items import learn, read_items
+from wick_graph.store.checkpoints.writing import DELTA, DICT
+from wick_graph.store.database import sql
+from wick_graph.store.database.address import Address
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.schema import LANE_BITS
+from wick_graph.store.values import blobs
+from wick_graph.store.values.codec import Codec
+from wick_graph.store.values.rows import (
+    CheckpointBody,
+    Context,
+    Form,
+    WritesBody,
+    bytes_text,
+    pack_id,
+    unpack_id,
+)
+
+_MANY: Final = 8
+"""Items of a list from which it is not looked at what they hold, until somebody asks."""
+
+
+class Row(NamedTuple):
+    """A row of `checkpoints`, the columns of `sql.COLUMNS`."""
+
+    rid: int
+    thread: int
+    ns: int
+    id: bytes
+    parent: bytes | None
+    source: str | None
+    step: int | None
+    run: bytes | None
+    meta: bytes | None
+    body: bytes
+
+    def context(self) -> tuple[Context, ...]:
+        """Return what the body's check value covers besides the body."""
+        return (*self[1:9],)
+
+
+class Reader:
+    """Rebuild values of one thread; items are read and decoded once for each reader."""
+
+    def __init__(self, db: Database, cache: ThreadCache, codec: Codec, thread_id: str) -> None:
+        self.db = db
+        self.cache = cache
+        self.thread_id = thread_id
+        self._codec = codec
+        self._values: dict[int, Any] = {}
+        self._long_texts: dict[bytes, str] = {}
+        self._learning = False
+
+    def continued(self, db: Database, cache: ThreadCache) -> Reader:
+        """Return this reader for a new transaction, with what it has decoded."""
+        if cache.id != self.cache.id or cache.generation != self.cache.generation:
+            return Reader(db, cache, self._codec, self.thread_id)
+        self.db, self.cache = db, cache
+        return self
+
+    def body(self, row: Row) -> CheckpointBody:
+        """Decode a checkpoint's body after its check value."""
+        what, unseal = self._what("checkpoints"), self.cache.seals.unseal
+        return CheckpointBody.load(unseal(row.body, what, *row.context()))
+
+    def metadata(self, row: Row) -> dict[str, Any]:
+        """Rebuild a checkpoint's metadata."""
+        made: dict[str, Any] = {}
+        if row.source is not None:
+            made["source"] = row.source
+        if row.step is not None:
+            made["step"] = row.step
+        if row.meta is not None:
+            made.update(self.value(ormsgpack.unpackb(row.meta)))
+        if row.run is not None:
+            made["run_id"] = unpack_id(row.run)
+        return made
+
+    def checkpoint(self, row: Row, *, remember: bool = False) -> CheckpointTuple:
+        """Rebuild a checkpoint with its pending writes.
+
+        With `remember`, the lists that are handed out are known to the next `put`.
+        """
+        body = self.body(row)
+        text = self._text
+        self._learning = remember
+        values: dict[str, Any] = {}
+        for number, form in body.forms():
+            values[text(number)] = value = self.value(form)
+            if remember:
+                self._remember(number, form, value)
+        checkpoint: dict[str, Any] = {
+            "v": body.v,
+            "ts": body.ts,
+            "id": unpack_id(row.id),
+            "channel_values": values,
+            "channel_versions": self._versions(body.versions),
+            "versions_seen": {
+                text(node): self._versions(seen)
+                for node, seen in zip(body.seen[::2], body.seen[1::2], strict=True)
+            },
+            "updated_channels": body.updated and [text(number) for number in body.updated],
+        }
+        if body.extra is not None:
+            checkpoint.update(self._codec.unpack(body.extra))
+        if remember:
+            self.cache.warm.add(row.ns)
+        return CheckpointTuple(
+            self._config(row.ns, row.id),
+            _as_checkpoint(checkpoint),
+            _as_metadata(self.metadata(row)),
+            None if row.parent is None else self._config(row.ns, row.parent),
+            self.writes(row.ns, row.id),
+        )
+
+    def writes(
+        self, ns: int, checkpoint: bytes, channels: frozenset[str] | None = None
+    ) -> list[PendingWrite]:
+        """Return the writes filed under a checkpoint in the order in which a run applies them."""
+        found: list[tuple[tuple[str, str, int], str, Form]] = []
+        where, unseal = (self.cache.id, ns, checkpoint), self.cache.seals.unseal
+        for task, path, sealed in self.db.execute(sql.WRITES, where):
+            body = unseal(sealed, self._what("writes"), *where, task, path)
+            name = unpack_id(task)
+            for index, channel, form in WritesBody.load(body).entries():
+                text = self._text(channel)
+                if channels is None or text in channels:
+                    found.append((writes_sort_key(bytes_text(path), name, index), text, form))
+        found.sort(key=lambda entry: entry[0])
+        return [(key[1], channel, self.value(form)) for key, channel, form in found]
+
+    def stored(self, row: Row, channels: Collection[str]) -> dict[str, Any]:
+        """Return those of the channels of which a checkpoint holds a value."""
+        named = ((self._text(number), form) for number, form in self.body(row).forms())
+        return {name: self.value(form) for name, form in named if name in channels}
+
+    def value(self, form: Form) -> Any:
+        """Rebuild a value from its form."""
+        if isinstance(form, bytes):
+            return self._codec.unpack(form)
+        if isinstance(form, int):
+            return self._elements(form, form)[0]
+        kind = form[0]
+        elements: list[Any] = []
+        for lane, *ranges in form[1:]:
+            for start, count in zip(ranges[::2], ranges[1::2], strict=True):
+                first = lane << LANE_BITS | start
+                elements += self._elements(first, first + count - 1)
+        value: Any = dict(elements) if kind & DICT else elements
+        return _DeltaSnapshot(value) if kind & DELTA else value
+
+    def warm(self, row: Row) -> None:
+        """Learn where the content of a checkpoint lies, without decoding it."""
+        for _, form in self.body(row).forms():
+            for lane, *ranges in form[1:] if isinstance(form, list) else ():
+                for start, count in zip(ranges[::2], ranges[1::2], strict=True):
+                    first = lane << LANE_BITS | start
+                    for item in read_items(
+                        self.db, self.cache, first, first + count - 1, self.thread_id
+                    ):
+                        learn(self.cache, item)
+        self.cache.warm.add(row.ns)
+
+    def _elements(self, first: int, last: int) -> list[Any]:
+        values = self._values
+        missing = [rid for rid in range(first, last + 1) if rid not in values]
+        if missing:
+            first_missing, last_missing = missing[0], missing[-1]
+            learning = self._learning
+            if learning and len(missing) > _MANY:
+                self.cache.unlearned.append((first_missing, last_missing))
+                learning = False
+            join, texts = self._codec.join, self._long_text
+            span = first_missing, last_missing  # an error must not hold on to the open query
+            for item in read_items(self.db, self.cache, *span, self.thread_id):
+                if item.rid not in values:
+                    values[item.rid] = join(item.head, item.core, texts)
+                    if learning:
+                        learn(self.cache, item)
+        return [values[rid] for rid in range(first, last + 1)]
+
+    def _long_text(self, hashed: bytes) -> str:
+        """Find a text that is stored apart from the values it occurs in."""
+        text = self._long_texts.get(hashed)
+        if text is None:
+            key = blobs.key_of(hashed)
+            row = self.db.execute(sql.BLOB, (self.cache.id, key)).fetchone()
+            if row is None:
+                raise StorageError(
+                    f"{self._what('blobs')} is damaged: a text is missing; restore a backup"
+                )
+            data = self.cache.seals.unseal(row[0], self._what("blobs"), "blobs", hashed)
+            text = self._long_texts[hashed] = bytes_text(data)
+        return text
+
+    def _remember(self, number: int, form: Form, value: Any) -> None:
+        if not isinstance(form, list) or len(form) != 2 or form[1][0] != number:
+            return
+        held = value.value if form[0] & DELTA else value
+        paired = isinstance(held, dict)
+        known = Known(
+            list(held) if paired else None, list(held.values() if paired else held), form[1][1:]
+        )
+        self.cache.lane(number).remember(known)
+        if self.cache.marks is not None:
+            self.cache.marks.check(self._codec, known.values, self._text(number))
+
+    def _versions(self, flat: list[Any]) -> dict[str, Any]:
+        text = self._text
+        return {text(number): v for number, v in zip(flat[::2], flat[1::2], strict=True)}
+
+    def _text(self, number: int) -> str:
+        try:
+            return self.cache.text(self.db, number)
+        except KeyError:
+            raise StorageError(
+                f"{self._what('names')} is damaged: a name is missing; restore a backup"
+            ) from None
+
+    def _config(self, ns: int, checkpoint: bytes) -> RunnableConfig:
+        return Address(self.thread_id, self._text(ns), unpack_id(checkpoint)).config()
+
+    def _what(self, table: str) -> str:
+        return f"table {table} of thread {self.thread_id!r}"
+
+
+def find(db: Database, cache: ThreadCache, ns: str, checkpoint_id: str | None) -> Row | None:
+    """Return a checkpoint's row: the one with this id, or the latest of the namespace."""
+    number = cache.find_name(db, 0, ns)
+    if number is None:
+        return None
+    if checkpoint_id:
+        row = db.execute(sql.EXACT, (cache.id, number, pack_id(checkpoint_id), 0)).fetchone()
+    else:
+        row = db.execute(sql.LATEST, (cache.id, number, 0, 1, 0)).fetchone()
+    return None if row is None else Row(*row)
+
+
+def wrote(db: Database, cache: ThreadCache, row: Row, channel: str) -> bool:
+    """Say whether a write to a channel is filed under a checkpoint; no value is read."""
+    number = cache.find_name(db, row.ns, channel)
+    where = (cache.id, row.ns, row.id)
+    for task, path, sealed in db.execute(sql.WRITES, where):
+        body = cache.seals.unseal(sealed, "table writes", *where, task, path)
+        if any(written == number for _, written, _ in WritesBody.load(body).entries()):
+            return True
+    return False
+
+
+def ancestors(db: Database, row: Row) -> Iterable[Row]:
+    """Yield the parents of a checkpoint, the nearest first, hidden ones included."""
+    seen = {row.id}
+    parent = row.parent
+    while parent is not None and parent not in seen:
+        found = db.execute(sql.EXACT, (row.thread, row.ns, parent, 1)).fetchone()
+        if found is None:
+            return
+        row = Row(*found)
+        yield row
+        seen.add(row.id)
+        parent = row.parent
+
+
+def _as_checkpoint(made: dict[str, Any]) -> Checkpoint:
+    return made  # type: ignore[return-value]  # built from what `put` was given
+
+
+def _as_metadata(made: dict[str, Any]) -> CheckpointMetadata:
+    return made  # type: ignore[return-value]  # as above

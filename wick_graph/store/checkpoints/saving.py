@@ -1,0 +1,140 @@
+"""Saving a step's parts: at once, or with the next commit where that loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_metadata,
+)
+
+from wick_graph.errors import StorageError
+from wick_graph.keys import PUSH, RUN, configurable
+from wick_graph.store.checkpoints.core import Core
+from wick_graph.store.checkpoints.leases import Lease, fence, lease_of
+from wick_graph.store.checkpoints.steps import Step
+from wick_graph.store.database.address import Address, address_of
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.pending import Apply
+from wick_graph.store.values.codec import Codec
+
+MAX_WRITES: Final = 100_000
+"""Writes that one task may make."""
+Now = Callable[[], None]
+"""Does in one transaction what could not wait."""
+
+
+class Tried:
+    """Whether something was tried before: its commit may have been done without an answer."""
+
+    __slots__ = ("_once",)
+
+    def __init__(self) -> None:
+        self._once = False
+
+    def again(self) -> bool:
+        """Note a try; say whether it is a further one."""
+        before, self._once = self._once, True
+        return before
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """One store, and how values are written to it."""
+
+    core: Core
+    codec: Codec
+
+    def checkpoint(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> Now | None:
+        """Let a checkpoint wait if it may; else return what saves it."""
+        at = address_of(config)
+        full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
+        waits = self.core.pending.checkpoint_can_wait(at, config)
+        held = checkpoint["channel_values"]
+        if waits:
+            values = {name: _frozen(value) for name, value in held.items()}
+            kept: Any = {**checkpoint, "channel_values": values}
+            checkpoint = kept
+
+        lease, tried = lease_of(config), Tried()
+
+        def save(db: Database) -> None:
+            step = self._step(db, at, lease)
+            if not (tried.again() and step.has_checkpoint(checkpoint["id"])):
+                step.checkpoint(checkpoint, full, new_versions, at.checkpoint_id, held)
+
+        return self._now_or_later(at, save, waits=waits)
+
+    def writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        path: str,
+    ) -> Now | None:
+        """Let a task's writes wait if they may; else return what saves them.
+
+        Raises:
+            StorageError: if there are more than `MAX_WRITES`.
+        """
+        at = address_of(config)
+        if not writes:
+            return None
+        if len(writes) > MAX_WRITES:
+            raise StorageError(
+                f"a task that writes {len(writes):,} times cannot be stored, {MAX_WRITES:,} is the "
+                "most; let it write one list"
+            )
+        waits = self.core.pending.writes_can_wait(at, config, writes, path)
+        run, lease = configurable(config).get(RUN), lease_of(config)
+        alone = waits and (PUSH not in path or getattr(run, "single", False))
+        if waits:
+            writes = [(channel, _frozen(value)) for channel, value in writes]
+
+        tried = Tried()
+
+        def save(db: Database) -> None:
+            step, checkpoint = self._step(db, at, lease), at.checkpoint_id or ""
+            if not (tried.again() and step.has_writes(checkpoint, writes, task_id)):
+                step.writes(checkpoint, writes, task_id, path, alone=alone)
+
+        return self._now_or_later(at, save, waits=waits)
+
+    def _step(self, db: Database, at: Address, lease: Lease | None) -> Step:
+        """Check the lease, once for all that one member of a transaction writes."""
+        cache = self.core.thread_for_writing(db, at.thread_id)
+        of = (self.core.member, id(lease), id(self.codec), at.ns)
+        if cache.step is not None and cache.step[0] == of:
+            known: Step = cache.step[1]
+            return known
+        fence(self.core, db, lease, cache.id, at.thread_id)
+        made = Step(db, cache, self.codec, at.thread_id, at.ns, self.core.forks)
+        cache.step = (of, made)
+        return made
+
+    def _now_or_later(self, at: Address, save: Apply, *, waits: bool) -> Now | None:
+        if waits:
+            self.core.later(at.thread_id, save)
+            return None
+
+        def now() -> None:
+            self.core.apply(at.thread_id, save)
+
+        return now
+
+
+def _frozen(value: Any) -> Any:
+    """Copy what a reducer may change in place before the value is written."""
+    return value.copy() if type(value) in (list, dict) else value

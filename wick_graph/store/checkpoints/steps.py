@@ -1,0 +1,202 @@
+"""Saving one step: a checkpoint, or the writes of one task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import ormsgpack
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+
+from wick_graph.store.checkpoints.cache import ThreadCache
+from wick_graph.store.checkpoints.forks_meant import MeantForks
+from wick_graph.store.checkpoints.reading import Reader, find
+from wick_graph.store.checkpoints.writing import Writer
+from wick_graph.store.database import sql
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.values.codec import Codec
+from wick_graph.store.values.rows import (
+    CheckpointBody,
+    WritesBody,
+    is_source,
+    is_step,
+    pack_id,
+    text_bytes,
+)
+
+_KNOWN: Final = frozenset(
+    {"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
+)
+
+
+class Step:
+    """One transaction's access to a namespace of a thread."""
+
+    def __init__(
+        self,
+        db: Database,
+        cache: ThreadCache,
+        codec: Codec,
+        thread_id: str,
+        ns: str,
+        forks: MeantForks,
+    ) -> None:
+        self._forks = forks
+        self._db = db
+        self._cache = cache
+        self._codec = codec
+        self._thread_id = thread_id
+        self._namespace = ns
+        self._ns = cache.name(db, 0, ns)
+        self._names = cache.scope(db, self._ns)
+        self._writer = Writer(db, cache, codec, thread_id)
+
+    def checkpoint(
+        self,
+        checkpoint: Mapping[str, Any],
+        metadata: dict[str, Any],
+        new_versions: Mapping[str, Any],
+        parent: str | None,
+        held: Mapping[str, Any],
+    ) -> None:
+        """Insert a checkpoint, or replace the one that has its id.
+
+        `held` are the channels' own objects, of which the checkpoint may have copies.
+
+        Raises:
+            ThreadBusyError: It does not continue the thread's head, and no fork was meant.
+        """
+        own, before = pack_id(checkpoint["id"]), pack_id(parent) if parent else None
+        head = self._cache.head(self._db, self._ns)
+        self._forks.check((self._thread_id, self._namespace), own, before, head)
+        self._warm(parent)
+        body = self._body(checkpoint, new_versions, held)
+        rest = dict(metadata)
+        source = rest.pop("source") if is_source(rest.get("source")) else None
+        step = rest.pop("step") if is_step(rest.get("step")) else None
+        run = pack_id(rest.pop("run_id")) if type(rest.get("run_id")) is str else None
+        meta: bytes | None = None
+        if rest:
+            home = self._cache.lane(self._ns)
+            meta = ormsgpack.packb(self._writer.share(home, self._codec.pack(rest)))
+        context = (
+            self._cache.id,
+            self._ns,
+            own,
+            before,
+            source,
+            step,
+            run,
+        )
+        self._writer.flush()
+        sealed = self._cache.seals.seal(body.dump(), *context, meta)
+        self._db.execute(sql.PUT, (*context, 0, meta, sealed))
+        if head is None or own > head:
+            self._cache.heads[self._ns] = own
+
+    def writes(
+        self,
+        checkpoint: str,
+        writes: Sequence[tuple[str, Any]],
+        task: str,
+        path: str,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """File a task's writes under a checkpoint; one that is there already stays.
+
+        Errors, interrupts and resumes replace the earlier one of their task. The items of a task
+        that is `alone` in its step lie where the channels will look for them.
+        """
+        keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
+        home = None if alone else self._cache.lane(self._ns)
+        made = WritesBody()
+        for position, (channel, value) in enumerate(writes):
+            index = WRITES_IDX_MAP.get(channel, position)
+            number = self._number(channel)
+            form = self._writer.write(self._cache.lane(number), home, value)
+            made.put(index, number, form)
+        self._writer.flush()
+        row = (*keys, text_bytes(path))
+        sealed = self._cache.seals.seal(made.dump(), *row)
+        new = self._db.execute(sql.NEW_WRITES, (*row, sealed))
+        if not new.rowcount:
+            self._merge(keys, path, made)
+
+    def has_checkpoint(self, checkpoint: str) -> bool:
+        """Say whether a checkpoint is stored already."""
+        key = (self._cache.id, self._ns, pack_id(checkpoint), 1)
+        return self._db.execute(sql.EXACT, key).fetchone() is not None
+
+    def has_writes(self, checkpoint: str, writes: Sequence[tuple[str, Any]], task: str) -> bool:
+        """Say whether all of a task's writes are stored already."""
+        keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
+        row = self._db.execute(sql.TASK, keys).fetchone()
+        if row is None:
+            return False
+        what = f"table writes of thread {self._thread_id!r}"
+        held = WritesBody.load(self._cache.seals.unseal(row[1], what, *keys, row[0])).entries()
+        stored = {(index, channel) for index, channel, _ in held}
+        wanted = {
+            (WRITES_IDX_MAP.get(channel, at), self._number(channel))
+            for at, (channel, _) in enumerate(writes)
+        }
+        return wanted <= stored
+
+    def _merge(self, keys: tuple[int, int, bytes, bytes], path: str, later: WritesBody) -> None:
+        """Add to what a task has written before."""
+        old, sealed = self._db.execute(sql.TASK, keys).fetchone()
+        what = f"table writes of thread {self._thread_id!r}"
+        seals = self._cache.seals
+        body = WritesBody.load(seals.unseal(sealed, what, *keys, old))
+        if body.merge(later):
+            row = (*keys, old or text_bytes(path))
+            self._db.execute(sql.PUT_WRITES, (*row, seals.seal(body.dump(), *row)))
+
+    def _warm(self, parent: str | None) -> None:
+        """Find out what can be shared, if this process does not know it."""
+        if self._ns in self._cache.warm:
+            return
+        self._cache.warm.add(self._ns)
+        row = find(self._db, self._cache, self._namespace, parent) if parent else None
+        if row is not None:
+            Reader(self._db, self._cache, self._codec, self._thread_id).warm(row)
+
+    def _body(
+        self,
+        checkpoint: Mapping[str, Any],
+        new_versions: Mapping[str, Any],
+        held: Mapping[str, Any],
+    ) -> CheckpointBody:
+        versions = checkpoint["channel_versions"]
+        values: list[Any] = []
+        for channel, value in checkpoint["channel_values"].items():
+            number = self._number(channel)
+            lane = self._cache.lane(number)
+            seen_as = (versions.get(channel), held[channel], channel in new_versions)
+            values += (number, self._writer.channel(lane, *seen_as, value))
+        seen: list[Any] = []
+        for node, channels in checkpoint["versions_seen"].items():
+            seen += (self._number(node), self._flat(channels))
+        updated = checkpoint.get("updated_channels")
+        extra = {key: value for key, value in checkpoint.items() if key not in _KNOWN}
+        return CheckpointBody(
+            checkpoint["v"],
+            checkpoint["ts"],
+            self._flat(versions),
+            seen,
+            values,
+            None if updated is None else [self._number(channel) for channel in updated],
+            self._codec.pack(extra) if extra else None,
+        )
+
+    def _flat(self, versions: Mapping[str, Any]) -> list[Any]:
+        names = self._names
+        try:
+            return [part for pair in versions.items() for part in (names[pair[0]], pair[1])]
+        except KeyError:
+            return [part for name, v in versions.items() for part in (self._number(name), v)]
+
+    def _number(self, name: str) -> int:
+        number = self._names.get(name)
+        return self._cache.name(self._db, self._ns, name) if number is None else number

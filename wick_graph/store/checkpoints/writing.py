@@ -1,0 +1,231 @@
+"""Structural sharing: values become forms, and only elements that are new become rows.
+
+A list or dict is stored as ranges over items. What was in the last list of its channel is found
+by the objects themselves; anything else by its content. So an append writes one row, an edit or a
+removal writes what changed, a fork shares with its parent, whatever reducer made the list.
+
+A value's form is its encoding if it is small, the key of one item, or a sequence
+`[kind, [lane, start, count, …], [lane, …]]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import is_
+from typing import Any, Final
+
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from wick_graph.store.checkpoints.cache import PLACES, Known, Lane, ThreadCache, digest
+from wick_graph.store.checkpoints.items import learn_lately_read
+from wick_graph.store.database import sql
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.schema import LANE_BITS
+from wick_graph.store.values import blobs, compact
+from wick_graph.store.values.codec import Codec
+from wick_graph.store.values.rows import Form, text_bytes
+
+LIST: Final = 0
+DICT: Final = 1
+DELTA: Final = 2
+"""Added to the kind of a sequence that is a delta channel's snapshot."""
+_INLINE: Final = 96
+"""Bytes that a value may have to stand in its checkpoint's own row."""
+_FEW: Final = 8
+_POINTER: Final = 48
+"""Bytes of content from which a row that points to it is smaller."""
+
+
+class Writer:
+    """Collects the item rows of one transaction."""
+
+    def __init__(self, db: Database, cache: ThreadCache, codec: Codec, thread_id: str) -> None:
+        self._thread_id = thread_id
+        self._db = db
+        self._cache = cache
+        self._codec = codec
+        self._rows: list[tuple[int, int | None, bytes]] = []
+
+    def flush(self) -> None:
+        """Insert the collected rows."""
+        if self._rows:
+            self._db.executemany(sql.NEW_ITEM, self._rows)
+            self._rows = []
+
+    def channel(self, lane: Lane, version: Any, held: Any, new: bool, value: Any) -> Form:
+        """Return the form of a channel's value; `new` if this step may have changed it.
+
+        `held` is the object by which the channel is known again; the value may be a copy of it.
+        """
+        last = lane.last
+        if not new and last is not None and last[0] == version and last[1] is held:
+            return last[2]
+        form = self._form(value, lane, lane, keep=True)
+        lane.last = (version, held, form)
+        return form
+
+    def write(self, channel: Lane, home: Lane | None, value: Any) -> Form:
+        """Return the form of a pending write to a channel; new items go to `home`.
+
+        Without a home they lie in the channel's own lane. They must not where tasks run side by
+        side: these write in another order than the channel will have, and its ranges would fall
+        apart.
+        """
+        return self._form(value, channel, home or channel, keep=False)
+
+    def share(self, lane: Lane, data: bytes) -> Form:
+        """Return the form of bytes that are likely to come again."""
+        if len(data) <= _FEW and not self._cache.seals.hides:
+            return data
+        return lane.id << LANE_BITS | self._place(lane, b"", data)
+
+    def _form(self, value: Any, lane: Lane, home: Lane, *, keep: bool) -> Form:
+        if isinstance(value, (list, dict)):
+            return self._sequence(value, value, 0, lane, home, keep=keep)
+        if type(value) is _DeltaSnapshot and isinstance(value.value, (list, dict)):
+            return self._sequence(value, value.value, DELTA, lane, home, keep=keep)
+        head, core = b"", b""
+        if type(value) in compact.MESSAGES:
+            head, core = self._codec.split(value)
+            if not head and len(core) <= _INLINE:
+                return core
+        else:
+            core = self._codec.pack(value)
+            if len(core) <= _INLINE:
+                return core
+        return home.id << LANE_BITS | self._place(home, head, core)
+
+    def _sequence(
+        self,
+        whole: Any,
+        value: list[Any] | dict[Any, Any],
+        kind: int,
+        lane: Lane,
+        home: Lane,
+        *,
+        keep: bool,
+    ) -> Form:
+        if isinstance(value, dict):
+            keys, values = list(value), list(value.values())
+            kind |= DICT
+        else:
+            keys, values = None, list(value)
+        if self._cache.marks is not None and keep:
+            channel = self._cache.text(self._db, lane.id)
+            self._cache.marks.check(self._codec, values, channel)
+        known = _prefix(lane.recent, keys, values)
+        if known is None and (small := self._inline(whole, values, lane)) is not None:
+            return small
+        own = list(known.ranges) if known else []
+        rest: list[int] = []
+        done = len(known.values) if known else 0
+        if keep and self._cache.unlearned and len(values) - done > _FEW:
+            learn_lately_read(self._db, self._cache, self._thread_id)
+        index = _index(lane.recent) if known is None and keep else {}
+        for at in range(done, len(values)):
+            key = keys[at] if keys is not None else None
+            found = index.get(_identity(keys is not None, key, values[at]))
+            if found is not None and not rest:
+                _extend(own, found)
+                continue
+            place = self._element(home, keys is not None, key, values[at])
+            _extend(own if home is lane else rest, place)
+        if keep:
+            lane.remember(Known(keys, values, own), known)
+        segments = [[one.id, *ranges] for one, ranges in ((lane, own), (home, rest)) if ranges]
+        return [kind, *segments]
+
+    def _inline(self, whole: Any, values: list[Any], lane: Lane) -> bytes | None:
+        if values and (lane.recent or len(values) > _FEW):
+            return None
+        if any(type(value) in compact.MESSAGES for value in values):
+            return None
+        data = self._codec.pack(whole)
+        return data if not values or len(data) <= _INLINE else None
+
+    def _element(self, lane: Lane, paired: bool, key: Any, value: Any) -> int:
+        if paired:
+            core = self._codec.pack([key, value])
+            if len(core) >= blobs.WORTH and type(value) is not str:
+                core = self._codec.pack([key, blobs.lifted(value, self._blob)])
+            return self._place(lane, b"", core)
+        head, core = self._codec.split(value)
+        if not head and len(core) >= blobs.WORTH and type(value) is not str:
+            core = self._codec.pack(blobs.lifted(value, self._blob))
+        return self._place(lane, head, core)
+
+    def _blob(self, text: str) -> blobs.Blob:
+        """Store a long text once for the thread, and return what stands for it."""
+        cache = self._cache
+        hashed = cache.texts_apart.get(text)
+        if hashed is None:
+            data = text_bytes(text)
+            hashed = cache.seals.mark(blobs.hash_of(data))
+            sealed = cache.seals.seal(data, "blobs", hashed)
+            row = (cache.id, blobs.key_of(hashed), len(data), sealed)
+            self._db.execute(sql.NEW_BLOB, row)
+            cache.keep_text(text, hashed)
+        return blobs.Blob(hashed)
+
+    def _place(self, lane: Lane, head: bytes, core: bytes) -> int:
+        """Return the place of content in a lane, from an earlier row or a new one."""
+        cache = self._cache
+        key = digest(core)
+        found = cache.exact.get((lane.id, head, key))
+        if found is not None:
+            return found
+        place = self._next(lane)
+        rid = lane.id << LANE_BITS | place
+        base = cache.bases.get(key) if len(core) >= _POINTER else None
+        payload = bytes((len(head),)) + head if len(head) < 255 else b"\xff" + _long(head)
+        body = cache.seals.seal(payload if base is not None else payload + core, rid, base)
+        self._rows.append((rid, base, body))
+        cache.learn(lane.id, head, key, place, full=base is None)
+        return place
+
+    def _next(self, lane: Lane) -> int:
+        if lane.next is None:
+            low = lane.id << LANE_BITS
+            last = self._db.execute(sql.LAST_ITEM, (low, low | PLACES)).fetchone()[0]
+            lane.next = 0 if last is None else (last & PLACES) + 1
+        place = lane.next
+        lane.next += 1
+        return place
+
+
+def _long(head: bytes) -> bytes:
+    return len(head).to_bytes(4, "little") + head
+
+
+def _identity(paired: bool, key: Any, value: Any) -> tuple[Any, ...]:
+    return (id(value), type(key), key) if paired else (id(value),)
+
+
+def _index(recent: Iterable[Known]) -> dict[tuple[Any, ...], int]:
+    """Map the objects of recent lists to their places; the lists keep the objects alive."""
+    index: dict[tuple[Any, ...], int] = {}
+    for known in recent:
+        keys = known.keys
+        for at, place in enumerate(known.places()):
+            key = keys[at] if keys is not None else None
+            index.setdefault(_identity(keys is not None, key, known.values[at]), place)
+    return index
+
+
+def _prefix(recent: Iterable[Known], keys: list[Any] | None, values: list[Any]) -> Known | None:
+    """Find a recent list that the new one continues, by identity of every element."""
+    for known in recent:
+        if (known.keys is None) is not (keys is None) or len(known.values) > len(values):
+            continue
+        if not all(map(is_, known.values, values)):
+            continue
+        if keys is None or known.keys is None or all(map(is_, known.keys, keys)):
+            return known
+    return None
+
+
+def _extend(ranges: list[int], place: int) -> None:
+    if ranges and ranges[-2] + ranges[-1] == place:
+        ranges[-1] += 1
+    else:
+        ranges += (place, 1)

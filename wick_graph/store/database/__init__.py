@@ -1,0 +1,1 @@
+"""SQLite or PostgreSQL: schema, statements, transactions, and how a store is opened."""

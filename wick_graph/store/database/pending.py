@@ -1,0 +1,152 @@
+"""What may wait a moment for the next commit: writes and checkpoints that can be made again.
+
+A step's writes are worth nothing once its checkpoint stands, so a task that is alone in its step
+has its writes committed together with the checkpoint that follows: one commit in place of two.
+What waits is in the way of nobody: every other transaction takes it along, every read lets it be
+written first, and nothing waits longer than `WAIT_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+
+from wick_graph.keys import PULL, PUSH, RUN, configurable
+from wick_graph.store.database.address import Address
+
+WAIT_SECONDS: Final = 0.01
+"""Age at which the flusher takes what still waits; it looks as often as this, so 20 ms at most."""
+_OPEN: Final = 1_024
+"""Steps that are followed at once."""
+
+Apply = Callable[[Any], None]
+"""Writes an entry within a transaction."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """Who has written under a checkpoint so far."""
+
+    checkpoint: str | None
+    pulls: int = 0
+    pushes: int = 0
+    others: bool = False
+
+
+class Pending:
+    """Entries that wait, per thread and in their order; shared by threads and event loops."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[Apply]] = {}
+        self._steps: OrderedDict[tuple[str, str], _Step] = OrderedDict()
+        self._errors: dict[str, BaseException] = {}
+        self.since: float | None = None
+        """When the oldest entry came, by the monotonic clock; None if nothing waits."""
+
+    def writes_can_wait(
+        self,
+        at: Address,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        path: str,
+    ) -> bool:
+        """Decide whether a task's writes may wait for the checkpoint that follows.
+
+        They may if the task seems to be alone in its step, or if its result is durable elsewhere.
+        Errors, interrupts and answers never wait.
+        """
+        with self._lock:
+            step = self._step(at)
+            if any(channel in WRITES_IDX_MAP for channel, _ in writes):
+                step.others = True
+                return False
+            if PUSH in path:
+                step.pushes += 1
+                return bool(getattr(configurable(config).get(RUN), "ledgered", False))
+            if PULL in path:
+                step.pulls += 1
+                return step.pulls == 1 and not step.pushes
+            step.others = True
+            return False
+
+    def checkpoint_can_wait(self, at: Address, config: RunnableConfig) -> bool:
+        """Decide whether a checkpoint may wait for the next one.
+
+        It may in a run of our own after a step of pushed tasks alone: their results are committed
+        already, or in the ledger, or may be made again, and a crash makes the same checkpoint of
+        them. After any other task it may if the run says so.
+        """
+        run = configurable(config).get(RUN)
+        with self._lock:
+            step = self._steps.pop((at.thread_id, at.ns), None)
+        if step is None or step.checkpoint != at.checkpoint_id or step.others:
+            return False
+        if step.pushes:
+            return not step.pulls and hasattr(run, "ledgered")
+        return step.pulls == 1 and bool(getattr(run, "may_wait", False))
+
+    def add(self, thread_id: str, entry: Apply) -> None:
+        """Let an entry wait."""
+        with self._lock:
+            self._waiting.setdefault(thread_id, []).append(entry)
+            if self.since is None:
+                self.since = time.monotonic()
+
+    def holds(self, thread_id: str | None) -> bool:
+        """Say whether something of a thread waits; of any thread, for None."""
+        if self.since is None:
+            return False
+        return thread_id is None or thread_id in self._waiting
+
+    def threads(self) -> list[str]:
+        """Return the threads of which something waits."""
+        with self._lock:
+            return list(self._waiting)
+
+    def take(self) -> dict[str, list[Apply]]:
+        """Take everything out."""
+        with self._lock:
+            taken, self._waiting = self._waiting, {}
+            self.since = None
+            return taken
+
+    def put_back(self, taken: dict[str, list[Apply]]) -> None:
+        """Let entries wait again, before all that came meanwhile."""
+        with self._lock:
+            for thread_id, entries in taken.items():
+                self._waiting[thread_id] = [*entries, *self._waiting.get(thread_id, ())]
+            if taken and self.since is None:
+                self.since = time.monotonic()
+
+    def fail(self, thread_id: str, error: BaseException) -> None:
+        """Keep the error of entries that cannot be written, for the next call to their thread."""
+        with self._lock:
+            self._errors.setdefault(thread_id, error)
+
+    def complain(self, thread_id: str | None) -> None:
+        """Raise the kept error of a thread, once; for None, that of any thread."""
+        if not self._errors:
+            return
+        with self._lock:
+            if thread_id is None:
+                thread_id = next(iter(self._errors), "")
+            error = self._errors.pop(thread_id, None)
+        if error is not None:
+            raise error
+
+    def _step(self, at: Address) -> _Step:
+        key = (at.thread_id, at.ns)
+        step = self._steps.get(key)
+        if step is None or step.checkpoint != at.checkpoint_id:
+            step = self._steps[key] = _Step(at.checkpoint_id)
+            while len(self._steps) > _OPEN:
+                self._steps.popitem(last=False)
+        return step

@@ -1,0 +1,390 @@
+"""Transactions on the one connection of a store; writers that come together share a commit.
+
+Where writers of other processes go on at the same time (`Dialect.locks`), a transaction locks the
+row of each thread that it writes to. It waits for a row only while it holds none; a group that
+holds some and cannot have another at once is committed first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from wick_graph.errors import StorageError
+from wick_graph.store.database.dialect import Database, Dialect
+from wick_graph.store.database.flusher import Flusher
+from wick_graph.store.database.group import SECONDS, Group
+from wick_graph.store.database.pending import Apply, Pending
+
+T = TypeVar("T")
+
+
+class Transactions(ABC):
+    """Hands the connection to one caller at a time."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.clock: Callable[[], float] = dialect.now
+        self._errors = dialect.errors
+        self._locks = dialect.locks
+        self._connection: Database | None = None
+        self._others: int | None = None
+        self._others_seen = 0
+        """Grows when another connection has written."""
+        self._closed = False
+        self.member = 0
+        """The number of the member that writes now."""
+        self._renew()
+
+    def _renew(self) -> None:
+        """Begin with nothing under way, as after a fork."""
+        self.pending = Pending()
+        self._lock = threading.RLock()
+        self._gate = threading.Lock()
+        self._waiting = 0
+        self._group: Group | None = None
+        self._local = threading.local()
+        self._flusher = Flusher(self)
+
+    @abstractmethod
+    def _open(self) -> Database:
+        """Open the database, or raise why that cannot be."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Forget what is known of rows: some were not committed."""
+
+    @abstractmethod
+    def _lock_row(self, group: Group, db: Database, thread_id: str, *, wait: bool) -> bool:
+        """Lock a thread's row for a group; False if there is none, or it cannot be had at once."""
+
+    def _explained(self, error: Exception) -> StorageError:
+        made = self.dialect.explained(error)
+        made.__cause__ = error
+        return made
+
+    @contextlib.contextmanager
+    def writing(self, thread_id: str | None = None, *, alone: bool = False) -> Iterator[Database]:
+        """Hold the database for writing; all or nothing of it is committed when this is left.
+
+        Name the thread that is written to. Writers that come at the same time share one commit,
+        unless one asks to be `alone`. What waits is committed along.
+
+        Raises:
+            StorageError: for whatever the database reports; for what waited for this thread and
+                cannot be written.
+        """
+        with self._turn():
+            if alone:
+                self._commit()
+            group = self._join(thread_id)
+            try:
+                with self._member(group) as db:
+                    self.pending.complain(thread_id)
+                    yield db
+            except BaseException:
+                if not group.settled and not self._may_wait(group):
+                    self._commit()
+                raise
+            if alone or not self._may_wait(group):
+                self._commit()
+            done = None if group.settled else group.follow()
+        self._follow(group, done)
+
+    @contextlib.contextmanager
+    def reading(self, thread_id: str | None = None) -> Iterator[Database]:
+        """Hold one consistent view of the database; of one thread, if it is named.
+
+        Who names no thread sees what is durable, also while a full disk keeps writes waiting.
+
+        Raises:
+            StorageError: as `writing`.
+        """
+        with self._turn():
+            try:
+                self._settle(thread_id)
+                self.pending.complain(thread_id)
+            except StorageError:
+                if thread_id is not None:
+                    raise
+            db = self._begin(write=False)
+            try:
+                yield db
+            except self._errors as error:
+                raise self._explained(error) from error
+            finally:
+                self._end(db)
+
+    @contextlib.contextmanager
+    def idle(self) -> Iterator[Database]:
+        """Hold the connection outside any transaction, for maintenance."""
+        with self._turn():
+            self._settle(None)
+            try:
+                yield self._connection or self._open()
+            except self._errors as error:
+                raise self._explained(error) from error
+
+    def flush(self) -> None:
+        """Commit everything that waits.
+
+        Raises:
+            StorageError: for whatever the database reports; what waits then still waits.
+        """
+        with self._turn():
+            self._settle(None)
+
+    def later(self, thread_id: str, entry: Apply) -> None:
+        """Let an entry wait for the next commit.
+
+        Raises:
+            StorageError: the store is closed; what waited for this thread cannot be written.
+        """
+        if self._closed:
+            raise closed()
+        self.pending.complain(thread_id)
+        self.pending.add(thread_id, entry)
+        self._flusher.wake()
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[list[Group]]:
+        """Let this thread's writers go on without their commit; it is made at the end.
+
+        Yields the groups they joined; each must be checked when the batch is over. A batch within
+        a batch is a part of it.
+        """
+        outer: list[Group] | None = getattr(self._local, "joined", None)
+        if outer is not None:
+            yield outer
+            return
+        joined: list[Group] = []
+        self._local.joined = joined
+        try:
+            yield joined
+        finally:
+            self._local.joined = None
+            if self._group is not None:  # also one that nobody joined: its only member failed
+                with self._turn():
+                    self._commit()
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Do several things with one commit.
+
+        Raises:
+            StorageError: as `writing`, and for what the commit failed with.
+        """
+        with self.batch() as joined:
+            before = len(joined)
+            made = work()
+        for group in joined[before:]:
+            group.check()
+        return made
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait for the database; whoever holds it sees that somebody waits."""
+        with self._gate:
+            self._waiting += 1
+        try:
+            self._lock.acquire()
+        finally:
+            with self._gate:
+                self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _join(self, thread_id: str | None = None) -> Group:
+        """Enter the open group, or begin one; write what waits; lock the thread."""
+        group = self._enter(thread_id)
+        if not self._locks or thread_id is None or self._hold(group, thread_id):
+            return group
+        self._commit()
+        group = self._enter(thread_id)
+        self._hold(group, thread_id)
+        return group
+
+    def _enter(self, first: str | None) -> Group:
+        group = self._group
+        if group is None:
+            self._begin(write=True)
+            group = self._group = Group()
+        if self.pending.since is not None:
+            self._write_pending(group, first)
+        return group
+
+    def _hold(self, group: Group, thread_id: str) -> bool:
+        """Lock a thread for a group; False if the group must be committed first."""
+        if thread_id in group.held:
+            return True
+        db = self._connection
+        assert db is not None
+        wait = not group.locked
+        try:
+            return self._lock_row(group, db, thread_id, wait=wait) or wait
+        except self._errors as error:
+            cause = self._explained(error)
+            self._fail(group, cause)
+            raise cause from error
+
+    def _begin(self, *, write: bool) -> Database:
+        again = self._connection is not None
+        while True:
+            db = self._connection or self._open()
+            self.dialect.look()
+            try:
+                version = self.dialect.begin(db, self.clock, write=write)
+            except self._errors as error:
+                self._end(db)
+                if again and self._connection is None:  # it was lost while nothing was under way
+                    again = False
+                    continue
+                raise self._explained(error) from error
+            if version != self._others:
+                self._others = version
+                self._others_seen += 1
+            return db
+
+    def _write_pending(self, group: Group, first: str | None) -> None:
+        """Write what waits; a thread that somebody else holds must wait on, unless it is first."""
+        taken = self.pending.take()
+        group.taken.append(taken)
+        group.members += 1
+        held_up: dict[str, list[Apply]] = {}
+        try:
+            for thread_id in sorted(taken, key=lambda name: name != first):
+                if self._locks and not self._hold_for_pending(group, thread_id, first):
+                    held_up[thread_id], taken[thread_id] = taken[thread_id], []
+                else:
+                    self._write_entries(group, thread_id, taken)
+        finally:
+            self.pending.put_back(held_up)
+
+    def _write_entries(self, group: Group, thread_id: str, taken: dict[str, list[Apply]]) -> None:
+        """Write what waits for a thread, up to the first entry that no database can hold.
+
+        What came after that one builds on it, and is lost with it.
+        """
+        while entries := taken[thread_id]:
+            written = 0
+            try:
+                with self._member(group) as db:
+                    for entry in entries:
+                        entry(db)
+                        written += 1
+                return
+            except Exception as error:
+                if not self.dialect.is_final(error.__cause__ or error):
+                    raise
+                self.pending.fail(thread_id, error)
+                taken[thread_id] = entries[:written]
+            except BaseException:
+                self._fail(group, StorageError("the process was interrupted; try again"))
+                raise
+
+    def _hold_for_pending(self, group: Group, thread_id: str, first: str | None) -> bool:
+        if thread_id == first or thread_id in group.held:
+            return self._hold(group, thread_id)
+        group.locked = True  # of what only happens to wait too, nobody waits for the lock
+        return self._hold(group, thread_id)
+
+    @contextlib.contextmanager
+    def _member(self, group: Group) -> Iterator[Database]:
+        """Write as a member of a group; an error takes back this member's writes alone."""
+        db = self._connection
+        assert db is not None
+        apart = group.members > 0
+        self.member += 1
+        try:
+            if apart:
+                db.execute("SAVEPOINT member")
+            yield db
+            if apart:
+                db.execute("RELEASE member")
+            group.members += 1
+        except BaseException as error:
+            self._forget()  # caches know of rows that were not committed
+            group.held.clear()
+            ours = isinstance(error, self._errors)
+            fatal = ours and not self.dialect.is_final(error)
+            cause = self._explained(error) if isinstance(error, self._errors) else None
+            if fatal or not apart or not db.in_transaction:
+                self._fail(group, cause)
+            else:
+                db.execute("ROLLBACK TO member")
+                db.execute("RELEASE member")
+            if cause is not None:
+                raise cause from error
+            raise
+
+    def _may_wait(self, group: Group) -> bool:
+        """Say whether a group's commit can be left to somebody who comes after."""
+        if group.is_full:
+            return False
+        return self._waiting > 0 or getattr(self._local, "joined", None) is not None
+
+    def _commit(self) -> None:
+        """Commit the open group, if there is one; its members learn of an error."""
+        group, db = self._group, self._connection
+        if group is None or db is None:
+            return
+        try:
+            db.execute("COMMIT")
+        except self._errors as error:
+            self._fail(group, self._explained(error))
+        else:
+            self._group = None
+            group.settle()
+
+    def _fail(self, group: Group, error: StorageError | None) -> None:
+        """Give a group up: nothing of it is stored, and what had waited waits again."""
+        if group.settled:
+            return
+        self._group = None
+        self._forget()
+        if self._connection is not None:
+            self._end(self._connection)
+        for taken in reversed(group.taken):
+            self.pending.put_back({k: v for k, v in taken.items() if v})
+        group.settle(error)
+
+    def _settle(self, thread_id: str | None) -> None:
+        """Commit the open group and what waits for a thread, before somebody reads."""
+        if not self.pending.holds(thread_id):
+            return self._commit()
+        for first in [thread_id] if thread_id is not None else [None, *self.pending.threads()]:
+            if self.pending.holds(first):
+                group = self._join(first)
+                self._commit()
+                group.check()
+        return None
+
+    def _follow(self, group: Group, done: threading.Event | None) -> None:
+        """Wait until the group is committed, unless the end of a batch looks after that."""
+        joined = getattr(self._local, "joined", None)
+        if joined is not None:
+            joined.append(group)
+            return
+        while done is not None and not done.wait(SECONDS):
+            with self._turn():  # the one who was to commit it was interrupted
+                self._commit()  # whichever it is: who saw somebody wait has left it to them
+        group.check()
+
+    def _end(self, db: Database) -> None:
+        """End a transaction of which nothing is to be kept; let go of a lost connection."""
+        with contextlib.suppress(*self._errors):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        if self.dialect.is_lost(db):
+            db.close()
+            self._forget()
+            self._connection = self._others = None
+
+
+def closed() -> StorageError:
+    """Return the error of a store that was closed."""
+    return StorageError("the store is closed; open it again with SqlSaver.from_url")

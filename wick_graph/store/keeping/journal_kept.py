@@ -1,0 +1,129 @@
+"""A thread's journal and its server's events when runs are deleted."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final
+
+from sqlalchemy import Table, and_, delete, func, insert, or_, select
+
+from wick_graph.errors import StorageError
+from wick_graph.store.database import journal_sql
+from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.schema import (
+    LANE_BITS,
+    blobs,
+    checkpoints,
+    events,
+    moments,
+    runs,
+    streams,
+)
+from wick_graph.store.keeping.journal_rows import KEY, PLACES, RUN_BYTES, page_run
+from wick_graph.store.sealed.sealing import Seals
+from wick_graph.store.values.blobs import hashes_in
+
+_REFERENCE: Final = b"#"
+"""Stands before a blob's hash in a page, and in what a page refers to."""
+_HASH_BYTES: Final = 16
+_ZLIB: Final = b"\x01"
+"""The first byte of a content that is compressed."""
+
+
+def drop_runs(db: Database, seals: Seals, thread: int, gone: Collection[bytes]) -> None:
+    """Delete runs with their moments, and the values that no other run's moments hold."""
+    ids = frozenset(gone)
+    found = db.execute(journal_sql.RUNS, (thread,)).fetchall() if ids else []
+    numbers = {row[0] for row in found if row[1] in ids}
+    if not numbers:
+        return
+    for rid, sealed in _pages(db, thread):
+        if page_run(seals, rid, sealed) in numbers:
+            db.execute(journal_sql.DROP_PAGE, (rid,))
+    for number in numbers:
+        db.execute(journal_sql.DROP_RUN, (thread, number))
+    _drop_values(db, seals, thread)
+
+
+def _drop_values(db: Database, seals: Seals, thread: int) -> None:
+    """Delete the journal's values that nothing leads to."""
+    found = db.execute(journal_sql.BLOBS, (thread,)).fetchall()
+    held = {bytes(key): body for key, _, body in found if len(key) == _HASH_BYTES}
+    todo = list(_roots(db, seals, thread))
+    while todo:
+        for hashed in {*hashes_in(todo.pop(), _REFERENCE)} & held.keys():
+            todo += _content(seals, held.pop(hashed), 0, thread, hashed)
+    for hashed in held:
+        gone = delete(blobs).where(blobs.c.thread == thread, blobs.c.hash == hashed)
+        db.execute(*compiled(gone))
+    if not db.execute(journal_sql.RUNS, (thread,)).fetchall():  # the key hides nothing any more
+        gone = delete(blobs).where(blobs.c.thread == thread, blobs.c.hash == KEY)
+        db.execute(*compiled(gone))
+
+
+def _roots(db: Database, seals: Seals, thread: int) -> Iterator[bytes]:
+    for rid, sealed in _pages(db, thread):
+        yield from _content(seals, sealed, RUN_BYTES, "moments", rid)
+    bodies = select(runs.c.number, runs.c.body).where(runs.c.thread == thread)
+    for number, sealed in db.execute(*compiled(bodies)).fetchall():
+        yield from _content(seals, sealed, None, thread, number)
+
+
+def _pages(db: Database, thread: int) -> Iterable[Any]:
+    low = thread << LANE_BITS
+    own = select(moments.c.rid, moments.c.body).where(moments.c.rid.between(low, low | PLACES))
+    return db.execute(*compiled(own)).fetchall()
+
+
+def _content(seals: Seals, sealed: bytes, mark_at: int | None, *context: Any) -> list[bytes]:
+    """Return a row's content, unfolded; nothing of a damaged one, which leads nowhere."""
+    try:
+        body = seals.unseal(sealed, "a row", *context)
+    except StorageError:
+        return []
+    if mark_at is None or body[mark_at : mark_at + 1] != _ZLIB:
+        return [body]
+    return [zlib.decompress(body[mark_at + 1 :])]
+
+
+def drop_streams(
+    db: Database, seals: Seals, thread: int, gone: Collection[bytes], before: float
+) -> None:
+    """Delete what a server keeps of runs that are deleted, or long over and without a checkpoint.
+
+    A run that ended later than `before` stays known: whoever asks for it again under its
+    idempotency key gets it, and not a second one.
+    """
+    left = select(checkpoints.c.run).where(checkpoints.c.thread == thread)
+    over = and_(
+        streams.c.ended < before, streams.c.run.not_in(left.where(checkpoints.c.run.is_not(None)))
+    )
+    found = db.execute(
+        *compiled(
+            select(streams.c.rid, streams.c.first, or_(over, streams.c.run.in_(list(gone))))
+            .where(streams.c.thread == thread)
+            .order_by(streams.c.first)
+        )
+    ).fetchall()
+    ends = [*(first for _, first, _ in found), PLACES + 1][1:]
+    for (rid, first, is_gone), end in zip(found, ends, strict=True):
+        if is_gone:
+            db.execute(*compiled(delete(streams).where(streams.c.rid == rid)))
+            _drop_events(db, seals, thread, first, end)
+
+
+def _drop_events(db: Database, seals: Seals, thread: int, first: int, end: int) -> None:
+    """Delete events; an empty page stays for the thread's last one, whose number is not free."""
+    low = thread << LANE_BITS
+    query = select(func.max(events.c.rid)).where(events.c.rid.between(low, low | PLACES))
+    last = db.execute(*compiled(query)).fetchone()
+    own = events.c.rid.between(low | first, low | (end - 1))
+    dropped = db.execute(*compiled(delete(events).where(own))).rowcount
+    if dropped and last is not None and low + first <= last[0] < low + end:
+        _put(db, events, rid=last[0], body=seals.seal(b"[]", "events", last[0]))
+
+
+def _put(db: Database, table: Table, **values: Any) -> None:
+    db.execute(*compiled(insert(table).values(**values)))

@@ -1,0 +1,209 @@
+"""The ledger of tool calls: what was begun, and what came of it.
+
+A call that is not safe to repeat has its intent committed before it starts and its result before
+anybody is told. After a crash a finished call is never run again; one that was in flight is run
+again only if its tool says that this is safe.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from wick_graph.errors import StorageError
+from wick_graph.store.checkpoints.core import Core
+from wick_graph.store.checkpoints.leases import MAX_TRIES, Lease, check
+from wick_graph.store.database import sql
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.sealed.sealing import Seals
+from wick_graph.store.values.codec import Codec
+from wick_graph.store.values.rows import Context, text_bytes, too_large
+from wick_graph.types import Replay
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Run the call."""
+
+    tries: int
+    """1 for the first time; more if a run died while it was in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Take this as the call's result: it has run already."""
+
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The call was in flight when a run died, and must not be run again."""
+
+    poisoned: bool
+    """It may be repeated, but every try so far took the process down."""
+
+
+Verdict = Go | Recorded | Unknown
+
+
+class Ledger:
+    """The calls of one thread, written under one lease."""
+
+    def __init__(self, core: Core, codec: Codec, lease: Lease) -> None:
+        self._core = core
+        self._codec = codec
+        self._lease = lease
+
+    @property
+    def _seals(self) -> Seals:
+        return self._core.seals(self._lease.thread, text_bytes(self._lease.thread_id))
+
+    def begin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
+        """Look a call up, and commit the intent to run it where that is what follows.
+
+        A row with other arguments is another call: the reply was edited since.
+
+        Raises:
+            ThreadBusyError: The run lost its thread; nothing may be started.
+            StorageError: The database refuses.
+        """
+        hashed = self._hash(name, args)
+        with self._core.writing(self._lease.thread_id) as db:
+            check(db, self._lease)
+            row = self._row(db, key)
+            if row is not None and row[0] == hashed:
+                verdict = self._known(db, key, row, replay)
+                if verdict is not None:
+                    return verdict
+            self._put(db, key, name, hashed, "intent", 1)
+        return Go(1)
+
+    def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
+        """Look a finished call up without writing anything."""
+        with self._core.reading() as db:
+            row = self._row(db, key)
+            if row is None or row[0] != self._hash(name, args) or row[1] != "done":
+                return None
+            return self._result(key, row)
+
+    def look(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Unknown | None:
+        """Say what is known of a call that will not be run: its result, that it began, nothing."""
+        with self._core.reading() as db:
+            row = self._row(db, key)
+            if row is None or row[0] != self._hash(name, args) or row[1] == "waiting":
+                return None
+            return self._result(key, row) if row[1] == "done" else Unknown(poisoned=False)
+
+    async def alook(
+        self, key: str, name: str, args: Mapping[str, Any]
+    ) -> Recorded | Unknown | None:
+        """Do `look` in the store's thread."""
+        return await self._core.worker.run(self.look, key, name, args)
+
+    def finish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
+        """Commit a call's whole result: nobody is told of it before this returns.
+
+        Raises:
+            StorageError: The result cannot be stored, or the run lost its thread.
+        """
+        payload = self._codec.pack(fields)
+        with self._core.writing(self._lease.thread_id) as db:
+            check(db, self._lease)
+            hashed, seals = self._hash(name, args), self._seals
+            place = place_of(seals, self._lease.thread, text_bytes(key), hashed)
+            self._put(db, key, name, hashed, "done", 1, seals.seal(payload, *place))
+
+    async def abegin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
+        """Do `begin` in the store's thread."""
+        return await self._core.worker.run(self.begin, key, name, args, replay)
+
+    async def afinish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
+        """Do `finish` in the store's thread."""
+        await self._core.worker.run(self.finish, key, name, args, fields)
+
+    async def arecorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
+        """Do `recorded` in the store's thread."""
+        return await self._core.worker.run(self.recorded, key, name, args)
+
+    async def await_(self, key: str) -> None:
+        """Do `wait` in the store's thread."""
+        await self._core.worker.run(self.wait, key)
+
+    def refusal(self, value: Any) -> str | None:
+        """Say why a value cannot be stored, or None if it can."""
+        try:
+            return too_large(self._codec.pack(value))
+        except StorageError as error:
+            return str(error)
+
+    def wait(self, key: str) -> None:
+        """Note that a call stopped to ask somebody: the answer starts it anew, by right."""
+        with self._core.writing(self._lease.thread_id) as db:
+            check(db, self._lease)
+            self._state(db, key, "waiting", 1)
+
+    def _known(
+        self, db: Database, key: str, row: tuple[Any, ...], replay: Replay
+    ) -> Verdict | None:
+        _, state, tries, _ = row
+        if state == "done":
+            return self._result(key, row)
+        if state == "waiting":
+            return None
+        if replay == "never" or state == "unknown":
+            self._state(db, key, "unknown", tries)
+            return Unknown(poisoned=False)
+        if tries >= MAX_TRIES:
+            self._state(db, key, "unknown", tries)
+            return Unknown(poisoned=True)
+        self._state(db, key, "intent", tries + 1)
+        return Go(tries + 1)
+
+    def _row(self, db: Database, key: str) -> tuple[Any, ...] | None:
+        found = db.execute(sql.CALL, (self._lease.thread, text_bytes(key))).fetchone()
+        return None if found is None else tuple(found)
+
+    def _result(self, key: str, row: tuple[Any, ...]) -> Recorded:
+        what = f"a recorded tool result of thread {self._lease.thread_id}"
+        seals = self._seals
+        place = place_of(seals, self._lease.thread, text_bytes(key), row[0])
+        return Recorded(self._codec.unpack(seals.unseal(row[3], what, *place)))
+
+    def _state(self, db: Database, key: str, state: str, tries: int) -> None:
+        lease = self._lease
+        db.execute(sql.CALL_STATE, (state, lease.epoch, tries, lease.thread, text_bytes(key)))
+
+    def _put(
+        self,
+        db: Database,
+        key: str,
+        name: str,
+        hashed: bytes,
+        state: str,
+        tries: int,
+        body: bytes | None = None,
+    ) -> None:
+        lease, now = self._lease, self._core.now()
+        ended = None if body is None else now
+        row = (lease.thread, text_bytes(key), text_bytes(name), hashed, state, lease.epoch, tries)
+        db.execute(sql.PUT_CALL, (*row, now, ended, body))
+
+    def _hash(self, name: str, args: Mapping[str, Any]) -> bytes:
+        """Identify a call by what it asks for."""
+        text = json.dumps([name, args], sort_keys=True, ensure_ascii=True, default=str)
+        return self._seals.mark(blake2b(text.encode(), digest_size=_HASH_BYTES).digest())
+
+
+_HASH_BYTES: Final = 16
+
+
+def place_of(seals: Seals, thread: int, key: bytes, args: bytes) -> tuple[Context, ...]:
+    """Return what the check of a call's result covers besides the result.
+
+    An encrypted result is that of its arguments: under the hash of others it cannot be read.
+    """
+    return ("calls", thread, key, args) if seals.hides else ("calls", thread, key)

@@ -1,0 +1,1 @@
+"""Rows that are encrypted at rest: the keys, and the seal."""

@@ -1,0 +1,207 @@
+"""What a row's bytes look like: ids, check values, and the bodies of checkpoints and writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final
+
+import ormsgpack
+
+from wick_graph.errors import StorageError
+from wick_graph.store.values.codec import FORMAT
+
+CHECK_BYTES: Final = 8
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Bytes that a row's body may have; every database and every driver takes as much."""
+_FORMAT_BYTE: Final = bytes((FORMAT,))
+_SOURCES: Final = frozenset({"input", "loop", "update", "fork"})
+_UUID: Final = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+Context = bytes | int | str | None
+Form = bytes | int | list[Any]
+"""A stored value: its encoding, the key of the item that holds it, or a sequence of items.
+
+A sequence is `[kind, [lane, start, count, start, count, …], [lane, …]]`; see `writing`.
+"""
+
+
+def text_bytes(text: str) -> bytes:
+    """Encode text as a database column holds it; lone surrogates and NUL included."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def bytes_text(data: bytes) -> str:
+    """Undo `text_bytes`."""
+    return data.decode("utf-8", "surrogatepass")
+
+
+@lru_cache(maxsize=1024)
+def pack_id(text: str) -> bytes:
+    """Encode an id: 16 bytes for a canonical UUID, else its text in a form of another length.
+
+    The order of UUIDs is kept. The mark 0xFF occurs in no UTF-8 text, so the two never collide.
+    """
+    if _UUID.fullmatch(text):
+        return bytes.fromhex(text.replace("-", ""))
+    data = b"\xff" + text_bytes(text)
+    return data + b"\xff" if len(data) == 16 else data
+
+
+def unpack_id(data: bytes) -> str:
+    """Undo `pack_id`."""
+    if len(data) == 16:
+        text = data.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return bytes_text(data.strip(b"\xff"))
+
+
+def is_source(value: object) -> bool:
+    """Say whether the metadata's source stands in its own column."""
+    return isinstance(value, str) and value in _SOURCES
+
+
+def is_step(value: object) -> bool:
+    """Say whether the metadata's step stands in its own column."""
+    return type(value) is int and abs(value) < 2**62
+
+
+def seal(payload: bytes, *context: Context) -> bytes:
+    """Put a check value and the format byte before a body.
+
+    The check covers the context too (the row's own keys), so that a row which was moved or whose
+    other columns changed is found.
+
+    Raises:
+        StorageError: if the body is larger than `MAX_BYTES`.
+    """
+    if (why := too_large(payload)) is not None:
+        raise StorageError(why)
+    payload = _FORMAT_BYTE + payload
+    return _check(payload, context) + payload
+
+
+def unseal(body: bytes, what: str, *context: Context) -> bytes:
+    """Return the payload of a sealed body.
+
+    Raises:
+        StorageError: if the check value or the format byte is wrong, naming `what`.
+    """
+    payload = body[CHECK_BYTES:]
+    if not body.startswith(_check(payload, context)):
+        raise StorageError(f"{what} is damaged: its check value is wrong; restore a backup")
+    if payload[:1] != _FORMAT_BYTE:
+        raise StorageError(f"{what} has an unknown format; upgrade wick_graph")
+    return payload[1:]
+
+
+def too_large(payload: bytes) -> str | None:
+    """Say why a body is not stored that is larger than any may be; None of others."""
+    if len(payload) <= MAX_BYTES:
+        return None
+    return (
+        f"a value of {len(payload):,} bytes cannot be stored, {MAX_BYTES:,} is the most; "
+        "write it to a file, and store where that is"
+    )
+
+
+def _check(payload: bytes, context: tuple[Context, ...]) -> bytes:
+    return blake2b(ormsgpack.packb(context) + payload, digest_size=CHECK_BYTES).digest()
+
+
+@dataclass(slots=True)
+class CheckpointBody:
+    """A checkpoint without its values: versions, who saw them, and where the values lie.
+
+    Channels and nodes are numbers of the thread's name table.
+    """
+
+    v: int
+    ts: str
+    versions: list[Any]
+    """Channel, version, channel, version, …"""
+    seen: list[Any]
+    """Node, [channel, version, …], node, …"""
+    values: list[Any]
+    """Channel, form, channel, form, …"""
+    updated: list[int] | None
+    extra: bytes | None
+    """Keys of the checkpoint that this release does not know."""
+
+    def dump(self) -> bytes:
+        """Encode the body."""
+        stamp = _pack_time(self.ts)
+        parts = (self.v, stamp, self.versions, self.seen, self.values, self.updated, self.extra)
+        return ormsgpack.packb(parts)
+
+    @classmethod
+    def load(cls, data: bytes) -> CheckpointBody:
+        """Decode a body whose check value was right."""
+        v, stamp, versions, seen, values, updated, extra = ormsgpack.unpackb(data)
+        return cls(v, _unpack_time(stamp), versions, seen, values, updated, extra)
+
+    def forms(self) -> Iterable[tuple[int, Form]]:
+        """Yield every channel with the form of its value."""
+        return zip(self.values[::2], self.values[1::2], strict=True)
+
+
+@dataclass(slots=True)
+class WritesBody:
+    """All writes of one task, flat: index, channel, form, and so on."""
+
+    flat: list[Any] = field(default_factory=list)
+
+    def dump(self) -> bytes:
+        """Encode the body."""
+        return ormsgpack.packb(self.flat)
+
+    @classmethod
+    def load(cls, data: bytes) -> WritesBody:
+        """Decode a body whose check value was right."""
+        return cls(ormsgpack.unpackb(data))
+
+    def entries(self) -> Iterable[tuple[int, int, Form]]:
+        """Yield index, channel and form of every write."""
+        flat = self.flat
+        return zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+
+    def put(self, index: int, channel: int, form: Form) -> None:
+        """Add a write; one that has a negative index replaces the earlier one."""
+        if index < 0 and index in self.flat[::3]:
+            self.merge(WritesBody([index, channel, form]))
+        else:
+            self.flat += (index, channel, form)
+
+    def merge(self, later: WritesBody) -> bool:
+        """Take in later writes: those with a negative index replace, others only fill gaps.
+
+        Returns whether anything changed.
+        """
+        held = {index: (channel, form) for index, channel, form in self.entries()}
+        before = dict(held)
+        for index, channel, form in later.entries():
+            if index < 0 or index not in held:
+                held[index] = (channel, form)
+        self.flat = [part for index, rest in held.items() for part in (index, *rest)]
+        return held != before
+
+
+def _pack_time(text: str) -> int | str:
+    """Shorten the time stamp that LangGraph writes; anything else stays text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        return text
+    if moment.tzinfo is None or moment.isoformat() != text or not text.endswith("+00:00"):
+        return text
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _unpack_time(stamp: int | str) -> str:
+    return stamp if isinstance(stamp, str) else (_EPOCH + stamp * _MICROSECOND).isoformat()
