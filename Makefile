@@ -8,7 +8,7 @@ MODEL  ?=
 TRIALS ?= 1000
 export ASK
 
-.PHONY: run test fmt lint type all test-slow test-local-llm bench bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type all test-slow test-local-llm bench bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -26,6 +26,9 @@ run: $(BIN)/.run          ## run the main job: a question that needs the tools, 
 	@$(BIN)/wick run $(AGENT) "$$ASK" $(if $(MODEL),--model "$(MODEL)")
 
 test: $(BIN)/.test        ## run the tests
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+cov: $(BIN)/.test         ## run the tests, and say which lines none of them reaches; takes half as long again
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
 
 fmt: $(BIN)/.test         ## format
