@@ -18,7 +18,6 @@ from wick_graph.config.durations import seconds
 from wick_graph.constants import (
     DEFAULT_TOOL_TIMEOUT_SECONDS,
     MAX_ITERATIONS,
-    THREAD_TTL_SECONDS,
 )
 from wick_graph.drive import ASYNC_LEAVES, SYNC_LEAVES, run_to_end
 from wick_graph.errors import ConfigError
@@ -33,6 +32,7 @@ from wick_graph.moments import JournalLevel, JournalOptions
 from wick_graph.result import Result, checked_thread_id, result_of
 from wick_graph.runtime import AgentSpec
 from wick_graph.store import SqlSaver
+from wick_graph.store.checkpoints.lives import STORES
 from wick_graph.tools.registry import ToolRegistry
 from wick_graph.tools.store import ToolStore
 from wick_graph.tools.toolbox import Beside
@@ -51,7 +51,8 @@ class Agent:
         hooks: Outermost first.
         store: A SQLAlchemy URL, any LangGraph checkpointer, None for memory, False for no store.
         max_iterations: Model calls in one run.
-        ttl: How long an idle thread is kept: seconds, `30m`, `7d`, or `never`.
+        ttl: How long an idle thread is kept: seconds, `30m`, `7d`, or `never`. By default as its
+            store says, which may keep namespaces of threads for different times.
         tool_timeout: Seconds for a tool that says nothing of its own; None for no limit.
         deadline: How long a whole run may take (`90s`, `10m`, seconds); it then ends as `limit`.
         keep_latest: Checkpoints of a thread that are kept once a run has ended; None for all.
@@ -78,7 +79,7 @@ class Agent:
         hooks: Sequence[Any] = (),
         store: str | BaseCheckpointSaver[Any] | bool | None = None,
         max_iterations: int = MAX_ITERATIONS,
-        ttl: str | float | None = THREAD_TTL_SECONDS,
+        ttl: str | float | None = STORES,
         tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS,
         deadline: str | float | None = None,
         keep_latest: int | None = None,
@@ -318,9 +319,9 @@ class Agent:
         return aread(call, tokens, run)
 
 
-def _ttl(ttl: Any) -> float | None:
+def _ttl(ttl: Any) -> float | str | None:
     try:
-        return None if ttl is None else seconds(ttl)
+        return ttl if ttl is None or ttl == STORES else seconds(ttl)
     except ConfigError as error:
         raise ConfigError(f"ttl: {ttl!r:.80} is {error}") from None
 

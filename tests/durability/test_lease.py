@@ -15,7 +15,7 @@ import pytest
 
 from wick_graph import Agent, SqlSaver, ToolContext, tool
 from wick_graph.errors import RunError, ThreadBusyError
-from wick_graph.store.checkpoints import leases as leases_module
+from wick_graph.store.checkpoints.owners import LEASE_SECONDS
 from wick_graph.testing import ScriptedModel, call, calls
 
 
@@ -136,7 +136,7 @@ def test_a_frozen_owner_cannot_commit_after_a_takeover(url: str) -> None:
         finally:
             os._exit(1)
     assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
-    passed[:] = struct.pack("d", leases_module.LEASE_SECONDS + 1)
+    passed[:] = struct.pack("d", LEASE_SECONDS + 1)
     with agent_of(url, *script, tools=[freeze]) as agent:
         store = agent.store
         assert isinstance(store, SqlSaver)

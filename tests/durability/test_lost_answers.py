@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 
 from tests.support.orphans import assert_no_orphans
 from tests.support.proxy import LossyProxy
@@ -41,11 +44,67 @@ def test_a_lease_whose_commit_was_not_answered_is_not_in_its_own_way(proxy: Loss
         with pytest.raises(StorageError, match="may or may not be stored"):
             saver.leases.take("t")
         lease = saver.leases.take("t")
-        assert lease.epoch == 2  # the first one did get there
-        with SqlSaver.from_url(proxy.url) as other:
-            assert other.leases.epoch("t") == 2  # and the second is held against everybody else
+        with SqlSaver.from_url(proxy.url) as other:  # the second is held against everybody else
+            assert other.leases.epoch("t") == lease.epoch
             saver.leases.release(lease)
             assert other.leases.epoch("t") is None
+
+
+def failing(saver: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next commit fail without getting there."""
+    inner: Any = saver._core._connection
+    left = [1]
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+        def execute(self, text: str, *values: Any) -> Any:
+            if text == "COMMIT" and left:
+                left.pop()
+                raise sqlite3.OperationalError("disk I/O error")
+            return inner.execute(text, *values)
+
+    monkeypatch.setattr(saver._core, "_connection", Failing())
+
+
+def test_a_taking_that_failed_is_not_taken_for_the_next_owners(
+    url_of_sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run is closed only later; the thread is somebody else's by then."""
+    taken: list[Any] = []
+    with SqlSaver.from_url(url_of_sqlite) as saver, SqlSaver.from_url(url_of_sqlite) as other:
+        saver.threads.open("t", agent="a", ttl=60, run_id="r0")
+        failing(saver, monkeypatch)
+        with pytest.raises(StorageError):
+            saver.leases.together(lambda: taken.append(saver.leases.take("t")))
+        theirs = other.leases.take("t")
+        other.threads.open("t", agent="a", ttl=60, run_id="r1", lease=theirs)
+        saver.threads.close("t", lease=taken[0], status="failed", stopped_because="failed")
+        saver.leases.release(taken[0])
+        assert other.threads.get("t").status == "running"  # type: ignore[union-attr]  # it is there
+        assert other.leases.epoch("t") == theirs.epoch
+
+
+def test_a_question_that_is_written_again_takes_the_place_of_the_last(
+    url_of_sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that says that a failed commit may be tried again."""
+    with SqlSaver.from_url(url_of_sqlite) as saver:
+        monkeypatch.setattr(saver._core.dialect, "may_pass", lambda error: True)
+        on: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        on = saver.put(on, empty_checkpoint(), {"source": "input", "step": -1}, {})
+        saver.put_writes(on, [("__interrupt__", "the first")], "task")
+        failing(saver, monkeypatch)
+        saver.put_writes(on, [("__interrupt__", "the second")], "task")
+        saved = saver.get_tuple(on)
+        assert saved is not None
+        assert [value for *_, value in saved.pending_writes or ()] == ["the second"]
+
+
+@pytest.fixture
+def url_of_sqlite(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'threads.db'}"
 
 
 @pytest.mark.parametrize("nth", range(1, COMMITS + 1))

@@ -175,6 +175,20 @@ def test_two_processes_make_one_encrypted_store(url: str) -> None:
         assert states(one, "a") == states(other, "a")
 
 
+def test_who_opened_an_empty_store_without_keys_writes_nothing_plain(
+    url: str, outside: Outside
+) -> None:
+    """It was empty then; since, somebody with keys has opened it too."""
+    with SqlSaver.from_url(url) as plain, SqlSaver.from_url(url, keys=KEYS) as sealed:
+        assert plain.threads.list() == []
+        assert sealed.threads.list() == []
+        with pytest.raises(StorageError, match="is encrypted, and no keys were given"):
+            agent_of(plain).invoke("go", thread_id="a")
+        assert sealed.threads.list() == []
+        agent_of(sealed).invoke("go", thread_id="a")
+        assert [info.thread_id for info in sealed.threads.list()] == ["a"]
+
+
 def test_the_library_is_asked_for_only_where_there_are_keys(
     monkeypatch: pytest.MonkeyPatch, path: Path, url: str
 ) -> None:

@@ -174,6 +174,18 @@ def test_a_server_knows_a_pruned_run_for_a_day(saver: SqlSaver, age: float, know
     assert_no_orphans(saver)
 
 
+def test_events_of_pruned_runs_leave_one_row_however_often(saver: SqlSaver, counts: Counts) -> None:
+    """The number of the thread's last event is not free; those before it are of no use."""
+    agent, now = working(saver, turns=1), saver.clock()
+    for day in (1, 2):
+        serve(saver, runs_of(saver)[-1], 2)
+        later = now + day * (RUN_KNOWN_SECONDS + 60)
+        saver.clock = lambda at=later: at  # type: ignore[misc]  # it is of this turn
+        agent.invoke(f"day {day}", thread_id="t")
+        saver.threads.keep_latest("t", 1)
+        assert (counts()["events"], counts()["streams"]) == (1, 0)
+
+
 def killed(work: Callable[[], object]) -> None:
     """Run in a fork that must be killed."""
     child = os.fork()

@@ -425,7 +425,7 @@ def test_one_of_many_takes_a_lease(url: str) -> None:
 
         with ThreadPoolExecutor(8) as pool:
             taken = [lease for lease in pool.map(take, range(8)) if lease is not None]
-        assert [lease.epoch for lease in taken] == [1]
+        assert len(taken) == 1
 
 
 def test_two_sweepers_delete_each_thread_once(url: str) -> None:

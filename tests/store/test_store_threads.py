@@ -14,9 +14,11 @@ from langchain_core.messages import HumanMessage
 from tests.store.conftest import Counts
 from tests.store.store_graphs import agent, config
 from tests.support.orphans import assert_no_orphans
+from wick_graph import Agent
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.loading import load
 from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel
 
 START = 1_800_000_000.0
 
@@ -386,6 +388,20 @@ def test_namespaces_of_threads_have_times_of_their_own(url: str) -> None:
         assert [info.thread_id for info in saver.threads.list()] == ["kept:1"]
     with pytest.raises(ConfigError, match="has a colon"):
         SqlSaver.from_url(url, ttl={"a:b": "1h"})
+
+
+def test_an_agent_without_a_time_of_its_own_has_the_namespaces(url: str) -> None:
+    with SqlSaver.from_url(url, ttl={"": "7d", "scratch": "5m", "kept": "never"}) as saver:
+        saver.clock = clock = Clock()
+        own = Agent("own", ScriptedModel(["ok"] * 9), store=saver, ttl="10m")
+        stores = Agent("stores", ScriptedModel(["ok"] * 9), store=saver)
+        for thread in ("plain", "scratch:1", "kept:1"):
+            stores.invoke("go", thread_id=thread)
+        own.invoke("go", thread_id="kept:2")
+        clock.forward(11)
+        assert sorted(saver.sweep()) == ["kept:2", "scratch:1"]
+        clock.forward(8 * 24 * 60)
+        assert saver.sweep() == ["plain"]
 
 
 def test_agents_of_one_store_have_times_of_their_own(url: str, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
     """A `CompiledStateGraph` whose runs are opened, supplied and closed by wick_graph."""
 
     spec: AgentSpec
-    ttl: float | None
-    """Seconds that an idle thread of this agent is kept; None for ever."""
+    ttl: float | str | None
+    """Seconds that an idle thread of this agent is kept; None for ever, `store` as that says."""
 
     @classmethod
     def adopt(cls, compiled: CompiledStateGraph[Any, Any, Any, Any], spec: AgentSpec) -> AgentGraph:

@@ -14,7 +14,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from types import TracebackType
 from typing import Any, Final, Self
 
 from langchain_core.runnables import RunnableConfig
@@ -70,6 +69,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
         self._core = core
         self.leases = Leases(core)
         """Who may write to which thread; runs of wick_graph's agents take one each."""
+        self.closing: list[Callable[[], object]] = []
+        """What is called before the database is closed, while it can be read; none may raise."""
 
     @classmethod
     def from_url(
@@ -145,6 +146,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
     def close(self) -> None:
         """Finish what is under way and close the database; closing twice is harmless."""
+        while self.closing:
+            self.closing.pop()()
         self.leases.close()
         self._core.close()
 
@@ -159,23 +162,13 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self.close()
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> SqlSaver:

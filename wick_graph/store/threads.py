@@ -99,14 +99,14 @@ class Threads:
         thread_id: str,
         *,
         agent: str,
-        ttl: float | None,
+        ttl: str | float | None,
         run_id: str,
         title: str | None = None,
         lease: Lease | None = None,
     ) -> ThreadInfo | None:
         """Begin a run: make the thread if needed, set it to `running`, set its time to live.
 
-        The title is for a thread that has none yet.
+        A ttl of `store` is the namespace's. The title is for a thread that has none yet.
 
         Returns:
             The thread as it was before, with how its last run ended; None if it is new.
@@ -118,7 +118,7 @@ class Threads:
         with core.writing(thread_id) as db:
             if lease is not None:
                 check(db, lease)
-            now = core.now()
+            now, ttl = core.now(), core.lives.chosen(ttl, thread_id)
             until = None if ttl is None else now + ttl
             named = core.close_text(title, key, "title")
             before = db.execute(sql.INFO, (core.tenant, key)).fetchone()
@@ -296,7 +296,7 @@ class Threads:
         thread_id: str,
         *,
         agent: str,
-        ttl: float | None,
+        ttl: str | float | None,
         run_id: str,
         title: str | None = None,
     ) -> ThreadInfo | None:

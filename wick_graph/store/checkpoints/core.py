@@ -18,7 +18,7 @@ from wick_graph.store.database.group import Group
 from wick_graph.store.database.transactions import Transactions, closed
 from wick_graph.store.database.worker import Worker
 from wick_graph.store.sealed.keyring import Keys
-from wick_graph.store.sealed.sealing import Plain, Sealing, Seals, sealing_of
+from wick_graph.store.sealed.sealing import Plain, Sealing, Seals, must_be_plain, sealing_of
 from wick_graph.store.values.mutation import Marks
 from wick_graph.store.values.rows import text_bytes
 
@@ -136,8 +136,10 @@ class Core(Transactions):
         until = None if ttl is None else now + ttl
         values = (self.tenant, key, status, 0, now, now, ttl, until, 0)
         if not self._locks:
+            self._must_fit(db)
             return (db.execute(sql.NEW_THREAD, values).fetchone()[0], 0, now, ttl)
         number = self.dialect.make(db, values)
+        self._must_fit(db)  # behind the insert, which waits for whoever marks the store
         row = self._locked(db, thread_id) if number is None else (number, 0, now, ttl, 0)
         if row is None:
             raise StorageError(f"thread {thread_id} comes and goes at the same time; try again")
@@ -145,6 +147,10 @@ class Core(Transactions):
             self._group.locked = True
             self._group.held[thread_id] = row
         return row
+
+    def _must_fit(self, db: Database) -> None:
+        if self.sealing.keys is None:
+            must_be_plain(db, self.dialect)
 
     def lock(self, db: Database, thread_id: str) -> None:
         """Lock one more thread; whoever does must name threads in their order."""

@@ -12,11 +12,9 @@ import os
 import secrets
 import threading
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import select
@@ -24,14 +22,12 @@ from sqlalchemy import select
 from wick_graph import keys
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store.checkpoints.core import Core
+from wick_graph.store.checkpoints.owners import LEASE_SECONDS, is_alive, owner
 from wick_graph.store.database import sql
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.database.schema import leases
-from wick_graph.store.values.rows import bytes_text, text_bytes
 
-LEASE_SECONDS: Final = 30.0
-"""How long a lease holds without being renewed; a frozen owner is passed over after that."""
 LOOK_SECONDS: Final = 1.0
 """How often a run looks whether its lease is still its own."""
 _REMEMBERED: Final = 1_024
@@ -39,6 +35,8 @@ _BUSY: Final = "thread {} is busy: another run goes on in it; wait for its end, 
 _CREDIBLE: Final = 100 * LEASE_SECONDS
 _MOST: Final = 2**62
 """Epochs begin anew behind this one; they are only ever compared for being the same."""
+_APART: Final = 2**40
+"""How far one epoch is from the next at the most."""
 MAX_TRIES: Final = 3
 """Times that a run may die at one checkpoint before the thread is called poisoned."""
 
@@ -223,11 +221,11 @@ class Leases:
         """Return the next epoch, and how many owners in a row died where the thread stands now."""
         row = db.execute(sql.LEASE, (thread,)).fetchone()
         if row is None:
-            return 1, 0
+            return _after(0), 0
         holder, epoch, until, tries, stood = row
         if self._given.get(thread) == epoch and holder == self._name():
             until = 0.0  # this saver's own; nobody else may ever have written that it is free
-        following = epoch + 1 if epoch < _MOST else 1
+        following = _after(epoch)
         if _holds(self._core, holder, until):
             if force:  # it is alive, and is told to stop: nothing died
                 return following, tries
@@ -277,6 +275,15 @@ class Leases:
     def close(self) -> None:
         """End the keeper; leases that are still held end by themselves."""
         self._wake.set()
+
+
+def _after(epoch: int) -> int:
+    """Choose the next epoch, which nobody chooses again.
+
+    A taking whose commit failed counts as held by whoever tried, until its run is closed: by
+    chance alone may the next owner's epoch be the same.
+    """
+    return (epoch if epoch < _MOST else 0) + 1 + secrets.randbelow(_APART)
 
 
 def check(db: Database, lease: Lease) -> None:
@@ -340,59 +347,3 @@ def fence(core: Core, db: Database, lease: Lease | None, thread: int, thread_id:
         check(db, lease)
     else:
         check_free(core, db, thread, thread_id)
-
-
-def owner() -> bytes:
-    """Name this process: its machine, its boot, its id and start, so that nobody else is it."""
-    return text_bytes(f"{_boot()}/{os.getpid()}/{_started(os.getpid())}")
-
-
-def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
-    """Say whether an owner may still be at work.
-
-    Of another machine nobody can tell but by time; of that the answer is `elsewhere`.
-    """
-    boot, _, rest = bytes_text(holder).partition("/")
-    pid, started = rest.split("/")[:2]
-    if boot != _boot():
-        return elsewhere
-    return _started(int(pid)) == started
-
-
-def is_at_work(holder: bytes, seconds: float) -> bool:
-    """Say whether a process is still at what it began some seconds ago.
-
-    One of another machine is believed for as long as a lease holds.
-    """
-    if bytes_text(holder).partition("/")[0] != _boot():
-        return 0 <= seconds < LEASE_SECONDS
-    return is_alive(holder)
-
-
-_boot_id: list[str] = []
-
-
-def _boot() -> str:
-    """Identify this boot of this machine, and where its process ids mean what they mean here.
-
-    Containers of one machine share its boot, but not their process ids. A random stand-in where
-    the system has no such ids.
-    """
-    if not _boot_id:
-        path = Path("/proc/sys/kernel/random/boot_id")
-        try:
-            space = Path("/proc/self/ns/pid").stat().st_ino
-            _boot_id.append(f"{path.read_text(encoding='ascii').strip()}-{space}")
-        except OSError:
-            _boot_id.append(uuid.uuid4().hex)
-    return _boot_id[0]
-
-
-def _started(pid: int) -> str:
-    """Return when a process started, in the kernel's ticks; empty if there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    state, *_ = fields = stat.rpartition(")")[2].split()
-    return "" if state == "Z" else fields[19]

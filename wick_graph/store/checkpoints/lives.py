@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from wick_graph.config.durations import seconds
 from wick_graph.constants import THREAD_TTL_SECONDS
@@ -10,6 +11,10 @@ from wick_graph.errors import ConfigError
 
 Ttl = str | float | None
 """A duration (`5m`, `7d`, seconds), or for ever: `never`, None."""
+
+
+STORES: Final = "store"
+"""In place of a duration: as the store says for the thread's namespace."""
 
 
 class Lives:
@@ -21,6 +26,10 @@ class Lives:
         if (wrong := next((name for name in given if ":" in name), None)) is not None:
             raise ConfigError(f"ttl: the namespace {wrong!r:.80} has a colon; leave it out")
         self._default = self._by_namespace.get("", float(THREAD_TTL_SECONDS))
+
+    def chosen(self, ttl: str | float | None, thread_id: str) -> float | None:
+        """Return a time to live that was asked for, or the store's own."""
+        return self.of(thread_id) if ttl == STORES else None if ttl is None else float(ttl)
 
     def of(self, thread_id: str) -> float | None:
         """Return the seconds that an idle thread is kept; None for ever."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
@@ -104,10 +105,12 @@ class Saving:
             writes = [(channel, _frozen(value)) for channel, value in writes]
 
         tried = Tried()
+        # such a write takes the place of the task's last one: written twice it is the same
+        replaces = any(channel in WRITES_IDX_MAP for channel, _ in writes)
 
         def save(db: Database) -> None:
             step, checkpoint = self._step(db, at, lease), at.checkpoint_id or ""
-            if not (tried.again() and step.has_writes(checkpoint, writes, task_id)):
+            if replaces or not (tried.again() and step.has_writes(checkpoint, writes, task_id)):
                 step.writes(checkpoint, writes, task_id, path, alone=alone)
 
         return self._now_or_later(at, save, waits=waits)

@@ -111,6 +111,10 @@ class Dialect(ABC):
         """
         raise NotImplementedError
 
+    def alone(self, db: Database) -> None:
+        """Let nobody else make a thread until this transaction ends; one writer at a time is so."""
+        return
+
     def make(self, db: Database, values: Sequence[Any]) -> int | None:
         """Insert a thread and return its number; None if somebody else was faster."""
         raise NotImplementedError

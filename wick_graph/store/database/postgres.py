@@ -156,6 +156,11 @@ class PostgresDialect(Dialect):
         row: ThreadRow | None = db.execute(_WAIT if wait else _TRY, (tenant, key)).fetchone()
         return row
 
+    def alone(self, db: Database) -> None:
+        """Wait for all that are making a thread, and let nobody begin."""
+        assert isinstance(db, Postgres)
+        db.script("LOCK TABLE threads IN SHARE ROW EXCLUSIVE MODE")
+
     def make(self, db: Database, values: Sequence[Any]) -> int | None:
         """Insert a thread, unless somebody else does so first; then wait for him."""
         row = db.execute(sql.NEW_THREAD_OR_NONE, values).fetchone()

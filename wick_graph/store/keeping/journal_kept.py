@@ -107,8 +107,9 @@ def drop_streams(
             .order_by(streams.c.first)
         )
     ).fetchall()
-    ends = [*(first for _, first, _ in found), PLACES + 1][1:]
-    for (rid, first, is_gone), end in zip(found, ends, strict=True):
+    later = [first for _, first, _ in found][1:]
+    ranges = zip([0, *later], [*later, PLACES + 1], strict=True)  # what stood before goes too
+    for (rid, _, is_gone), (first, end) in zip(found, ranges, strict=False):
         if is_gone:
             db.execute(*compiled(delete(streams).where(streams.c.rid == rid)))
             _drop_events(db, seals, thread, first, end)

@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store.checkpoints.cache import ThreadCache
 from wick_graph.store.checkpoints.core import Core
-from wick_graph.store.checkpoints.leases import is_alive
+from wick_graph.store.checkpoints.owners import is_alive
 from wick_graph.store.checkpoints.reading import Reader, find
 from wick_graph.store.database import journal_sql, sql
 from wick_graph.store.database.dialect import Database

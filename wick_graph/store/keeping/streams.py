@@ -7,31 +7,28 @@ lost its connection, or whose server was killed, goes on behind the last number 
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 
 from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.store.checkpoints.core import Core
-from wick_graph.store.checkpoints.leases import check_free, is_at_work, owner
+from wick_graph.store.checkpoints.leases import check_free
+from wick_graph.store.checkpoints.owners import is_at_work, owner
 from wick_graph.store.database import server_sql, sql
 from wick_graph.store.database.compiling import Now, compiled
-from wick_graph.store.database.schema import LANE_BITS, events, streams, threads
+from wick_graph.store.database.schema import LANE_BITS, streams, threads
+from wick_graph.store.keeping import pages
+from wick_graph.store.keeping.pages import Event
 from wick_graph.store.values.rows import Context, bytes_text, pack_id, text_bytes, unpack_id
 
-PLACES: Final = (1 << LANE_BITS) - 1
 RUNNING: Final = "running"
 P = ParamSpec("P")
 T = TypeVar("T")
 _BY: Final = "by"
 """The key of a row's data that says who is at the run."""
-_PAGES: Final = 32
-"""Pages that are read at once."""
-
-Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +58,11 @@ class Streams:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._name = secrets.token_hex(8)
 
     @property
     def server(self) -> str:
         """Name this store's user among those of all processes."""
-        return f"{bytes_text(owner())}#{self._name}"
+        return f"{bytes_text(owner())}#{id(self._core):x}"
 
     def tenants(self) -> list[str]:
         """Name the tenants of the database that have runs which have not ended."""
@@ -143,7 +139,7 @@ class Streams:
             thread = core.thread_for_writing(db, thread_id).id
             check_free(core, db, thread, thread_id)
             self._supersede(db, thread)
-            first = self._last(db, thread) + 1
+            first = pages.last(db, thread) + 1
             now = core.now()
             run = pack_id(run_id)
             by: dict[str, Any] = {"server": self.server, "since": now, "named": named}
@@ -219,19 +215,7 @@ class Streams:
     def trim(self, thread_id: str, keep: int) -> None:
         """Forget the events of all but the last runs of a thread."""
         with self._core.writing(thread_id) as db:
-            thread = self._thread(db, thread_id)
-            query = (
-                select(streams.c.first)
-                .where(streams.c.thread == thread)
-                .order_by(streams.c.first.desc())
-                .limit(1)
-                .offset(keep - 1)
-            )
-            row = db.execute(*compiled(query)).fetchone()
-            if row is not None:
-                low = thread << LANE_BITS
-                old = events.c.rid.between(low, low | (row[0] - 1))
-                db.execute(*compiled(delete(events).where(old)))
+            pages.forget(db, self._thread(db, thread_id), keep)
 
     def get(self, thread_id: str, run_id: str) -> StreamRow | None:
         """Return a run of a thread."""
@@ -267,32 +251,33 @@ class Streams:
             query = self._query().where(streams.c.status == RUNNING).order_by(streams.c.started)
             return [self._row(row) for row in db.execute(*compiled(query)).fetchall()]
 
-    def last(self, thread_id: str) -> int:
-        """Return the number of a thread's last event, 0 if it has none.
+    def last(self, row: StreamRow) -> int:
+        """Return the number of a run's last event, kept or not; below its first if it has none.
 
         Raises:
             ThreadNotFoundError: There is no such thread.
         """
-        with self._core.reading(thread_id) as db:
-            return self._last(db, self._thread(db, thread_id))
+        with self._core.reading(row.thread_id) as db:
+            thread = self._thread(db, row.thread_id)
+            last = min(pages.last(db, thread), pages.bound(db, thread, row.first))
+            return max(last, row.first - 1)
 
-    def read(self, thread_id: str, after: int) -> list[tuple[int, Event]]:
+    def read(
+        self, thread_id: str, after: int, row: StreamRow | None = None
+    ) -> list[tuple[int, Event]]:
         """Return events behind a number, at most some pages of them, with their numbers.
+
+        With a run's row they are that run's, and those of no later one.
 
         Raises:
             ThreadNotFoundError: There is no such thread.
             StorageError: A page is damaged.
         """
-        found: list[tuple[int, Event]] = []
         with self._core.reading(thread_id) as db:
             thread = self._thread(db, thread_id)
-            low, seals = thread << LANE_BITS, self._core.seals(thread, text_bytes(thread_id))
-            behind = (low + after + 1, low | PLACES, _PAGES, 0)
-            for rid, body in db.execute(server_sql.EVENTS, behind).fetchall():
-                page = json.loads(seals.unseal(body, "a page of events", "events", rid))
-                start = (rid & PLACES) - len(page) + 1
-                found += [(start + i, e) for i, e in enumerate(page) if start + i > after]
-        return found
+            high = pages.PLACES if row is None else pages.bound(db, thread, row.first)
+            seals = self._core.seals(thread, text_bytes(thread_id))
+            return pages.behind(db, thread, after, high, seals)
 
     # --- inside a transaction --------------------------------------------------------------------
 
@@ -343,7 +328,7 @@ class Streams:
             self._cut(db, thread, row, "cancelled", "the run was cut off, and a new message came")
 
     def _cut(self, db: Any, thread: int, row: StreamRow, status: str, error: str) -> None:
-        rid = thread << LANE_BITS | (self._last(db, thread) + 1)
+        rid = thread << LANE_BITS | max(pages.last(db, thread) + 1, row.first)
         told = {
             "event": "error",
             "run_id": row.run_id,
@@ -356,11 +341,6 @@ class Streams:
 
     def _end(self, db: Any, thread: int, row: StreamRow, status: str) -> None:
         db.execute(server_sql.END_RUN, (status, self._core.now(), thread, pack_id(row.run_id)))
-
-    def _last(self, db: Any, thread: int) -> int:
-        low = thread << LANE_BITS
-        row = db.execute(server_sql.LAST_EVENT, (low, low | PLACES)).fetchone()
-        return 0 if row is None or row[0] is None else row[0] & PLACES
 
     def _by_key(self, db: Any, key: bytes) -> StreamRow | None:
         row = db.execute(server_sql.RUN_OF_KEY, (self._core.tenant, key)).fetchone()

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, or_, select
 
 from wick_graph.errors import StorageError
 from wick_graph.store.checkpoints.core import Core
-from wick_graph.store.checkpoints.leases import is_alive
+from wick_graph.store.checkpoints.owners import is_alive
 from wick_graph.store.database import sql
 from wick_graph.store.database.compiling import Now, compiled
 from wick_graph.store.database.dialect import Database

@@ -139,12 +139,26 @@ def sealing_of(
             "or name a new database and import the threads there"
         )
     if keys is None:
-        raise StorageError(
-            f"{dialect.name} is encrypted, and no keys were given for it; name them with keys=, "
-            "or with store_keys: in agents.yaml"
-        )
+        raise _locked(dialect)
     opened: Sealing = _cipher().Encrypted(marked, keys, dialect.name)
     return opened
+
+
+def must_be_plain(db: Database, dialect: Dialect) -> None:
+    """Refuse a new thread in plain rows where the store was marked after it was opened here.
+
+    Raises:
+        StorageError: somebody who has keys has opened the store too, while it was empty.
+    """
+    if _marked(db) is not None:
+        raise _locked(dialect)
+
+
+def _locked(dialect: Dialect) -> StorageError:
+    return StorageError(
+        f"{dialect.name} is encrypted, and no keys were given for it; name them with keys=, "
+        "or with store_keys: in agents.yaml"
+    )
 
 
 def _marked(db: Database) -> bytes | None:
@@ -158,6 +172,7 @@ def _mark(db: Database, dialect: Dialect, now: Now, keys: Keys) -> bytes | None:
         return None
     dialect.begin(db, now, write=True)
     try:
+        dialect.alone(db)
         if not _is_used(db):
             made = _cipher().new_mark(keys)
             db.execute(sql.NEW_BLOB, (NOBODY, MARK, len(made), made))
