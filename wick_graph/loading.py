@@ -223,7 +223,9 @@ def _limits(config: AgentConfig) -> dict[str, Any]:
 def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | None) -> list[Any]:
     config = file.agent(agent_id)
     try:
-        tools: list[Any] = builtin(config.tools, file.base_dir, search=config.search)
+        if "ls" in config.tools and file.tools_dir != file.base_dir:
+            _make_for_tools(file.tools_dir)
+        tools: list[Any] = builtin(config.tools, file.tools_dir, search=config.search)
     except ConfigError as error:
         raise file.error(("agents", agent_id, "tools"), str(error)) from None
     unknown = next((name for name in config.subagents if name not in file.agents), None)
@@ -233,6 +235,16 @@ def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | Non
         raise file.error(key, f"there is no agent {unknown}{hint}")
     waits = _below(config, agents, background=False)
     return [*tools, delegation(waits)] if waits else tools
+
+
+def _make_for_tools(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # the text may be told to a tenant, who need not know the path
+        raise ConfigError(
+            f"the folder that ls is to see cannot be made ({error.strerror}); let this process "
+            "write beside the folder of agents.yaml"
+        ) from None
 
 
 def _below(

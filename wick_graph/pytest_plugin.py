@@ -77,8 +77,16 @@ def pytest_runtest_makereport(
     report = yield
     runs = getattr(item, "funcargs", {}).get("wick_runs")
     if report.when == "call" and report.failed and runs:
-        report.sections.append(("wick: the last moments", "\n".join(runs.report(_SHOWN))))
+        report.sections.append(("wick: the last moments", "\n".join(_told(runs))))
     return report
+
+
+def _told(runs: RecordedRuns) -> Iterator[str]:
+    """Tell of the runs' ends; no error of ours takes the test's place."""
+    try:
+        yield from runs.report(_SHOWN)
+    except Exception as error:
+        yield f"the rest cannot be told: {type(error).__name__}: {error}"
 
 
 def _there(path: Path) -> Path:

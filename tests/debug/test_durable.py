@@ -168,3 +168,41 @@ def test_a_thread_that_another_process_recorded_answers_everything(
         assert request.exact
         assert [message["content"] for message in request.messages] == ["Act.", "go"]
     assert did(log) == before
+
+
+def test_a_fork_that_was_left_keeps_its_edits_and_its_policy(url: str, tmp_path: Path) -> None:
+    """What was said to be answered from the recording, or by hand, is so in any process."""
+    log = tmp_path / "log"
+    assert elsewhere("record", url, log).returncode == 0
+    before = did(log)
+    with agent_of(url, log) as agent, DebugSession.open(agent, "t") as session:
+        session.break_("tool:act", "args.n == 2")
+        session.cont()
+        plan = session.fork(result="by hand")
+        assert session.live(plan, timeout=WAIT).mode == "FORK"
+        session.detach("keep", timeout=WAIT)
+    with agent_of(url, log) as agent, DebugSession.open(agent, "t") as session:
+        stop = session.live(timeout=WAIT)
+        assert stop.mode == "FORK"
+        session.cont(timeout=WAIT)
+        texts = [message["content"] for message in session.state("messages", "@last")]
+        assert texts[2:] == ["did 1", "by hand", "Error: ValueError: three is too many", "Done."]
+        assert session.branch == 1
+    assert did(log) == before + Counter(model=1), "only the model is asked something new"
+
+
+def test_a_run_that_is_left_has_no_error(world: World, url: str) -> None:
+    agent, model = world.agent(url, call("add", a=1, b=1), "Done.")
+    with agent, DebugSession(agent) as session:
+        session.break_("tool:add")
+        session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
+        session.detach("keep", timeout=WAIT)
+        left = [session.line(entry) for entry in session.moments() if entry.is_left]
+        assert left
+        assert all("left here" in line and "✕" not in line for line in left)
+        assert not any("GraphInterrupt" in session.line(entry) for entry in session.moments())
+        with pytest.raises(DebugError, match="no error is recorded"):
+            session.goto("@error")
+    again, _ = world.agent(url, model=model)
+    with again, DebugSession.open(again, "t") as session:
+        assert session.next_error().reason == "end"

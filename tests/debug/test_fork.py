@@ -107,7 +107,10 @@ def test_a_fork_goes_on_with_the_edit_and_leaves_the_past_alone(
     session.choose(0)
     assert [session.line(entry) for entry in session.moments()] == lines
     assert content(session) == ["go", "", "12!", "Done."]
-    assert (session.compare(0, 1).first is None) is bool({"state", "request"} & set(edit))
+    compared = session.compare(0, 1)
+    assert compared.first is not None
+    assert ("another request" in compared.first) is bool({"state", "request"} & set(edit))
+    assert all(seconds > 0 for seconds in compared.seconds)
 
 
 @pytest.mark.parametrize("row", ["M5"])

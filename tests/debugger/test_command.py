@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ import pytest
 from tests.debugger.conftest import Wick
 from tests.journal.support import agent_of
 from tests.source import ROOT
+from wick_graph import Agent
+from wick_graph.cli.app import call
 from wick_graph.exports.masked import Hider
 from wick_graph.exports.wickrun import write_wickrun
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel
 
 
 def test_a_finished_thread_answers_a_script(journal: Journal, wick: Wick) -> None:
@@ -197,6 +201,67 @@ def test_what_nobody_asked_is_not_answered(wick: Wick, folder: Path) -> None:
     code, _, err = wick("--last", "--batch", "-c", "answer 5")
     assert (code, "waits for no answer" in err) == (1, True)
     assert wick("--last", "--batch", "-c", "info record")[1][-1].startswith("1 ")
+
+
+MADE = """\
+from wick_graph import Agent
+from wick_graph.testing import ScriptedModel
+
+
+def add(a: float, b: float) -> str:
+    'Add two numbers.'
+    return f"{a + b:g}"
+
+
+def agent():
+    return Agent("from_code", ScriptedModel(["Done."]), tools=[add])
+"""
+
+
+@pytest.fixture
+def made(folder: Path) -> Iterator[None]:
+    (folder / "made.py").write_text(MADE, encoding="utf-8")
+    sys.modules.pop("made", None)
+    yield
+    sys.modules.pop("made", None)
+
+
+def test_the_agent_that_is_named_is_the_one_looked_at(
+    made: None, journal: Journal, wick: Wick, folder: Path
+) -> None:
+    script = "break made.py:6; c; p args.a; graph"
+    code, out, err = wick("made:agent", "-t", "t", "--batch", "-c", script)
+    assert (code, err) == (3, "")
+    assert out[0] == "  1  break made.py:6"
+    assert out[3] == "1"
+    assert out[4].startswith("thread t · done")
+    code, _, err = wick("-t", "t", "--batch", "-c", "break made.py:6")
+    assert (code, "no hook or tool of this agent" in err) == (1, True)
+
+
+def test_the_graph_of_an_agent_in_code_is_drawn(
+    made: None, saver: SqlSaver, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Agent("stranger", ScriptedModel(["Done."]), store=saver) as agent:
+        agent.invoke("go", thread_id="s")
+    assert call(["graph", "made:agent", "-f", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["agent"] == "from_code"
+    assert call(["graph", "-t", "s"]) == 2
+    said = capsys.readouterr()
+    assert "agent stranger, which is not in agents.yaml; name it as module:name" in said.err
+    assert said.out == ""
+    assert call(["graph", "made:agent", "-t", "s", "-f", "json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["run"]["status"] == "done"
+    assert "belongs to the agent stranger, and from_code is drawn" in said.err
+
+
+def test_a_picture_whose_form_is_not_known_is_refused(
+    saver: SqlSaver, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["graph", "-o", "x.png"]) == 2
+    assert "x.png names no form; end it in one of .svg" in capsys.readouterr().err
+    assert not (folder / "x.png").exists()
 
 
 # --- a person at a terminal ----------------------------------------------------------------------

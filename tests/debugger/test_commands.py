@@ -187,6 +187,7 @@ def test_values_are_printed_and_displayed(shell: Shell) -> None:
 def test_requests_blame_and_routes_are_shown(shell: Shell) -> None:
     shell.execute("turn")
     request = told(shell, "request")
+    assert request.startswith("request @3.3\n")
     assert "user: add" in request
     assert 'settings {"temperature": 0.3}' in request
     blame = said(shell, "blame")
@@ -195,6 +196,24 @@ def test_requests_blame_and_routes_are_shown(shell: Shell) -> None:
     route = said(shell, "route")
     assert route[0] == "route: tools: the reply calls 3 tool(s)"
     assert any("✓ route: tools" in line for line in route)
+
+
+@pytest.mark.parametrize(
+    ("at", "first"),
+    [("@3.3", "request @3.3"), ("@3.4", "request @3.3 (before here)"), ("@2", "(after here)")],
+)
+def test_which_request_is_shown_is_said_first(at: str, first: str, shell: Shell) -> None:
+    shell.execute(at)
+    for command in ("request", "blame"):
+        assert said(shell, command)[0].endswith(first)
+
+
+def test_what_a_hook_changed_is_said_to_be_elsewhere(shell: Shell) -> None:
+    shell.execute("@2")
+    while "changed" not in shell.session.line(shell.session.here):
+        assert said(shell, "diff") == ["nothing changed"] or shell.session.here.step > 2
+        shell.execute("s")
+    assert said(shell, "diff") == ["nothing of the state changed; `blame` shows the request"]
 
 
 def test_why_says_who_wrote_it(shell: Shell) -> None:

@@ -98,6 +98,22 @@ def test_a_run_is_held_before_the_second_of_three_calls(shell: Shell, code: Any)
     assert shell.session.mode == "PAST"
 
 
+def test_what_was_kept_is_previewed_before_it_goes_on(wick: Wick, code: Any) -> None:
+    wick("made:agent", "add", "-b", "tool:add", "--batch", "-c", "c; detach keep")
+    told = wick("made:agent", "--last", "--batch", "-c", "last; preview")
+    assert told[0] == 0, told
+    assert any(line.startswith("tool add: really called") for line in told[1])
+    assert code.ran == []
+
+
+def test_a_recording_without_its_agent_says_how_one_is_named(journal: Journal) -> None:
+    with DebugSession.open(journal) as session:
+        shell = Shell(session)
+        assert "node model" in told(shell, "@1", "preview")
+        with pytest.raises(DebugError, match="name one: wick debug AGENT"):
+            told(shell, "last", "preview")
+
+
 def test_a_call_is_skipped_with_an_answer(shell: Shell, code: Any) -> None:
     told(shell, "run add", "tbreak tool:add if args.a == 2", "c", 'skip "nothing"', "c")
     assert sorted(code.ran) == [(1, 1), (3, 1)]

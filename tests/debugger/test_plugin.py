@@ -67,6 +67,30 @@ def test_that_fails(agent, wick_runs):
 def test_that_runs_nothing(agent, wick_runs):
     wick_runs.last
 """
+CLOSED = """\
+from wick_graph import Agent
+from wick_graph.debug import runs as recorded
+from wick_graph.testing import ScriptedModel
+
+
+def ask(runs, called):
+    with Agent("finder", ScriptedModel(["It is a thing."])) as agent:
+        agent.invoke("What is a wick?")
+        assert runs.last.called("look") == called
+
+
+def test_that_fails_before_its_store_is_closed(wick_runs):
+    ask(wick_runs, 7)
+
+
+def test_whose_runs_cannot_be_told(wick_runs, monkeypatch):
+    monkeypatch.setattr(recorded.RecordedRuns, "report", lambda self, last: iter([1 / 0]))
+    ask(wick_runs, 7)
+
+
+def test_that_passes(wick_runs):
+    ask(wick_runs, 0)
+"""
 TAPE = """\
 import os
 from wick_graph import Agent
@@ -114,6 +138,16 @@ def test_runs_are_recorded_and_a_failure_shows_their_end(folder: Path) -> None:
     assert ": done\n" in shown
     assert "✕ tool look failed: there is nothing" in shown
     assert "no run has begun yet" in shown
+
+
+def test_a_failure_where_the_store_is_closed_already_shows_the_end_too(folder: Path) -> None:
+    (folder / "test_closed.py").write_text(CLOSED, encoding="utf-8")
+    done = session(folder, "test_closed.py")
+    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "← run done" in done.stdout
+    assert ": done\n" in done.stdout
+    assert done.stdout.count("the rest cannot be told: ZeroDivisionError") == 1
+    assert "the store is closed" not in done.stdout
 
 
 def test_a_model_is_recorded_once_and_then_answered_from_its_file(folder: Path) -> None:

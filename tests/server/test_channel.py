@@ -82,3 +82,13 @@ async def test_what_is_no_text_is_written_at_once(
         await asyncio.wait_for(news.wait(), 10)
     await work
     assert len(channel.since(0) or ()) == 3
+
+
+async def test_a_reader_who_has_seen_all_does_not_wait_for_more(channel: Channel) -> None:
+    work = asyncio.create_task(channel.work())
+    await channel.put(DONE)
+    await asyncio.wait_for(work, 10)
+    assert channel.ended
+    told = events_after(channel.saver, channel.row, 1, channel)
+    async with asyncio.timeout(10):
+        assert [entry async for entry in told if entry] == []

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.server.support import Served, until
-from wick_graph.client import AsyncClient, Client, ServerError
+from wick_graph.client import AsyncClient, Client, ServerError, calls, transport, wire
 from wick_graph.events import ChatModelRetry, ChatModelStream, Done, Event
 
 Follow = Callable[[str, Callable[[Event], None]], None]
@@ -135,3 +138,60 @@ def test_a_server_that_goes_down_says_so(server: Served) -> None:
         with pytest.raises(ServerError, match="the server is going down"):
             next(wick.stream("x"))
         assert isinstance([*first][-1], Done)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nX-Run-Id: r\r\nContent-Type: text/event-stream\r\n\r\n"
+FIRST = b'id: 1\ndata: {"event": "on_chat_model_stream", "data": {"delta": "a"}}\n\n'
+ENDED = b'"data": {"stopped_because": "done", "total_duration_ms": 1}'
+LAST = b'id: 2\ndata: {"event": "done", ' + ENDED + b"}\n\n"
+
+
+@pytest.fixture
+def scripted(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[bytes]]]:
+    """A server whose connections say what is given, one after the other; None is silence."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as held:
+
+        def serve() -> None:
+            for told in request.param:
+                connection, _ = listening.accept()
+                held.callback(connection.close)
+                asked.append(connection.recv(65_536))
+                for piece in told:
+                    if piece is None:
+                        break  # it is there, and says nothing any more
+                    connection.sendall(piece)
+                else:
+                    connection.shutdown(socket.SHUT_RDWR)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", asked
+        server.join(20)
+
+
+@pytest.mark.parametrize("scripted", [[[HEAD, FIRST, None], [HEAD, LAST]]], indirect=True)
+@pytest.mark.parametrize("ask", ["blocking", "suspending"], indirect=True)
+def test_a_stream_that_falls_silent_is_taken_up(
+    scripted: tuple[str, list[bytes]], ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, asked = scripted
+    monkeypatch.setattr(transport, "_SILENT", 0.2)
+    assert [type(event) for event in ask(url, "stream", "x")] == [ChatModelStream, Done]
+    assert b"last-event-id: 1" in asked[1].lower()
+
+
+def test_a_server_that_only_pings_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    following = wire.Following(calls.events("r"), reconnect_for=1.0)
+    following.opened(200, {"x-run-id": "r"})
+    for _ in range(5):  # each connection only pings before it breaks off
+        lines = following.lines()
+        next(lines)
+        lines.send(": ping")
+        following.pause(None)
+        now[0] += 0.9
+    now[0] += 0.9
+    with pytest.raises(ServerError, match="broke off"):
+        following.pause(None)

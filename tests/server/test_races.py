@@ -11,9 +11,12 @@ import pytest
 
 from tests.server.support import AGENTS, SLOW, TALK, Served, frames
 from wick_graph.config import load_config
+from wick_graph.errors import StorageError
 from wick_graph.server import Limits, ServerOptions, Service, create_app, service
 from wick_graph.server.log import TERMINAL
+from wick_graph.server.problems import Problem
 from wick_graph.store import SqlSaver
+from wick_graph.store.keeping.streams import Streams
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 ASKED = {"agent": "default", "kind": "message", **ASK}
@@ -102,6 +105,51 @@ async def test_two_servers_take_up_one_run_once(tmp_path: Path) -> None:
     finally:
         one.local.close()
         two.local.close()
+
+
+@pytest.mark.parametrize("agent", ["default", "unknown"])
+async def test_a_run_of_another_server_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str
+) -> None:
+    """Neither where its agent cannot be built here, nor where nobody here knows it."""
+    one, two = made(tmp_path), made(tmp_path)
+    try:
+        streams = one.local.saver.streams
+        row = await streams.run(streams.begin, "t", RUN, {**ASKED, "agent": agent})
+        assert row is not None
+
+        async def broken(agent_id: str) -> Any:
+            raise Problem(500, "the agent cannot be built")
+
+        monkeypatch.setattr(two.local.agents, "ready", broken)
+        for left in (False, True):
+            if left:
+                await streams.run(streams.leave, row)
+            await two.recover()
+            now = await streams.run(streams.get, "t", RUN)
+            mine = left and agent == "default"  # then nobody else is at it
+            assert (now is not None and now.status) == ("failed" if mine else "running")
+        told = await streams.run(streams.read, "t", 0)
+        assert [e["data"]["error"] for _, e in told] == ["the agent cannot be built"] * mine
+    finally:
+        one.local.close()
+        two.local.close()
+
+
+async def test_what_is_wrong_with_one_tenant_keeps_nobody_from_being_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = made(tmp_path)
+    recovered = []
+
+    async def recover(tenant: service.Tenant) -> None:
+        recovered.append(tenant.name)
+        raise StorageError("a page is damaged")
+
+    monkeypatch.setattr(Streams, "tenants", lambda streams: ["anna", "bert"])
+    monkeypatch.setattr(service.Tenant, "recover", recover)
+    async with served.running():
+        assert recovered == ["anna", "bert"]
 
 
 async def test_a_tenant_stays_open_while_it_is_used(

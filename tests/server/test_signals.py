@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -70,6 +72,31 @@ def test_D46_a_signal_suspends_and_nothing_is_lost(
                 assert [number for number, _, _ in whole] == [*range(1, len(whole) + 1)]
                 assert [name for _, name, _ in whole].count("on_tool_start") == 1
                 assert [name for _, name, _ in whole if name in ("done", "error")] == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/agents/slow/invoke", ASK), ("/v1/chat/completions", {**ASK, "model": "slow"})],
+)
+def test_D46_who_waits_for_a_suspended_run_is_told_where_it_goes_on(
+    tmp_path: Path, path: str, body: Any
+) -> None:
+    with serving(tmp_path, "--no-auth", "--drain", "0.2", slow=LONG) as served:
+        port, process = served.port, served.process
+        assert process is not None
+        with served.http() as http, ThreadPoolExecutor(1) as pool, served.http() as other:
+            asked = pool.submit(http.post, path, json=body)
+            until(lambda: other.get("/threads").json(), "no run has begun")
+            process.send_signal(signal.SIGTERM)
+            answer = asked.result(60)
+        process.communicate(timeout=60)
+        assert (answer.status_code, "retry-after" in answer.headers) == (503, True)
+        assert "the run is suspended; it goes on in its thread" in answer.text
+        told = answer.json()
+        run = (told["error"] if path.startswith("/v1") else told)["run_id"]
+        served.start(port=port)
+        with served.http() as http:
+            assert frames(http.get(f"/runs/{run}/events").text)[-1][1] == "done"
 
 
 def refuses(http: httpx.Client) -> bool:

@@ -12,10 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.support import Served, frames, serving, until
+from tests.server.support import AGENTS, Served, frames, serving, until
 from wick_graph.errors import ConfigError
 from wick_graph.events import ChatModelStream, Done, Event, Failed
 from wick_graph.server import ServerOptions
+from wick_graph.store import SqlSaver
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 SHORT = [
@@ -248,3 +249,51 @@ def test_a_run_that_waits_ends_its_stream_without_an_error(shared: Served) -> No
         events = [*wick.stream("x" * 10, agent="careful", thread_id="waits")]
     assert [type(e).__name__ for e in events][-2:] == ["Interrupted", "Done"]
     assert not any(isinstance(event, Failed) for event in events)
+
+
+def test_a_run_s_stream_ends_where_the_next_run_begins(shared: Served) -> None:
+    with shared.http() as http:
+        first = http.post("/agents/default/stream", json=ASK)
+        thread, whole = first.headers["x-thread-id"], frames(first.text)
+        body = {**ASK, "thread_id": thread}
+        second = frames(http.post("/agents/default/stream", json=body).text)
+
+        def told(path: str, last: int | None) -> list[tuple[int | None, str, str]]:
+            return frames(http.get(path, headers={"Last-Event-ID": str(last)}).text)
+
+        mine = first.headers["content-location"]
+        assert told(mine, whole[-1][0]) == []
+        assert told(mine, whole[-2][0]) == whole[-1:]
+        gap, *rest = told(mine, second[3][0])  # an event that this run never had
+        assert (gap[1], rest) == ("gap", whole)
+        for last in (whole[3][0], whole[-1][0]):
+            assert told(f"/threads/{thread}/events", last) == second
+
+
+@pytest.mark.parametrize("agent", ["default", "failing"])
+def test_a_run_whose_events_are_forgotten_still_tells_its_end(server: Served, agent: str) -> None:
+    server.kill()
+    key = {"Idempotency-Key": "one"}
+    failing = AGENTS + "  failing: {model: 'scripted:failing.yaml'}\n"
+    server.write(agents=failing, failing="steps: [{error: 'RuntimeError: no'}]").start()
+    with server.http() as http:
+        first = http.post(f"/agents/{agent}/stream", json=ASK, headers=key)
+        run, thread = first.headers["x-run-id"], first.headers["x-thread-id"]
+        other = {**ASK, "thread_id": thread}
+        for _ in range(2):
+            assert http.post("/agents/default/invoke", json=other).status_code == 200
+    server.kill()
+    with SqlSaver.from_url(f"sqlite:///{server.path}/wick.db") as store:
+        store.streams.trim(thread, 2)
+    server.start()
+    with server.http() as http:
+        told = frames(http.get(f"/runs/{run}/events").text)
+        again = http.post(f"/agents/{agent}/invoke", json=ASK, headers=key)
+    ends = "done" if agent == "default" else "error"
+    assert told[-1][:2] == (frames(first.text)[-1][0], ends)
+    assert [name for _, name, _ in told[:-1]] in (["gap"], [])
+    if agent == "default":
+        assert (again.status_code, again.json()["response"]) == (200, "It is 42.")
+    else:
+        assert again.status_code == 409
+        assert "the run has ended: failed" in again.json()["error"]

@@ -13,15 +13,18 @@ import httpx
 import pytest
 
 from tests.server.support import Served, serving
+from tests.source import ROOT
 from tests.support.containers import IMAGE, ContainerEngine
-from wick_graph.config import load_config
+from wick_graph.config import load_config, parse_config
+from wick_graph.errors import ConfigError
+from wick_graph.loading import build_agent
 from wick_graph.server import ServerOptions, Service
-from wick_graph.server.tenancy import folder_name
+from wick_graph.server.tenancy import file_for, folder_name
 from wick_graph.store import SqlSaver
 
 ASK = {"messages": [{"role": "user", "content": "Look around."}]}
 AGENTS = """\
-store: sqlite:///wick.db
+store: sqlite:///kept/wick.db
 defaults: {model: scripted:talk.yaml}
 agents:
   default:
@@ -32,6 +35,7 @@ agents:
     backend: {type: local, workdir: ., execute: 'off'}
   loose:
     backend: {type: local, workdir: work, execute: local}
+    skills: {paths: [FOLDER/kept]}
 """
 SKILL = "---\nname: knit\ndescription: Knit a scarf.\n---\nTwo needles.\n"
 SECRET = "anna's secret 4711"
@@ -44,7 +48,7 @@ def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="wick-test-") as made:
         Path(made).chmod(0o711)
         folder = Path(made) / "app"
-        for name in ("work/skills/knit", "notes"):
+        for name in ("work/skills/knit", "notes", "kept"):
             (folder / name).mkdir(parents=True)
         (folder / "work/skills/knit/SKILL.md").write_text(SKILL, "utf-8")
         (folder / "work/local.txt").write_text("of local", "utf-8")
@@ -62,7 +66,7 @@ def targets(folder: Path, tenant: str, at: str = "app.tenants/anna/work") -> lis
         f"{folder}/../{at}/notes.txt",
         "../../../app/work/local.txt",
         str(folder / "work/local.txt"),
-        str(folder / "wick.db"),
+        str(folder / "kept/wick.db"),
     ]
 
 
@@ -84,7 +88,7 @@ def served(folder: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def tokens(served: Served) -> dict[str, str]:
-    with SqlSaver.from_url(f"sqlite:///{served.path}/wick.db") as store:
+    with SqlSaver.from_url(f"sqlite:///{served.path}/kept/wick.db") as store:
         names = ("local", "anna", "bert", *NAMES)
         return {name: store.tokens.create(name, scope="admin")[0] for name in names}
 
@@ -179,6 +183,64 @@ def test_commands_without_a_sandbox_are_off_for_tenants(
     assert "execute" not in bert.get("/agents/loose").json()["tools"]
     with served.http(tokens["local"]) as local:
         assert "execute" in local.get("/agents/loose").json()["tools"]
+
+
+LOOKS = ("workspace.tenants/bob", "workspace", ".", "..", "../app.tenants", "../app.tenants/bob")
+SAMPLE = (
+    (ROOT / "agents.yaml").read_text("utf-8").replace("model: auto", "model: scripted:talk.yaml")
+)
+
+
+def test_the_sample_s_ls_sees_a_tenant_s_own_folder_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "app"
+    for name in ("workspace", "checkpoints"):
+        (folder / name).mkdir(parents=True)
+    calls = [{"tool": "ls", "args": {"path": path}} for path in (*LOOKS, str(folder))]
+    talk = json.dumps({"steps": [{"calls": calls, "unchecked": True}, "That is all."]})
+    with serving(folder, "--host", "127.0.0.1", agents=SAMPLE, talk=talk) as served:
+        new = {"agent_id": "new", "model": "scripted:demo", "tools": ["ls"]}
+        with served.http(served.wick("token", "create", "--tenant", "bob")) as bob:
+            upload = {"path": "secret.txt", "content": SECRET, "agent_id": "ollama"}
+            assert bob.put("/agents/files/upload", json=upload).json()["path"] == "secret.txt"
+        token = served.wick("token", "create", "--tenant", "anna", "--scope", "admin")
+        with served.http(token) as anna:
+            (folder.parent / "app.tenants").mkdir()
+            (folder.parent / "app.tenants/anna").mkdir()
+            (folder.parent / "app.tenants/anna/hers.txt").touch()
+            told = [c["output"] for c in anna.post("/agents/invoke", json=ASK).json()["tool_calls"]]
+            assert anna.post("/agents", json=new).status_code == 201
+            ask = {"messages": [{"role": "user", "content": "Which files are there?"}]}
+            demo = anna.post("/agents/new/invoke", json=ask).json()
+    assert (folder / "workspace.tenants/bob/secret.txt").read_text("utf-8") == SECRET
+    assert len(told) == len(LOOKS) + 1
+    assert [text for text in told if text.startswith("[")] == [told[LOOKS.index(".")]]
+    for text in (told[LOOKS.index(".")], json.dumps(demo["tool_calls"])):
+        assert "hers.txt" in text
+        for word in ("secret", "agents.yaml", "workspace", "bob"):
+            assert word not in text
+
+
+def test_folders_of_the_root() -> None:
+    text = "agents: {a: {model: 'scripted:demo', backend: {type: local, workdir: /}, tools: [ls]}}"
+    file = file_for(parse_config(text, source="agents.yaml", base_dir=Path("/")), "bob")
+    backend = file.agents["a"].backend
+    assert backend is not None
+    assert (backend.workdir, file.tools_dir) == ("/.tenants/bob", Path("/.tenants/bob"))
+
+
+def test_a_folder_for_ls_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "app.tenants").touch()
+    text = "agents: {a: {model: 'scripted:demo', tools: [ls]}}"
+    file = file_for(parse_config(text, source="agents.yaml", base_dir=tmp_path / "app"), "bob")
+    with pytest.raises(ConfigError, match=r"agents\.a\.tools: .* cannot be made") as caught:
+        build_agent("a", file, store=False)
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_folder_with_the_store_is_not_shared(served: Served, anna: httpx.Client) -> None:
+    assert anna.get("/agents/loose/skills").json()["paths"] == []
+    with served.http(served.wick("token", "create")) as local:
+        assert local.get("/agents/loose/skills").json()["paths"]
 
 
 ATTACKS = (

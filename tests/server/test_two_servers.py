@@ -119,6 +119,9 @@ def test_a_run_of_the_other_server_is_followed_and_its_thread_is_busy(
             body = {**ASK, "thread_id": got.headers["x-thread-id"]}
             refused = other.post("/agents/default/invoke", json=body)
             assert (refused.status_code, refused.json()) == (409, {"error": "thread is busy"})
+            thread = f"/threads/{got.headers['x-thread-id']}"
+            kept = other.delete(thread)
+            assert (kept.status_code, kept.json()) == (409, {"error": "thread is busy"})
             told = other.get(got.headers["content-location"]).text
     assert ends(told) == ["done"]
     assert "word119" in told

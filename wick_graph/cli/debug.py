@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from wick_graph.cli import output
-from wick_graph.cli.agents import DEFAULT_FILE, pick
+from wick_graph.cli.agents import DEFAULT_FILE, from_code, pick
 from wick_graph.cli.stores import known, opened
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def debug(
     """Step through a run, forwards and backwards.
 
     Moving through a recording runs nothing, and needs no key and no network. With --batch the
-    exit code is 0 when all is done, 1 after a refused command, 2 when the run failed, 3 when it
-    ends at a breakpoint.
+    exit code is 0 when all is done, 1 after a refused command, 2 when the run failed or the
+    script or what it is about is refused as a whole, 3 when it ends at a breakpoint.
     """
     wanted = _Wanted(
         target=target, text=text, thread=thread, last=last, config=config, record=record
@@ -267,39 +267,13 @@ def _agent(wanted: _Wanted, stack: ExitStack, name: str | None) -> Any:
     from wick_graph.loading import load
 
     if name is not None and ":" in name:
-        agent = _from_code(name)
+        agent = from_code(name)
     else:
         agents = stack.enter_context(load(wanted.config))
         agent = agents[pick(name, load_config(wanted.config))]
     if wanted.record is not None:
         agent.spec = replace(agent.spec, journal=replace(agent.spec.journal, level=wanted.record))
     return agent
-
-
-def _from_code(name: str) -> Any:
-    """Import an agent, or call the function that makes one: `module:name`.
-
-    Raises:
-        ConfigError: There is none of this name.
-    """
-    import importlib
-    import os
-
-    from wick_graph.agent import Agent
-    from wick_graph.errors import ConfigError
-
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as text, as the other entries are
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"there is no {name}: {error}; name an agent as module:name") from error
-    finally:
-        sys.path.remove(os.getcwd())  # noqa: PTH109  # as above
-    made = found() if callable(found) else found
-    if not isinstance(made, Agent):
-        raise ConfigError(f"{name} is no Agent, but {type(made).__name__}; name an agent")
-    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,15 +332,26 @@ class _Doors:
     def draw(self) -> list[str]:
         from wick_graph.cli.export import Source, picture_of_thread
         from wick_graph.errors import DebugError
-        from wick_graph.picture import as_text, picture_of
+        from wick_graph.graph import build_graph
+        from wick_graph.picture import as_text, overlay_of, picture_of
 
-        if self.session.agent is not None and self.session.journal is None:
-            return as_text(picture_of(self.session.agent.graph)).splitlines()
         journal = self.session.journal
-        source = Source(journal=journal, saver=self.saver, config=self.wanted.config)
-        picture = picture_of_thread(source)
+        agent = self.session.agent
+        if agent is None and self.wanted.agent is not None:
+            agent = self.look()
+        if agent is None:
+            source = Source(journal=journal, saver=self.saver, config=self.wanted.config)
+            picture = picture_of_thread(source)
+        elif journal is None:
+            picture = picture_of(agent.graph)
+        else:
+            built = build_graph(agent.spec, self.saver)
+            picture = picture_of(built).with_run(overlay_of(built, journal.thread_id))
         if picture is None:
-            raise DebugError(f"the agent of this thread is not in {self.wanted.config}")
+            raise DebugError(
+                f"the agent of this thread is not in {self.wanted.config}; name it: "
+                "wick debug module:name --thread ID"
+            )
         return as_text(picture).splitlines()
 
 

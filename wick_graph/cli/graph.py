@@ -5,16 +5,17 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from wick_graph.cli import output
-from wick_graph.cli.agents import DEFAULT_FILE, AgentArgument, pick
+from wick_graph.cli.agents import DEFAULT_FILE, from_code, pick
 
 if TYPE_CHECKING:
     from wick_graph.config import AgentsFile
     from wick_graph.picture import Picture
+    from wick_graph.store import ThreadInfo
 
 Form = Literal["text", "svg", "mermaid", "dot", "json", "html"]
 _SUFFIXES: Final[dict[str, Form]] = {
@@ -26,13 +27,20 @@ _SUFFIXES: Final[dict[str, Form]] = {
     ".json": "json",
     ".html": "html",
     ".htm": "html",
+    ".txt": "text",
+    "": "text",
 }
-"""The form that a file's name asks for; any other name means text."""
+"""The form that a file's name asks for."""
+_AGENT: Final[Any] = typer.Argument(
+    metavar="[AGENT]",
+    help="An agent (of the file, or module:name): default, or the only one.",
+    show_default=False,
+)
 _DRAWN: Final = "┌│▼"
 
 
 def graph(
-    agent: AgentArgument = None,
+    agent: Annotated[str | None, _AGENT] = None,
     form: Annotated[
         Form | None,
         typer.Option(
@@ -58,11 +66,8 @@ def graph(
     Its nodes with the hook layers, tools and limits in them, and the ways between. Needs no model
     and no key.
     """
-    from wick_graph.config import load_config
-
-    agents = load_config(config)
-    picture = _picture(agent, agents) if thread is None else _run(agent, agents, thread)
-    chosen = form or (_SUFFIXES.get(file.suffix.lower(), "text") if file else "text")
+    chosen = form or _form_of(file)
+    picture = _picture(agent, config) if thread is None else _run(agent, config, thread)
     text = _written(picture, chosen, in_file=file is not None)
     if file is None:
         output.print_line(text)
@@ -70,27 +75,71 @@ def graph(
         _save(file, text)
 
 
-def _picture(agent: str | None, file: AgentsFile) -> Picture:
+def _form_of(file: Path | None) -> Form:
+    """Say which form a file's name asks for.
+
+    Raises:
+        ConfigError: None that is known.
+    """
+    from wick_graph.errors import ConfigError
+
+    suffix = "" if file is None else file.suffix.lower()
+    if suffix not in _SUFFIXES:
+        known = ", ".join(end for end in _SUFFIXES if end)
+        raise ConfigError(f"{file} names no form; end it in one of {known}, or give --format")
+    return _SUFFIXES[suffix]
+
+
+def _picture(agent: str | None, config: Path) -> Picture:
+    from wick_graph.config import load_config
     from wick_graph.loading import outline
     from wick_graph.picture import picture_of
 
+    if agent is not None and ":" in agent:
+        return picture_of(from_code(agent).graph)
+    file = load_config(config)
     return picture_of(outline(pick(agent, file), file).graph)
 
 
-def _run(agent: str | None, file: AgentsFile, thread_id: str) -> Picture:
+def _of_thread(agent: str | None, file: AgentsFile, info: ThreadInfo) -> Any:
+    """Make the agent that is drawn under a thread: the named one, else the thread's own.
+
+    Raises:
+        ConfigError: There is none of this name, or the thread's own is not known here.
+    """
+    from wick_graph.errors import ConfigError
+    from wick_graph.loading import outline
+
+    if agent is None and info.agent is not None and info.agent not in file.agents:
+        raise ConfigError(
+            f"this thread belongs to the agent {info.agent}, which is not in {file.source}; "
+            "name it as module:name, or name another one to be drawn"
+        )
+    if agent is not None and ":" in agent:
+        made = from_code(agent)
+    else:
+        made = outline(pick(agent or info.agent, file), file)
+    if info.agent not in (None, made.name):
+        output.say(f"this thread belongs to the agent {info.agent}, and {made.name} is drawn")
+    return made
+
+
+def _run(agent: str | None, config: Path, thread_id: str) -> Picture:
     """Draw the agent of a thread, with what the thread's checkpoints tell.
 
     Raises:
+        ConfigError: The agent is not known.
         ThreadNotFoundError: The store has no such thread; nothing is created.
     """
+    from wick_graph.config import load_config
     from wick_graph.errors import ThreadNotFoundError
     from wick_graph.graph import build_graph
-    from wick_graph.loading import outline
     from wick_graph.picture import overlay_of, picture_of
     from wick_graph.result import checked_thread_id
     from wick_graph.store import SqlSaver
     from wick_graph.store.database.opening import dialect_of
 
+    file = load_config(config)
     checked_thread_id(thread_id)
     unknown = ThreadNotFoundError(
         f"there is no thread {thread_id}; `wick threads list` shows those there are"
@@ -101,11 +150,7 @@ def _run(agent: str | None, file: AgentsFile, thread_id: str) -> Picture:
         info = store.threads.get(thread_id)
         if info is None:
             raise unknown
-        known = agent is None and info.agent in file.agents
-        chosen = str(info.agent) if known else pick(agent, file)
-        if info.agent not in (None, chosen):
-            output.say(f"this thread belongs to the agent {info.agent}, and {chosen} is drawn")
-        built = build_graph(outline(chosen, file).spec, store)
+        built = build_graph(_of_thread(agent, file, info).spec, store)
         return picture_of(built).with_run(overlay_of(built, thread_id))
 
 

@@ -23,6 +23,8 @@ from wick_graph.events import Event
 T = TypeVar("T")
 _TIMEOUT: Final = httpx.Timeout(10.0, read=None)
 """A run may take long; what is reached must be reached at once."""
+_SILENT: Final = 60.0
+"""Seconds without a line, or a server's ping, after which a stream counts as broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,10 @@ def settings(url: str, token: str | None) -> dict[str, Any]:
     return {"base_url": address, "headers": headers, "timeout": _TIMEOUT, "trust_env": False}
 
 
+def _stream_timeout() -> httpx.Timeout:
+    return httpx.Timeout(_TIMEOUT.connect, read=_SILENT)
+
+
 class Blocking:
     """Leaves that block and never suspend."""
 
@@ -106,7 +112,9 @@ class Blocking:
     @asynccontextmanager
     async def open(self, call: Call[Any]) -> AsyncIterator[Opened]:
         """Make a request whose answer is read line by line."""
-        with self._http.stream(call.method, call.path, **call.sent()) as got:
+        with self._http.stream(
+            call.method, call.path, timeout=_stream_timeout(), **call.sent()
+        ) as got:
 
             async def lines() -> AsyncIterator[str]:
                 for line in got.iter_lines():
@@ -133,7 +141,9 @@ class Suspending:
     @asynccontextmanager
     async def open(self, call: Call[Any]) -> AsyncIterator[Opened]:
         """Make a request whose answer is read line by line."""
-        async with self._http.stream(call.method, call.path, **call.sent()) as got:
+        async with self._http.stream(
+            call.method, call.path, timeout=_stream_timeout(), **call.sent()
+        ) as got:
             yield Opened(got.status_code, got.headers, got.aiter_lines())
 
     async def sleep(self, seconds: float) -> None:

@@ -161,7 +161,7 @@ class Following:
         number: int | None = None
         while True:
             line = yield event
-            event = None
+            event, self._lost_since = None, None  # the server is there, if it only pings
             name, _, value = line.partition(": ")
             if name == "id":
                 number = int(value)
@@ -175,7 +175,7 @@ class Following:
             if self._last is not None and number <= self._last:
                 return None
             self._last = number
-        self._lost_since, self._tries = None, 0
+        self._tries = 0
         if body["event"] == "gap":
             raise ServerError("events of this run are no longer kept; read the thread's state")
         event = event_of(body)

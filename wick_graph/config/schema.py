@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -282,6 +282,7 @@ class AgentsFile(Block):
     _base_dir: Path = PrivateAttr(default_factory=Path.cwd)
     _places: Places = PrivateAttr(default_factory=lambda: Places(source="configuration"))
     _notices: tuple[str, ...] = PrivateAttr(default=())
+    _tools_dir: Path | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any, /) -> None:
         """Take over what the reader knows about the file."""
@@ -303,6 +304,17 @@ class AgentsFile(Block):
     def base_dir(self) -> Path:
         """Folder to which relative paths in the file belong."""
         return self._base_dir
+
+    @property
+    def tools_dir(self) -> Path:
+        """Folder that the built-in tools see: the file's own, unless `seeing` named another."""
+        return self._tools_dir or self._base_dir
+
+    def seeing(self, folder: Path) -> Self:
+        """Return the file with another folder for the built-in tools, made when one needs it."""
+        made = self.model_copy()
+        made._tools_dir = folder
+        return made
 
     @property
     def notices(self) -> tuple[str, ...]:

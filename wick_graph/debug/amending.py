@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, RemoveMessage
 
-from wick_graph.debug.edits import messages_of, result_of
+from wick_graph.debug.edits import messages_of, reply_of, result_of
 from wick_graph.debug.policy import Edit, once_more
 from wick_graph.debug.shown import at_path
 from wick_graph.errors import DebugError
@@ -42,19 +42,40 @@ def tool_edits(entry: Entry, args: Mapping[str, Any] | None, result: Any) -> Ite
         return
     if args is not None and result is not None:
         raise DebugError("a call with a given result is not made; give the arguments or the result")
-    call_id = entry.call_id
-    if call_id is None:
+    if entry.call_id is None:
         raise DebugError("no tool call stands at this moment; choose one at tool:NAME")
+    given = {"result": result} if args is None else {"args": dict(args)}
+    yield edit_of({"call": entry.call_id, **given})
+
+
+def edit_of(told: Mapping[str, Any], origin: str | None = None) -> Edit:
+    """Make an edit of its data: `call` with `args` or `result`, `nth` with `request` or `response`.
+
+    Raises:
+        DebugError: The reply is none.
+    """
+    if "call" in told:
+        return _call_edit(told, origin)
+    asks = Nth(told["nth"], "model", "request")
+    if "response" in told:
+        reply = reply_of(told["response"])
+        return Edit(asks, lambda moment: Skip(reply), told=told)
+    request = told["request"]
+    return Edit(asks, lambda moment: Replace(changed(moment.data["request"], request)), told=told)
+
+
+def _call_edit(told: Mapping[str, Any], origin: str | None) -> Edit:
+    call_id = told["call"]
 
     def fits(moment: Moment) -> bool:
         return (moment.kind, moment.phase, moment.call_id) == ("tool", "call", call_id)
 
     def make(moment: Moment) -> Directive:
-        if args is None:
-            return Skip(result_of(moment, result))
-        return Replace(once_more(moment.data["call"]).replace(args=dict(args)))
+        if "args" not in told:
+            return Skip(result_of(moment, told["result"]))
+        return Replace(once_more(moment.data["call"], origin).replace(args=dict(told["args"])))
 
-    yield Edit(fits, make)
+    return Edit(fits, make, told=told)
 
 
 def changed(request: ModelRequest, wanted: Mapping[str, Any]) -> ModelRequest:

@@ -63,6 +63,8 @@ class Attached(Comparing):
         self._free = False
         self._pause = False
         self._decide: Decide | None = None
+        self._forked: dict[str, Any] | None = None
+        """What the fork that is run was made with, as data; its run keeps it."""
         self._own = False
         self._run: Run | None = None
         self._has_store = True
@@ -112,6 +114,8 @@ class Attached(Comparing):
             if self._run is not None and self._run is not run:
                 raise DebugError("this session holds another run; make a session for each")
             last = self._trail.entries[-1].seq if len(self._trail) else 0
+            if journal is not None and self._forked is not None:
+                journal.keep("fork", self._forked)
             listing = Listing(run, journal, spec.name, last)
             if journal is not None and isinstance(saver, SqlSaver):
                 self.journal = Journal(saver, run.thread_id or "")

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from wick_graph.debug.cursor import At
 from wick_graph.debug.names import Names
+from wick_graph.debug.shown import overlaid
 from wick_graph.debug.trail import Lines, Trail
 from wick_graph.debug.view import Desk, View
 from wick_graph.debug.why import Whys
-from wick_graph.errors import DebugError, ExpressionError
+from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.expressions import compile_expression
+from wick_graph.journal.cassette import lines_of
 from wick_graph.journal.entry import Entry
+from wick_graph.journal.rebuild import REQUESTS
 from wick_graph.messages import to_wick
 
 _TOLD: Final = {"model": "model.response", "tools": "tool.exit"}
+_UNLIKE: Final = frozenset({"usage", "cost"})
+"""Channels that tell what a run took, not what it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,29 @@ class Row:
     """What it did there; None where it was not visited."""
     b: str | None
     same: bool
+    """Whether it was asked, did and wrote the same, whatever is shown of it."""
+    part: str = ""
+    """What differs: `text` where that shows it, `request` or `writes`; empty where nothing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Did:
+    """What a visit did: as a text, and all of it."""
+
+    text: str
+    request: Any = None
+    """What the model was sent; None where that is not known."""
+    writes: Any = None
+
+    def parts_from(self, other: _Did) -> str:
+        """Say in which part two visits differ; empty where they do not."""
+        if self.text != other.text:
+            return "text"
+        if None not in (self.request, other.request) and self.request != other.request:
+            return "request"
+        if None not in (self.writes, other.writes) and self.writes != other.writes:
+            return "writes"
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +70,7 @@ class Comparison:
     rows: list[Row]
     tokens: tuple[int, int]
     seconds: tuple[float, float]
+    """Both are of all that is compared, what two branches share included."""
 
 
 class Comparing(Whys):
@@ -58,10 +87,7 @@ class Comparing(Whys):
         different = next((row for row in rows if not row.same), None)
         first = None
         if different is not None:
-            first = (
-                f"{different.node}, visit {different.visit}: "
-                f"{different.a or 'not there'} ≠ {different.b or 'not there'}"
-            )
+            first = f"{different.node}, visit {different.visit}: {_unlike(different)}"
         return Comparison(
             first=first,
             rows=rows,
@@ -115,18 +141,27 @@ class Comparing(Whys):
         return Desk(self.journal, Trail(self.thread_id, own[0].branch, own), self._shower)
 
 
-def _visits(desk: Desk) -> dict[tuple[str, int], str]:
+def _unlike(row: Row) -> str:
+    if row.part == "request":
+        return f"the model was sent another request, and did the same: {row.a}"
+    if row.part == "writes":
+        return f"it wrote other values: {row.a}"
+    return f"{row.a or 'not there'} ≠ {row.b or 'not there'}"
+
+
+def _visits(desk: Desk) -> dict[tuple[str, int], _Did]:
     """Return what each visit of a node did, in a line, in the order of the visits."""
     seen: Counter[str] = Counter()
     began: dict[str | None, tuple[str, int]] = {}
-    made: dict[tuple[str, int], str] = {}
+    made: dict[tuple[str, int], _Did] = {}
     for place, entry in enumerate(desk.trail.entries):
         if entry.what == "node.enter" and entry.node is not None:
             seen[entry.node] += 1
             began[entry.task] = entry.node, seen[entry.node]
-            made[began[entry.task]] = "did not end"
+            made[began[entry.task]] = _Did("did not end")
         elif entry.what in ("node.exit", "node.error") and entry.task in began:
-            made[began[entry.task]] = _did(desk, place)
+            asked, wrote = _asked(desk, place), _wrote(desk, place)
+            made[began[entry.task]] = _Did(_did(desk, place), asked, wrote)
     return made
 
 
@@ -144,6 +179,34 @@ def _did(desk: Desk, place: int) -> str:
     )
 
 
+def _asked(desk: Desk, place: int) -> Any:
+    """Return what models were sent in a visit."""
+    asked = []
+    for entry in desk.trail.of_task(place):
+        if entry.kind != "model" or entry.phase not in REQUESTS:
+            continue
+        try:
+            sent = desk.view(desk.trail.place(entry.seq) or 0).request
+        except (DebugError, StorageError):  # what it was made of is gone
+            return None
+        if sent is None:
+            return None
+        asked.append(lines_of(sent.messages, sent.tools, sent.settings))
+    return asked
+
+
+def _wrote(desk: Desk, place: int) -> Any:
+    """Return what a visit wrote, but for what is another one each time: ids, and tokens."""
+    end = desk.view(place)
+    try:
+        wrote = [(c, v) for ended, c, v in end.pending if ended.seq == end.entry.seq]
+        state = desk.shower.state(overlaid({}, wrote))
+    except (DebugError, StorageError):
+        return None
+    state["messages"] = [{k: v for k, v in m.items() if k != "id"} for m in state["messages"]]
+    return {name: value for name, value in state.items() if name not in _UNLIKE}
+
+
 def _said(view: View) -> str:
     if view.entry.kind == "tool":
         return f"{view.entry.name}({view.args}) → {view.output}"
@@ -154,18 +217,19 @@ def _said(view: View) -> str:
     return " ".join([str(wick["content"]), *calls]).strip() or "nothing"
 
 
-def _rows(one: dict[tuple[str, int], str], other: dict[tuple[str, int], str]) -> Sequence[Row]:
+def _rows(one: dict[tuple[str, int], _Did], other: dict[tuple[str, int], _Did]) -> Iterator[Row]:
     keys = [*one, *(key for key in other if key not in one)]
-    return [
-        Row(
+    for node, visit in keys:
+        a, b = one.get((node, visit)), other.get((node, visit))
+        part = a.parts_from(b) if a is not None and b is not None else "text"
+        yield Row(
             node=node,
             visit=visit,
-            a=one.get((node, visit)),
-            b=other.get((node, visit)),
-            same=one.get((node, visit)) == other.get((node, visit)),
+            a=None if a is None else a.text,
+            b=None if b is None else b.text,
+            same=not part,
+            part=part,
         )
-        for node, visit in keys
-    ]
 
 
 def _tokens(desk: Desk) -> int:
@@ -174,5 +238,7 @@ def _tokens(desk: Desk) -> int:
 
 
 def _seconds(desk: Desk) -> float:
-    ends = [e for e in desk.trail.entries if e.kind == "run" and e.duration_us is not None]
-    return sum(entry.duration_us or 0 for entry in ends) / 1e6
+    last: dict[int, int] = {}
+    for entry in desk.trail.entries:
+        last[entry.run] = max(last.get(entry.run, 0), entry.at_us)
+    return sum(last.values()) / 1e6

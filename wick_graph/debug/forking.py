@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wick_graph import keys
-from wick_graph.debug.amending import Nth, changed, put, tool_edits, written
+from wick_graph.debug.amending import edit_of, put, tool_edits, written
 from wick_graph.debug.cursor import At
-from wick_graph.debug.edits import reply_of
+from wick_graph.debug.kept import kept_decider, told_of
 from wick_graph.debug.live import Door
 from wick_graph.debug.moves import goal_of
 from wick_graph.debug.paths import read_path
@@ -17,7 +17,6 @@ from wick_graph.debug.policy import Decider, Edit, Policy
 from wick_graph.debug.stops import Stop
 from wick_graph.errors import DebugError
 from wick_graph.journal.replay import Tape
-from wick_graph.moments import Replace, Skip
 
 _BEFORE = {
     "before_agent": "__start__",
@@ -106,20 +105,20 @@ class Forking(Planning):
         asked = [e for e in self._trail.of_task(place) if e.what == "model.request"]
         if not asked:
             raise DebugError("no request stands at this moment; choose one at a model:request")
-        asks = Nth(len(asked), "model", "request")
-        if response is not None:
-            reply = reply_of(response)
-            yield Edit(asks, lambda moment: Skip(reply))
-        elif request is not None:
-            yield Edit(asks, lambda moment: Replace(changed(moment.data["request"], request)))
+        given = {"request": request} if response is None else {"response": response}
+        yield edit_of({"nth": len(asked), **given})
 
     def live(
         self, plan: Plan | None = None, *, door: Door = "sync", timeout: float | None = None
     ) -> Stop:
         """Execute a prepared fork, or go on where the thread stands; returns at the first stop.
 
+        A fork that was left is gone on with under its own policy, and with its edits, in any
+        process.
+
         Raises:
-            DebugError: The session has no agent, or the thread is finished.
+            DebugError: The session has no agent, the thread is finished, or it stands in a fork
+                whose edits and policy could not be kept.
         """
         graph = self._graph()
         self._refuse_file()
@@ -134,10 +133,11 @@ class Forking(Planning):
             address[keys.CHECKPOINT_ID] = keys.configurable(made)[keys.CHECKPOINT_ID]
         tape = None if self.journal is None else Tape(self.journal)
         self._decide, self._label = Decider(plan.policy, tape, plan.edits), "FORK"
+        self._forked = told_of(plan.policy, plan.edits)
         try:
             return self._started(None, address, door, goal_of("step", None), timeout)
         except BaseException:
-            self._decide = None
+            self._decide = self._forked = None
             raise
 
     def _live_at_the_end(self, graph: Any, door: Door, timeout: float | None) -> Stop:
@@ -146,8 +146,13 @@ class Forking(Planning):
         config = keys.with_configurable(None, **{keys.THREAD_ID: self.thread_id})
         if not graph.get_state(config).next:
             raise DebugError("the thread is finished; run a new input, or fork from a moment of it")
-        self._decide, self._label = None, "LIVE"
         return self._go_on(None, door, timeout)
+
+    def _go_on(self, given: Any, door: Door, timeout: float | None) -> Stop:
+        kept = None if self.journal is None else kept_decider(self.journal)
+        self._decide, self._forked = kept or (None, None)
+        self._label = "LIVE" if kept is None else "FORK"
+        return super()._go_on(given, door, timeout)
 
     @property
     def executed(self) -> tuple[int, int]:

@@ -232,6 +232,9 @@ class Living(Attached):
         for seq, held in self._held.items():
             if held.decided:
                 self._say(Output(seq, "note", f"what was decided at #{seq} is not kept"))
+        if self._forked is not None:
+            text = "the fork's edits and policy are kept for `live`; agent.resume really calls all"
+            self._say(Output(0 if self.here is None else self.here.seq, "note", text))
 
     def leave(self, timeout: float | None = None) -> None:
         """Hold no run any more: one of the session's own is kept, one of others goes on.

@@ -178,22 +178,15 @@ def fits_error(what: str) -> Fits:
     return made
 
 
-_SIGNALS: Final = ("GraphInterrupt", "CancelledError", "RunCancelled", "GraphBubbleUp")
-
-
-def _fails(entry: Entry) -> bool:
-    return entry.status == "error" and not (entry.error or "").startswith(_SIGNALS)
-
-
 def _error(view: View) -> bool:
     """Say whether a failure begins here: those around it only pass it on."""
     entry = view.entry
-    if not _fails(entry):
+    if not entry.fails:
         return False
     text = (entry.error or "").partition(": ")[2]
     for place in range(view.at - 1, max(view.at - 40, -1), -1):
         inner = view.desk.trail.entries[place]
-        if inner.run == entry.run and _fails(inner) and inner.depth >= entry.depth:
+        if inner.run == entry.run and inner.fails and inner.depth >= entry.depth:
             said = (inner.error or "").partition(": ")[2]
             return not (said and said in text)
     return True
@@ -204,7 +197,7 @@ def _budget(view: View) -> bool:
     if entry.what == "run.exit":
         return view.told.get("stopped_because") == "limit"
     ended = any(write.get("channel") == "stop_reason" for write in _writes(view, entry))
-    return entry.kind == "hook" and entry.name == "budget" and (ended or _fails(entry))
+    return entry.kind == "hook" and entry.name == "budget" and (ended or entry.fails)
 
 
 def _writes(view: View, entry: Entry) -> list[dict[str, Any]]:
@@ -213,9 +206,9 @@ def _writes(view: View, entry: Entry) -> list[dict[str, Any]]:
 
 _CATCHES: Final[Mapping[str, Fits]] = {
     "error": _error,
-    "tool-error": lambda v: v.entry.what in ("tool.exit", "tool.error") and _fails(v.entry),
-    "model-error": lambda view: view.entry.what == "model.error" and _fails(view.entry),
-    "hook-error": lambda view: view.entry.what == "hook.error" and _fails(view.entry),
+    "tool-error": lambda v: v.entry.what in ("tool.exit", "tool.error") and v.entry.fails,
+    "model-error": lambda view: view.entry.what == "model.error" and view.entry.fails,
+    "hook-error": lambda view: view.entry.what == "hook.error" and view.entry.fails,
     "interrupt": lambda view: view.entry.what == "interrupt.raise",
     "retry": lambda view: view.entry.what in ("model.retry", "model.fallback"),
     "divergence": lambda view: False,  # a replay always stops there

@@ -14,6 +14,9 @@ from wick_graph.journal.entry import Entry
 class Marks(Cursor):
     """Sets breakpoints."""
 
+    outline: Any = None
+    """An agent that is only looked at, where none that may run is given: whose code a line is."""
+
     @property
     def breakpoints(self) -> list[Breakpoint]:
         """The breakpoints, by their numbers."""
@@ -26,7 +29,7 @@ class Marks(Cursor):
             DebugError: It is none.
             ExpressionError: Its condition is no expression.
         """
-        return self._kept(read_spec(next(self._numbers), spec, self.agent))
+        return self._kept(read_spec(next(self._numbers), spec, self.agent or self.outline))
 
     def break_(
         self,
@@ -103,7 +106,8 @@ class Marks(Cursor):
         return [found.spec for found in self._breaks.values()]
 
     def _made(self, kind: BreakKind, location: str, **parts: Any) -> Breakpoint:
-        return self._kept(make(next(self._numbers), kind, location, agent=self.agent, **parts))
+        agent = self.agent or self.outline
+        return self._kept(make(next(self._numbers), kind, location, agent=agent, **parts))
 
     def _kept(self, made: Breakpoint) -> Breakpoint:
         with self._cond:

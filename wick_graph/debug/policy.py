@@ -78,14 +78,24 @@ class Edit:
 
     fits: Callable[[Moment], bool]
     make: Callable[[Moment], Directive]
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What it is made of; `edit_of` makes it again."""
     used: bool = False
 
 
 class Decider:
     """Decides about each call of a run that goes over recorded ground again."""
 
-    def __init__(self, policy: Policy, tape: Tape | None, edits: Sequence[Edit] = ()) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        tape: Tape | None,
+        edits: Sequence[Edit] = (),
+        origin: str | None = None,
+    ) -> None:
+        """Take the run that a fork began with, where it is another one than goes on."""
         self.policy = policy
+        self._origin = origin
         self.tape = tape
         self._edits = list(edits)
         self.live_models = 0
@@ -151,7 +161,7 @@ class Decider:
     def anew(self, moment: Moment) -> Directive:
         """Have a call made once more, though the ledger knows its result."""
         call = moment.data["call"]
-        return Replace(once_more(call)) if isinstance(call, ToolCall) else None
+        return Replace(once_more(call, self._origin)) if isinstance(call, ToolCall) else None
 
     def _taped(self) -> Tape:
         if self.tape is None:
@@ -159,9 +169,13 @@ class Decider:
         return self.tape
 
 
-def once_more(call: ToolCall) -> ToolCall:
-    """Return a call that the ledger does not know, whatever it knows of the recorded one."""
-    key = f"again-{call.ctx.run_id}:{call.ctx.index}"
+def once_more(call: ToolCall, origin: str | None = None) -> ToolCall:
+    """Return a call that the ledger does not know, whatever it knows of the recorded one.
+
+    With the run that a fork began with as its origin it is the fork's own call, and the ledger
+    knows what became of that.
+    """
+    key = f"again-{origin or call.ctx.run_id}:{call.ctx.key}"
     return call.replace(ctx=replace(call.ctx, key=key))
 
 

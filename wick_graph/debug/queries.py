@@ -104,7 +104,7 @@ class Queries(Verbs):
         }
         text = texts.get(entry.kind, f"{entry.what} {entry.name}".rstrip())
         if entry.error:
-            text += f"  {entry.error}"
+            text += "  left here" if entry.is_left else f"  {entry.error}"
         return Frame(entry.depth, text, entry.kind, name, entry.seq)
 
     def _outermost(self, entry: Entry) -> Frame:

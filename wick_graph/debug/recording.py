@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Final
 
 from wick_graph.debug.session import DebugSession
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
+from wick_graph.journal.show import line_of
 from wick_graph.moments import DEBUGGER, NULL_PORT, Port
 from wick_graph.runtime import Run
 from wick_graph.store.saver import SqlSaver
+
+KEPT: Final = 25
+"""Moments of each run that can still be told of once its store is closed."""
 
 
 class Recording:
@@ -25,6 +30,8 @@ class Recording:
         """Thread and run of each, in the order in which they began."""
         self._journals: dict[str, Journal] = {}
         self._of: dict[tuple[str, int], Journal] = {}
+        self._ends: dict[str, list[str]] = {}
+        self._told_by: list[tuple[SqlSaver, Callable[[], None]]] = []
 
     @property
     def below(self) -> Recording:
@@ -38,6 +45,9 @@ class Recording:
             return NULL_PORT
         self.runs.append((thread, run.run_id))
         self._journals[run.run_id] = Journal(saver, thread)
+        keep = partial(self._keep, run.run_id)
+        self._told_by.append((saver, keep))
+        saver.closing.append(keep)
         port: Port = journal
         return port
 
@@ -67,6 +77,25 @@ class Recording:
         self._known()
         return DebugSession.open(self._journals[self.runs[run][1]])
 
+    def end_of(self, run: int, last: int = KEPT) -> list[str]:
+        """Tell of the end of one of the runs, one line for it and one for each of its moments.
+
+        Once the run's store is closed, its last `KEPT` moments are told of.
+        """
+        run_id = self.runs[run][1]
+        head, *lines = self._ends.get(run_id) or _end_of(self._journals[run_id], run_id, last)
+        return [head, *lines[max(len(lines) - last, 0) :]]
+
+    def stop(self) -> None:
+        """Ask no store any more to tell of its runs before it is closed."""
+        while self._told_by:
+            saver, keep = self._told_by.pop()
+            with suppress(ValueError):  # it is closed already
+                saver.closing.remove(keep)
+
+    def _keep(self, run_id: str) -> None:
+        self._ends[run_id] = _end_of(self._journals[run_id], run_id, KEPT)
+
     def _known(self) -> dict[str, Journal]:
         if not self._journals:
             raise DebugError("nothing was recorded: no run began here whose store is an SqlSaver")
@@ -82,3 +111,15 @@ def record() -> Iterator[Recording]:
         yield made
     finally:
         DEBUGGER.reset(before)
+        made.stop()
+
+
+def _end_of(journal: Journal, run_id: str, last: int) -> list[str]:
+    """Tell of a run's end; where it cannot be read, say why."""
+    try:
+        run = journal.run(run_id)
+        moments = [*journal.moments(run_id)]
+        lines = [line_of(journal, moment) for moment in moments[max(len(moments) - last, 0) :]]
+    except Exception as error:  # a store that is closed says of its end whatever it can
+        return [f"run {run_id}: {error}"]
+    return [f"run {run_id} of thread {run.thread_id}: {run.stopped_because or run.status}", *lines]

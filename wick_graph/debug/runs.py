@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from wick_graph.debug.recording import Recording
 from wick_graph.debug.session import DebugSession
-from wick_graph.errors import DebugError, StorageError
+from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry, RunRecord
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.rebuild import RecordedRequest
@@ -114,15 +114,9 @@ class RecordedRuns(Sequence[RecordedRun]):
         return self[-1]
 
     def report(self, last: int) -> Iterator[str]:
-        """Tell of the end of each run."""
-        for run in self:
-            try:
-                lines = run.lines(last)
-            except StorageError as error:
-                yield f"run {run.run_id}: {error}"
-                continue
-            yield f"run {run.run_id} of thread {run.journal.thread_id}: {run.stopped_because}"
-            yield from lines
+        """Tell of the end of each run, in any case: whatever cannot be read is said."""
+        for at in range(len(self)):
+            yield from self._recording.end_of(at, last)
 
     def __len__(self) -> int:
         return len(self._recording.runs)

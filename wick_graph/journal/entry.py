@@ -26,6 +26,9 @@ from wick_graph.journal.layout import (
 from wick_graph.journal.masking import Mark
 from wick_graph.store.values.rows import unpack_id
 
+_LEFT: Final = ("GraphInterrupt", "GraphBubbleUp")
+_SIGNALS: Final = (*_LEFT, "CancelledError", "RunCancelled")
+"""Begin the errors that are none: they end a run that is left or cancelled."""
 GAP: Final = "gap"
 """The kind of what stands for moments that are missing or damaged."""
 
@@ -124,6 +127,16 @@ class Entry:
             return "lost"
         failed = self.error is not None or bool(self.fields.get("z"))
         return "error" if failed else "ok"
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it was left here to be gone on with: kept for later, or waiting for an answer."""
+        return self.status == "error" and (self.error or "").startswith(_LEFT)
+
+    @property
+    def fails(self) -> bool:
+        """Whether something went wrong, and was neither left nor cancelled."""
+        return self.status == "error" and not (self.error or "").startswith(_SIGNALS)
 
 
 def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:

@@ -77,6 +77,13 @@ class JournalPort:
         """Return how far the branch had come when the run began."""
         return Counters(self._about["steps"], dict(self._about["visits"]))
 
+    def keep(self, name: str, value: Any) -> None:
+        """Keep data with the run's row from its next commit on; nothing where it holds a secret."""
+        hidden = self._shelf.mask.value(value) != value
+        with self._lock:
+            self._about[name] = b"" if hidden else self._shelf.keep(value)
+            self._dirty = True
+
     @property
     def run(self) -> RunRow:
         """The run's row."""

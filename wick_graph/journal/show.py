@@ -29,7 +29,7 @@ def line_from(entry: Entry, told: Told) -> str:
         return f"{entry.seq:>6}  {'':>9}  {'':>5} ✕ {entry.error}"
     kind = (entry.kind, entry.phase)
     mark = _ENTERS if kind in OPENS else _LEAVES if kind in ENDS else _POINT
-    if entry.status != "ok":
+    if entry.status != "ok" and not entry.is_left:
         mark = "✕"
     step = f"@{entry.step}" if entry.step else ""
     time = f"+{entry.at_us / 1e6:.3f}"
@@ -55,7 +55,7 @@ def text_from(entry: Entry, told: Told) -> str:
         changed = ", ".join(key for key in change if key != "by")
         parts.append(f"[{change['by']} changed {changed}]")
     if entry.error is not None:
-        parts.append(entry.error)
+        parts.append("left here" if entry.is_left else entry.error)
     if (missing := told.get("missing")) is not None:
         parts.append(f"({missing})")
     return "  ".join(" ".join(part.split()) for part in parts if part)

@@ -149,7 +149,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin in self._options.allowed_origins:
             return
-        same = origin is not None and urlsplit(origin).netloc.lower() == headers["host"].lower()
+        same = origin is not None and _place_of(origin) == headers["host"].lower()
         foreign = headers.get("sec-fetch-site", "none") == "cross-site"
         if (origin is not None and not same) or foreign:
             raise Problem(403, "pages of other origins may not use this server")
@@ -244,6 +244,14 @@ def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
 def _without_port(host: str) -> str:
     head, colon, port = host.rpartition(":")
     return head if colon and port.isdigit() and not host.endswith("]") else host
+
+
+def _place_of(origin: str) -> str | None:
+    """Return an origin's host and port; None if it has none, which no `Host` is equal to."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
 
 
 async def _answer(problem: Problem, scope: Scope, send: Send) -> None:

@@ -154,16 +154,19 @@ async def events_after(
 ) -> AsyncIterator[tuple[int, Wire] | None]:
     """Yield a run's events behind a number, to its last one; None is a pause.
 
-    Follows a run of this process as it goes, and one of another process by looking again.
+    Follows a run of this process as it goes, and one of another process by looking again. Where
+    the last event of a run that has ended is no longer kept, it is made from what the row says.
     """
     streams, over = saver.streams, False
     while True:
         if channel is not None and channel.overtaken:
             channel = None
+        over = over or (channel is not None and channel.ended)
         news = channel.news() if channel is not None else None
+        stopped = channel is not None and channel.stopped
         found = channel.since(after) if channel is not None else None
         if found is None:
-            found = await streams.run(streams.read, row.thread_id, after)
+            found = await streams.run(streams.read, row.thread_id, after, row)
         for number, event in found:
             after = number
             yield number, event
@@ -171,7 +174,9 @@ async def events_after(
                 return
         if found:
             continue
-        if over or (channel is not None and channel.stopped):
+        if over and (end := await _end(saver, row, after)) is not None:
+            yield end
+        if over or stopped:
             return
         yield None
         if news is not None:
@@ -184,6 +189,24 @@ async def events_after(
 async def _has_ended(saver: SqlSaver, row: StreamRow) -> bool:
     now = await saver.streams.run(saver.streams.get, row.thread_id, row.run_id)
     return now is None or now.status != RUNNING
+
+
+async def _end(saver: SqlSaver, row: StreamRow, after: int) -> tuple[int, Wire] | None:
+    """Make the last event of a run whose events are no longer kept; None if it was seen."""
+    streams = saver.streams
+    now = await streams.run(streams.get, row.thread_id, row.run_id)
+    if now is None or now.status == RUNNING:
+        return None
+    number, failed = await streams.run(streams.last, row), now.status in ("cancelled", "failed")
+    data: dict[str, Any] = {"stopped_because": now.status}
+    if failed:
+        data["error"] = f"the run has ended: {now.status}; its events are no longer kept"
+    else:
+        spent = 1000 * ((now.ended or now.started) - now.started)
+        data |= {"stop_reason": now.status, "total_duration_ms": round(spent)}
+        data |= {"trace_id": row.run_id, "thread_id": row.thread_id}
+    event = {"event": "error" if failed else "done", "run_id": row.run_id, "data": data}
+    return (number, {**event, "thread_id": row.thread_id}) if number > after else None
 
 
 def _joins(last: Wire, event: Wire) -> bool:

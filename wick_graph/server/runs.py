@@ -7,19 +7,19 @@ import contextlib
 import hashlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from wick_graph.agent import Agent
 from wick_graph.drive import ASYNC_LEAVES
-from wick_graph.errors import ThreadBusyError, ThreadNotFoundError
+from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError, WickError
 from wick_graph.events import Event
 from wick_graph.graph.lifecycle_turn import cancel
 from wick_graph.server.live import CANCELLED, Asked, LiveRun
 from wick_graph.server.log import Channel
 from wick_graph.server.metrics import Metrics
 from wick_graph.server.options import Limits
-from wick_graph.server.problems import Problem, log
+from wick_graph.server.problems import Problem, log, shown
 from wick_graph.store import SqlSaver
 from wick_graph.store.keeping.streams import RUNNING, StreamRow
 
@@ -113,10 +113,19 @@ class Runs:
             raise Problem(409, "the Idempotency-Key was used for another request")
         return self.live[row.thread_id] if self._is_live(row) else row
 
-    async def recover(self, agent: Agent, row: StreamRow) -> LiveRun | None:
+    async def recover(
+        self, ready: Callable[[str], Awaitable[Agent]], row: StreamRow
+    ) -> LiveRun | None:
         """Take up a run that a dead server left; None where it has ended, or somebody has it.
 
+        Nobody else is at it from when it is claimed: so where its agent cannot be had, it ends.
+
+        Args:
+            ready: Gives an agent by its id.
+            row: The run.
+
         Raises:
+            StorageError: The store cannot be used now; the run can be taken up later.
             ThreadBusyError: It goes on in another process.
             ThreadNotFoundError: Its thread was deleted.
         """
@@ -124,14 +133,22 @@ class Runs:
         async with self._alone(row.thread_id):
             if row.thread_id in self.live or not await streams.run(streams.claim, row):
                 return None
-            return await self._take_up(agent, row)
+            try:
+                return await self._take_up(await ready(row.asked["agent"]), row)
+            except (StorageError, ThreadBusyError, ThreadNotFoundError):
+                raise
+            except (WickError, Problem) as error:
+                log.error("run %s cannot go on: %s", row.run_id, error)
+                why = error.error if isinstance(error, Problem) else shown(error)
+                await streams.run(streams.give_up, row, why)
+                return None
 
     async def _take_up(self, agent: Agent, row: StreamRow) -> LiveRun:
         streams, asked = self._saver.streams, Asked.from_dict(row.asked)
         threads = self._saver.threads
         began = row.thread_id in await streams.run(threads.of_runs, [row.run_id])
         again = Asked(agent_id=asked.agent_id, kind="resume") if began else asked
-        last = await streams.run(streams.last, row.thread_id)
+        last = await streams.run(streams.last, row)
         channel = Channel(self._saver, row, last + 1)
         run = LiveRun(row, channel, taken_up=True, cut_off=last >= row.first)
         log.info("run %s goes on", row.run_id)

@@ -11,12 +11,18 @@ from typing import Any, Final
 
 from wick_graph.config import AgentsFile, load_config
 from wick_graph.constants import SWEEP_INTERVAL_SECONDS
-from wick_graph.errors import ConfigError, ThreadBusyError, ThreadNotFoundError, WickError
+from wick_graph.errors import (
+    ConfigError,
+    StorageError,
+    ThreadBusyError,
+    ThreadNotFoundError,
+    WickError,
+)
 from wick_graph.loading import Agents
 from wick_graph.server.instances import Instances
 from wick_graph.server.metrics import Metrics
 from wick_graph.server.options import ServerOptions
-from wick_graph.server.problems import Problem, log, shown
+from wick_graph.server.problems import Problem, log
 from wick_graph.server.runs import Runs
 from wick_graph.server.tenancy import LOCAL, file_for
 from wick_graph.store import SqlSaver
@@ -51,20 +57,18 @@ class Tenant:
         return not (self.users or self.runs.live or self.agents.changed)
 
     async def recover(self) -> None:
-        """Take up the runs that a dead server left."""
+        """Take up the runs that a dead server left; one of an agent unknown here is left alone."""
         streams = self.saver.streams
         async with self.recovering:
             for row in await streams.run(streams.running):
-                if row.thread_id in self.runs.live:
-                    continue
+                if row.asked["agent"] not in self.agents:
+                    continue  # a server that knows it takes it up
                 try:
-                    await self.runs.recover(await self.agents.ready(row.asked["agent"]), row)
-                except ThreadBusyError:
-                    continue  # it goes on in another process
-                except (WickError, Problem) as error:
-                    log.error("run %s cannot go on: %s", row.run_id, error)
-                    with contextlib.suppress(ThreadNotFoundError):
-                        await streams.run(streams.give_up, row, shown(error))
+                    await self.runs.recover(self.agents.ready, row)
+                except (ThreadBusyError, ThreadNotFoundError):
+                    continue  # it goes on in another process, or its thread was deleted
+                except StorageError as error:
+                    log.error("run %s is taken up later: %s", row.run_id, error)
 
     def close(self) -> None:
         """End the tenant's containers, and close its files and its store."""
@@ -161,8 +165,11 @@ class Service:
         """Take up what dead servers left, of every tenant."""
         streams = self.local.saver.streams
         for name in await streams.run(streams.tenants):
-            async with self.using(name) as tenant:
-                await tenant.recover()
+            try:
+                async with self.using(name) as tenant:
+                    await tenant.recover()
+            except Exception as error:  # the other tenants are served all the same
+                log.error("cannot take up the runs of the tenant %s: %s", name, error)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -39,21 +39,22 @@ def folder_name(tenant: str) -> str:
 def file_for(file: AgentsFile, tenant: str) -> AgentsFile:
     """Return a file as it is for a tenant.
 
-    Skills stay those of the file and can only be read; memory files are the tenant's own. Commands
-    that no sandbox confines are switched off: they could read everything.
+    Skills stay those of the file and can only be read; memory files are the tenant's own, and so is
+    the folder that the built-in tools see. Commands that no sandbox confines are switched off: they
+    could read everything.
     """
     if tenant == LOCAL:
         return file
     mapped = _Mapped(file, folder_name(tenant))
     agents = {key: mapped.agent(key, config) for key, config in file.agents.items()}
-    return file.model_copy(update={"agents": agents})
+    return file.model_copy(update={"agents": agents}).seeing(mapped.tools_dir)
 
 
 class _Mapped:
     """The folders of a file's agents, and where those of one tenant are."""
 
     def __init__(self, file: AgentsFile, name: str) -> None:
-        self._base, self._name = file.base_dir.absolute(), name
+        self._base, self._name = _joined(file.base_dir.absolute(), "."), name
         folders = {
             self._folder(config.backend)
             for config in file.agents.values()
@@ -61,13 +62,18 @@ class _Mapped:
         }
         self._outer = [one for one in folders if not any(o in one.parents for o in folders)]
         """None of them lies in another one, so that none holds what is beside it."""
-        beside = {one.with_name(f"{one.name}.tenants") for one in self._outer}
-        self._private = folders | beside
+        beside = {_beside(one) for one in (*self._outer, self._base)}
+        self._private = folders | beside | {*_of_all(file)}
+
+    @property
+    def tools_dir(self) -> Path:
+        """The tenant's counterpart of the file's own folder."""
+        return self._own(self._base, alone=self._base)
 
     def agent(self, agent_id: str, config: AgentConfig) -> AgentConfig:
         """Return an agent's configuration for the tenant."""
         backend = config.backend
-        if backend is None:
+        if backend is None:  # then skills and memory are nowhere
             return config
         folder = self._folder(backend)
         made: dict[str, Any] = {"backend": self._backend(agent_id, backend, folder)}
@@ -80,7 +86,7 @@ class _Mapped:
         return config.model_copy(update=made)
 
     def _backend(self, agent_id: str, backend: BackendConfig, folder: Path) -> BackendConfig:
-        own = str(self._own(folder))
+        own = str(self._own(folder, alone=folder))
         if backend.type == "docker":
             return backend.model_copy(update={"folder": own})
         execute = backend.execute
@@ -95,18 +101,22 @@ class _Mapped:
         named = backend.folder if backend.type == "docker" else backend.workdir
         return _joined(self._base, named or _DEFAULT_FOLDERS[backend.type])
 
-    def _own(self, path: Path) -> Path:
-        """Return the tenant's counterpart of a path: what lies in one folder lies in one again."""
+    def _own(self, path: Path, *, alone: Path) -> Path:
+        """Return the tenant's counterpart of a path: what lies in one folder lies in one again.
+
+        Args:
+            path: The path.
+            alone: The folder whose counterpart it lies in if it lies in none of a backend.
+        """
         holders = (one for one in self._outer if one == path or one in path.parents)
-        outer = next(holders, path.parent)
-        own = outer.with_name(f"{outer.name}.tenants") / self._name
-        return own / path.relative_to(outer)
+        outer = next(holders, alone)
+        return _beside(outer) / self._name / path.relative_to(outer)
 
     def _own_memory(self, path: str) -> str:
         if not path.startswith("/"):
             return path
         whole = Path(os.path.normpath(path))
-        own = self._own(whole)
+        own = self._own(whole, alone=whole.parent)
         if whole.parent.is_dir():
             with suppress(OSError):  # without the folder there is nothing to remember by
                 own.parent.mkdir(parents=True, exist_ok=True)
@@ -122,6 +132,20 @@ class _Mapped:
                 log.warning("agents.%s: %s holds files of tenants; not shared", agent_id, path)
             elif path.startswith("/") or not inside or folder in found.parents:
                 yield str(found)
+
+
+def _of_all(file: AgentsFile) -> Iterator[Path]:
+    """Yield the files that hold something of all tenants: the store, and its keys."""
+    scheme, _, store = file.store_url.partition(":///")
+    if scheme.startswith("sqlite"):
+        yield _joined(Path(), store.partition("?")[0])
+    kind, _, keys = (file.keys_source or "").partition(":")
+    if kind == "file":
+        yield _joined(Path(), keys)
+
+
+def _beside(folder: Path) -> Path:
+    return folder.parent / f"{folder.name}.tenants"  # the root has no name, and is its own parent
 
 
 def _joined(base: Path, path: str) -> Path:

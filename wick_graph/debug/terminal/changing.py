@@ -163,7 +163,11 @@ def _forked(shell: Shell, *, at: str | None = None, label: str = "", **edits: An
 
 
 def _preview(shell: Shell, rest: str) -> Reply:
-    planned = shell.session.will_execute(rest or None)
+    session = shell.session
+    here, every = session.here, session.moments()
+    if not rest and here is not None and every and here.seq == every[-1].seq:
+        shell.needs_agent()  # what follows the end is known from the agent alone
+    planned = session.will_execute(rest or None)
     return Reply([one.text for one in planned] or ["nothing would execute"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import BaseMessage
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _AROUND: Final = 5
 _MANY: Final = 500
+_PLACE: Final = re.compile(r"[@#][\d.]+$")
 
 
 def _where(shell: Shell, rest: str) -> Reply:
@@ -133,7 +135,14 @@ def _request(shell: Shell, rest: str) -> Reply:
         "purpose": view.purpose,
         "when": view.when,
     }
-    return Reply(list(view.lines()), data=data)
+    return Reply([_which(view), *view.lines()], data=data)
+
+
+def _which(view: Any) -> str:
+    """Say which request is shown: where nothing is asked here, it is another moment's."""
+    at = _PLACE.search(view.position)
+    far = "" if view.when == "at" else f" ({view.when} here)"
+    return f"request {at[0] if at else view.position}{far}"
 
 
 def _response(shell: Shell, rest: str) -> Reply:
@@ -156,7 +165,19 @@ def _diff(shell: Shell, rest: str) -> Reply:
         raise DebugError("write `diff`, `diff A`, or `diff A B` with positions such as @12")
     changes = shell.session.diff(*words)
     data = [{"path": c.path, "op": c.op, "before": c.before, "after": c.after} for c in changes]
+    if not changes and not words and (elsewhere := _changed_here(shell)):
+        return Reply.of(elsewhere, data=data)
     return Reply(show.change_lines(changes), data=data)
+
+
+def _changed_here(shell: Shell) -> str:
+    """Say what a hook changed at the cursor that is no part of the state."""
+    here = shell.session.here
+    if here is None or here.kind == "gap" or not shell.session.details().get("change"):
+        return ""
+    shows = "call" if here.tool else "blame"
+    of = "call" if here.tool else "request"
+    return f"nothing of the state changed; `{shows}` shows the {of}"
 
 
 def _history(shell: Shell, rest: str) -> Reply:
@@ -176,7 +197,7 @@ def _why(shell: Shell, rest: str) -> Reply:
 
 def _blame(shell: Shell, rest: str) -> Reply:
     parts = shell.session.blame(at=shell.at)
-    lines = show.blame_lines(parts, _data)
+    lines = [_which(shell.session.request(at=shell.at)), *show.blame_lines(parts, _data)]
     data = [
         {"part": p.part, "op": p.op, "by": p.by, "seq": p.seq, "name": p.name,
          "value": _data(p.value)}

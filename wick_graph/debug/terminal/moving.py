@@ -73,7 +73,7 @@ def _run(shell: Shell, rest: str) -> Reply:
     text = needs(rest, "what the agent is to answer: run TEXT")
     if not text.strip("\"'"):
         raise DebugError("say what the agent is to answer: run TEXT")
-    _with_agent(shell)
+    shell.needs_agent()
     words = words_of(text) if text[0] in "\"'" else [text]
     session = shell.session
     thread = checked_thread_id(session.thread_id)
@@ -81,13 +81,13 @@ def _run(shell: Shell, rest: str) -> Reply:
 
 
 def _live(shell: Shell, rest: str) -> Reply:
-    _with_agent(shell)
+    shell.needs_agent()
     plan, shell.plan = shell.plan, None
     return shell.stopped(shell.wait(lambda: shell.session.live(plan)))
 
 
 def _restart(shell: Shell, rest: str) -> Reply:
-    _with_agent(shell)
+    shell.needs_agent()
     session = shell.session
     if session.held or session.mode == "LIVE running":
         shell.stopped(shell.wait(lambda: session.abort("restarted in the debugger")))
@@ -141,7 +141,7 @@ def _accept(shell: Shell, rest: str) -> Reply:
 
 
 def _answer(shell: Shell, rest: str) -> Reply:
-    _with_agent(shell)
+    shell.needs_agent()
     value = json_of(needs(rest, "the answer, as JSON or as a text"))
     return shell.stopped(shell.wait(lambda: shell.session.answer(value)))
 
@@ -164,16 +164,6 @@ def _detach(shell: Shell, rest: str) -> Reply:
         raise DebugError("write `detach continue`, `detach keep` or `detach abort`")
     stop = shell.wait(lambda: shell.session.detach(how))
     return Reply.of("nothing is held") if stop is None else shell.stopped(stop)
-
-
-def _with_agent(shell: Shell) -> None:
-    """Make the agent, once something is to execute.
-
-    Raises:
-        WickError: There is none, or it cannot be built.
-    """
-    if shell.session.agent is None:
-        shell.session.agent = shell.doors.agent()
 
 
 COMMANDS: Final = (
@@ -206,7 +196,8 @@ COMMANDS: Final = (
         ("live",),
         "run",
         "live",
-        "really go on: where the thread stands, or with the fork that was prepared",
+        "really go on: where the thread stands, or with the fork that was prepared; it is held at "
+        "its first moment, and `c` goes on",
         _live,
     ),
     Command(

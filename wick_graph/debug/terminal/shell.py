@@ -179,6 +179,15 @@ class Shell:
             else:
                 Thread(target=_end, args=(session,), name="wick-debug-abort", daemon=True).start()
 
+    def needs_agent(self) -> None:
+        """Make the agent, once something is to execute.
+
+        Raises:
+            WickError: There is none, or it cannot be built.
+        """
+        if self.session.agent is None:
+            self.session.agent = self.doors.agent()
+
     def enter(self, session: Any) -> None:
         """Go into another session."""
         self.outer.append(self.session)

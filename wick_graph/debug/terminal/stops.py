@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.debug.terminal.registry import Command
 from wick_graph.debug.terminal.reply import Reply
 from wick_graph.debug.terminal.words import needs, number_of
-from wick_graph.errors import DebugError
+from wick_graph.errors import DebugError, WickError
 
 if TYPE_CHECKING:
     from wick_graph.debug.terminal.shell import Shell
@@ -23,6 +25,8 @@ PLACES: Final = (
     *("tool:*", "hook:*", "route:tools", "route:end", "interrupt", "retry", "run", "run:exit"),
 )
 """Locations that every agent has."""
+_CODE: Final = re.compile(r"\S+\.py:\d")
+"""A line of Python code: whose it is, the agent knows."""
 _MANY: Final = 200
 """Lines of a log point's past that are shown at once."""
 
@@ -33,7 +37,11 @@ def _add(word: str) -> Callable[[Shell, str], Reply]:
             return _list(shell)
         if not rest:
             raise DebugError(f"say where: `help {word}` shows the form")
-        made = shell.session.add(f"{word} {rest}")
+        session = shell.session
+        if session.agent is None and session.outline is None and _CODE.match(rest):
+            with suppress(WickError):  # the breakpoint says that it needs one
+                session.outline = shell.doors.look()
+        made = session.add(f"{word} {rest}")
         if made.note:
             shell.session.delete(made.number)
             raise DebugError(f"{made.location} is never reached: {made.note}")

@@ -46,10 +46,10 @@ async def upload(asker: Runner, form: forms.UploadForm) -> dict[str, Any]:
     backend = await _backend(asker, form.agent_id)
     data = form.content.encode()
     try:
-        written = await asyncio.to_thread(backend.write, form.path, data)
+        await asyncio.to_thread(backend.write, form.path, data)
     except (ToolError, OSError) as error:
         raise _problem(error) from None
-    return {"status": "ok", "path": written.path, "size": len(data)}
+    return {"status": "ok", "path": form.path, "size": len(data)}
 
 
 @router.get("/agents/{agent_id}/files/list")

@@ -22,7 +22,7 @@ from wick_graph.server.completions import Chunks, completion
 from wick_graph.server.live import Asked, LiveRun
 from wick_graph.server.log import events_after
 from wick_graph.server.problems import Problem
-from wick_graph.server.routes.runs import begin, finished
+from wick_graph.server.routes.runs import SUSPENDED, begin, finished
 from wick_graph.server.sse import EventStream
 
 router: Final = APIRouter(tags=["openai"])
@@ -162,7 +162,7 @@ def _stream(asker: Asker, run: LiveRun, chunks: Chunks) -> EventStream:
             if entry is not None:
                 asker.service.metrics.events += 1
             yield None if entry is None else chunks.of(entry[1])
-        yield chunks.fail(Problem(503, "the run is suspended; it goes on in its thread"))
+        yield chunks.fail(Problem(503, SUSPENDED))
 
     async def left() -> None:
         if asker.options.on_disconnect == "cancel":

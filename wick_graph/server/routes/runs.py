@@ -25,6 +25,7 @@ from wick_graph.server.sse import EventStream, frame
 from wick_graph.store.keeping.streams import RUNNING, StreamRow
 
 router: Final = APIRouter(tags=["runs"])
+SUSPENDED: Final = "the run is suspended; it goes on in its thread"
 _SSE: Final[Any] = {
     200: {
         "description": "Server-sent events, to `done` or `error`.",
@@ -111,10 +112,7 @@ async def show(asker: Reader, run_id: forms.RunIdPath) -> Any:
 @router.get("/runs/{run_id}/events", response_class=Response, responses=_SSE)
 async def events(asker: Reader, run_id: forms.RunIdPath, last: LastEventId = None) -> Response:
     """Follow a run from its beginning, or from behind an event."""
-    row = await _row(asker, run_id)
-    if last is not None and int(last) < row.first:
-        last = None  # the events before are of the thread's earlier runs
-    return await follow(asker, row, last, "continue")
+    return await follow(asker, await _row(asker, run_id), last, "continue")
 
 
 @router.post("/runs/{run_id}/cancel", response_model=forms.StreamAnswer)
@@ -166,7 +164,7 @@ async def finished(asker: Asker, run: LiveRun | StreamRow) -> dict[str, Any]:
     """Wait for a run's end and return it.
 
     Raises:
-        Problem: The run failed or was cancelled.
+        Problem: The run failed or was cancelled, or the server is going down before its end.
     """
     if isinstance(run, StreamRow):
         return await _ended(asker, run)
@@ -174,6 +172,8 @@ async def finished(asker: Asker, run: LiveRun | StreamRow) -> dict[str, Any]:
     await asyncio.wait([run.task])
     if run.result is None:
         ids = {"thread_id": run.row.thread_id, "run_id": run.row.run_id}
+        if run.failure is None and run.suspended and not run.channel.ended:
+            raise Problem(503, SUSPENDED, ids, {"Retry-After": "5"})
         if run.failure is None:
             raise Problem(409, "run cancelled", ids)
         problem = problem_of(run.failure)
@@ -184,12 +184,15 @@ async def finished(asker: Asker, run: LiveRun | StreamRow) -> dict[str, Any]:
 async def follow(
     asker: Asker, row: StreamRow, last: str | None, on_disconnect: OnDisconnect
 ) -> EventStream:
-    """Answer with a run's events; a reader that names an event which never was is told of a gap."""
+    """Answer with a run's events; a reader that names an event which never was is told of a gap.
+
+    One that names an event of an earlier run of the thread gets the run from its beginning.
+    """
     streams, runs = asker.streams, asker.tenant.runs
     begin = row.first - 1
-    after = ahead = begin if last is None else int(last)
-    known = begin if last is None else await streams.run(streams.last, row.thread_id)
-    after = begin if after > max(begin, known) else after
+    after = ahead = begin if last is None else max(begin, int(last))
+    if ahead > begin and ahead > await streams.run(streams.last, row):
+        after = begin
 
     async def numbered() -> AsyncIterator[bytes | None]:
         at = after
@@ -281,8 +284,10 @@ async def _ended(asker: Asker, row: StreamRow) -> dict[str, Any]:
     async for entry in events_after(asker.saver, row, row.first - 1, channel):
         last = last if entry is None else entry[1]
     if last.get("event") != "done":
-        error = last.get("data", {}).get("error", "the run has not ended")
-        raise Problem(409, error, {"thread_id": row.thread_id, "run_id": row.run_id})
+        ids = {"thread_id": row.thread_id, "run_id": row.run_id}
+        if (error := last.get("data", {}).get("error")) is None:
+            raise Problem(503, SUSPENDED, ids, {"Retry-After": "5"})
+        raise Problem(409, error, ids)
     agent = await asker.agent(row.asked["agent"])
     config: Any = keys.with_configurable(None, **{keys.THREAD_ID: row.thread_id})
     mine = {"run_id": row.run_id}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Annotated, Any, Final, Literal
 
@@ -60,7 +61,9 @@ async def delete(asker: Runner, thread_id: forms.ThreadIdPath) -> Response:
     """Delete a thread with everything that is its; not while a run goes on in it."""
     await asker.thread(thread_id)
     run = asker.tenant.runs.live.get(thread_id)
-    if run is not None and not run.channel.ended:
+    if run is not None and run.task is not None and run.channel.ended:
+        await asyncio.wait([run.task])
+    elif run is not None or await asker.saver.leases.aepoch(thread_id) is not None:
         raise ThreadBusyError("thread is busy")
     await asker.saver.threads.adelete(thread_id)
     return Response(status_code=204)
