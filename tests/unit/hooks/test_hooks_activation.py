@@ -24,6 +24,7 @@ from wick_graph.hooks import (
 )
 from wick_graph.hooks.activation import activate, budget_of, secrets_of
 from wick_graph.loading import Agents, build_agent, outline
+from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, calls, text
 
 ALWAYS = ["tracing", "todolist", "summarization"]
@@ -274,6 +275,8 @@ def test_six_hooks_that_do_nothing_cost_nothing(
         store = f"sqlite:///{file}"
         # Without the journal, which notes the hooks that took part.
         with Agent(model=model, tools=[add], hooks=hooks, store=store, journal="off") as agent:
+            assert isinstance(agent.store, SqlSaver)
+            agent.store._core._flusher.close()  # nothing is written because time has passed
             assert door(agent, "?", thread_id="t").text == "done"
             config: Any = {"configurable": {"thread_id": "t"}}
             checkpoints = len([*agent.graph.get_state_history(config)])
