@@ -28,13 +28,13 @@ store: sqlite:///kept/wick.db
 defaults: {model: scripted:talk.yaml}
 agents:
   default:
-    backend: {type: local, workdir: work, readable: [..]}
+    backend: {type: local, workdir: desk, readable: [..]}
     skills: {paths: [skills, ../elsewhere]}
     memory: {paths: [AGENTS.md, FOLDER/notes/MEMORY.md]}
   outer:
     backend: {type: local, workdir: ., execute: 'off'}
   loose:
-    backend: {type: local, workdir: work, execute: local}
+    backend: {type: local, workdir: desk, execute: local}
     skills: {paths: [FOLDER/kept]}
 """
 SKILL = "---\nname: knit\ndescription: Knit a scarf.\n---\nTwo needles.\n"
@@ -48,24 +48,24 @@ def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="wick-test-") as made:
         Path(made).chmod(0o711)
         folder = Path(made) / "app"
-        for name in ("work/skills/knit", "notes", "kept"):
+        for name in ("desk/skills/knit", "notes", "kept"):
             (folder / name).mkdir(parents=True)
-        (folder / "work/skills/knit/SKILL.md").write_text(SKILL, "utf-8")
-        (folder / "work/local.txt").write_text("of local", "utf-8")
+        (folder / "desk/skills/knit/SKILL.md").write_text(SKILL, "utf-8")
+        (folder / "desk/local.txt").write_text("of local", "utf-8")
         yield folder
 
 
-def targets(folder: Path, tenant: str, at: str = "app.tenants/anna/work") -> list[str]:
+def targets(folder: Path, tenant: str, at: str = "app.tenants/anna/desk") -> list[str]:
     """List ways to a file of another tenant."""
     there = folder.parent / at / "notes.txt"
     return [
-        "../../anna/work/notes.txt",
+        "../../anna/desk/notes.txt",
         "../anna/notes.txt",
         str(there),
         f"{there.parent}/./notes.txt",
         f"{folder}/../{at}/notes.txt",
-        "../../../app/work/local.txt",
-        str(folder / "work/local.txt"),
+        "../../../app/desk/local.txt",
+        str(folder / "desk/local.txt"),
         str(folder / "kept/wick.db"),
     ]
 
@@ -164,13 +164,13 @@ def test_no_tool_and_no_command_leads_to_another_tenant(
 
 
 def test_a_folder_in_another_agent_s_is_there_for_the_tenant_too(anna: httpx.Client) -> None:
-    assert read(anna, "work/notes.txt", "outer").json()["content"] == SECRET
+    assert read(anna, "desk/notes.txt", "outer").json()["content"] == SECRET
 
 
 def test_skills_are_shared_and_memory_is_not(folder: Path, anna: httpx.Client) -> None:
     found = anna.get("/agents/default/skills").json()["skills"]
     assert [skill["name"] for skill in found] == ["knit"]
-    skill = str(folder / "work/skills/knit/SKILL.md")
+    skill = str(folder / "desk/skills/knit/SKILL.md")
     refused = anna.put("/agents/files/upload", json={"path": skill, "content": "x"})
     assert refused.status_code in (400, 409)
     put(anna, "Anna likes tea.", f"{folder}.tenants/anna/notes/MEMORY.md")
