@@ -9,7 +9,6 @@ import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Final, Literal, Self
 
 from wick_graph.backends.beneath import O_PATH, Mechanism, choose, components
@@ -171,12 +170,7 @@ class Root:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -7,7 +7,6 @@ import os
 import threading
 from collections import deque
 from contextlib import suppress
-from types import TracebackType
 from typing import Final, Protocol
 
 from wick_graph.errors import ConfigError
@@ -108,23 +107,13 @@ class Limiter:
     def __enter__(self) -> None:
         self.acquire_sync()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     async def __aenter__(self) -> None:
         await self.acquire()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self.release()
 
     def __repr__(self) -> str:

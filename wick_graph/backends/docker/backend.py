@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Final, Literal, Self
 
 from wick_graph.backends.beneath import Mechanism
@@ -223,12 +222,7 @@ class DockerBackend:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _run(
