@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.source import ROOT
 from wick_graph.client import Client
@@ -142,3 +144,22 @@ def until(seen: Any, what: str, seconds: float = SECONDS) -> None:
     while not seen():
         assert time.monotonic() < end, what
         time.sleep(0.02)
+
+
+def raw(served: Served, data: bytes, seconds: float = 5.0) -> bytes:
+    """Send bytes and return all that comes back until the connection is closed."""
+    with socket.create_connection(("127.0.0.1", served.port), seconds) as connection:
+        connection.sendall(data)
+        got = b""
+        try:
+            while piece := connection.recv(65536):
+                got += piece
+        except TimeoutError:
+            pass
+        return got
+
+
+def cases(row: str, *values: Any) -> list[Any]:
+    """Name cases by the row of the attack list that they belong to."""
+    each = (value if isinstance(value, tuple) else (value,) for value in values)
+    return [pytest.param(*one, id=f"{row}-{number}") for number, one in enumerate(each)]

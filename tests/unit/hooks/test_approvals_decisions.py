@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,52 +11,17 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-import wick_graph
 from tests.engine.support import Door, wild
-from wick_graph import Agent, BaseHook, ToolResult, events, tool
-from wick_graph.config import parse_config
-from wick_graph.errors import ConfigError, RunError
-from wick_graph.graph.answers import waiting
-from wick_graph.hooks.approvals import (
-    ApprovalHook,
-    Approve,
-    Edit,
-    Reject,
-    Respond,
-    approval_hook,
-    call_hash,
-)
+from tests.unit.hooks.approving import ON, Box
+from wick_graph import Agent, BaseHook, events, tool
+from wick_graph.errors import RunError
+from wick_graph.hooks.approvals import ApprovalHook, Approve, Edit, Reject, Respond, call_hash
 from wick_graph.messages import ToolCall
 from wick_graph.store import SqlSaver
-from wick_graph.testing import ScriptedModel, calls, malformed_args
-from wick_graph.tools import FuncTool, ToolContext
+from wick_graph.testing import ScriptedModel
+from wick_graph.tools import ToolContext
 
 REJECTED = "Error: the user rejected this call; it was not run"
-ON: Any = {"configurable": {"thread_id": "t"}}
-
-
-class Box:
-    """A tool whose runs are counted, and an agent that must ask before it."""
-
-    def __init__(self, *paths: str, hooks: Any = None, store: Any = None, **rules: Any) -> None:
-        self.ran: list[str] = []
-
-        @tool
-        def write(path: str, text: str = "") -> str:
-            """Write a file."""
-            self.ran.append(path)
-            return f"wrote {path}"
-
-        asked = [("write", {"path": path}) for path in paths]
-        hooks = hooks or [ApprovalHook(rules or {"write": True})]
-        self.model = ScriptedModel([calls(*asked), "Done.", "Done again."])
-        self.agent = Agent(model=self.model, tools=[write], hooks=hooks, store=store)
-
-    @property
-    def answers(self) -> list[str]:
-        """What the model reads of its calls, in their order."""
-        messages = self.agent.graph.get_state(ON).values["messages"]
-        return [m.text for m in messages if m.type == "tool"]
 
 
 def on_resume(door: Door) -> Door:
@@ -242,69 +205,6 @@ def test_going_on_without_an_answer_asks_again() -> None:
     assert box.ran == []
 
 
-@pytest.mark.parametrize(
-    ("rules", "asks"),
-    [
-        ({"write": True}, True),
-        ({"write": False}, False),
-        ({"other": True}, False),
-        ({"*": True}, True),
-        ({"wr?te": True, "x*": False}, True),
-        ({"*": True, "write": False}, False),
-        ({"*": False, "wr*": True}, True),
-        ({"Write": True}, False),
-        ({"write": "path == 'a'"}, True),
-        ({"write": "path == 'b'"}, False),
-        ({"write": "args.path == 'a' and tool == 'write'"}, True),
-        ({"write": "'text' in args and len(args.text) > 3"}, False),
-        ({"write": "text == ''"}, True),  # not given: there is no such name
-        ({"write": "path > 3"}, True),
-        ({"write": "'/' + 1"}, True),
-        ({"write": "path"}, True),
-        ({}, False),
-    ],
-)
-def test_which_calls_need_approval(rules: dict[str, Any], asks: bool) -> None:
-    box = Box("a", hooks=[ApprovalHook(rules)])
-    result = box.agent.invoke("Go")
-    assert (result.stopped_because == "interrupted") is asks
-    assert box.ran == ([] if asks else ["a"])
-
-
-def test_a_rule_that_fails_asks_and_says_why() -> None:
-    box = Box("a", write="pth == 'a'")
-    (asked,) = box.agent.invoke("Go").interrupts
-    assert asked.value["why"] == (
-        "the rule pth == 'a' failed (column 1: there is no pth; did you mean path)"
-    )
-
-
-def test_arguments_cannot_pass_for_the_names_of_a_rule() -> None:
-    ran = []
-
-    def run(args: dict[str, Any]) -> str:
-        ran.append(args)
-        return "ran"
-
-    free = FuncTool("free", "Take anything.", {"type": "object"}, run)
-    model = ScriptedModel([wild("free", tool="harmless", args={"safe": True}), "Done."])
-    agent = Agent(model=model, tools=[free], hooks=[ApprovalHook({"free": "tool == 'free'"})])
-    assert agent.invoke("Go").stopped_because == "interrupted"
-    assert ran == []
-
-
-def test_calls_that_would_fail_anyway_are_not_asked_about() -> None:
-    box = Box("a")
-    model = ScriptedModel([wild("write", pth="a"), malformed_args("write"), "Done."])
-    tools = box.agent.spec.tools
-    box.agent = Agent(model=model, tools=tools, hooks=[ApprovalHook({"*": True})])
-    result = box.agent.invoke("Go", thread_id="t")
-    assert (result.stopped_because, box.ran) == ("done", [])
-    first, second = box.answers
-    assert "path: missing" in first
-    assert second.startswith("Error: ")
-
-
 def test_inner_hooks_and_the_ledger_see_only_calls_that_were_allowed(tmp_path: Path) -> None:
     seen = []
 
@@ -372,171 +272,3 @@ def test_the_hash_tells_every_call_from_every_other() -> None:
     }
     assert len(different) == 7
     assert made(a=1, b=2) == made(b=2, a=1)
-
-
-# --- in other processes --------------------------------------------------------------------------
-
-
-def life(work: Callable[[], None]) -> int:
-    """Do a piece of work in a process of its own; return how the process ended."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-        except BaseException:
-            os._exit(70)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-DIED = 9
-
-
-class Dying(BaseHook):
-    """Let the process end between the tool's result and its commit."""
-
-    name = "dying"
-
-    def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
-        result: ToolResult = next(call)
-        os._exit(DIED)
-        return result
-
-
-def agent_on(folder: Path, replay: Any, dies: str = "") -> Agent:
-    @tool(replay=replay)
-    def act(what: str) -> str:
-        """Have an effect that can be counted."""
-        with (folder / "log").open("a", encoding="utf-8") as log:
-            log.write(f"{what}\n")
-        if dies == "in":
-            os._exit(DIED)
-        return f"did {what}"
-
-    hooks: list[Any] = [Dying()] if dies == "after" else []
-    return Agent(
-        model=ScriptedModel([calls(("act", {"what": "it"})), "Done."]),
-        tools=[act],
-        hooks=[*hooks, ApprovalHook({"act": True})],
-        store=f"sqlite:///{folder}/t.db",
-    )
-
-
-@pytest.mark.parametrize("how", ["bare", "by id"])
-@pytest.mark.parametrize(
-    ("dies", "replay", "ran", "read"),
-    [
-        ("after", "never", 1, "did it"),
-        ("after", "key", 1, "did it"),
-        ("in", "never", 1, "Error: interrupted, outcome unknown"),
-        ("in", "key", 2, "did it"),
-        ("in", "safe", 2, "did it"),
-    ],
-)
-def test_an_approved_call_survives_a_crash_without_a_second_question(
-    tmp_path: Path, how: str, dies: str, replay: str, ran: int, read: str
-) -> None:
-    def asks() -> None:
-        with agent_on(tmp_path, replay) as agent:
-            assert agent.invoke("Go", thread_id="t").stopped_because == "interrupted"
-
-    def approves_and_dies() -> None:
-        with agent_on(tmp_path, replay, dies) as agent:
-            (asked,) = waiting(agent.store.get_tuple(ON))  # type: ignore[union-attr]  # it has one
-            agent.resume("t", Approve() if how == "bare" else {asked.id: Approve()})
-
-    assert life(asks) == 0
-    assert not (tmp_path / "log").exists()
-    assert life(approves_and_dies) == DIED
-    with SqlSaver.from_url(f"sqlite:///{tmp_path}/t.db") as store:
-        assert waiting(store.get_tuple(ON)) == []
-    with agent_on(tmp_path, replay) as agent:
-        result = agent.resume("t")
-        messages = [m.text for m in result.messages if m.type == "tool"]
-    assert (result.stopped_because, result.text) == ("done", "Done.")
-    assert (tmp_path / "log").read_text("utf-8").split() == ["it"] * ran
-    assert messages[0].startswith(read)
-
-
-def test_the_same_answer_given_again_after_a_crash_changes_nothing(tmp_path: Path) -> None:
-    with agent_on(tmp_path, "never") as agent:
-        (asked,) = agent.invoke("Go", thread_id="t").interrupts
-
-    def approves_and_dies() -> None:
-        with agent_on(tmp_path, "never", "after") as agent:
-            agent.resume("t", {asked.id: Approve()})
-
-    assert life(approves_and_dies) == DIED
-    with agent_on(tmp_path, "never") as agent:
-        result = agent.resume("t", {asked.id: Reject("too late")})
-    assert [m.text for m in result.messages if m.type == "tool"] == ["did it"]
-    assert (tmp_path / "log").read_text("utf-8").split() == ["it"]
-
-
-# --- agents.yaml ---------------------------------------------------------------------------------
-
-
-def parsed(rules: str) -> Any:
-    text = f"agents:\n  default:\n    tools: [calculate]\n    approvals:\n{rules}"
-    return parse_config(text, source="agents.yaml", base_dir=Path.cwd(), env={})
-
-
-def test_a_file_activates_the_hook_only_where_it_has_rules() -> None:
-    file = parsed(
-        "      calculate: true\n      write_file: \"glob(path, '*.env')\"\n      ls: false\n"
-    )
-    hook = approval_hook(file.agent())
-    assert hook is not None
-    assert {name: getattr(rule, "text", rule) for name, rule in hook.rules.items()} == {
-        "calculate": True,
-        "write_file": "glob(path, '*.env')",
-        "ls": False,
-    }
-    assert approval_hook(parsed("      {}\n").agent()) is None
-
-
-@pytest.mark.parametrize(
-    ("rules", "says"),
-    [
-        (
-            "      ls: true\n      calculate: 'path =='\n",
-            "6: agents.default.approvals.calculate: "
-            "is no expression, at column 7: this is no expression; write it as in Python",
-        ),
-        (
-            "      calculate: path.upper()\n",
-            "5: agents.default.approvals.calculate: is no "
-            "expression, at column 1: only these can be called",
-        ),
-        ("      calculate: 3\n", "5: agents.default.approvals.calculate: must be true, false, or"),
-        ("      calculate: [a]\n", "5: agents.default.approvals.calculate: must be true, false"),
-        ("      'a b': true\n", '4: agents.default.approvals: has the key "a b", which fits no'),
-        ("      3\n", "agents.default.approvals: must be a block of keys"),
-    ],
-)
-def test_a_rule_that_is_wrong_is_named_with_its_place(rules: str, says: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        parsed(rules)
-    assert says in str(refused.value)
-
-
-@pytest.mark.parametrize("rule", [None, 3, [], "a ="])
-def test_a_rule_that_is_wrong_is_refused_in_python_too(rule: Any) -> None:
-    with pytest.raises(ConfigError, match="approvals of act: "):
-        ApprovalHook({"act": rule})
-
-
-def test_a_rule_for_a_tool_whose_name_is_nearly_right_is_refused(tmp_path: Path) -> None:
-    text = """\
-defaults: {model: scripted:demo, tools: [calculate]}
-agents:
-  right: {approvals: {calculate: true, write_file: true, "calc*": true, "calculat?": true}}
-  wrong:
-    approvals:
-      calclate: true
-"""
-    (tmp_path / "agents.yaml").write_text(text, "utf-8")
-    with wick_graph.load(tmp_path / "agents.yaml") as agents:
-        assert agents["right"].invoke("What is 2*3?").stopped_because == "interrupted"
-        with pytest.raises(ConfigError, match=r"agents\.yaml:6: .+; did you mean calculate\?"):
-            agents["wrong"]
