@@ -54,7 +54,8 @@ class Agents(Mapping[str, Agent]):
         self.background: list[Background] = []
         """The tasks that agents of this file have begun in this process."""
         self._servers: list[tuple[str, McpServerConfig, McpServer]] = []
-        self._backends: list[LocalBackend | DockerBackend] = []
+        self.backends: list[LocalBackend | DockerBackend] = []
+        """Where the files of the agents that are built are."""
         self._saver: SqlSaver | None = None
 
     @property
@@ -99,8 +100,8 @@ class Agents(Mapping[str, Agent]):
         """End what runs in the background and the containers; close all that is open."""
         while self.background:
             self.background.pop().close()
-        while self._backends:
-            self._backends.pop().close()
+        while self.backends:
+            self.backends.pop().close()
         while self._servers:
             self._servers.pop()[2].close()
         if self._saver is not None:
@@ -127,7 +128,7 @@ class Agents(Mapping[str, Agent]):
 
     def _build(self, agent_id: str) -> Agent:
         hooks = hooks_of(agent_id, self.config)
-        self._backends += backends_in(hooks)
+        self.backends += backends_in(hooks)
         return build_agent(
             agent_id,
             self.config,

@@ -13,9 +13,8 @@ from sqlalchemy import Table, select
 from wick_graph import Agent, BaseHook
 from wick_graph.journal import Journal
 from wick_graph.store import Keys, SqlSaver, rotating
-from wick_graph.store.checkpoints.cache import PLACES
 from wick_graph.store.database.compiling import compiled
-from wick_graph.store.database.schema import LANE_BITS, metadata, names
+from wick_graph.store.database.schema import LANE_BITS, PLACES, metadata, names
 from wick_graph.testing import ScriptedModel, call
 
 CANARY = "canary-7f3a9c"

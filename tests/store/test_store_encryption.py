@@ -34,7 +34,7 @@ from tests.store.store_graphs import agent, config, looping_graph
 from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
-from wick_graph.store import Keys, SqlSaver
+from wick_graph.store import Keys, SqlSaver, rotating
 from wick_graph.store.moving import export_thread, import_thread
 from wick_graph.store.rotating import rotate
 from wick_graph.store.sealed import cipher
@@ -328,7 +328,11 @@ def test_an_export_can_be_plain(url: str, tmp_path: Path) -> None:
 # --- changing the key ---------------------------------------------------------------------------
 
 
-def test_everything_is_sealed_anew_under_a_new_key(url: str, outside: Outside) -> None:
+@pytest.mark.parametrize("batch", [200, 3])
+def test_everything_is_sealed_anew_under_a_new_key(
+    url: str, outside: Outside, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    monkeypatch.setattr(rotating, "_BATCH", batch)
     with SqlSaver.from_url(url, keys=OLD) as saver:
         fill(saver, "a", "b")
         before = states(saver), [*saver.streams.read("a", 0)]
@@ -353,6 +357,19 @@ def test_everything_is_sealed_anew_under_a_new_key(url: str, outside: Outside) -
         assert info.title == f"{CANARY} question 0"
     with pytest.raises(StorageError, match="is encrypted with the key"):
         SqlSaver.from_url(url, keys=OLD)
+
+
+def test_a_change_that_others_write_against_is_not_finished(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SqlSaver.from_url(url, keys=OLD) as saver:
+        fill(saver, "a")
+    with SqlSaver.from_url(url, keys=KEYS) as saver:
+        monkeypatch.setattr(rotating, "_texts", lambda core: 1)  # there is always one more
+        with pytest.raises(StorageError, match="somebody still writes"):
+            rotate(saver)
+    with SqlSaver.from_url(url, keys=OLD) as saver:  # the store is under the old key as before
+        assert saver.threads.list()
 
 
 def test_a_damaged_row_stops_the_change_and_the_old_key_is_still_needed(

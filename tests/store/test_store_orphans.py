@@ -134,6 +134,16 @@ def test_deleting_a_run_takes_its_journal_and_its_events_along(
     assert serve(saver, str(UUID(int=9)), 1) == 6  # a number that was told is not told again
 
 
+def test_more_runs_are_deleted_than_a_statement_can_name(saver: SqlSaver, counts: Counts) -> None:
+    working(saver, turns=2)
+    first, second = runs_of(saver)
+    serve(saver, first, 3)
+    saver.delete_for_runs([*(str(UUID(int=n)) for n in range(70_000)), first])
+    assert runs_of(saver) == [second]
+    assert counts()["streams"] == 0
+    assert_no_orphans(saver)
+
+
 def test_a_run_is_deleted_of_which_only_the_journal_was_left(
     saver: SqlSaver, counts: Counts
 ) -> None:

@@ -328,10 +328,15 @@ def test_close_ends_the_tasks(store: SqlSaver) -> None:
     family = Family(
         store, start("a"), "Started.", a=clerk("a", store, wild("wait"), "Never.", tools=[wait])
     )
-    family.boss.invoke("Go")
+    (begun,) = family.outputs(family.boss.invoke("Go"))
     assert began.wait(60)
+    assert family.background.busy
     family.background.close()
     assert ended.wait(20)
+    assert not family.background.busy
+    info = store.threads.get(begun["task_id"])
+    assert info is not None
+    assert info.stopped_because == "cancelled"
 
 
 def test_a_file_says_which_agents_work_in_the_background(tmp_path: Path) -> None:

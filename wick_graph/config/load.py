@@ -20,9 +20,9 @@ from wick_graph.config.trust import file_notices
 from wick_graph.errors import ConfigError
 
 _MOST_COPIES: Final = 200_000
+"""Values that `defaults:` may come to, taken once for each agent: a small file stays small."""
 _OF_FILE: Final = ("store", "store_keys")
 """Keys that are the file's also where it is one agent."""
-"""Values that `defaults:` may come to, taken once for each agent: a small file stays small."""
 
 
 def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> AgentsFile:

@@ -14,12 +14,12 @@ from sqlalchemy import Column, LargeBinary, Table, func, literal_column, select,
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
-from wick_graph.store.checkpoints.cache import PLACES
 from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.database import sql
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.schema import (
     LANE_BITS,
+    PLACES,
     blobs,
     calls,
     checkpoints,
@@ -33,6 +33,7 @@ from wick_graph.store.database.schema import (
     writes,
 )
 from wick_graph.store.keeping.ledger import place_of
+from wick_graph.store.keeping.upkeep import GONE
 from wick_graph.store.saver import SqlSaver
 from wick_graph.store.sealed.cipher import Encrypted, new_mark
 from wick_graph.store.sealed.keyring import ID_BYTES
@@ -44,7 +45,7 @@ _BATCH: Final = 200
 """Rows that one transaction changes at most."""
 _PASSES: Final = 3
 """Times that all is gone through, where others still write under an old key."""
-_IS_THERE: Final = threads.c.status != "deleted"
+_IS_THERE: Final = threads.c.status != GONE
 """What is being deleted needs no key any more."""
 Place = Callable[[Seals, int, Sequence[Any]], tuple[Context, ...]]
 """Makes a row's context of its columns, as those do who write it."""
@@ -113,9 +114,10 @@ def _rows(
     what, changed = f"table {table.name}", 0
     query = select(table.c.rid, table.c.body, *columns)
     query = query.where(mine, _is_old(core, table.c.body)).order_by(table.c.rid).limit(_BATCH)
+    last = -1
     while True:
         with core.writing(alone=True) as db:
-            found = db.execute(*compiled(query)).fetchall()
+            found = db.execute(*compiled(query.where(table.c.rid > last))).fetchall()
             for rid, body, *rest in found:
                 context = place(seals, rid, rest)
                 made = seals.seal(seals.unseal(body, what, *context), *context)
@@ -124,6 +126,7 @@ def _rows(
         changed += len(found)
         if len(found) < _BATCH:
             return changed
+        last = found[-1][0]
 
 
 def _texts(core: Core) -> int:

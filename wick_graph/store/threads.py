@@ -28,7 +28,6 @@ from wick_graph.types import THREAD_ID_PATTERN
 
 ThreadStatus = Literal["idle", "running", "waiting", "failed"]
 _ENDS: Final = ("idle", "waiting", "failed")
-_SOME: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,20 +257,7 @@ class Threads:
 
     def of_runs(self, run_ids: Collection[str]) -> builtins.list[str]:
         """Return the threads that hold checkpoints of these runs."""
-        found: dict[str, None] = {}
-        packed = [pack_id(run) for run in run_ids]
-        with self._core.reading() as db:
-            for start in range(0, len(packed), _SOME):
-                query = (
-                    select(threads.c.thread)
-                    .join(checkpoints, checkpoints.c.thread == threads.c.id)
-                    .where(threads.c.tenant == self._core.tenant)
-                    .where(checkpoints.c.run.in_(packed[start : start + _SOME]))
-                    .distinct()
-                )
-                for (key,) in db.execute(*compiled(query)):
-                    found[bytes_text(key)] = None
-        return [*found]
+        return upkeep.traced(self._core, [*map(pack_id, run_ids)], (checkpoints,))
 
     async def aget(self, thread_id: str) -> ThreadInfo | None:
         """Do `get` in the store's thread."""

@@ -93,6 +93,11 @@ class Background(BaseHook):
             return request
         return request.append_system(block([(task, await self._stands(task)) for task in found]))
 
+    @property
+    def busy(self) -> bool:
+        """Whether this process works on a task."""
+        return bool(self._handles)
+
     def close(self) -> None:
         """End the tasks that this process works on; they count as cancelled."""
         self._running.clear()

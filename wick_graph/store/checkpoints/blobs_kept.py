@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from sqlalchemy import delete, insert, literal, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from wick_graph.store.checkpoints.cache import PLACES
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import LANE_BITS, blobs, items, names
+from wick_graph.store.database.schema import LANE_BITS, PLACES, blobs, items, names
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.blobs import HASH_BYTES, hashes_in, is_text_key, key_of
 from wick_graph.store.values.codec import BLOB_MARK

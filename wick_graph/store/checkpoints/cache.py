@@ -17,7 +17,6 @@ from wick_graph.store.sealed.sealing import PLAIN, Seals
 from wick_graph.store.values.mutation import Marks
 from wick_graph.store.values.rows import Form, bytes_text, text_bytes
 
-PLACES: Final = (1 << LANE_BITS) - 1
 _RECENT: Final = 3
 _DIGESTS: Final = 50_000
 _TEXTS: Final = 32

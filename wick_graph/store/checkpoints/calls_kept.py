@@ -13,10 +13,9 @@ from typing import Final
 
 from sqlalchemy import delete, select
 
-from wick_graph.store.checkpoints.cache import PLACES
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import LANE_BITS, blobs, calls, items, names
+from wick_graph.store.database.schema import LANE_BITS, PLACES, blobs, calls, items, names
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.blobs import HASH_BYTES, is_text_key
 from wick_graph.store.values.rows import bytes_text, text_bytes
@@ -57,6 +56,8 @@ def drop(
         return
     others = {step for step in by_step if not _UUID.fullmatch(step)}
     for content in _contents(db, seals, thread, garbage, bodies):
+        if not by_step:  # all are known; what is left need not be read
+            return
         for step in {*_UUID.findall(content), *(other for other in others if other in content)}:
             by_step.pop(step, None)
             others.discard(step)

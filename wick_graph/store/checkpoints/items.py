@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from wick_graph.errors import StorageError
-from wick_graph.store.checkpoints.cache import PLACES, ThreadCache, digest
+from wick_graph.store.checkpoints.cache import ThreadCache, digest
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import LANE_BITS
+from wick_graph.store.database.schema import LANE_BITS, PLACES
 
 
 class Item(NamedTuple):

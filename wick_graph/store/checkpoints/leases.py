@@ -314,14 +314,9 @@ def check_free(core: Core, db: Database, thread: int, thread_id: str) -> None:
     Raises:
         ThreadBusyError: It does.
     """
-    if live_owner(core, db, thread) is not None:
-        raise ThreadBusyError(_BUSY.format(thread_id))
-
-
-def live_owner(core: Core, db: Database, thread: int) -> bytes | None:
-    """Name the live owner of a thread; None if it is free."""
     row = db.execute(sql.HOLDER, (thread,)).fetchone()
-    return bytes(row[0]) if row is not None and _holds(core, *row) else None
+    if row is not None and _holds(core, *row):
+        raise ThreadBusyError(_BUSY.format(thread_id))
 
 
 def _holds(core: Core, holder: bytes, until: float) -> bool:

@@ -35,9 +35,7 @@ def is_at_work(holder: bytes, seconds: float) -> bool:
 
     One of another machine is believed for as long as a lease holds.
     """
-    if bytes_text(holder).partition("/")[0] != _boot():
-        return 0 <= seconds < LEASE_SECONDS
-    return is_alive(holder)
+    return is_alive(holder, elsewhere=0 <= seconds < LEASE_SECONDS)
 
 
 _boot_id: list[str] = []

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from wick_graph.store.checkpoints.cache import PLACES, Known, Lane, ThreadCache, digest
+from wick_graph.store.checkpoints.cache import Known, Lane, ThreadCache, digest
 from wick_graph.store.checkpoints.items import learn_lately_read
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import LANE_BITS
+from wick_graph.store.database.schema import LANE_BITS, PLACES
 from wick_graph.store.values import blobs, compact
 from wick_graph.store.values.codec import Codec
 from wick_graph.store.values.rows import Form, text_bytes

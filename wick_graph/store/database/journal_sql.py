@@ -69,15 +69,6 @@ LAST_RUN: Final = prepared(
 DROP_RUN: Final = prepared(
     delete(runs).where(runs.c.thread == _b("t"), runs.c.number == _b("n")), "t", "n"
 )
-PUT_BLOB: Final = prepared(
-    upsert(blobs)
-    .values(thread=_b("t"), hash=_b("h"), size=_b("n"), body=_b("x"))
-    .on_conflict_do_nothing(),
-    *("t", "h", "n", "x"),
-)
-BLOB: Final = prepared(
-    select(blobs.c.body).where(blobs.c.thread == _b("t"), blobs.c.hash == _b("h")), "t", "h"
-)
 BLOBS: Final = prepared(
     select(blobs.c.hash, blobs.c.size, blobs.c.body).where(blobs.c.thread == _b("t")), "t"
 )

@@ -28,6 +28,8 @@ from sqlalchemy import (
 SCHEMA_VERSION: Final = 1
 LANE_BITS: Final = 32
 """An item's key is `lane << LANE_BITS | place`."""
+PLACES: Final = (1 << LANE_BITS) - 1
+"""The highest place there is."""
 
 metadata: Final = MetaData()
 

@@ -15,13 +15,13 @@ from sqlalchemy import delete, select, update
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store.checkpoints import blobs_kept
-from wick_graph.store.checkpoints.cache import PLACES, ThreadCache
+from wick_graph.store.checkpoints.cache import ThreadCache
 from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.checkpoints.reading import Row
 from wick_graph.store.database import sql
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import LANE_BITS, calls, items, threads, writes
+from wick_graph.store.database.schema import LANE_BITS, PLACES, calls, items, threads, writes
 from wick_graph.store.keeping import journal_rows
 from wick_graph.store.keeping.ledger import place_of
 from wick_graph.store.keeping.upkeep import all_rows, drop_items, prune, writes_of

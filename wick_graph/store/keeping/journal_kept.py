@@ -6,28 +6,27 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
-from sqlalchemy import Table, and_, delete, func, insert, or_, select
+from sqlalchemy import and_, delete, select
 
 from wick_graph.errors import StorageError
-from wick_graph.store.database import journal_sql
+from wick_graph.store.database import journal_sql, server_sql
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.database.schema import (
     LANE_BITS,
+    PLACES,
     blobs,
     checkpoints,
     events,
-    moments,
-    runs,
     streams,
 )
-from wick_graph.store.keeping.journal_rows import KEY, PLACES, RUN_BYTES, page_run
+from wick_graph.store.keeping import pages
+from wick_graph.store.keeping.journal_rows import ALL, KEY, RUN_BYTES, page_run
 from wick_graph.store.sealed.sealing import Seals
-from wick_graph.store.values.blobs import hashes_in
+from wick_graph.store.values.blobs import HASH_BYTES, hashes_in
 
 _REFERENCE: Final = b"#"
 """Stands before a blob's hash in a page, and in what a page refers to."""
-_HASH_BYTES: Final = 16
 _ZLIB: Final = b"\x01"
 """The first byte of a content that is compressed."""
 
@@ -50,7 +49,7 @@ def drop_runs(db: Database, seals: Seals, thread: int, gone: Collection[bytes]) 
 def _drop_values(db: Database, seals: Seals, thread: int) -> None:
     """Delete the journal's values that nothing leads to."""
     found = db.execute(journal_sql.BLOBS, (thread,)).fetchall()
-    held = {bytes(key): body for key, _, body in found if len(key) == _HASH_BYTES}
+    held = {bytes(key): body for key, _, body in found if len(key) == HASH_BYTES}
     todo = list(_roots(db, seals, thread))
     while todo:
         for hashed in {*hashes_in(todo.pop(), _REFERENCE)} & held.keys():
@@ -66,15 +65,13 @@ def _drop_values(db: Database, seals: Seals, thread: int) -> None:
 def _roots(db: Database, seals: Seals, thread: int) -> Iterator[bytes]:
     for rid, sealed in _pages(db, thread):
         yield from _content(seals, sealed, RUN_BYTES, "moments", rid)
-    bodies = select(runs.c.number, runs.c.body).where(runs.c.thread == thread)
-    for number, sealed in db.execute(*compiled(bodies)).fetchall():
+    for number, *_, sealed in db.execute(journal_sql.RUNS, (thread,)).fetchall():
         yield from _content(seals, sealed, None, thread, number)
 
 
 def _pages(db: Database, thread: int) -> Iterable[Any]:
     low = thread << LANE_BITS
-    own = select(moments.c.rid, moments.c.body).where(moments.c.rid.between(low, low | PLACES))
-    return db.execute(*compiled(own)).fetchall()
+    return db.execute(journal_sql.PAGES_FROM, (low, low | PLACES, ALL, 0)).fetchall()
 
 
 def _content(seals: Seals, sealed: bytes, mark_at: int | None, *context: Any) -> list[bytes]:
@@ -100,31 +97,23 @@ def drop_streams(
     over = and_(
         streams.c.ended < before, streams.c.run.not_in(left.where(checkpoints.c.run.is_not(None)))
     )
-    found = db.execute(
-        *compiled(
-            select(streams.c.rid, streams.c.first, or_(over, streams.c.run.in_(list(gone))))
-            .where(streams.c.thread == thread)
-            .order_by(streams.c.first)
-        )
-    ).fetchall()
-    later = [first for _, first, _ in found][1:]
+    ids = frozenset(gone)
+    query = select(streams.c.rid, streams.c.first, streams.c.run, over)
+    query = query.where(streams.c.thread == thread).order_by(streams.c.first)
+    found = db.execute(*compiled(query)).fetchall()
+    later = [row[1] for row in found][1:]
     ranges = zip([0, *later], [*later, PLACES + 1], strict=True)  # what stood before goes too
-    for (rid, _, is_gone), (first, end) in zip(found, ranges, strict=False):
-        if is_gone:
+    for (rid, _, run, is_over), (first, end) in zip(found, ranges, strict=False):
+        if is_over or run in ids:
             db.execute(*compiled(delete(streams).where(streams.c.rid == rid)))
             _drop_events(db, seals, thread, first, end)
 
 
 def _drop_events(db: Database, seals: Seals, thread: int, first: int, end: int) -> None:
     """Delete events; an empty page stays for the thread's last one, whose number is not free."""
-    low = thread << LANE_BITS
-    query = select(func.max(events.c.rid)).where(events.c.rid.between(low, low | PLACES))
-    last = db.execute(*compiled(query)).fetchone()
+    low, last = thread << LANE_BITS, pages.last(db, thread)
     own = events.c.rid.between(low | first, low | (end - 1))
     dropped = db.execute(*compiled(delete(events).where(own))).rowcount
-    if dropped and last is not None and low + first <= last[0] < low + end:
-        _put(db, events, rid=last[0], body=seals.seal(b"[]", "events", last[0]))
-
-
-def _put(db: Database, table: Table, **values: Any) -> None:
-    db.execute(*compiled(insert(table).values(**values)))
+    if dropped and first <= last < end:
+        rid = low | last
+        db.execute(server_sql.PUT_EVENTS, (rid, seals.seal(b"[]", "events", rid)))

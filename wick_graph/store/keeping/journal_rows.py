@@ -19,18 +19,17 @@ from wick_graph.store.checkpoints.owners import is_alive
 from wick_graph.store.checkpoints.reading import Reader, find
 from wick_graph.store.database import journal_sql, sql
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import LANE_BITS
+from wick_graph.store.database.schema import LANE_BITS, PLACES
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.codec import Codec
 from wick_graph.store.values.rows import text_bytes, unpack_id
 
-PLACES: Final = (1 << LANE_BITS) - 1
 KEY: Final = b""
 """The hash of the blob that is no content but the thread's key."""
 _KEY_BYTES: Final = 16
 _PAGES: Final = 64
 """Pages that are read at once."""
-_ALL: Final = 2**62
+ALL: Final = 2**62
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,7 +184,7 @@ class JournalRows:
         Raises:
             StorageError: It is missing or damaged.
         """
-        row = db.execute(journal_sql.BLOB, (thread, hashed)).fetchone()
+        row = db.execute(sql.BLOB, (thread, hashed)).fetchone()
         if row is None:
             raise StorageError(
                 f"table blobs of thread {self.thread_id!r} is damaged: a value is missing; "
@@ -203,7 +202,7 @@ class JournalRows:
 
     def secret(self, db: Database, thread: int) -> bytes | None:
         """Return the thread's key; None before its first run."""
-        row = db.execute(journal_sql.BLOB, (thread, KEY)).fetchone()
+        row = db.execute(sql.BLOB, (thread, KEY)).fetchone()
         return None if row is None else self.blob(db, thread, KEY)
 
     def is_running(self, db: Database, thread: int) -> bool:
@@ -288,7 +287,7 @@ def copy(db: Database, old: Seals, source: int, to: Database, new: Seals, target
             return None
 
     low = source << LANE_BITS
-    for rid, sealed in db.execute(journal_sql.PAGES_FROM, (low, low | PLACES, _ALL, 0)).fetchall():
+    for rid, sealed in db.execute(journal_sql.PAGES_FROM, (low, low | PLACES, ALL, 0)).fetchall():
         made = target << LANE_BITS | rid & PLACES
         body = moved(sealed, ("moments", rid), ("moments", made))
         if body is not None:
@@ -300,7 +299,7 @@ def copy(db: Database, old: Seals, source: int, to: Database, new: Seals, target
     for hashed, size, sealed in db.execute(journal_sql.BLOBS, (source,)).fetchall():
         body = moved(sealed, (source, hashed), (target, hashed))
         if body is not None:
-            to.execute(journal_sql.PUT_BLOB, (target, hashed, size, body))
+            to.execute(sql.NEW_BLOB, (target, hashed, size, body))
 
 
 RUN_BYTES: Final = 4
@@ -319,7 +318,7 @@ def page_run(seals: Seals, rid: int, sealed: bytes) -> int | None:
 def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
     seal = seals.seal
     for hashed, body in batch.blobs:
-        db.execute(journal_sql.PUT_BLOB, (thread, hashed, len(body), seal(body, thread, hashed)))
+        db.execute(sql.NEW_BLOB, (thread, hashed, len(body), seal(body, thread, hashed)))
     if batch.page is not None:
         last, content = batch.page
         rid = thread << LANE_BITS | last

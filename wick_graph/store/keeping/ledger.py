@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any
 
 from wick_graph.errors import StorageError
 from wick_graph.store.checkpoints.core import Core
@@ -19,6 +19,7 @@ from wick_graph.store.checkpoints.leases import MAX_TRIES, Lease, check
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.sealed.sealing import Seals
+from wick_graph.store.values.blobs import HASH_BYTES
 from wick_graph.store.values.codec import Codec
 from wick_graph.store.values.rows import Context, text_bytes, too_large
 from wick_graph.types import Replay
@@ -195,10 +196,7 @@ class Ledger:
     def _hash(self, name: str, args: Mapping[str, Any]) -> bytes:
         """Identify a call by what it asks for."""
         text = json.dumps([name, args], sort_keys=True, ensure_ascii=True, default=str)
-        return self._seals.mark(blake2b(text.encode(), digest_size=_HASH_BYTES).digest())
-
-
-_HASH_BYTES: Final = 16
+        return self._seals.mark(blake2b(text.encode(), digest_size=HASH_BYTES).digest())
 
 
 def place_of(seals: Seals, thread: int, key: bytes, args: bytes) -> tuple[Context, ...]:

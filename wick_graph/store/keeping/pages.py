@@ -10,9 +10,8 @@ from sqlalchemy import delete, func, select
 
 from wick_graph.store.database import server_sql
 from wick_graph.store.database.compiling import compiled
-from wick_graph.store.database.schema import LANE_BITS, events, streams
+from wick_graph.store.database.schema import LANE_BITS, PLACES, events, streams
 
-PLACES: Final = (1 << LANE_BITS) - 1
 _PAGES: Final = 32
 """Pages that are read at once."""
 

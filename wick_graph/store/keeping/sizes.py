@@ -10,6 +10,7 @@ from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.schema import (
     LANE_BITS,
+    PLACES,
     blobs,
     calls,
     checkpoints,
@@ -23,7 +24,6 @@ from wick_graph.store.database.schema import (
 )
 from wick_graph.store.values.rows import bytes_text
 
-_PLACES: Final = (1 << LANE_BITS) - 1
 _PARTS: Final[dict[str, tuple[Table, ...]]] = {
     "checkpoints": (checkpoints, writes),
     "ledger": (calls,),
@@ -53,13 +53,13 @@ def sizes(core: Core) -> dict[str, dict[str, int]]:
             for table in tables:
                 add(part, select(table.c.thread, _bytes(table)).group_by(table.c.thread))
         low = names.c.id * (1 << LANE_BITS)
-        lanes = items.join(names, items.c.rid.between(low, low + _PLACES))
+        lanes = items.join(names, items.c.rid.between(low, low + PLACES))
         add(
             "messages and state",
             select(names.c.thread, _bytes(items)).select_from(lanes).group_by(names.c.thread),
         )
         low = threads.c.id * (1 << LANE_BITS)
-        pages = moments.join(threads, moments.c.rid.between(low, low + _PLACES))
+        pages = moments.join(threads, moments.c.rid.between(low, low + PLACES))
         add(
             "journal",
             select(threads.c.id, _bytes(moments)).select_from(pages).group_by(threads.c.id),

@@ -19,7 +19,7 @@ from wick_graph.store.checkpoints.leases import check_free
 from wick_graph.store.checkpoints.owners import is_at_work, owner
 from wick_graph.store.database import server_sql, sql
 from wick_graph.store.database.compiling import Now, compiled
-from wick_graph.store.database.schema import LANE_BITS, streams, threads
+from wick_graph.store.database.schema import LANE_BITS, PLACES, streams, threads
 from wick_graph.store.keeping import pages
 from wick_graph.store.keeping.pages import Event
 from wick_graph.store.values.rows import Context, bytes_text, pack_id, text_bytes, unpack_id
@@ -51,6 +51,10 @@ class StreamRow:
     """When that one began."""
     named: bool = False
     """Whether it was asked for in a thread that the caller named."""
+
+    def tell(self, event: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an event of this run."""
+        return {"event": event, "run_id": self.run_id, "data": data, "thread_id": self.thread_id}
 
 
 class Streams:
@@ -275,7 +279,7 @@ class Streams:
         """
         with self._core.reading(thread_id) as db:
             thread = self._thread(db, thread_id)
-            high = pages.PLACES if row is None else pages.bound(db, thread, row.first)
+            high = PLACES if row is None else pages.bound(db, thread, row.first)
             seals = self._core.seals(thread, text_bytes(thread_id))
             return pages.behind(db, thread, after, high, seals)
 
@@ -329,12 +333,7 @@ class Streams:
 
     def _cut(self, db: Any, thread: int, row: StreamRow, status: str, error: str) -> None:
         rid = thread << LANE_BITS | max(pages.last(db, thread) + 1, row.first)
-        told = {
-            "event": "error",
-            "run_id": row.run_id,
-            "data": {"error": error, "stopped_because": status},
-            "thread_id": row.thread_id,
-        }
+        told = row.tell("error", {"error": error, "stopped_because": status})
         body = self._seal(thread, row.thread_id, [told], "events", rid)
         db.execute(server_sql.PUT_EVENTS, (rid, body))
         self._end(db, thread, row, status)

@@ -21,7 +21,7 @@ from wick_graph.store.values.rows import bytes_text
 
 JUMP_SECONDS: Final = 60.0
 """How much the store's clock may gain or lose between two sweeps."""
-_KEPT: Final = ("running", "waiting", "deleted")
+_KEPT: Final = ("running", "waiting", upkeep.GONE)
 _DEAD: Final = select(leases.c.thread).where(leases.c.until <= Now())
 _log: Final = logging.getLogger(__name__)
 

@@ -43,10 +43,6 @@ class TokenInfo:
     expires: datetime | None
     revoked: datetime | None
 
-    def allows(self, wanted: Scope) -> bool:
-        """Say whether the token's scope includes another one."""
-        return SCOPES.index(self.scope) >= SCOPES.index(wanted)
-
 
 class Tokens:
     """The tokens of a database, of all tenants."""

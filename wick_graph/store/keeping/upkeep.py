@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -13,7 +13,6 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.constants import RUN_KNOWN_SECONDS
 from wick_graph.store.checkpoints import blobs_kept, calls_kept
-from wick_graph.store.checkpoints.cache import PLACES
 from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.checkpoints.reading import Reader, Row, ancestors
 from wick_graph.store.database import sql
@@ -22,6 +21,7 @@ from wick_graph.store.database.dialect import Database
 from wick_graph.store.database.schema import (
     LANE_BITS,
     OWNED,
+    PLACES,
     checkpoints,
     events,
     items,
@@ -135,12 +135,16 @@ def keep(
             drop_items(db, garbage[start : start + BATCH])
 
 
-def traced(core: Core, gone: Collection[bytes]) -> list[str]:
-    """Return the threads that hold something of these runs."""
+def traced(
+    core: Core,
+    gone: Collection[bytes],
+    tables: Sequence[Table] = (checkpoints, runs, streams),
+) -> list[str]:
+    """Return the threads that hold something of these runs, in these tables."""
     found: dict[str, None] = {}
     packed = [*gone]
     with core.reading() as db:
-        for table in (checkpoints, runs, streams):
+        for table in tables:
             for start in range(0, len(packed), BATCH):
                 query = (
                     select(threads.c.thread)
