@@ -51,6 +51,16 @@ class Instances(Mapping[str, Agent]):
         scopes = [None, *self]
         return bool(self._own or self._off or any(self.tools.list(key) for key in scopes))
 
+    @property
+    def busy(self) -> bool:
+        """Whether an agent works on a task in the background; closing would cancel it."""
+        return any(tasks.busy for tasks in self._agents.background)
+
+    @property
+    def levels(self) -> list[str]:
+        """The levels at which the agents that are built may run commands; empty for none."""
+        return [str(getattr(backend, "level", "")) for backend in self._agents.backends]
+
     def build_all(self) -> None:
         """Build every agent of the file, so that a mistake is told before anybody asks.
 

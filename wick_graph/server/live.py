@@ -112,7 +112,8 @@ class LiveRun:
                     raise failed
                 if self._cut_off:
                     self._cut_off = False
-                    await self.channel.put(_cut_off(self.row))
+                    cut_off = {"error": CUT_OFF, "delay": 0}
+                    await self.channel.put(self.row.tell("on_chat_model_retry", cut_off))
                 if isinstance(event, Failed):
                     self.failure, self.status = event.exception, event.stopped_because
                     cancelled = event.stopped_because == "cancelled"
@@ -141,12 +142,7 @@ class LiveRun:
         await writer
 
     def _last(self, error: str) -> dict[str, Any]:
-        return {
-            "event": "error",
-            "run_id": self.row.run_id,
-            "data": {"error": error, "stopped_because": self.status},
-            "thread_id": self.row.thread_id,
-        }
+        return self.row.tell("error", {"error": error, "stopped_because": self.status})
 
 
 async def reaches(run: LiveRun, seconds: float = 0.5) -> None:
@@ -171,15 +167,6 @@ def wire_of(event: Event) -> dict[str, Any]:
         ids = {"trace_id": event.run_id, "thread_id": event.thread_id}
         made["data"] = {**ids, **made.get("data", {})}
     return made
-
-
-def _cut_off(row: StreamRow) -> dict[str, Any]:
-    return {
-        "event": "on_chat_model_retry",
-        "run_id": row.run_id,
-        "data": {"error": CUT_OFF, "delay": 0},
-        "thread_id": row.thread_id,
-    }
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:

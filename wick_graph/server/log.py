@@ -205,8 +205,8 @@ async def _end(saver: SqlSaver, row: StreamRow, after: int) -> tuple[int, Wire] 
         spent = 1000 * ((now.ended or now.started) - now.started)
         data |= {"stop_reason": now.status, "total_duration_ms": round(spent)}
         data |= {"trace_id": row.run_id, "thread_id": row.thread_id}
-    event = {"event": "error" if failed else "done", "run_id": row.run_id, "data": data}
-    return (number, {**event, "thread_id": row.thread_id}) if number > after else None
+    event = row.tell("error" if failed else "done", data)
+    return (number, event) if number > after else None
 
 
 def _joins(last: Wire, event: Wire) -> bool:

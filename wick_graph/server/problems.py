@@ -20,9 +20,6 @@ from wick_graph.redact import REDACTOR
 
 log: Final = logging.getLogger("wick_graph.server")
 _STATUS: Final[tuple[tuple[type[WickError], int], ...]] = (
-    (ThreadNotFoundError, 404),
-    (ThreadBusyError, 409),
-    (StorageError, 503),
     (MessageError, 400),
     (ExpressionError, 400),
     (ConfigError, 400),

@@ -54,7 +54,7 @@ class Tenant:
     @property
     def is_idle(self) -> bool:
         """Whether it can be closed, and opened again when it is asked for."""
-        return not (self.users or self.runs.live or self.agents.changed)
+        return not (self.users or self.runs.live or self.agents.changed or self.agents.busy)
 
     async def recover(self) -> None:
         """Take up the runs that a dead server left; one of an agent unknown here is left alone."""
@@ -142,9 +142,7 @@ class Service:
 
     def sandbox_levels(self) -> list[str]:
         """Name the levels at which the agents may run commands."""
-        agents = self.local.agents
-        backends = [agents.backend(agent_id) for agent_id in agents]
-        return [str(getattr(backend, "level", "")) for backend in backends]
+        return self.local.agents.levels
 
     def open_tenants(self) -> int:
         """Count the tenants whose stores are open."""

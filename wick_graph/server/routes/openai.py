@@ -22,7 +22,7 @@ from wick_graph.server.completions import Chunks, completion
 from wick_graph.server.live import Asked, LiveRun
 from wick_graph.server.log import events_after
 from wick_graph.server.problems import Problem
-from wick_graph.server.routes.runs import SUSPENDED, begin, finished
+from wick_graph.server.routes.runs import SUSPENDED, begin, finished, streamed
 from wick_graph.server.sse import EventStream
 
 router: Final = APIRouter(tags=["openai"])
@@ -164,18 +164,7 @@ def _stream(asker: Asker, run: LiveRun, chunks: Chunks) -> EventStream:
             yield None if entry is None else chunks.of(entry[1])
         yield chunks.fail(Problem(503, SUSPENDED))
 
-    async def left() -> None:
-        if asker.options.on_disconnect == "cancel":
-            await asker.tenant.runs.cancel(run.row.thread_id, run.row.run_id)
-
-    limits = asker.options.limits
-    return EventStream(
-        pieces,
-        ping=limits.ping,
-        send_timeout=limits.send,
-        left=left,
-        headers={"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id},
-    )
+    return streamed(asker, run.row, pieces, asker.options.on_disconnect, {})
 
 
 def _new(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header
@@ -197,34 +197,43 @@ async def follow(
     async def numbered() -> AsyncIterator[bytes | None]:
         at = after
         if ahead > after:
-            yield frame(None, _gap(row, ahead, row.first))
+            yield _gap(row, ahead, row.first)
         live = runs.find(row)
         channel = None if live is None else live.channel
         async for entry in events_after(asker.saver, row, after, channel):
             if entry is not None:
                 if entry[0] > at + 1:
-                    yield frame(None, _gap(row, at, entry[0]))
+                    yield _gap(row, at, entry[0])
                 at = entry[0]
                 asker.service.metrics.events += 1
             yield None if entry is None else frame(*entry)
         if live is not None and live.suspended and not live.channel.ended:
-            yield frame(None, _suspended(row))
+            data = {"run_id": row.run_id, "status": RUNNING}
+            yield frame(None, row.tell("suspended", data))
+
+    headers = {"Content-Location": f"/runs/{row.run_id}/events"}
+    return streamed(asker, row, numbered, on_disconnect, headers)
+
+
+def streamed(
+    asker: Asker,
+    row: StreamRow,
+    pieces: Callable[[], AsyncIterator[bytes | None]],
+    on_disconnect: OnDisconnect,
+    headers: Mapping[str, str],
+) -> EventStream:
+    """Answer with pieces of a run's stream; the head names the run and its thread."""
 
     async def left() -> None:
         if on_disconnect == "cancel":
-            await runs.cancel(row.thread_id, row.run_id)
+            await asker.tenant.runs.cancel(row.thread_id, row.run_id)
 
-    limits = asker.options.limits
     return EventStream(
-        numbered,
-        ping=limits.ping,
-        send_timeout=limits.send,
+        pieces,
+        ping=asker.options.limits.ping,
+        send_timeout=asker.options.limits.send,
         left=left,
-        headers={
-            "X-Thread-Id": row.thread_id,
-            "X-Run-Id": row.run_id,
-            "Content-Location": f"/runs/{row.run_id}/events",
-        },
+        headers={"X-Thread-Id": row.thread_id, "X-Run-Id": row.run_id, **headers},
     )
 
 
@@ -264,9 +273,11 @@ async def _again(
 async def _resume(
     asker: Asker, agent_id: str | None, form: forms.ResumeForm, key: str | None
 ) -> Any:
-    named = agent_id is not None
-    agent = await (asker.agent(agent_id) if named else asker.agent_of(form.thread_id))
-    await asker.thread(form.thread_id)
+    if agent_id is None:
+        agent = await asker.agent_of(form.thread_id)
+    else:
+        agent = await asker.agent(agent_id)
+        await asker.thread(form.thread_id)
     given = {} if form.answer is None else {"answer": form.answer}
     asked = Asked(agent_id=agent.name, kind="resume", **given)
     run = await begin(asker, asked, form.thread_id, key)
@@ -309,16 +320,5 @@ async def _row(asker: Asker, run_id: str) -> StreamRow:
     return row
 
 
-def _gap(row: StreamRow, seen: int, next_number: int) -> dict[str, Any]:
-    data = {"after": seen, "next": next_number}
-    return {"event": "gap", "run_id": row.run_id, "data": data, "thread_id": row.thread_id}
-
-
-def _suspended(row: StreamRow) -> dict[str, Any]:
-    data = {"run_id": row.run_id, "status": RUNNING}
-    return {
-        "event": "suspended",
-        "run_id": row.run_id,
-        "data": data,
-        "thread_id": row.thread_id,
-    }
+def _gap(row: StreamRow, seen: int, next_number: int) -> bytes:
+    return frame(None, row.tell("gap", {"after": seen, "next": next_number}))
