@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -28,6 +29,8 @@ _NAMES: Final[Mapping[str, str]] = {
     "error_type": "error.type",
 }
 """Our names of facts, and the conventions'; all others go out as `wick.<name>`."""
+_TEXTS: Final = frozenset({"error", "tool_error", "why"})
+"""Facts in words that anybody may have chosen: a model, a provider, a file."""
 _OPERATIONS: Final[Mapping[str, tuple[str, str]]] = {
     "llm.call": ("chat", "model"),
     "tool.call": ("execute_tool", "tool_name"),
@@ -72,17 +75,18 @@ class OtelRecorder:
         operation, _ = _OPERATIONS.get(name, (name, ""))
         kind = self._trace.SpanKind.CLIENT if operation == "chat" else None
         span = self._tracer.start_span(operation, kind=kind or self._trace.SpanKind.INTERNAL)
-        return _Span(self._trace, self._context, span, name)
+        return _Span(self._trace, self._context, span, name, self.content)
 
     def record_event(self, name: str, metadata: Mapping[str, Any]) -> None:
         """Add an event to the span that is open."""
         span = self._trace.get_current_span()
-        span.add_event(name, {f"wick.{key}": _plain(value) for key, value in metadata.items()})
+        told = {k: v for fact in metadata.items() for k, v in _told(*fact, self.content).items()}
+        span.add_event(name, {f"wick.{key}": _plain(value) for key, value in told.items()})
 
 
 class _Span:
-    def __init__(self, trace: Any, context: Any, span: Any, name: str) -> None:
-        self._trace, self._context, self._span = trace, context, span
+    def __init__(self, trace: Any, context: Any, span: Any, name: str, content: bool) -> None:
+        self._trace, self._context, self._span, self._content = trace, context, span, content
         self._operation, self._subject = _OPERATIONS.get(name, ("", ""))
         self._token = context.attach(trace.set_span_in_context(span))
         self._ended = False
@@ -99,12 +103,13 @@ class _Span:
         if key == "content_preview":
             value = [{"role": "assistant", "parts": [{"type": "text", "content": value}]}]
         if key in ("error", "tool_error"):
-            status = self._trace.Status(self._trace.StatusCode.ERROR, str(value))
-            self._span.set_status(status)
+            said = str(value) if self._content else None
+            self._span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, said))
         if key == "finish_reason":
             self._span.set_attribute("gen_ai.response.finish_reasons", [str(value)])
-        else:
-            self._span.set_attribute(_NAMES.get(key, f"wick.{key}"), _plain(value))
+            return self
+        for name, fact in _told(key, value, self._content).items():
+            self._span.set_attribute(_NAMES.get(name, f"wick.{name}"), _plain(fact))
         return self
 
     def end(self) -> None:
@@ -115,6 +120,15 @@ class _Span:
         with suppress(ValueError):
             self._context.detach(self._token)
         self._span.end()
+
+
+def _told(key: str, value: Any, content: bool) -> dict[str, Any]:
+    """Return a fact as it goes out: of words that are not wanted, the length and the hash."""
+    if content or key not in _TEXTS:
+        return {key: value}
+    said = str(value)
+    hashed = hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:16]
+    return {f"{key}_length": len(said), f"{key}_hash": hashed}
 
 
 def _plain(value: Any) -> Any:
