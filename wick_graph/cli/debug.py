@@ -178,6 +178,7 @@ def _greeting(shell: Shell) -> Iterator[str]:
 
 def _machine(shell: Shell, lines: Iterable[str]) -> None:
     from wick_graph.debug.terminal import machine
+    from wick_graph.debug.terminal.pressing import on_ctrl_c
     from wick_graph.errors import WickError
 
     shell.interactive = True  # Ctrl-C, which a program may send, stops a run that goes on
@@ -187,13 +188,14 @@ def _machine(shell: Shell, lines: Iterable[str]) -> None:
     except WickError as error:  # a program reads no sentences
         given = []
         output.print_json(machine.refused(error), indent=None)
-    for line in chain(given, sys.stdin):  # a program may wait for each answer
-        if not line.strip():
-            continue
-        told, over = machine.answer(shell, line.strip())
-        output.print_json(told, indent=None)
-        if over:
-            return
+    with on_ctrl_c(lambda presses: None):  # what it is to stop may be over when it comes
+        for line in chain(given, sys.stdin):  # a program may wait for each answer
+            if not line.strip():
+                continue
+            told, over = machine.answer(shell, line.strip())
+            output.print_json(told, indent=None)
+            if over:
+                return
 
 
 def _show_output(shell: Shell) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE, from_code, pick
+from wick_graph.cli.stores import known, opened
 
 if TYPE_CHECKING:
     from wick_graph.config import AgentsFile
@@ -132,24 +133,12 @@ def _run(agent: str | None, config: Path, thread_id: str) -> Picture:
         ThreadNotFoundError: The store has no such thread; nothing is created.
     """
     from wick_graph.config import load_config
-    from wick_graph.errors import ThreadNotFoundError
     from wick_graph.graph import build_graph
     from wick_graph.picture import overlay_of, picture_of
-    from wick_graph.result import checked_thread_id
-    from wick_graph.store import SqlSaver
-    from wick_graph.store.database.opening import dialect_of
 
     file = load_config(config)
-    checked_thread_id(thread_id)
-    unknown = ThreadNotFoundError(
-        f"there is no thread {thread_id}; `wick threads list` shows those there are"
-    )
-    if not dialect_of(file.store_url).exists():
-        raise unknown
-    with SqlSaver.from_url(file.store_url, keys=file.keys_source) as store:
-        info = store.threads.get(thread_id)
-        if info is None:
-            raise unknown
+    with opened(file) as found:
+        store, info = known(found, thread_id)
         built = build_graph(_of_thread(agent, file, info).spec, store)
         return picture_of(built).with_run(overlay_of(built, thread_id))
 

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from wick_graph.config import AgentsFile
     from wick_graph.store import SqlSaver, ThreadInfo
 
 
 @contextmanager
-def opened(config: Path, *, make: bool = False) -> Iterator[SqlSaver | None]:
-    """Open the file's store, or give None where no thread was ever stored: nothing is created.
+def opened(config: Path | AgentsFile, *, make: bool = False) -> Iterator[SqlSaver | None]:
+    """Open a file's store, or give None where no thread was ever stored: nothing is created.
 
-    With `make` it is created where it is not there.
+    With `make` it is created where it is not there. The file is given as its path, or as read.
     """
     from wick_graph.config import load_config
     from wick_graph.store import SqlSaver
     from wick_graph.store.database.opening import dialect_of
 
-    file = load_config(config)
+    file = load_config(config) if isinstance(config, Path) else config
     if not make and not dialect_of(file.store_url).exists():
         yield None
         return

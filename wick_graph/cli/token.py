@@ -11,6 +11,7 @@ import typer
 
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE
+from wick_graph.cli.stores import opened
 
 if TYPE_CHECKING:
     from wick_graph.store import SqlSaver
@@ -116,9 +117,6 @@ def _write(path: Path, token: str) -> None:
 
 @contextmanager
 def _store(config: Path) -> Iterator[SqlSaver]:
-    from wick_graph.config import load_config
-    from wick_graph.store import SqlSaver
-
-    file = load_config(config)
-    with SqlSaver.from_url(file.store_url, keys=file.keys_source) as store:
+    with opened(config, make=True) as store:
+        assert store is not None  # it is made
         yield store

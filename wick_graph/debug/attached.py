@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from wick_graph.debug.below import Below
 from wick_graph.debug.breakpoints import Hit
 from wick_graph.debug.comparing import Comparing
 from wick_graph.debug.gate import Decide, Gate, Held
+from wick_graph.debug.kept import FACT
 from wick_graph.debug.leaving import LEAVERS
 from wick_graph.debug.listing import Listing
 from wick_graph.debug.live_view import LiveView
@@ -31,6 +32,20 @@ _OVER: dict[str, Reason] = {
 }
 Judgement = tuple[int, Reason, str, int | None]
 """The place of a stop, why, a sentence, and the breakpoint."""
+Label = Literal["LIVE", "FORK", "REPLAY"]
+
+
+class Under(NamedTuple):
+    """What a run of the session's own goes on under."""
+
+    decide: Decide | None = None
+    """What answers its calls in their place."""
+    forked: dict[str, Any] | None = None
+    """What the fork that is run was made with, as data; its run keeps it."""
+    label: Label = "LIVE"
+
+
+PLAIN: Final = Under()
 
 
 class Attached(Comparing):
@@ -52,7 +67,6 @@ class Attached(Comparing):
         self._close: Callable[[], None] = lambda: None
         self._read_only = False
         self._state: Literal["none", "running", "stopped"] = "none"
-        self._label: Literal["LIVE", "FORK", "REPLAY"] = "LIVE"
         self._goal: Goal | None = None
         self._origin = -1
         self._untold: tuple[Reason, str] | None = None
@@ -62,9 +76,10 @@ class Attached(Comparing):
         self._held: dict[int, Held] = {}
         self._free = False
         self._pause = False
-        self._decide: Decide | None = None
-        self._forked: dict[str, Any] | None = None
-        """What the fork that is run was made with, as data; its run keeps it."""
+        self._under = PLAIN
+        """What the last run that the session started went on under; no other's does."""
+        self._is_kept: bool | None = None
+        """Whether its run keeps what a fork was made with; None where none goes on."""
         self._own = False
         self._run: Run | None = None
         self._has_store = True
@@ -97,7 +112,8 @@ class Attached(Comparing):
             here = self.here
             if here is not None and here.seq < first:
                 return "PAST"
-            return "LIVE stopped (volatile)" if self._label == "LIVE" else self._label
+            label = self._under.label if self._own else "LIVE"
+            return "LIVE stopped (volatile)" if label == "LIVE" else label
         if self._durable and self._at == len(self._trail) - 1:
             return "LIVE stopped (durable)"
         return "PAST"
@@ -114,8 +130,9 @@ class Attached(Comparing):
             if self._run is not None and self._run is not run:
                 raise DebugError("this session holds another run; make a session for each")
             last = self._trail.entries[-1].seq if len(self._trail) else 0
-            if journal is not None and self._forked is not None:
-                journal.keep("fork", self._forked)
+            under, self._is_kept = self._under if self._own else PLAIN, None
+            if under.forked is not None:
+                self._is_kept = journal is not None and journal.keep(FACT, under.forked)
             listing = Listing(run, journal, spec.name, last)
             if journal is not None and isinstance(saver, SqlSaver):
                 self.journal = Journal(saver, run.thread_id or "")
@@ -131,7 +148,7 @@ class Attached(Comparing):
             self._durable = False
             if self._goal is None:
                 self._goal = goal_of("step", None)
-            return Gate(self, run, io, journal, listing, self._decide)
+            return Gate(self, run, io, journal, listing, under.decide)
 
     def _show_line(self, listing: Listing) -> None:
         """Show what came before the run on its branch."""

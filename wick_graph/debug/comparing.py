@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from wick_graph.debug.cursor import At
@@ -41,24 +42,46 @@ class Row:
     """What differs: `text` where that shows it, `request` or `writes`; empty where nothing does."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Did:
-    """What a visit did: as a text, and all of it."""
+    """What a visit did: as a text, and all of it. Each is read when it is asked for."""
 
-    text: str
-    request: Any = None
-    """What the model was sent; None where that is not known."""
-    writes: Any = None
+    def __init__(self, desk: Desk, place: int | None = None) -> None:
+        """Take the place of its end; None where it did not end."""
+        self.desk = desk
+        self.place = place
+
+    @cached_property
+    def text(self) -> str:
+        """What it did, in a line."""
+        return "did not end" if self.place is None else _did(self.desk, self.place)
+
+    @property
+    def request(self) -> Any:
+        """What the model was sent; None where that is not known."""
+        return None if self.place is None else _asked(self.desk, self.place)
+
+    @property
+    def writes(self) -> Any:
+        """What it wrote; None where that is not known."""
+        return None if self.place is None else _wrote(self.desk, self.place)
+
+    def is_(self, other: _Did) -> bool:
+        """Say whether both are one visit, which two branches share."""
+        one, two = self.place, other.place
+        journal = self.desk.journal
+        if one is None or two is None or journal is None or journal is not other.desk.journal:
+            return False
+        return self.desk.trail.entries[one].seq == other.desk.trail.entries[two].seq
 
     def parts_from(self, other: _Did) -> str:
         """Say in which part two visits differ; empty where they do not."""
+        if self.is_(other):
+            return ""
         if self.text != other.text:
             return "text"
-        if None not in (self.request, other.request) and self.request != other.request:
+        if _differ(self.request, lambda: other.request):
             return "request"
-        if None not in (self.writes, other.writes) and self.writes != other.writes:
-            return "writes"
-        return ""
+        return "writes" if _differ(self.writes, lambda: other.writes) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +173,7 @@ def _unlike(row: Row) -> str:
 
 
 def _visits(desk: Desk) -> dict[tuple[str, int], _Did]:
-    """Return what each visit of a node did, in a line, in the order of the visits."""
+    """Return what each visit of a node did, in the order of the visits."""
     seen: Counter[str] = Counter()
     began: dict[str | None, tuple[str, int]] = {}
     made: dict[tuple[str, int], _Did] = {}
@@ -158,11 +181,16 @@ def _visits(desk: Desk) -> dict[tuple[str, int], _Did]:
         if entry.what == "node.enter" and entry.node is not None:
             seen[entry.node] += 1
             began[entry.task] = entry.node, seen[entry.node]
-            made[began[entry.task]] = _Did("did not end")
+            made[began[entry.task]] = _Did(desk)
         elif entry.what in ("node.exit", "node.error") and entry.task in began:
-            asked, wrote = _asked(desk, place), _wrote(desk, place)
-            made[began[entry.task]] = _Did(_did(desk, place), asked, wrote)
+            made[began[entry.task]] = _Did(desk, place)
     return made
+
+
+def _differ(one: Any, other: Callable[[], Any]) -> bool:
+    """Say whether two values differ that are both known."""
+    two = None if one is None else other()
+    return two is not None and bool(one != two)
 
 
 def _did(desk: Desk, place: int) -> str:
@@ -222,11 +250,12 @@ def _rows(one: dict[tuple[str, int], _Did], other: dict[tuple[str, int], _Did]) 
     for node, visit in keys:
         a, b = one.get((node, visit)), other.get((node, visit))
         part = a.parts_from(b) if a is not None and b is not None else "text"
+        shared = a if a is not None and b is not None and a.is_(b) else b
         yield Row(
             node=node,
             visit=visit,
             a=None if a is None else a.text,
-            b=None if b is None else b.text,
+            b=None if shared is None else shared.text,
             same=not part,
             part=part,
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from wick_graph import keys
 from wick_graph.debug.amending import edit_of, put, tool_edits, written
+from wick_graph.debug.attached import PLAIN, Under
 from wick_graph.debug.cursor import At
 from wick_graph.debug.kept import kept_decider, told_of
 from wick_graph.debug.live import Door
@@ -132,13 +133,9 @@ class Forking(Planning):
             )
             address[keys.CHECKPOINT_ID] = keys.configurable(made)[keys.CHECKPOINT_ID]
         tape = None if self.journal is None else Tape(self.journal)
-        self._decide, self._label = Decider(plan.policy, tape, plan.edits), "FORK"
-        self._forked = told_of(plan.policy, plan.edits)
-        try:
-            return self._started(None, address, door, goal_of("step", None), timeout)
-        except BaseException:
-            self._decide = self._forked = None
-            raise
+        decide, told = Decider(plan.policy, tape, plan.edits), told_of(plan.policy, plan.edits)
+        under = Under(decide, told, "FORK")
+        return self._started(None, address, door, goal_of("step", None), timeout, under=under)
 
     def _live_at_the_end(self, graph: Any, door: Door, timeout: float | None) -> Stop:
         if self.thread_id is None:
@@ -148,14 +145,14 @@ class Forking(Planning):
             raise DebugError("the thread is finished; run a new input, or fork from a moment of it")
         return self._go_on(None, door, timeout)
 
-    def _go_on(self, given: Any, door: Door, timeout: float | None) -> Stop:
+    def _go_on(self, given: Any, door: Door, timeout: float | None, under: Under = PLAIN) -> Stop:
         kept = None if self.journal is None else kept_decider(self.journal)
-        self._decide, self._forked = kept or (None, None)
-        self._label = "LIVE" if kept is None else "FORK"
-        return super()._go_on(given, door, timeout)
+        if kept is not None:
+            under = Under(*kept, "FORK")
+        return super()._go_on(given, door, timeout, under)
 
     @property
     def executed(self) -> tuple[int, int]:
         """How many models and tools the last fork or replay really called."""
-        found = self._decide
+        found = self._under.decide
         return (found.live_models, found.live_tools) if isinstance(found, Decider) else (0, 0)

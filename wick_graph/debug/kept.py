@@ -54,6 +54,22 @@ def kept_decider(journal: Journal) -> tuple[Decider, Told] | None:
     Raises:
         DebugError: It was a fork whose edits and policy could not be kept.
     """
+    found = _found(journal)
+    return None if found is None else (_decider(journal, *found), found[0])
+
+
+def kept_policy(journal: Journal) -> Policy | None:
+    """Return the policy of a fork that would be gone on with; see `kept_decider`.
+
+    Raises:
+        DebugError: It was a fork whose edits and policy could not be kept.
+    """
+    found = _found(journal)
+    return None if found is None else _policy(found[0])
+
+
+def _found(journal: Journal) -> tuple[Told, RunRow] | None:
+    """Return what the fork was made with in which a thread stands, and the run it began with."""
     with journal.reading() as db:
         rows = journal.rows.run_rows(db, journal.rows.thread(db))
     branch = rows[-1].branch if rows else 0
@@ -63,8 +79,7 @@ def kept_decider(journal: Journal) -> tuple[Decider, Told] | None:
             return None
         if FACT in body:
             told = _read(journal, body[FACT])
-            began = next(one for one in rows if one.branch == branch)
-            return _decider(journal, told, began), told
+            return told, next(one for one in rows if one.branch == branch)
         if body.get("mode") == "input":
             return None
     return None
@@ -89,14 +104,17 @@ def _decider(journal: Journal, told: Told, began: RunRow) -> Decider:
     first, origin, branch = body_of(began)["first"], unpack_id(began.run), began.branch
     own = [entry for entry in journal.moments(after=first - 1) if entry.branch == branch]
     edits = [edit_of(one, origin) for one in told["edits"] if not _is_done(one, own)]
-    policy = Policy(
+    return Decider(_policy(told), Tape(_Before(journal, first)), edits, origin)
+
+
+def _policy(told: Told) -> Policy:
+    return Policy(
         model=_chosen(told["model"]),
         tools={name: _chosen(choice) for name, choice in told["tools"]},
         other=_chosen(told["other"]),
         missing=told["missing"],
         missing_model=told["missing_model"],
     )
-    return Decider(policy, Tape(_Before(journal, first)), edits, origin)
 
 
 def _is_done(edit: Mapping[str, Any], own: Sequence[Entry]) -> bool:

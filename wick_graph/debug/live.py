@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from langgraph.types import Command
 
 from wick_graph import keys
-from wick_graph.debug.attached import Attached
+from wick_graph.debug.attached import PLAIN, Attached, Under
 from wick_graph.debug.edits import edited, skipped
 from wick_graph.debug.gate import Held
 from wick_graph.debug.leaving import LEAVERS
@@ -24,6 +24,11 @@ from wick_graph.runtime import Run
 
 Door = Literal["sync", "async"]
 How = Literal["continue", "keep", "abort"]
+_KEPT: Final = "the fork's edits and policy are kept for `live`; agent.resume really calls all"
+_NOT_KEPT: Final = (
+    "the fork's edits and policy are not kept, since they hold a secret, are too large, or nothing "
+    "is recorded: fork again from its moment; going on without a fork really calls all"
+)
 
 
 class Living(Attached):
@@ -62,13 +67,14 @@ class Living(Attached):
                 raise DebugError("the thread waits for no answer; use run or live to go on with it")
         return self._go_on(Command(resume=value), door, timeout)
 
-    def _go_on(self, given: Any, door: Door, timeout: float | None) -> Stop:
+    def _go_on(self, given: Any, door: Door, timeout: float | None, under: Under = PLAIN) -> Stop:
         self._refuse_file()
         if self.thread_id is None:
             raise DebugError("there is no thread to go on with; run an input first")
         self._at = len(self._trail) - 1
         goal = goal_of("step", None)
-        return self._started(given, {keys.THREAD_ID: self.thread_id}, door, goal, timeout)
+        address = {keys.THREAD_ID: self.thread_id}
+        return self._started(given, address, door, goal, timeout, under=under)
 
     def _started(
         self,
@@ -78,6 +84,7 @@ class Living(Attached):
         goal: Goal,
         timeout: float | None,
         graph: Any = None,
+        under: Under = PLAIN,
     ) -> Stop:
         graph = graph if graph is not None else self._graph()
         run = Run(thread_id=address[keys.THREAD_ID])
@@ -92,6 +99,7 @@ class Living(Attached):
             LEAVERS.add(self)
             work.start()  # it says of nothing before this lock is free
             self._run, self._own, self._goal, self._state = run, True, goal, "running"
+            self._under = under
             self._free = self.keeping = self._pause = False
             self._origin, self.result, self.error = self._at, None, None
             return self._await(timeout)
@@ -232,8 +240,8 @@ class Living(Attached):
         for seq, held in self._held.items():
             if held.decided:
                 self._say(Output(seq, "note", f"what was decided at #{seq} is not kept"))
-        if self._forked is not None:
-            text = "the fork's edits and policy are kept for `live`; agent.resume really calls all"
+        if self._is_kept is not None:
+            text = _KEPT if self._is_kept else _NOT_KEPT
             self._say(Output(0 if self.here is None else self.here.seq, "note", text))
 
     def leave(self, timeout: float | None = None) -> None:
@@ -264,7 +272,7 @@ class Living(Attached):
         return skipped(held, getattr(choice, "value", choice))[0]
 
     def _anew(self, held: Held) -> Directive:
-        anew = getattr(self._decide, "anew", None)
+        anew = getattr(self._under.decide, "anew", None)
         made: Directive = anew(held.moment) if anew and held.entry.kind == "tool" else None
         return made
 

@@ -43,6 +43,9 @@ _PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
 }
 WORDS: Final = (*NODES, *(f"{n}:exit" for n in NODES), *_PLAIN, "compact", "handoff")
 """The locations that need no name."""
+_EDGES: Final = ("tools", "end")
+PLACES: Final = (*WORDS, *(f"route:{label}" for label in _EDGES))
+"""The locations that every agent has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ def _tool(rest: str, uses: frozenset[str]) -> Fits:
 
 def _route(rest: str, uses: frozenset[str]) -> Fits:
     label = rest.removeprefix("route:").strip()
-    if label not in ("tools", "end"):
+    if label not in _EDGES:
         raise DebugError(f"the router has no edge {label!r}; its edges are tools and end")
 
     def fits(view: View) -> bool:

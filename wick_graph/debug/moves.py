@@ -107,7 +107,7 @@ def _turn(verb: str, here: Entry | None) -> Callable[[Entry], bool]:
 
 
 def _error(verb: str, here: Entry | None) -> Callable[[Entry], bool]:
-    return lambda entry: entry.fails or entry.status == "lost"
+    return lambda entry: entry.is_bad
 
 
 _MAKERS: Final[dict[str, Callable[[str, Entry | None], Callable[[Entry], bool]]]] = {

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from wick_graph import keys
 from wick_graph.debug.cursor import At
+from wick_graph.debug.kept import kept_policy
 from wick_graph.debug.live import Living
 from wick_graph.debug.policy import Edit, Mock, Policy
 from wick_graph.debug.unfinished import Left, left_of, text_of
@@ -64,15 +65,17 @@ class Planning(Living):
         """List what going on from a moment would execute, as far as the recording tells.
 
         Where the cursor stands at the end of a thread that is not finished, that is what `live`
-        would execute: the tasks of its step that are not over.
+        would execute: the tasks of its step that are not over. In a fork that was left its own
+        policy answers them.
 
         Raises:
             DebugError: There is no such moment, nothing that could be gone on with, or no agent
-                that could do it.
+                that could do it; or the thread stands in a fork whose policy could not be kept.
         """
         with self._cond:
             if at is None and self._is_left():
-                return [one for left in self._left() for one in _planned_left(left)]
+                kept = None if self.journal is None else kept_policy(self.journal)
+                return [one for left in self._left() for one in _planned_left(left, kept)]
             start = self._superstep(self._place(at))
             chosen = policy or self.policy
             again = self._visited_again()
@@ -117,7 +120,6 @@ class Planning(Living):
                 text=f"node {node}: its code and its hooks are run",
             )
         elif entry.what == "model.request":
-            said = _said(policy.model, policy.missing_model)
             yield Planned(
                 step=step,
                 node=node,
@@ -127,12 +129,11 @@ class Planning(Living):
                 recorded=True,
                 side_effects=False,
                 tokens=self._tokens_of(place),
-                text=f"model {entry.name}: {said}",
+                text=_model_text(entry.name, policy),
             )
         elif entry.what == "tool.call":
             choice, replay = policy.tool(entry.name), self._desk.view(place).told.get("replay")
             effects = replay != "safe"
-            said = _said(choice, policy.missing if effects else "live")
             yield Planned(
                 step=step,
                 node=node,
@@ -142,7 +143,7 @@ class Planning(Living):
                 recorded=True,
                 side_effects=effects,
                 tokens=None,
-                text=f"tool {entry.name}: {said}" + ("; it has side effects" if effects else ""),
+                text=_tool_text(entry.name, effects, policy),
             )
 
     def _tokens_of(self, place: int) -> int | None:
@@ -171,11 +172,13 @@ class Planning(Living):
         )
 
 
-def _planned_left(left: Left) -> Iterator[Planned]:
-    shared: dict[str, Any] = {"step": left.step, "node": left.node, "policy": "live"}
+def _planned_left(left: Left, kept: Policy | None) -> Iterator[Planned]:
+    """Yield what becomes of a task; `kept` is the policy of the fork that it is in."""
+    shared: dict[str, Any] = {"step": left.step, "node": left.node}
     text = f"node {left.node}: its code and its hooks are run"
     yield Planned(
         **shared,
+        policy="live",
         kind="node",
         name=left.node,
         recorded=False,
@@ -184,15 +187,40 @@ def _planned_left(left: Left) -> Iterator[Planned]:
         text=text,
     )
     if left.node in ("model", "tools"):
+        effects = left.node == "tools" and left.replay != "safe"
+        word, text = _of_left(left, effects, kept)
         yield Planned(
             **shared,
+            policy=word,
             kind="model" if left.node == "model" else "tool",
             name=left.name,
             recorded=left.recorded,
-            side_effects=left.node == "tools" and left.replay != "safe",
+            side_effects=effects,
             tokens=None,
-            text=text_of(left),
+            text=text,
         )
+
+
+def _of_left(left: Left, effects: bool, kept: Policy | None) -> tuple[str, str]:
+    """Return the policy of a task's call in a word, and what becomes of it."""
+    if kept is not None and not (left.asks or left.recorded):
+        choice = kept.model if left.node == "model" else kept.tool(left.name)
+        if choice != "live":
+            is_model = left.node == "model"
+            text = (
+                _model_text(left.name, kept) if is_model else _tool_text(left.name, effects, kept)
+            )
+            return _word(choice), text
+    return "live", text_of(left)
+
+
+def _model_text(name: str, policy: Policy) -> str:
+    return f"model {name}: {_said(policy.model, policy.missing_model)}"
+
+
+def _tool_text(name: str, effects: bool, policy: Policy) -> str:
+    said = _said(policy.tool(name), policy.missing if effects else "live")
+    return f"tool {name}: {said}" + ("; it has side effects" if effects else "")
 
 
 def _word(choice: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from wick_graph.debug.cursor import At
 from wick_graph.debug.differences import Change, differences
+from wick_graph.debug.locations import PLACES
 from wick_graph.debug.names import FACTS, Names
 from wick_graph.debug.paths import Path, read_path
 from wick_graph.debug.shown import EMPTY, at_path
@@ -325,9 +326,8 @@ class Queries(Verbs):
         known = {entry.name for entry in self.moments("tool.enter")}
         hooks = {entry.name for entry in self.moments("hook")}
         locations = [*(f"tool:{name}" for name in known), *(f"hook:{name}" for name in hooks)]
-        words = ("model:request", "model:response", "route:tools", "route:end", "interrupt")
         positions = ("@first", "@last", "@error")
-        all_words = [*from_state, *locations, *words, *positions]
+        all_words = [*from_state, *locations, *PLACES, *positions]
         return sorted(word for word in set(all_words) if word.startswith(text))
 
     def _nearest(self, place: int, fits: Any) -> tuple[int, When]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from wick_graph import keys
+from wick_graph.debug.attached import Under
 from wick_graph.debug.forking import Forking
 from wick_graph.debug.live import Door
 from wick_graph.debug.moves import goal_of
@@ -96,12 +97,13 @@ class DebugSession(Forking):
         saver = begun(self.journal, record)
         graph = self._graph() if agent is None else getattr(agent, "graph", agent)
         child = DebugSession(agent or self.agent)
-        child._decide = Decider(policy or Policy.of_replay(), Tape(self.journal, record.number))
-        child._label, child._close = "REPLAY", saver.close
+        decide = Decider(policy or Policy.of_replay(), Tape(self.journal, record.number))
+        child._close = saver.close
         self.replayed = child
         address = {keys.THREAD_ID: self.journal.thread_id}
         copied = graph.copy({"checkpointer": saver})
-        return child._started(None, address, door, goal_of("cont", None), timeout, copied)
+        under, goal = Under(decide, label="REPLAY"), goal_of("cont", None)
+        return child._started(None, address, door, goal, timeout, copied, under)
 
     def close(self) -> None:
         """Leave the run that goes on, and close what `open` opened.

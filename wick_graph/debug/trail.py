@@ -85,9 +85,7 @@ class Trail:
         if wanted.word == "last":
             return len(self.entries) - 1
         if wanted.word == "error":
-            found = next(
-                (i for i, e in enumerate(self.entries) if e.fails or e.status == "lost"), None
-            )
+            found = next((i for i, e in enumerate(self.entries) if e.is_bad), None)
             if found is None:
                 raise DebugError("no error is recorded on this branch")
             return found

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from langchain_core.messages import AIMessage, ToolMessage
 
 from wick_graph.journal.entry import Entry
-
-_HELD: Final = "GraphInterrupt"
-"""How a visit ends that was left before its call, or that asks something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +54,7 @@ def left_of(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[Left]:
             step=seen[0].step if seen else 0,
             name=spec.model.name if task.name == "model" else name,
             asks=bool(task.interrupts),
-            under_way=began and not ended and not (seen[-1].error or "").startswith(_HELD),
+            under_way=began and not ended and not seen[-1].is_left,
             recorded=task.name == "tools" and ended,
             replay="never" if tool is None else tool.replay,
         )

@@ -112,7 +112,7 @@ class _Timeline:
     def points(self) -> Iterator[Made]:
         """Yield what has no length: questions, answers, retries, and every failure."""
         for entry in self._entries:
-            failed = entry.status != "ok" and entry.is_end
+            failed = entry.is_end and entry.is_bad
             if entry.what in _POINTS or failed:
                 yield {
                     "ph": "i",

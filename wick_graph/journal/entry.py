@@ -138,6 +138,11 @@ class Entry:
         """Whether something went wrong, and was neither left nor cancelled."""
         return self.status == "error" and not (self.error or "").startswith(_SIGNALS)
 
+    @property
+    def is_bad(self) -> bool:
+        """Whether something went wrong here, or nobody knows how it went."""
+        return self.fails or self.status == "lost"
+
 
 def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
     """Read one entry of a page."""

@@ -77,12 +77,16 @@ class JournalPort:
         """Return how far the branch had come when the run began."""
         return Counters(self._about["steps"], dict(self._about["visits"]))
 
-    def keep(self, name: str, value: Any) -> None:
-        """Keep data with the run's row from its next commit on; nothing where it holds a secret."""
-        hidden = self._shelf.mask.value(value) != value
+    def keep(self, name: str, value: Any) -> bool:
+        """Keep data with the run's row from its next commit on, and say whether it is kept.
+
+        Nothing is where it holds a secret, is too large, or has no form.
+        """
         with self._lock:
-            self._about[name] = b"" if hidden else self._shelf.keep(value)
+            whole = self._shelf.holds_whole(value)
+            self._about[name] = self._shelf.keep(value) if whole else b""
             self._dirty = True
+        return whole
 
     @property
     def run(self) -> RunRow:

@@ -51,6 +51,14 @@ class Shelf:
             known = self._texts[value] = self._kept(self._packed(value))
         return known
 
+    def holds_whole(self, value: Any) -> bool:
+        """Say whether `keep` changes nothing: no secret is in a value, and it is not cut."""
+        try:
+            packed = self._codec.pack(value)
+        except StorageError:
+            return False
+        return len(packed) <= MAX_VALUE and bool(self.mask.value(value) == value)
+
     def keep_as_is(self, value: Any) -> bytes:
         """Return a reference to data that holds names and references alone."""
         return self._kept(self._codec.pack(value))

@@ -62,7 +62,7 @@ def _policy(shell: Shell) -> list[str]:
 def _tools(shell: Shell) -> list[str]:
     ends = shell.session.moments("tool.exit")
     calls = Counter(entry.name for entry in ends)
-    failed = Counter(entry.name for entry in ends if entry.status != "ok")
+    failed = Counter(entry.name for entry in ends if entry.fails)
     rows = [(name, count, failed[name]) for name, count in sorted(calls.items())]
     return table(("tool", "calls", "failed"), rows) if rows else ["no tool was called"]
 

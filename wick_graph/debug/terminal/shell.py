@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
+from wick_graph.debug.locations import CATCHES
 from wick_graph.debug.terminal import changing, files, informing, looking, moving, stops
 from wick_graph.debug.terminal.pressing import on_ctrl_c
 from wick_graph.debug.terminal.registry import Command, Commands
@@ -306,5 +307,5 @@ class Shell:
 _CLOSED: Final[dict[str, tuple[str, ...]]] = {
     "info": tuple(informing.TOPICS),
     "export": files.FORMS,
-    "catch": stops.CATCHES,
+    "catch": CATCHES,
 }

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from wick_graph.debug import locations
+from wick_graph.debug.locations import CATCHES
 from wick_graph.debug.terminal.registry import Command
 from wick_graph.debug.terminal.reply import Reply
 from wick_graph.debug.terminal.words import needs, number_of
@@ -16,15 +18,8 @@ from wick_graph.errors import DebugError, WickError
 if TYPE_CHECKING:
     from wick_graph.debug.terminal.shell import Shell
 
-CATCHES: Final = (
-    *("error", "tool-error", "model-error", "hook-error"),
-    *("interrupt", "retry", "divergence", "budget"),
-)
-PLACES: Final = (
-    *("before_agent", "modify_request", "model", "model:request", "model:response", "tools"),
-    *("tool:*", "hook:*", "route:tools", "route:end", "interrupt", "retry", "run", "run:exit"),
-)
-"""Locations that every agent has."""
+PLACES: Final = (*locations.PLACES, "tool:*", "hook:*", "agent:*")
+"""Locations that are offered for every agent."""
 _CODE: Final = re.compile(r"\S+\.py:\d")
 """A line of Python code: whose it is, the agent knows."""
 _MANY: Final = 200
@@ -151,7 +146,8 @@ def _save(shell: Shell, rest: str) -> Reply:
 
 _FORM: Final = (
     "LOC is a node (`tools`, `model:exit`), tool:NAME, tool:NAME:after, hook:NAME, model:request, "
-    "model:response, route:LABEL, interrupt, or run; * stands for any name"
+    "model:response, route:LABEL, agent:NAME, handoff, interrupt, retry, compact, run, or "
+    "FILE:LINE (`tools.py:12`, `agents.yaml:14`); * stands for any name"
 )
 COMMANDS: Final = (
     Command(
