@@ -10,13 +10,15 @@ from wick_graph.errors import ToolError
 from wick_graph.hooks.compile import Onion
 from wick_graph.ledgered import through_ledger
 from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.messages.copies import owned
 from wick_graph.moments import Abort, Moment, Replace, Skip, tell
 from wick_graph.runtime import NodeContext
 from wick_graph.state import LASTING
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
-from wick_graph.updates import problem
+from wick_graph.updates import private_update, problem
+from wick_graph.views import state_view
 
 
 async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
@@ -51,6 +53,7 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
         raise
     # A hook may have changed the call on its way in; the answer is to what the model asked.
     result = result.replace(tool_call_id=call.id, name=call.name)
+    result = _private(result)
     wrong = problem(result.update) if result.update else None
     if wrong is not None:
         result = failure(call, ToolError(f"the tool's state update is refused: {wrong}"))
@@ -58,6 +61,18 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
         said = await tell(port, Moment("tool", "exit", call.name, {"result": result}, call.id))
         result = said.value if isinstance(said, Replace) else result
     return [*updates, *(result.update or {}).items(), ("messages", [result.to_message()])]
+
+
+def _private(result: ToolResult) -> ToolResult:
+    """Return a result that shares no data with what a tool or a hook may hold on to."""
+    update = private_update(result.update) if result.update else result.update
+    content = result.content if isinstance(result.content, str) else owned(result.content)
+    artifact = result.artifact
+    if isinstance(
+        artifact, list | dict
+    ):  # an object is the program's own, and is handed on as it is
+        artifact = owned(artifact)
+    return result.replace(update=update, content=content, artifact=artifact)
 
 
 async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
@@ -106,9 +121,9 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
         thread_id=ctx.run.thread_id or keys.thread_of(ctx.config),
         run_id=ctx.run.run_id,
         agent=ctx.spec.name,
-        state=state,
+        state=state_view(state),
         config=ctx.config,
         check=check,
         told=told,
     )
-    return ToolCall(id=sent["id"], name=sent["name"], args=sent["args"], ctx=context)
+    return ToolCall(id=sent["id"], name=sent["name"], args=owned(sent["args"]), ctx=context)

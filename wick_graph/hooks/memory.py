@@ -15,6 +15,7 @@ from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.redact import REDACTOR, Redactor, texts_in
 from wick_graph.request import ModelRequest
 from wick_graph.tracing import audit
+from wick_graph.views import peek
 
 TAG: Final = "agent_memory"
 MAX_BYTES: Final = 32 * 1024
@@ -59,12 +60,12 @@ class MemoryHook(BaseHook):
         found = {
             path: text for path in self._paths if (text := _text(self._reader, path)) is not None
         }
-        return {"memory": found} if found != (state.get("memory") or {}) else None
+        return {"memory": found} if found != (peek(state, "memory") or {}) else None
 
     @in_place
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
         """Add the files to the system prompt, if they say anything."""
-        files = request.state.get("memory")
+        files = peek(request.state, "memory")
         if not files:
             return request
         return request.append_system(section(files, mark_of(TAG, ctx.run_id), self._redactor))

@@ -15,6 +15,7 @@ from wick_graph.hooks.framing import one_line
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.hooks.reading import Reader, is_missing
 from wick_graph.request import ModelRequest
+from wick_graph.views import peek
 
 FILE: Final = "SKILL.md"
 MAX_SKILLS: Final = 200
@@ -63,12 +64,12 @@ class SkillsHook(BaseHook):
     def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
         """Read the catalogue anew."""
         found = catalogue(self._reader, self._paths)
-        return {"skills": found} if found != (state.get("skills") or []) else None
+        return {"skills": found} if found != (peek(state, "skills") or []) else None
 
     @in_place
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
         """Add the catalogue to the system prompt, if there is anything in it."""
-        skills = request.state.get("skills")
+        skills = peek(request.state, "skills")
         return request.append_system(section(skills)) if skills else request
 
 
