@@ -121,6 +121,8 @@ async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMe
             sent = _Sent.of(said.value, ctx)
             ctx.port.record(sent.moment("replaced", ctx))
     reply = given if given is not None else await _asked(sent, ctx)
+    if ctx.spec.hooks.wrap_model_call:  # a model or its cache may give the same object again
+        reply = private(reply)
     used = usage_of(reply)  # here, so that every call counts that a hook makes through `next`
     ctx.run.usage += used
     writes.append(("usage", used.to_dict()))

@@ -82,7 +82,8 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
     tool = ctx.tools(call.ctx.state).get(call.name)
     port = ctx.port
     if not port.active:
-        return await through_ledger(call, tool, ctx)
+        result = await through_ledger(call, tool, ctx)
+        return _private(result) if ctx.spec.hooks.wrap_tool_call else result
     data = {"args": call.args, "key": sent["key"], "replay": tool.replay if tool else None}
     said = await tell(port, Moment("tool", "call", call.name, {**data, "call": call}, call.id))
     if isinstance(said, Abort):
@@ -95,6 +96,7 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
         said.value if isinstance(said, Skip) else await through_ledger(call, tool, ctx)
     )
     if ctx.spec.hooks.wrap_tool_call:  # else it is what `exit` tells
+        result = _private(result)
         data = {"result": result, "given": given}
         await tell(port, Moment("tool", "return", call.name, data, call.id))
     return result

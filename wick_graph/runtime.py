@@ -37,7 +37,7 @@ from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolbox import Beside, Toolbox
 from wick_graph.types import OnBusy, StoppedBecause
 from wick_graph.usage import Usage
-from wick_graph.views import peek, state_view
+from wick_graph.views import raw, state_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class NodeContext:
             agent=self.spec.name,
             thread_id=self.run.thread_id or keys.thread_of(self.config),
             run_id=self.run.run_id,
-            iteration=peek(state, "iteration", 0),
+            iteration=raw(state).get("iteration", 0),
             config=self.config,
             model_name=self.spec.model.name,
             context_window=self.spec.model.context_window,

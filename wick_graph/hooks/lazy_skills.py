@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from wick_graph.backends import FileSystem
 from wick_graph.errors import ToolError
 from wick_graph.hooks import frontmatter
 from wick_graph.hooks.framing import cut, escaped, framed, mark_of
@@ -38,12 +39,13 @@ class LazySkillsHook(SkillsHook):
     begins, and kept in the state. For many skills this is a shorter prompt than the catalogue.
 
     Args:
-        reader: Where the files are, such as a `Root`.
+        backend: Where the files are: the backend of the agent's `FilesystemHook`, so that the model
+            reads by its tools what the hook shows, or a `Root`.
         paths: Folders to search, in the order of precedence.
     """
 
-    def __init__(self, reader: Reader, paths: Sequence[str]) -> None:
-        super().__init__(reader, paths)
+    def __init__(self, backend: FileSystem | Reader, paths: Sequence[str]) -> None:
+        super().__init__(backend, paths)
         self._tools: Final = (
             FuncTool(
                 "list_skills",

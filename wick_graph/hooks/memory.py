@@ -7,10 +7,11 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from wick_graph.backends import FileSystem
 from wick_graph.errors import ToolError
 from wick_graph.hooks.framing import cut, escaped, framed, mark_of
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
-from wick_graph.hooks.reading import Reader, is_missing
+from wick_graph.hooks.reading import Reader, is_missing, reader_of
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.redact import REDACTOR, Redactor, texts_in
 from wick_graph.request import ModelRequest
@@ -40,7 +41,8 @@ class MemoryHook(BaseHook):
     configuration alone. A tool call that would write a secret into one of them is refused.
 
     Args:
-        reader: Where the files are, such as a `Root`.
+        backend: Where the files are: the backend of the agent's `FilesystemHook`, so that the model
+            reads by its tools what the hook shows, or a `Root`.
         paths: The files, in the order in which they are shown; a missing one is passed over.
         redactor: Knows what a secret looks like.
     """
@@ -49,9 +51,14 @@ class MemoryHook(BaseHook):
     phases = ("before_agent", "modify_request", "wrap_tool_call")
 
     def __init__(
-        self, reader: Reader, paths: Sequence[str], *, redactor: Redactor = REDACTOR
+        self,
+        backend: FileSystem | Reader,
+        paths: Sequence[str],
+        *,
+        redactor: Redactor = REDACTOR,
     ) -> None:
-        self._reader = reader
+        self.backend: Final = backend
+        self._reader = reader_of(backend)
         self._paths = tuple(paths)
         self._redactor = redactor
 

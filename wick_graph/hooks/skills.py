@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
+from wick_graph.backends import FileSystem
 from wick_graph.errors import ToolError
 from wick_graph.hooks import frontmatter
 from wick_graph.hooks.framing import one_line
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
-from wick_graph.hooks.reading import Reader, is_missing
+from wick_graph.hooks.reading import Reader, is_missing, reader_of
 from wick_graph.request import ModelRequest
 from wick_graph.views import peek
 
@@ -50,15 +51,17 @@ class SkillsHook(BaseHook):
     and kept in the state; links are not followed.
 
     Args:
-        reader: Where the files are, such as a `Root`.
+        backend: Where the files are: the backend of the agent's `FilesystemHook`, so that the model
+            reads by its tools what the hook shows, or a `Root`.
         paths: Folders to search, in the order of precedence.
     """
 
     name = "skills"
     phases = ("before_agent", "modify_request")
 
-    def __init__(self, reader: Reader, paths: Sequence[str]) -> None:
-        self._reader = reader
+    def __init__(self, backend: FileSystem | Reader, paths: Sequence[str]) -> None:
+        self.backend: Final = backend
+        self._reader = reader_of(backend)
         self._paths = tuple(paths)
 
     def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:

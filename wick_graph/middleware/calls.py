@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from langchain.agents.middleware import ToolCallRequest
 from langchain_core.messages import ToolMessage
@@ -31,7 +31,7 @@ class CallView:
             tool=tool,
             state=view,
             runtime=ToolRuntime(
-                state=view,
+                state=cast(Any, view),
                 context=runtime.context,
                 config=ensure_config(ctx.config),
                 stream_writer=runtime.stream_writer,

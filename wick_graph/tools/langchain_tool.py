@@ -93,7 +93,7 @@ class LangChainTool:
             values[injected.store] = runtime.store
         if injected.runtime:
             values[injected.runtime] = ToolRuntime(
-                state=ctx.state,
+                state=dict(ctx.state),  # of copies; pydantic wants a dict
                 context=runtime.context,
                 config=ensure_config(ctx.config),
                 stream_writer=runtime.stream_writer,
