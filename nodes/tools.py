@@ -82,8 +82,8 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
     tool = ctx.tools(call.ctx.state).get(call.name)
     port = ctx.port
     if not port.active:
-        result = await through_ledger(call, tool, ctx)
-        return _private(result) if ctx.spec.hooks.wrap_tool_call else result
+        made = await through_ledger(call, tool, ctx)
+        return _private(made) if ctx.spec.hooks.wrap_tool_call else made
     data = {"args": call.args, "key": sent["key"], "replay": tool.replay if tool else None}
     said = await tell(port, Moment("tool", "call", call.name, {**data, "call": call}, call.id))
     if isinstance(said, Abort):

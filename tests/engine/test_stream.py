@@ -216,3 +216,35 @@ def test_the_vocabulary_is_closed() -> None:
         "done",
         "error",
     }
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_run_that_is_cancelled_ends_with_an_error_event(kind: str) -> None:
+    """The same name and data as over HTTP, and `invoke` gives the same as ever."""
+    agent = Agent(model=ScriptedModel([text(chunks=["x "] * 500)], chunk_delay=0.01))
+
+    def seen() -> list[Any]:
+        found = []
+        for event in agent.stream("?", thread_id="t"):
+            found.append(event)
+            if isinstance(event, events.ChatModelStream) and len(found) < 4:
+                agent.cancel("t")
+        return found
+
+    async def aseen() -> list[Any]:
+        found = []
+        async for event in agent.astream("?", thread_id="t"):
+            found.append(event)
+            if isinstance(event, events.ChatModelStream) and len(found) < 4:
+                await asyncio.to_thread(agent.cancel, "t")
+        return found
+
+    last = (seen() if kind == "sync" else asyncio.run(aseen()))[-1]
+    assert isinstance(last, events.Failed)
+    assert last.to_dict() == {
+        "event": "error",
+        "run_id": last.run_id,
+        "thread_id": "t",
+        "data": {"error": "run cancelled", "stopped_because": "cancelled"},
+    }
+    assert last.result.stopped_because == "cancelled"

@@ -25,7 +25,7 @@ agents:
   broken: {model: 'scripted:broken.yaml'}
   slow: {model: 'scripted:slow.yaml'}
 """
-FILES = {
+FILES: dict[str, Any] = {
     "agents": AGENTS,
     "talk": f"""\
 steps:

@@ -118,7 +118,7 @@ class _Call:
             config = keys.with_tag(config, keys.NOSTREAM)
         elif ctx.port.tokens:
             return await self.streamed(config)
-        way = shorter_way(bound, messages, config)
+        way = shorter_way(bound, self.messages, config)
         if way is not None:
             quick: AIMessage = await ctx.io.long(
                 lambda: generate(way, messages), lambda: agenerate(way, messages)
@@ -146,14 +146,14 @@ class _Call:
         bound, messages = self.bound, self.shown()
 
         def read() -> None:
-            way = shorter_stream(bound, messages, config, is_async=False)
+            way = shorter_stream(bound, self.messages, config, is_async=False)
             stream: Any = bound.stream(messages, config) if way is None else pieces(way, messages)
             for chunk in stream:
                 if (moment := take(chunk)) is not None:
                     run_to_end(port.at(moment))
 
         async def aread() -> None:
-            way = shorter_stream(bound, messages, config, is_async=True)
+            way = shorter_stream(bound, self.messages, config, is_async=True)
             stream: Any = bound.astream(messages, config) if way is None else apieces(way, messages)
             async for chunk in stream:
                 if (moment := take(chunk)) is not None:
