@@ -136,6 +136,11 @@ def _matched(messages: Any) -> None:
             _a_message(first)
 
 
+def _then(change: Callable[[], Any], messages: Any) -> None:
+    change()
+    _each(messages)
+
+
 LISTS: dict[str, Change] = {
     "append": lambda m: m.append(HumanMessage("LEAK")),
     "extend": lambda m: m.extend([HumanMessage("LEAK")]),
@@ -144,13 +149,13 @@ LISTS: dict[str, Change] = {
     "pop the first": lambda m: _a_message(m.pop(0)),
     "remove": lambda m: m.remove(m[0]),
     "clear": lambda m: m.clear(),
-    "reverse": lambda m: (m.reverse(), _each(m)),
-    "sort": lambda m: (m.sort(key=lambda message: message.type), _each(m)),
+    "reverse": lambda m: _then(m.reverse, m),
+    "sort": lambda m: _then(lambda: m.sort(key=lambda message: message.type), m),
     "set": lambda m: m.__setitem__(0, HumanMessage("LEAK")),
-    "set a slice": lambda m: (m.__setitem__(slice(0, 1), []), _each(m)),
-    "delete": lambda m: (m.__delitem__(0), _each(m)),
+    "set a slice": lambda m: _then(lambda: m.__setitem__(slice(0, 1), []), m),
+    "delete": lambda m: _then(lambda: m.__delitem__(0), m),
     "+=": lambda m: m.__iadd__([HumanMessage("LEAK")]),
-    "*=": lambda m: (m.__imul__(2), _each(m)),
+    "*=": lambda m: _then(lambda: m.__imul__(2), m),
 }
 """Every way in which a list is changed."""
 
@@ -457,7 +462,7 @@ def test_each_way_to_the_state(way: str) -> None:
     _tried(MAPPINGS[way], StateView(state))
     assert state == before
     with pytest.raises(HookError, match="return what is to change as a state update"):
-        StateView(state)["todos"] = []  # type: ignore[index]
+        StateView(state)["todos"] = []
 
 
 @DOORS
@@ -593,8 +598,13 @@ def test_in_a_debugger(tmp_path: Path, untouched: dict[str, Any]) -> None:
 def test_reading_costs_nothing_before_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[Any] = []
     real = copy.deepcopy
-    monkeypatch.setattr("wick_graph.views.private", lambda m: copied.append(m) or real(m))
-    monkeypatch.setattr("wick_graph.request.private", lambda m: copied.append(m) or real(m))
+
+    def noted(message: Any) -> Any:
+        copied.append(message)
+        return real(message)
+
+    monkeypatch.setattr("wick_graph.views.private", noted)
+    monkeypatch.setattr("wick_graph.request.private", noted)
 
     class Quiet(BaseHook):
         name = "quiet"

@@ -66,7 +66,8 @@ def test_a_failed_run_ends_with_one_error_and_nothing_after_it(style: str) -> No
     *before, last = read(agent, "?", style)
     assert isinstance(last, events.Failed)
     assert last.error == "LLM call: ValueError: no"
-    assert last.to_dict()["data"] == {"error": "LLM call: ValueError: no"}
+    told = {"error": "LLM call: ValueError: no", "stopped_because": "failed"}
+    assert last.to_dict()["data"] == told
     assert not any(isinstance(e, events.Done | events.Failed) for e in before)
 
 

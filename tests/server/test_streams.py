@@ -166,7 +166,7 @@ def test_cancel_ends_a_run_and_the_thread_goes_on(server: Served) -> None:
             last = {"event": "error", "run_id": run, "data": told, "thread_id": thread}
             assert (name, json.loads(data)) == ("error", last)  # as `Failed.to_dict` in process
             with server.client() as wick:
-                (*_, end) = wick.follow(run)
+                (*_, end) = wick.events(run)
             assert end == Failed(
                 error="run cancelled", stopped_because="cancelled", run_id=run, thread_id=thread
             )
