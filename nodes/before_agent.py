@@ -16,6 +16,7 @@ from wick_graph.runtime import NodeContext
 from wick_graph.state import Update
 from wick_graph.store.keeping.ledger import Recorded
 from wick_graph.tools.result import failure
+from wick_graph.views import state_view
 
 INTERRUPTED: Final = "run interrupted before this tool finished"
 """What the model reads of a call that an earlier run left without a result."""
@@ -39,7 +40,7 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
     made_again = len(updates) == 2 and not ctx.spec.hooks.before_agent
     ctx.run.may_wait = made_again and not ctx.run.told
     for layer in ctx.spec.hooks.before_agent:
-        _, update = await apply(layer, ctx.io, ctx.port, state, ctx.for_hooks(state))
+        _, update = await apply(layer, ctx.io, ctx.port, state_view(state), ctx.for_hooks(state))
         updates.extend(update.items())
         state = overlaid(state, update)
     return updates

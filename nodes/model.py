@@ -14,13 +14,13 @@ from wick_graph.errors import MessageError, ModelError, describe
 from wick_graph.hooks.compile import Onion, apply, check_update
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.messages import ToolResult
-from wick_graph.messages.copies import changed_copy
+from wick_graph.messages.copies import changed_copy, private
 from wick_graph.models.ask import ask
 from wick_graph.models.call import is_empty, normalise_reply, storable_reply
 from wick_graph.moments import Abort, Directive, Moment, Replace, Skip, tell
 from wick_graph.nodes.modify_request import resolve_request
 from wick_graph.redact import REDACTOR
-from wick_graph.request import ModelRequest, position
+from wick_graph.request import ModelRequest, as_sent, position
 from wick_graph.runtime import NodeContext
 from wick_graph.tools.bound import BoundTool
 from wick_graph.types import StoppedBecause
@@ -121,6 +121,8 @@ async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMe
             sent = _Sent.of(said.value, ctx)
             ctx.port.record(sent.moment("replaced", ctx))
     reply = given if given is not None else await _asked(sent, ctx)
+    if ctx.spec.hooks.wrap_model_call:  # a model or its cache may give the same object again
+        reply = private(reply)
     used = usage_of(reply)  # here, so that every call counts that a hook makes through `next`
     ctx.run.usage += used
     writes.append(("usage", used.to_dict()))
@@ -144,7 +146,7 @@ class _Sent:
     def of(cls, request: ModelRequest, ctx: NodeContext) -> _Sent:
         known = ctx.tools(request.state)
         tools = [known[name] for name in request.tools if name in known]
-        return cls(request, ctx.lower(request.to_messages()), tools)
+        return cls(request, ctx.lower(as_sent(request)), tools)
 
     def moment(self, phase: str, ctx: NodeContext) -> Moment:
         purpose = self.request.purpose
@@ -181,11 +183,11 @@ async def _verdict(
     answers: dict[str, ToolResult | str] = {}
     because: StoppedBecause | None = None
     for layer in ctx.spec.hooks.after_model:
-        made, update = await apply(layer, ctx.io, ctx.port, reply, ctx.for_hooks(state))
+        made, update = await apply(layer, ctx.io, ctx.port, private(reply), ctx.for_hooks(state))
         writes += update.items()
         if isinstance(made, Verdict):
             reply = _instead(made.reply, reply)
-            then += made.then if made.end else ()
+            then += map(private, made.then) if made.end else ()
             answers = {**made.answers, **answers}
             because = because or (made.because if made.end else None)
             writes += check_update(layer, made.update).items()
@@ -202,7 +204,7 @@ def _instead(made: AIMessage | None, reply: AIMessage) -> AIMessage:
         return reply
     mark = {"wick": reply.response_metadata.get("wick", {})}
     metadata = {**made.response_metadata, **mark}
-    return made.model_copy(update={"id": reply.id, "response_metadata": metadata})
+    return private(changed_copy(made, id=reply.id, response_metadata=metadata))
 
 
 def _direct(state: Mapping[str, Any], ctx: NodeContext) -> AIMessage | None:
@@ -234,7 +236,7 @@ def _marked(
     changes: dict[str, Any] = {"response_metadata": {**reply.response_metadata, "wick": mark}}
     if reply.id is None or position(state.get("messages") or (), reply.id) is not None:
         changes["id"] = str(uuid.uuid4())
-    return changed_copy(reply, **changes)
+    return private(changed_copy(reply, **changes))
 
 
 def _answer(call_id: str, name: str, answer: ToolResult | str) -> ToolMessage:

@@ -10,6 +10,7 @@ from wick_graph.hooks.compile import apply
 from wick_graph.messages.content import is_plain
 from wick_graph.request import AGENT, ModelRequest, Section, from_overlay, to_overlay
 from wick_graph.runtime import NodeContext
+from wick_graph.views import state_view
 
 LAST_CALL: Final = "This is your last step: answer now from what you have; no tool can be called."
 """Tells the model why it has no tools on the last call that a run may make."""
@@ -61,7 +62,7 @@ def initial(state: Mapping[str, Any], ctx: NodeContext) -> ModelRequest:
         state.get("messages") or [],
         system=(Section(prompt, "agent"),) if prompt else (),
         tools=tools,
-        state=state,
+        state=state_view(state),
         ctx=ctx.for_hooks(state),
     )
     if last and tools:

@@ -10,13 +10,15 @@ from wick_graph.errors import ToolError
 from wick_graph.hooks.compile import Onion
 from wick_graph.ledgered import through_ledger
 from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.messages.copies import owned
 from wick_graph.moments import Abort, Moment, Replace, Skip, tell
 from wick_graph.runtime import NodeContext
 from wick_graph.state import LASTING
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
-from wick_graph.updates import problem
+from wick_graph.updates import private_update, problem
+from wick_graph.views import state_view
 
 
 async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
@@ -51,6 +53,7 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
         raise
     # A hook may have changed the call on its way in; the answer is to what the model asked.
     result = result.replace(tool_call_id=call.id, name=call.name)
+    result = _private(result)
     wrong = problem(result.update) if result.update else None
     if wrong is not None:
         result = failure(call, ToolError(f"the tool's state update is refused: {wrong}"))
@@ -60,6 +63,18 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     return [*updates, *(result.update or {}).items(), ("messages", [result.to_message()])]
 
 
+def _private(result: ToolResult) -> ToolResult:
+    """Return a result that shares no data with what a tool or a hook may hold on to."""
+    update = private_update(result.update) if result.update else result.update
+    content = result.content if isinstance(result.content, str) else owned(result.content)
+    artifact = result.artifact
+    if isinstance(
+        artifact, list | dict
+    ):  # an object is the program's own, and is handed on as it is
+        artifact = owned(artifact)
+    return result.replace(update=update, content=content, artifact=artifact)
+
+
 async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     """The innermost layer: the tool itself."""
     if sent.get("bad"):
@@ -67,7 +82,8 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
     tool = ctx.tools(call.ctx.state).get(call.name)
     port = ctx.port
     if not port.active:
-        return await through_ledger(call, tool, ctx)
+        made = await through_ledger(call, tool, ctx)
+        return _private(made) if ctx.spec.hooks.wrap_tool_call else made
     data = {"args": call.args, "key": sent["key"], "replay": tool.replay if tool else None}
     said = await tell(port, Moment("tool", "call", call.name, {**data, "call": call}, call.id))
     if isinstance(said, Abort):
@@ -80,6 +96,7 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
         said.value if isinstance(said, Skip) else await through_ledger(call, tool, ctx)
     )
     if ctx.spec.hooks.wrap_tool_call:  # else it is what `exit` tells
+        result = _private(result)
         data = {"result": result, "given": given}
         await tell(port, Moment("tool", "return", call.name, data, call.id))
     return result
@@ -106,9 +123,9 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
         thread_id=ctx.run.thread_id or keys.thread_of(ctx.config),
         run_id=ctx.run.run_id,
         agent=ctx.spec.name,
-        state=state,
+        state=state_view(state),
         config=ctx.config,
         check=check,
         told=told,
     )
-    return ToolCall(id=sent["id"], name=sent["name"], args=sent["args"], ctx=context)
+    return ToolCall(id=sent["id"], name=sent["name"], args=owned(sent["args"]), ctx=context)

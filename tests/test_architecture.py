@@ -30,8 +30,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("messages",),
     ("expressions",),
     (
-        *("stopping", "pausing", "moments", "drive", "reducers", "state", "usage", "request"),
-        *("updates", "events"),
+        *("stopping", "pausing", "moments", "drive", "reducers", "state", "usage", "views"),
+        *("request", "updates", "events"),
     ),
     ("redact", "cost", "tracing", "web"),
     (

@@ -14,7 +14,7 @@ from langgraph.types import Command, Interrupt
 from wick_graph import keys
 from wick_graph.drive import THREADS
 from wick_graph.errors import ConfigError, RunCancelled, describe
-from wick_graph.events import Done, Event, Failed, Interrupted
+from wick_graph.events import CANCELLED, Done, Event, Failed, Interrupted
 from wick_graph.graph.lifecycle_again import thread_id_of
 from wick_graph.graph.lifecycle_options import RunOptions, opted
 from wick_graph.result import Result, checked_thread_id, read_input
@@ -136,6 +136,8 @@ def _last(call: Call, result: Result) -> list[Event]:
     asked: list[Event] = [asked_event(i, ids) for i in result.interrupts]
     if result.stopped_because == "interrupted" and not asked:
         asked = [Interrupted(**ids)]
+    if result.stopped_because == "cancelled":
+        return [Failed(error=CANCELLED, stopped_because="cancelled", result=result, **ids)]
     spent = int((time.monotonic() - call.run.started) * 1000)
     why = result.stopped_because
     return [*asked, Done(stopped_because=why, duration_ms=spent, result=result, **ids)]
@@ -144,7 +146,7 @@ def _last(call: Call, result: Result) -> list[Event]:
 def _failed(call: Call, error: BaseException) -> Failed:
     cancelled = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
     return Failed(
-        error="run cancelled" if cancelled else describe(error),
+        error=CANCELLED if cancelled else describe(error),
         stopped_because="cancelled" if cancelled else "failed",
         exception=error,
         run_id=call.run.run_id,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from wick_graph.types import StoppedBecause
 
@@ -191,11 +191,16 @@ class Failed(_Event):
     error: str
     stopped_because: StoppedBecause = "failed"
     exception: BaseException | None = field(default=None, repr=False, compare=False)
+    result: Any = field(default=None, repr=False, compare=False)
+    """What `invoke` returns of a run that was cancelled; None where it raises."""
 
     def data(self) -> dict[str, Any]:
-        """Give the message."""
-        return {"error": self.error}
+        """Give the message and the reason, the same in process and over HTTP."""
+        return {"error": self.error, "stopped_because": self.stopped_because}
 
+
+CANCELLED: Final = "run cancelled"
+"""The text of the event that ends a cancelled run."""
 
 Event: TypeAlias = (
     ChatModelStart

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, overload
+from typing import Any, Final, NoReturn, SupportsIndex, overload
 
 from langchain_core.messages import BaseMessage, SystemMessage
 
 from wick_graph.errors import HookError
+from wick_graph.messages.copies import owned, private
+from wick_graph.views import StateView, peek, raw
 
 AGENT: Final = "agent"
 """The purpose of a model call that answers the user, as against one that a hook makes."""
@@ -33,8 +35,11 @@ class Section:
 class MessageView(Sequence[BaseMessage]):
     """The messages of a request, read-only.
 
-    Iterating gives the thread's own objects, which nobody may change; taking one out by its
-    index gives a copy, which is the caller's to change and to put back with `replace`.
+    Whatever is taken out, by index, slice or iteration, is a copy: the caller may change it, and
+    puts it back with `replace`. Neither the thread nor the request ever changes with it.
+
+    Raises:
+        HookError: A message is put into it or taken away from it.
     """
 
     __slots__ = ("_base", "_length", "_segments")
@@ -50,9 +55,40 @@ class MessageView(Sequence[BaseMessage]):
         for segment in self._segments:
             if isinstance(segment, tuple):
                 for at in range(*segment):
-                    yield self._base[at]
+                    yield private(self._base[at])
             else:
-                yield segment
+                yield private(segment)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MessageView | list | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __add__(self, other: Iterable[BaseMessage]) -> list[BaseMessage]:
+        return [*self, *other]
+
+    def __radd__(self, other: Iterable[BaseMessage]) -> list[BaseMessage]:
+        return [*other, *self]
+
+    def copy(self) -> list[BaseMessage]:
+        """Return a list of copies."""
+        return [*self]
+
+    __copy__ = copy
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return list, ([*self],)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise HookError(
+            "the messages of a request are read only; return request.append(…), replace(…), "
+            "drop(…) or with_messages(…)"
+        )
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
 
     @overload
     def __getitem__(self, index: int) -> BaseMessage: ...
@@ -60,34 +96,39 @@ class MessageView(Sequence[BaseMessage]):
     def __getitem__(self, index: slice) -> list[BaseMessage]: ...
     def __getitem__(self, index: int | slice) -> BaseMessage | list[BaseMessage]:
         if isinstance(index, slice):
-            return [m.model_copy(deep=True) for m in self.to_list()[index]]
+            return [private(m) for m in raw_messages(self)[index]]
         if index < 0:
             index += self._length
         for segment in self._segments:
             size = segment[1] - segment[0] if isinstance(segment, tuple) else 1
             if 0 <= index < size:
                 found = self._base[segment[0] + index] if isinstance(segment, tuple) else segment
-                return found.model_copy(deep=True)
+                return private(found)
             index -= size
         raise IndexError("no message at this index")
 
     def to_list(self) -> list[BaseMessage]:
-        """Return the messages themselves as a new list; they are not to be changed."""
-        out: list[BaseMessage] = []
-        for segment in self._segments:
-            if isinstance(segment, tuple):
-                out.extend(self._base[segment[0] : segment[1]])
-            else:
-                out.append(segment)
-        return out
+        """Return a list of copies."""
+        return [*self]
+
+
+def raw_messages(view: MessageView) -> list[BaseMessage]:
+    """Return the messages behind a view: the thread's own, which nobody may change."""
+    out: list[BaseMessage] = []
+    for segment in view._segments:
+        if isinstance(segment, tuple):
+            out.extend(view._base[segment[0] : segment[1]])
+        else:
+            out.append(segment)
+    return out
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """What one model call will send; every change gives a new request."""
 
-    base: Sequence[BaseMessage]
-    """The thread's messages."""
+    _base: Sequence[BaseMessage]
+    """The thread's messages themselves."""
     segments: tuple[Segment, ...]
     system: tuple[Section, ...] = ()
     tools: tuple[str, ...] = ()
@@ -102,17 +143,27 @@ class ModelRequest:
     model: Any = field(default=None, repr=False)
     """A `ModelChoice` to call in place of the agent's model. Only `wrap_model_call` may set it."""
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The thread's state when the step began, read only: whatever is taken out is a copy."""
     ctx: Any = field(default=None, repr=False)
 
     @classmethod
     def of(cls, messages: Sequence[BaseMessage], **fields: Any) -> ModelRequest:
         """Start a request from a thread's messages as they are."""
-        return cls(base=messages, segments=((0, len(messages)),) if messages else (), **fields)
+        return cls(_base=messages, segments=((0, len(messages)),) if messages else (), **fields)
+
+    def __post_init__(self) -> None:
+        if type(self.state) is not StateView:
+            object.__setattr__(self, "state", StateView(self.state))
+
+    @property
+    def base(self) -> MessageView:
+        """The thread's messages, whatever of them the request shows."""
+        return MessageView(self._base, ((0, len(self._base)),))
 
     @property
     def messages(self) -> MessageView:
         """The conversation without the system prompt."""
-        return MessageView(self.base, self.segments)
+        return MessageView(self._base, self.segments)
 
     @property
     def system_text(self) -> str:
@@ -120,10 +171,8 @@ class ModelRequest:
         return "\n\n".join(s.text for s in self.system if s.text)
 
     def to_messages(self) -> list[BaseMessage]:
-        """Return exactly what the model is sent: the system prompt, if any, and the messages."""
-        messages = self.messages.to_list()
-        text = self.system_text
-        return [SystemMessage(text), *messages] if text else messages
+        """Return what the model is sent, as copies: the system prompt, if any, and the messages."""
+        return [private(message) for message in as_sent(self)]
 
     def append_system(self, text: str, *, source: str = "") -> ModelRequest:
         """Add a section to the system prompt; it never touches a user's message."""
@@ -153,11 +202,13 @@ class ModelRequest:
         """Show any list of messages; runs of the thread's own messages stay ranges."""
         if isinstance(messages, str) or not isinstance(messages, Iterable):
             raise HookError(f"the messages of a request are a list, not {messages!r:.80}")
-        place = {id(m): at for at, m in enumerate(self.base)}
+        if isinstance(messages, MessageView) and messages._base is self._base:
+            return replace(self, segments=messages._segments)
+        place = {m.id: at for at, m in enumerate(self._base)}
         segments: list[Segment] = []
         for message in map(_message, messages):
-            at = place.get(id(message))
-            if at is None:
+            at = place.get(message.id)
+            if at is None or not _same(message, self._base[at]):
                 segments.append(message)
                 continue
             previous = segments[-1] if segments else None
@@ -181,11 +232,11 @@ class ModelRequest:
         wanted = old if isinstance(old, str) else _message(old).id
         for i, segment in enumerate(self.segments):
             if not isinstance(segment, tuple):
-                if segment is old or (wanted is not None and segment.id == wanted):
+                if wanted == segment.id if wanted is not None else _same(old, segment):
                     return self._spliced(i, new)
                 continue
             for at in range(*segment):
-                message = self.base[at]
+                message = self._base[at]
                 if message is old or (wanted is not None and message.id == wanted):
                     before = ((segment[0], at),) if at > segment[0] else ()
                     after = ((at + 1, segment[1]),) if at + 1 < segment[1] else ()
@@ -194,6 +245,39 @@ class ModelRequest:
 
     def _spliced(self, i: int, new: tuple[Segment, ...]) -> ModelRequest:
         return replace(self, segments=(*self.segments[:i], *new, *self.segments[i + 1 :]))
+
+
+def shown(request: ModelRequest) -> list[BaseMessage]:
+    """Return a request's messages themselves as a new list; nobody may change them."""
+    return raw_messages(request.messages)
+
+
+def thread_of(request: ModelRequest) -> Sequence[BaseMessage]:
+    """Return the messages of a request's thread themselves; nobody may change them."""
+    return request._base
+
+
+def over(request: ModelRequest, messages: Sequence[BaseMessage]) -> ModelRequest:
+    """Show the same state over other messages of the thread, all of them."""
+    segments: tuple[Segment, ...] = ((0, len(messages)),) if messages else ()
+    state = {**raw(request.state), "messages": messages}
+    return replace(request, _base=messages, segments=segments, state=StateView(state))
+
+
+def as_sent(request: ModelRequest) -> list[BaseMessage]:
+    """Return what the model is sent: the system prompt, if any, and the messages themselves."""
+    messages, text = shown(request), request.system_text
+    return [SystemMessage(text), *messages] if text else messages
+
+
+def _same(one: Any, other: BaseMessage) -> bool:
+    """Say whether a message is another one, or an unchanged copy of it."""
+    if one is other:
+        return True
+    try:
+        return bool(one == other)
+    except Exception:  # values that cannot be compared, such as arrays
+        return False
 
 
 def _message(given: Any) -> BaseMessage:
@@ -210,13 +294,14 @@ def _text(given: Any) -> str:
 
 def stamp(state: Mapping[str, Any]) -> list[Any]:
     """Name the moment that an overlay is made for: the iteration and the last message."""
+    state = raw(state)
     messages = state.get("messages") or ()
     return [state.get("iteration", 0), messages[-1].id if messages else None]
 
 
 def to_overlay(request: ModelRequest, system_prompt: str) -> dict[str, Any]:
     """Write a request as data: ids for ranges, and no copy of the agent's own prompt."""
-    base = request.base
+    base = request._base
     return {
         "stamp": stamp(request.state),
         "system": [[None if s.text == system_prompt else s.text, s.source] for s in request.system],
@@ -236,7 +321,7 @@ def from_overlay(
     """Read a request back, or None where the overlay is absent or was made for another moment."""
     if not overlay or list(overlay.get("stamp") or ()) != stamp(state):
         return None
-    messages = state.get("messages") or []
+    messages = peek(state, "messages") or []
     segments: list[Segment] = []
     for part in overlay["messages"]:
         if isinstance(part, BaseMessage):
@@ -247,14 +332,14 @@ def from_overlay(
             return None
         segments.append((start, stop + 1))
     return ModelRequest(
-        base=messages,
+        _base=messages,
         segments=tuple(segments),
         system=tuple(
             Section(system_prompt if text is None else text, source)
             for text, source in overlay["system"]
         ),
         tools=tuple(overlay["tools"]),
-        settings=dict(overlay["settings"]),
+        settings=owned(overlay["settings"]),
         withheld=bool(overlay["withheld"]),
         state=state,
         ctx=ctx,

@@ -29,7 +29,7 @@ from wick_graph.messages.lower import Lowering
 from wick_graph.models.binder import Binder
 from wick_graph.models.resolve import ModelChoice
 from wick_graph.moments import NULL_PORT, JournalOptions, Place, Port
-from wick_graph.request import ModelRequest
+from wick_graph.request import ModelRequest, shown
 from wick_graph.stopping import Stop
 from wick_graph.store.checkpoints.leases import Lease
 from wick_graph.store.keeping.ledger import Ledger
@@ -37,6 +37,7 @@ from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolbox import Beside, Toolbox
 from wick_graph.types import OnBusy, StoppedBecause
 from wick_graph.usage import Usage
+from wick_graph.views import raw, state_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +168,12 @@ class NodeContext:
             agent=self.spec.name,
             thread_id=self.run.thread_id or keys.thread_of(self.config),
             run_id=self.run.run_id,
-            iteration=state.get("iteration", 0),
+            iteration=raw(state).get("iteration", 0),
             config=self.config,
             model_name=self.spec.model.name,
             context_window=self.spec.model.context_window,
             tokens_of=self.tokens_of,
-            state=state,
+            state=state_view(state),
             model=self.spec.model,
             tools_of=self.tools,
         )
@@ -181,7 +182,7 @@ class NodeContext:
         """Estimate the tokens of all that a request sends: prompt, messages, tools' schemas."""
         known = self.tools(request.state)
         tools = sum(schema_tokens(known[name]) for name in request.tools if name in known)
-        messages = self.run.sizes.tokens(request.messages.to_list())
+        messages = self.run.sizes.tokens(shown(request))
         return len(request.system_text) // CHARS_PER_TOKEN + messages + tools
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:

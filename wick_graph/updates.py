@@ -14,8 +14,22 @@ from wick_graph.constants import TODO_STATUSES
 from wick_graph.errors import MessageError
 from wick_graph.messages.check import validate
 from wick_graph.messages.content import is_unicode, text_of
+from wick_graph.messages.copies import owned
 from wick_graph.messages.lower import lower
+from wick_graph.request import MessageView
 from wick_graph.state import WRITABLE
+
+
+def private_update(update: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an update as plain data that nobody but the thread holds.
+
+    So whoever wrote it may go on changing what it wrote, and the thread does not change with it.
+    """
+    return {name: _private(value) for name, value in update.items()}
+
+
+def _private(value: Any) -> Any:
+    return list(value) if isinstance(value, MessageView) else owned(value)
 
 
 def problem(update: Mapping[str, Any]) -> str | None:

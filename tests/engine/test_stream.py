@@ -66,7 +66,8 @@ def test_a_failed_run_ends_with_one_error_and_nothing_after_it(style: str) -> No
     *before, last = read(agent, "?", style)
     assert isinstance(last, events.Failed)
     assert last.error == "LLM call: ValueError: no"
-    assert last.to_dict()["data"] == {"error": "LLM call: ValueError: no"}
+    told = {"error": "LLM call: ValueError: no", "stopped_because": "failed"}
+    assert last.to_dict()["data"] == told
     assert not any(isinstance(e, events.Done | events.Failed) for e in before)
 
 
@@ -216,3 +217,35 @@ def test_the_vocabulary_is_closed() -> None:
         "done",
         "error",
     }
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_run_that_is_cancelled_ends_with_an_error_event(kind: str) -> None:
+    """The same name and data as over HTTP, and `invoke` gives the same as ever."""
+    agent = Agent(model=ScriptedModel([text(chunks=["x "] * 500)], chunk_delay=0.01))
+
+    def seen() -> list[Any]:
+        found = []
+        for event in agent.stream("?", thread_id="t"):
+            found.append(event)
+            if isinstance(event, events.ChatModelStream) and len(found) < 4:
+                agent.cancel("t")
+        return found
+
+    async def aseen() -> list[Any]:
+        found = []
+        async for event in agent.astream("?", thread_id="t"):
+            found.append(event)
+            if isinstance(event, events.ChatModelStream) and len(found) < 4:
+                await asyncio.to_thread(agent.cancel, "t")
+        return found
+
+    last = (seen() if kind == "sync" else asyncio.run(aseen()))[-1]
+    assert isinstance(last, events.Failed)
+    assert last.to_dict() == {
+        "event": "error",
+        "run_id": last.run_id,
+        "thread_id": "t",
+        "data": {"error": "run cancelled", "stopped_because": "cancelled"},
+    }
+    assert last.result.stopped_because == "cancelled"

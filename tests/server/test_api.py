@@ -201,7 +201,7 @@ def test_runs_and_their_journal(http: httpx.Client) -> None:
     moments = http.get(f"/threads/{thread}/journal").json()
     assert {moment["kind"] for moment in moments} >= {"run", "node", "model", "tool", "route"}
     trace = http.get(f"/agents/traces/{run}").json()
-    assert any(span["name"] == "tool: calculate" for span in trace["spans"])
+    assert any(span["metadata"].get("tool_name") == "calculate" for span in trace["spans"])
     assert http.get("/agents/traces").json()[0]["trace_id"] == run
     assert http.get("/runs/00000000-0000-4000-8000-000000000000").status_code == 404
 

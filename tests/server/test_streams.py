@@ -129,7 +129,7 @@ def test_a_run_ends_with_its_reader_if_that_is_asked_for(server: Served) -> None
         assert http.get(f"/runs/{run}").json()["status"] == "cancelled"
         last = json.loads(frames(http.get(f"/runs/{run}/events").text)[-1][2])
     assert last["event"] == "error"
-    assert last["data"]["error"] == "run cancelled"
+    assert last["data"] == {"error": "run cancelled", "stopped_because": "cancelled"}
 
 
 def test_what_becomes_of_a_run_is_the_server_s_choice_unless_the_request_says(
@@ -161,7 +161,15 @@ def test_cancel_ends_a_run_and_the_thread_goes_on(server: Served) -> None:
             lines = got.iter_lines()
             next(lines)
             assert http.post(f"/runs/{run}/cancel").json()["status"] == "cancelled"
-            assert [name for _, name, _ in frames("\n".join(lines))][-1] == "error"
+            _, name, data = frames("\n".join(lines))[-1]
+            told = {"error": "run cancelled", "stopped_because": "cancelled"}
+            last = {"event": "error", "run_id": run, "data": told, "thread_id": thread}
+            assert (name, json.loads(data)) == ("error", last)  # as `Failed.to_dict` in process
+            with server.client() as wick:
+                (*_, end) = wick.events(run)
+            assert end == Failed(
+                error="run cancelled", stopped_because="cancelled", run_id=run, thread_id=thread
+            )
         assert http.post(f"/runs/{run}/cancel").json()["status"] == "cancelled"
         body = {**ASK, "thread_id": thread}
         assert http.post("/agents/default/invoke", json=body).json()["response"] == "It is 42."

@@ -43,7 +43,9 @@ class View:
 
     def error(self, event: events.Failed) -> None:
         """Keep what the run failed of."""
-        self.failed = event.exception or RuntimeError(event.error)
+        self.result = event.result  # of a run that was cancelled
+        if event.result is None:
+            self.failed = event.exception or RuntimeError(event.error)
 
     def end_line(self) -> None:
         """End a line that is still open on standard output."""
@@ -167,8 +169,11 @@ class JsonResult(View):
     def error(self, event: events.Failed) -> None:
         """Write the error."""
         super().error(event)
+        if event.result is not None:
+            output.print_json(event.result.to_dict())
+            return
         ids = {"thread_id": event.thread_id, "run_id": event.run_id}
-        output.print_json({**ids, **event.data(), "stopped_because": event.stopped_because})
+        output.print_json({**ids, **event.data()})
 
 
 def call_text(name: str, args: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from wick_graph.debug.gate import Held
 from wick_graph.errors import DebugError
 from wick_graph.messages import ToolCall, ToolResult, from_wick, to_wick
 from wick_graph.moments import Directive, Moment, Replace, Skip
-from wick_graph.request import ModelRequest, Section
+from wick_graph.request import ModelRequest, Section, shown
 
 DEBUGGER: Final = "debugger"
 """Who a section of the prompt comes from that was written here."""
@@ -146,7 +146,7 @@ def reply_of(value: Any) -> AIMessage:
 
 def messages_of(request: ModelRequest, value: Any) -> list[BaseMessage]:
     """Return messages for a request; those that are as they were stay the thread's own."""
-    known = {_key(to_wick(message)): message for message in request.messages}
+    known = {_key(to_wick(message)): message for message in shown(request)}
     made: list[BaseMessage] = []
     for item in _listed(value):
         plain = {key: part for key, part in item.items() if key != "id"}

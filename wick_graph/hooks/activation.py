@@ -17,7 +17,6 @@ from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.hooks.lazy_skills import LazySkillsHook
 from wick_graph.hooks.memory import MemoryHook
 from wick_graph.hooks.protocol import BaseHook
-from wick_graph.hooks.reading import BackendReader
 from wick_graph.hooks.skills import SkillsHook
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.hooks.todolist import TodoListHook
@@ -44,12 +43,11 @@ def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[Bas
     hooks.append(TodoListHook())
     if backend is not None:
         hooks.append(FilesystemHook(backend))
-        reader = BackendReader(backend)
         if config.skills is not None and config.skills.paths:
             kind = LazySkillsHook if config.skills.mode == "lazy" else SkillsHook
-            hooks.append(kind(reader, config.skills.paths))
+            hooks.append(kind(backend, config.skills.paths))
         if config.memory is not None and config.memory.paths:
-            hooks.append(MemoryHook(reader, config.memory.paths, redactor=redactor))
+            hooks.append(MemoryHook(backend, config.memory.paths, redactor=redactor))
     hooks.append(SummarizationHook())  # the window is the model's, as configured
     if config.budget is not None:
         hooks.append(BudgetHook(budget_of(config.budget)))

@@ -15,6 +15,7 @@ from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.messages import message_tokens
 from wick_graph.request import AGENT, ModelRequest
 from wick_graph.usage import usage_of
+from wick_graph.views import peek
 
 RUN: Final = "run_"
 """Stands before the keys of the state's `cost` that count the running run alone."""
@@ -42,7 +43,7 @@ class Budget:
     def spent_up(self, state: Mapping[str, Any]) -> str:
         """Say why no further call may be made; empty while one may."""
         prefix = RUN if self.per == "run" else ""
-        counted = state.get("cost") or {}
+        counted = peek(state, "cost") or {}
         cost, tokens = Cost.of(counted, prefix), counted.get(f"{prefix}tokens", 0)
         if self.tokens is not None and tokens >= self.tokens:
             return f"the budget of {self.tokens} tokens for this {self.per} is used up"
@@ -86,7 +87,7 @@ class BudgetHook(BaseHook):
     @in_place
     async def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
         """Begin to count a run."""
-        counted = state.get("cost") or {}
+        counted = peek(state, "cost") or {}
         return {"cost": _RESET} if any(map(counted.get, _RESET)) else None
 
     @in_place

@@ -18,7 +18,7 @@ from wick_graph.hooks.protocol import IN_PLACE, PHASES, BaseHook
 from wick_graph.moments import Abort, Moment, Port, Replace, Skip, tell
 from wick_graph.redact import REDACTOR
 from wick_graph.types import Phase, StoppedBecause
-from wick_graph.updates import problem
+from wick_graph.updates import private_update, problem
 
 TITLES: Final[Mapping[Phase, str]] = {
     "before_agent": "BeforeAgent",
@@ -216,7 +216,7 @@ def split(layer: Layer, result: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def check_update(layer: Layer, update: Any) -> dict[str, Any]:
-    """Return an update as a dict.
+    """Return an update as a dict that shares nothing with it that can be changed.
 
     Raises:
         HookError: It is no mapping, or names a channel that the state does not have.
@@ -225,12 +225,13 @@ def check_update(layer: Layer, update: Any) -> dict[str, Any]:
         return {}
     if not isinstance(update, Mapping):
         raise layer.error(f"returned {_kind(update)} as a state update; return a dict or None")
-    wrong = problem(update)
+    made = private_update(update)
+    wrong = problem(made)
     if wrong is not None:
         raise layer.error(wrong)
-    if update.get("stop_reason", "") not in _REASONS:
+    if made.get("stop_reason", "") not in _REASONS:
         raise layer.error(f"stop_reason must be one of {', '.join(_REASONS[1:])}")
-    return dict(update)
+    return made
 
 
 async def enter(port: Port, layer: Layer, value: Any, call_id: str | None) -> Any:

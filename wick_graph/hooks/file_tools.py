@@ -18,6 +18,7 @@ from wick_graph.tools.files import MAX_ENTRIES, answer, listing_json
 from wick_graph.tools.func import FuncTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tracing import audit, refusals
+from wick_graph.views import peek
 
 T = TypeVar("T")
 
@@ -171,7 +172,7 @@ def _edit_file(fs: FileSystem, turns: Turns, require_unique: bool) -> FuncTool[.
             args["old_text"],
             args["new_text"],
             unique=require_unique,
-            seen={**(ctx.state.get("seen") or {}), **changed},
+            seen={**(peek(ctx.state, "seen") or {}), **changed},
             key=ctx.key,
         )
         turns.wrote(step_of(ctx.key), done.path, done.digest)
@@ -300,7 +301,7 @@ def _result(ctx: ToolContext, output: str, update: Mapping[str, Any] | None) -> 
 
 def _written(ctx: ToolContext, path: str, text: str, digest: str) -> dict[str, Any]:
     """Track a file in the state: what it contains now, or only its size where that is much."""
-    files = ctx.state.get("files") or {}
+    files = peek(ctx.state, "files") or {}
     others = sum(len(text) for name, text in files.items() if name != path and _is_text(text))
     if len(text) > MAX_TRACKED_FILE or others + len(text) > MAX_TRACKED_THREAD:
         return {"files": {path: {"content": None, "size": len(text)}}, "seen": {path: digest}}

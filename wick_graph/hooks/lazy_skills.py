@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from wick_graph.backends import FileSystem
 from wick_graph.errors import ToolError
 from wick_graph.hooks import frontmatter
 from wick_graph.hooks.framing import cut, escaped, framed, mark_of
@@ -16,6 +17,7 @@ from wick_graph.request import ModelRequest
 from wick_graph.tools.files import answer
 from wick_graph.tools.func import FuncTool
 from wick_graph.tools.protocol import ToolContext
+from wick_graph.views import peek
 
 TAG: Final = "active_skill"
 MAX_BYTES: Final = 32 * 1024
@@ -37,12 +39,13 @@ class LazySkillsHook(SkillsHook):
     begins, and kept in the state. For many skills this is a shorter prompt than the catalogue.
 
     Args:
-        reader: Where the files are, such as a `Root`.
+        backend: Where the files are: the backend of the agent's `FilesystemHook`, so that the model
+            reads by its tools what the hook shows, or a `Root`.
         paths: Folders to search, in the order of precedence.
     """
 
-    def __init__(self, reader: Reader, paths: Sequence[str]) -> None:
-        super().__init__(reader, paths)
+    def __init__(self, backend: FileSystem | Reader, paths: Sequence[str]) -> None:
+        super().__init__(backend, paths)
         self._tools: Final = (
             FuncTool(
                 "list_skills",
@@ -69,11 +72,11 @@ class LazySkillsHook(SkillsHook):
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
         """Return three tools where there are skills, else none."""
-        return self._tools if state.get("skills") else ()
+        return self._tools if peek(state, "skills") else ()
 
     def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
         """Read the catalogue anew, and the active skill's instructions."""
-        known = state.get("skills") or []
+        known = peek(state, "skills") or []
         active = next((skill["name"] for skill in known if "body" in skill), None)
         found: list[dict[str, Any]] = [
             dict(skill) for skill in catalogue(self._reader, self._paths)
@@ -85,13 +88,13 @@ class LazySkillsHook(SkillsHook):
     @in_place
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
         """Add the names to the system prompt, and what the active skill says."""
-        skills = request.state.get("skills")
+        skills = peek(request.state, "skills")
         if not skills:
             return request
         return request.append_system(section(skills, mark_of(TAG, ctx.run_id)))
 
     def _activate_skill(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-        name, known = args["name"], ctx.state.get("skills") or []
+        name, known = args["name"], peek(ctx.state, "skills") or []
         if all(skill["name"] != name for skill in known):
             names = ", ".join(skill["name"] for skill in known)
             raise ToolError(f"there is no skill {name[:80]!r}; there are {names}")
@@ -132,14 +135,14 @@ def section(skills: Sequence[Mapping[str, Any]], mark: str) -> str:
 
 
 def _list_skills(args: dict[str, Any], ctx: ToolContext) -> str:
-    known = ctx.state.get("skills") or []
+    known = peek(ctx.state, "skills") or []
     listed = [{key: skill[key] for key in ("name", "description", "path")} for skill in known]
     active = next((skill["name"] for skill in known if "body" in skill), None)
     return answer({"skills": listed, "active": active})
 
 
 def _deactivate_skill(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    known = ctx.state.get("skills") or []
+    known = peek(ctx.state, "skills") or []
     return _changed(ctx, [_without_body(skill) for skill in known], "No skill is active.")
 
 

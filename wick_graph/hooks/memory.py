@@ -7,14 +7,16 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from wick_graph.backends import FileSystem
 from wick_graph.errors import ToolError
 from wick_graph.hooks.framing import cut, escaped, framed, mark_of
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
-from wick_graph.hooks.reading import Reader, is_missing
+from wick_graph.hooks.reading import Reader, is_missing, reader_of
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.redact import REDACTOR, Redactor, texts_in
 from wick_graph.request import ModelRequest
 from wick_graph.tracing import audit
+from wick_graph.views import peek
 
 TAG: Final = "agent_memory"
 MAX_BYTES: Final = 32 * 1024
@@ -39,7 +41,8 @@ class MemoryHook(BaseHook):
     configuration alone. A tool call that would write a secret into one of them is refused.
 
     Args:
-        reader: Where the files are, such as a `Root`.
+        backend: Where the files are: the backend of the agent's `FilesystemHook`, so that the model
+            reads by its tools what the hook shows, or a `Root`.
         paths: The files, in the order in which they are shown; a missing one is passed over.
         redactor: Knows what a secret looks like.
     """
@@ -48,9 +51,14 @@ class MemoryHook(BaseHook):
     phases = ("before_agent", "modify_request", "wrap_tool_call")
 
     def __init__(
-        self, reader: Reader, paths: Sequence[str], *, redactor: Redactor = REDACTOR
+        self,
+        backend: FileSystem | Reader,
+        paths: Sequence[str],
+        *,
+        redactor: Redactor = REDACTOR,
     ) -> None:
-        self._reader = reader
+        self.backend: Final = backend
+        self._reader = reader_of(backend)
         self._paths = tuple(paths)
         self._redactor = redactor
 
@@ -59,12 +67,12 @@ class MemoryHook(BaseHook):
         found = {
             path: text for path in self._paths if (text := _text(self._reader, path)) is not None
         }
-        return {"memory": found} if found != (state.get("memory") or {}) else None
+        return {"memory": found} if found != (peek(state, "memory") or {}) else None
 
     @in_place
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
         """Add the files to the system prompt, if they say anything."""
-        files = request.state.get("memory")
+        files = peek(request.state, "memory")
         if not files:
             return request
         return request.append_system(section(files, mark_of(TAG, ctx.run_id), self._redactor))

@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_CONTEXT_WINDOW
 from wick_graph.errors import HookError
 from wick_graph.messages import ToolCall, ToolResult, estimate_tokens
-from wick_graph.request import ModelRequest
+from wick_graph.request import ModelRequest, shown
 from wick_graph.types import Phase, StoppedBecause
 
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
@@ -42,7 +42,7 @@ def in_place(phase: F) -> F:
 
 def request_tokens(request: ModelRequest) -> int:
     """Estimate the tokens of a request's system prompt and messages, without its tools."""
-    return len(request.system_text) // CHARS_PER_TOKEN + estimate_tokens([*request.messages])
+    return len(request.system_text) // CHARS_PER_TOKEN + estimate_tokens(shown(request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class HookContext:
     tokens_of: Callable[[ModelRequest], int] = field(default=request_tokens, repr=False)
     """Estimate the tokens of all that a request sends, the tools' schemas included."""
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The thread's state when the step began; read only."""
+    """The thread's state when the step began, read only: whatever is taken out is a copy."""
     model: Any = field(default=None, repr=False)
     """The agent's model, as a `ModelChoice`."""
     tools_of: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from wick_graph.backends import Entry, FileSystem
 
 
+@runtime_checkable
 class Reader(Protocol):
     """Read below one directory and nowhere else; a `Root` is one.
 
@@ -36,6 +37,11 @@ class BackendReader:
         """Return the first `limit` entries by name, and how many there are."""
         listing = self._backend.ls(rel, limit)
         return listing.entries, listing.total
+
+
+def reader_of(backend: FileSystem | Reader) -> Reader:
+    """Return what reads the files of a backend; a `Reader`, such as a `Root`, reads by itself."""
+    return backend if isinstance(backend, Reader) else BackendReader(backend)
 
 
 def is_missing(error: BaseException) -> bool:

@@ -9,12 +9,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
+from wick_graph.backends import FileSystem
 from wick_graph.errors import ToolError
 from wick_graph.hooks import frontmatter
 from wick_graph.hooks.framing import one_line
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
-from wick_graph.hooks.reading import Reader, is_missing
+from wick_graph.hooks.reading import Reader, is_missing, reader_of
 from wick_graph.request import ModelRequest
+from wick_graph.views import peek
 
 FILE: Final = "SKILL.md"
 MAX_SKILLS: Final = 200
@@ -49,26 +51,28 @@ class SkillsHook(BaseHook):
     and kept in the state; links are not followed.
 
     Args:
-        reader: Where the files are, such as a `Root`.
+        backend: Where the files are: the backend of the agent's `FilesystemHook`, so that the model
+            reads by its tools what the hook shows, or a `Root`.
         paths: Folders to search, in the order of precedence.
     """
 
     name = "skills"
     phases = ("before_agent", "modify_request")
 
-    def __init__(self, reader: Reader, paths: Sequence[str]) -> None:
-        self._reader = reader
+    def __init__(self, backend: FileSystem | Reader, paths: Sequence[str]) -> None:
+        self.backend: Final = backend
+        self._reader = reader_of(backend)
         self._paths = tuple(paths)
 
     def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
         """Read the catalogue anew."""
         found = catalogue(self._reader, self._paths)
-        return {"skills": found} if found != (state.get("skills") or []) else None
+        return {"skills": found} if found != (peek(state, "skills") or []) else None
 
     @in_place
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
         """Add the catalogue to the system prompt, if there is anything in it."""
-        skills = request.state.get("skills")
+        skills = peek(request.state, "skills")
         return request.append_system(section(skills)) if skills else request
 
 

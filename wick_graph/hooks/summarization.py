@@ -22,7 +22,8 @@ from wick_graph.hooks.framing import mark_of
 from wick_graph.hooks.protocol import BaseHook, in_place
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.models.retry import classify
-from wick_graph.request import AGENT, ModelRequest, position
+from wick_graph.request import AGENT, ModelRequest, position, shown, thread_of
+from wick_graph.views import peek
 
 PURPOSE: Final = "summarize"
 """The purpose of the calls that this hook makes."""
@@ -71,7 +72,7 @@ class SummarizationHook(BaseHook):
         if request.purpose != AGENT:
             return await next(request)
         window = self._window or request.ctx.context_window
-        known = request.state.get("summary") or {}
+        known = peek(request.state, "summary") or {}
         work = _Work(request, next, window, known, self._model)
         if work.tokens() > summary.threshold(window):
             work = await work.shortened() or work
@@ -99,7 +100,7 @@ class _Work:
     model: ModelChoice | None
 
     def parts(self) -> summary.Parts:
-        return summary.parts(self.request.messages.to_list(), self.known)
+        return summary.parts(shown(self.request), self.known)
 
     def shown(self) -> ModelRequest:
         """Return the request that is sent; the very same one where there is no summary."""
@@ -147,7 +148,7 @@ class _Work:
         return self._size(old) * _WORTH >= summary.threshold(self.window)
 
     def _is_stored(self, message: BaseMessage) -> bool:
-        return message.id is not None and position(self.request.base, message.id) is not None
+        return message.id is not None and position(thread_of(self.request), message.id) is not None
 
     async def _written(self, pieces: Sequence[str], text: str) -> str:
         """Have the pieces summarised one after the other; empty where that fails."""

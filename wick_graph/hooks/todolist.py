@@ -64,7 +64,7 @@ class TodoListHook(BaseHook):
     @in_place
     async def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
         """Start with an empty list where there is none."""
-        return {"todos": []} if state.get("todos") is None else None
+        return {"todos": []} if "todos" not in state else None
 
 
 def write_todos(args: dict[str, Any], ctx: ToolContext) -> ToolResult:

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage
 
+from wick_graph.views import peek
+
 WRITERS: Final = frozenset({"write_file", "edit_file"})
 WAIT_SECONDS: Final = 2.0
 """How long a call waits for an earlier one, which may wait for a person itself."""
@@ -71,7 +73,7 @@ def step_of(key: str) -> str:
 
 def earlier_writers(state: Mapping[str, Any], index: int, path: str, workdir: str) -> set[int]:
     """Return which calls of the reply change the same file and come before this one."""
-    messages = state.get("messages") or ()
+    messages = peek(state, "messages") or ()
     reply = messages[-1] if messages else None
     if not isinstance(reply, AIMessage):
         return set()

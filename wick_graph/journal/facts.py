@@ -28,7 +28,7 @@ from wick_graph.journal.shelf import Shelf
 from wick_graph.journal.writes import messages_in, writes_of
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.moments import Moment
-from wick_graph.request import AGENT, ModelRequest
+from wick_graph.request import AGENT, ModelRequest, thread_of
 
 Fields = dict[str, Any]
 Maker = Callable[[Moment, Visit, Frame], Fields]
@@ -212,7 +212,7 @@ class Facts:
         head = self._head_of(request, data["tools"])
         key = self._keys.key(data["messages"], *self._digests)
         made = segments(request, self.shelf)
-        fields: Fields = {"k": key, "h": head, "n": len(request.base)}
+        fields: Fields = {"k": key, "h": head, "n": len(thread_of(request))}
         if made != fields["n"]:
             fields["g"] = made
         around = visit.frames[-1] if visit.frames else None

@@ -1,4 +1,4 @@
-"""Copies of messages: nothing in this package changes a message that it is given."""
+"""Copies of messages and data: nothing in this package changes a message that it is given."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from langchain_core.messages import BaseMessage
 M = TypeVar("M", bound=BaseMessage)
 
 _SHARED: Final = frozenset({"artifact"})
+_ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types whose values nobody can change."""
 _set: Final = object.__setattr__
 
 
@@ -42,6 +44,45 @@ def changed_copy(message: M, **changes: Any) -> M:
     _set(made, "__pydantic_fields_set__", {*message.__pydantic_fields_set__, *changes})
     _set(made, "__pydantic_private__", None)
     return made
+
+
+def private(message: M) -> M:
+    """Return a copy of a message that shares nothing with it that can be changed."""
+    if message.__pydantic_private__ is not None:
+        return message.model_copy(deep=True)
+    made = message.__class__.__new__(message.__class__)
+    extra = message.__pydantic_extra__
+    fields = {
+        name: value if type(value) in _ATOMS else owned(value)
+        for name, value in message.__dict__.items()
+    }
+    _set(made, "__dict__", fields)
+    _set(made, "__pydantic_extra__", None if extra is None else owned(extra))
+    _set(made, "__pydantic_fields_set__", message.__pydantic_fields_set__.copy())
+    _set(made, "__pydantic_private__", None)
+    return made
+
+
+def owned(value: Any) -> Any:
+    """Return a copy of data that shares nothing with it that can be changed.
+
+    A subclass of `list` or `dict` becomes a plain one. An object that cannot be copied is shared.
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if isinstance(value, dict):
+        return {key: owned(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [owned(item) for item in value]
+    if kind is tuple:
+        return tuple([owned(item) for item in value])
+    if isinstance(value, BaseMessage):
+        return private(value)
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # whatever a foreign class says of it; no store could keep it either
+        return value
 
 
 def metadata_of(message: BaseMessage) -> dict[str, Any]:

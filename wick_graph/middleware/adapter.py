@@ -28,6 +28,7 @@ from wick_graph.request import ModelRequest
 from wick_graph.tools.langchain_tool import runtime_of
 from wick_graph.tools.result import normalise
 from wick_graph.types import StoppedBecause
+from wick_graph.views import StateView, peek
 
 END: Final = "wick_end"
 """A request's setting that says that no model is to be asked: who says so, and the last words.
@@ -113,7 +114,7 @@ class MiddlewareHook(BaseHook):
                 request = request.with_settings(**{END: end})
             if "messages" in made:
                 made["messages"] = convert_to_messages(_listed(made["messages"]))
-                messages = reduce_messages(request.state.get("messages"), made["messages"])
+                messages = reduce_messages(peek(request.state, "messages"), made["messages"])
                 request = rebased(request, messages)
             if CHANNEL in made:
                 request = _with_state(request, self.fields.fold(request.state, made))
@@ -124,7 +125,7 @@ class MiddlewareHook(BaseHook):
         def unless_ended(request: ModelRequest, ctx: HookContext) -> Any:
             if END in request.settings:  # a hook before this one has ended the run
                 return request
-            jump = (request.state.get(CHANNEL) or {}).get(JUMP)
+            jump = (peek(request.state, CHANNEL) or {}).get(JUMP)
             if jump and jump[:2] == [self.name, ctx.run_id]:
                 return request.with_settings(**{END: {"by": self.name, "text": jump[2]}})
             return changed(request, ctx)
@@ -176,12 +177,8 @@ class MiddlewareHook(BaseHook):
 
     def _judging(self, fn: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
         def before(reply: AIMessage, ctx: HookContext) -> tuple[Any, ...]:
-            view = self._view(ctx.state)
-            return (
-                {**view, "messages": [*view["messages"], reply]},
-                runtime_of(ctx.config),
-                ctx.config,
-            )
+            messages = [*(peek(ctx.state, "messages") or ()), reply]
+            return self._view(ctx.state, messages), runtime_of(ctx.config), ctx.config
 
         def after(update: Any, reply: AIMessage, ctx: HookContext) -> Any:
             return self._verdict(update, reply) if update else None
@@ -250,8 +247,10 @@ class MiddlewareHook(BaseHook):
             return result
         return result.replace(update=self.fields.split(result.update))
 
-    def _view(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        return self.fields.view(state)
+    def _view(
+        self, state: Mapping[str, Any], messages: Sequence[BaseMessage] | None = None
+    ) -> StateView:
+        return self.fields.view(state, messages)
 
 
 _AROUND: Final = ("before_agent", "wrap_model_call", "after_model", "wrap_tool_call")

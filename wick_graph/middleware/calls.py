@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from langchain.agents.middleware import ToolCallRequest
 from langchain_core.messages import ToolMessage
@@ -27,11 +27,11 @@ class CallView:
         ctx = call.ctx
         runtime = runtime_of(ctx.config)
         self.request = ToolCallRequest(
-            tool_call={"name": call.name, "args": call.args, "id": call.id, "type": "tool_call"},
+            tool_call=call.to_langchain(),
             tool=tool,
-            state=dict(view),
+            state=view,
             runtime=ToolRuntime(
-                state=dict(view),
+                state=cast(Any, view),
                 context=runtime.context,
                 config=ensure_config(ctx.config),
                 stream_writer=runtime.stream_writer,

@@ -8,12 +8,13 @@ two middleware with a field of one name share it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NotRequired, Required, get_args, get_origin
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import AgentState
+from langchain_core.messages import BaseMessage
 from langgraph.channels import (
     BinaryOperatorAggregate,
     EphemeralValue,
@@ -25,6 +26,7 @@ from typing_extensions import get_type_hints
 
 from wick_graph.errors import ConfigError
 from wick_graph.reducers import folding
+from wick_graph.views import StateView, raw
 
 CHANNEL: Final = "middleware"
 JUMP: Final = "jump_to"
@@ -67,14 +69,22 @@ class Fields:
                     reducers[name] = mark
         return cls(frozenset(own), frozenset(scoped), reducers)
 
-    def view(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state as the middleware knows it: the thread's, and its own fields."""
+    def view(
+        self, state: Mapping[str, Any], messages: Sequence[BaseMessage] | None = None
+    ) -> StateView:
+        """Return the state as the middleware knows it: the thread's, and its own fields.
+
+        Args:
+            state: The thread's.
+            messages: What stands in the place of the thread's messages.
+        """
+        state = raw(state)
         held = state.get(CHANNEL) or {}
         own = {name: value for name, value in held.items() if value is not None}
         hidden = (CHANNEL, "request")
         seen = {name: value for name, value in state.items() if name not in hidden}
-        seen["messages"] = list(state.get("messages") or ())
-        return {**seen, **{name: own[name] for name in self.names if name in own}}
+        seen["messages"] = (state.get("messages") or []) if messages is None else messages
+        return StateView({**seen, **{name: own[name] for name in self.names if name in own}})
 
     def split(self, update: Mapping[str, Any]) -> dict[str, Any]:
         """Put a middleware's update into the terms of our channels."""
@@ -84,6 +94,7 @@ class Fields:
 
     def fold(self, state: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state in which an update of our channel has been made."""
+        state = raw(state)
         if CHANNEL not in update:
             return dict(state)
         return {**state, CHANNEL: folding(self.reducers)(state.get(CHANNEL), update[CHANNEL])}

@@ -15,15 +15,16 @@ from langgraph.types import Command
 
 from wick_graph.errors import HookError
 from wick_graph.models.resolve import ModelChoice
-from wick_graph.request import ModelRequest, Section
+from wick_graph.request import ModelRequest, Section, over, shown, thread_of
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.langchain_tool import runtime_of
+from wick_graph.views import PrivateList
 
 CHOICE = "tool_choice"
 
 
 def to_langchain(request: ModelRequest, view: Mapping[str, Any]) -> LangChainRequest[Any]:
-    """Write a request as middleware read it; the messages are the thread's own objects."""
+    """Write a request as middleware read it; its messages and state are its own."""
     ctx = request.ctx
     known = ctx.tools_of(request.state)
     text = request.system_text
@@ -31,11 +32,11 @@ def to_langchain(request: ModelRequest, view: Mapping[str, Any]) -> LangChainReq
     choice: ModelChoice = request.model or ctx.model
     return LangChainRequest(
         model=choice.model,
-        messages=cast(Any, request.messages.to_list()),
+        messages=cast(Any, PrivateList(shown(request))),
         system_message=SystemMessage(text) if text else None,
         tool_choice=settings.pop(CHOICE, None),
         tools=[tool_of(known[name]) for name in request.tools if name in known],
-        state=dict(view),  # type: ignore[arg-type]  # any mapping with messages will do
+        state=view,  # type: ignore[arg-type]  # any mapping with messages will do
         runtime=runtime_of(ctx.config),
         model_settings=settings,
     )
@@ -100,18 +101,17 @@ def tool_of(tool: BoundTool) -> BaseTool:
 
 def rebased(request: ModelRequest, messages: Sequence[BaseMessage]) -> ModelRequest:
     """Show the same request over a thread whose messages were changed."""
-    whole = ((0, len(request.base)),) if request.base else ()
-    state = {**request.state, "messages": messages}
+    base = thread_of(request)
+    whole = ((0, len(base)),) if base else ()
     if request.segments == whole:
-        segments = ((0, len(messages)),) if messages else ()
-        return replace(request, base=messages, segments=segments, state=state)
+        return over(request, messages)
     now = {message.id: message for message in messages}
-    old = {message.id for message in request.base}
-    mine = {id(message) for message in request.base}
-    kept = [now.get(message.id) if id(message) in mine else message for message in request.messages]
-    shown = [message for message in kept if message is not None]
-    shown += [message for message in messages if message.id not in old]
-    return replace(request, base=messages, state=state).with_messages(shown)
+    old = {message.id for message in base}
+    mine = {id(message) for message in base}
+    kept = [now.get(message.id) if id(message) in mine else message for message in shown(request)]
+    left = [message for message in kept if message is not None]
+    left += [message for message in messages if message.id not in old]
+    return over(request, messages).with_messages(left)
 
 
 def _names(tools: Sequence[Any], request: ModelRequest, by: str) -> list[str]:

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
@@ -14,6 +14,7 @@ from wick_graph import keys
 from wick_graph.drive import run_to_end
 from wick_graph.models.call import ensure_whole, merge_chunks
 from wick_graph.models.merge import Pieces
+from wick_graph.models.providers import PROVIDERS
 from wick_graph.models.retry import classify, retry_delay
 from wick_graph.models.shortcut import (
     agenerate,
@@ -25,6 +26,7 @@ from wick_graph.models.shortcut import (
 )
 from wick_graph.moments import Moment, holds
 from wick_graph.request import AGENT, ModelRequest
+from wick_graph.views import PrivateList
 
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from wick_graph.models.resolve import ModelChoice
     from wick_graph.runtime import NodeContext
     from wick_graph.tools.bound import BoundTool
+
+_KNOWN: Final = frozenset(
+    {"wick_graph", "langchain_core", *(provider.module for provider in PROVIDERS.values())}
+)
+"""The packages whose chat models take messages as they are."""
 
 
 async def ask(
@@ -65,6 +72,14 @@ async def ask(
     raise AssertionError("an agent has at least one model")
 
 
+def _is_known(model: object) -> bool:
+    """Say whether a model's class is one that never changes the messages it is given.
+
+    Any other gets copies: it may put its marks on them, and the thread must not have these.
+    """
+    return type(model).__module__.partition(".")[0] in _KNOWN
+
+
 @dataclass(frozen=True, slots=True)
 class _Call:
     """One model, bound, and what it is asked; tried as often as its policy says."""
@@ -74,6 +89,10 @@ class _Call:
     bound: Runnable[Any, Any]
     messages: list[BaseMessage]
     purpose: str
+
+    def shown(self) -> list[BaseMessage]:
+        """Return the messages for one attempt."""
+        return self.messages if _is_known(self.option.model) else PrivateList(self.messages)
 
     async def with_retries(self) -> AIMessage:
         started = time.monotonic()
@@ -91,7 +110,7 @@ class _Call:
             attempt += 1
 
     async def once(self) -> AIMessage:
-        ctx, bound, messages = self.ctx, self.bound, self.messages
+        ctx, bound, messages = self.ctx, self.bound, self.shown()
         config: Any = keys.with_metadata(
             ctx.config, wick_agent=ctx.spec.name, wick_purpose=self.purpose
         )
@@ -99,7 +118,7 @@ class _Call:
             config = keys.with_tag(config, keys.NOSTREAM)
         elif ctx.port.tokens:
             return await self.streamed(config)
-        way = shorter_way(bound, messages, config)
+        way = shorter_way(bound, self.messages, config)
         if way is not None:
             quick: AIMessage = await ctx.io.long(
                 lambda: generate(way, messages), lambda: agenerate(way, messages)
@@ -124,17 +143,17 @@ class _Call:
             port.record(moment)
             return moment if holds(port) else None
 
-        bound, messages = self.bound, self.messages
+        bound, messages = self.bound, self.shown()
 
         def read() -> None:
-            way = shorter_stream(bound, messages, config, is_async=False)
+            way = shorter_stream(bound, self.messages, config, is_async=False)
             stream: Any = bound.stream(messages, config) if way is None else pieces(way, messages)
             for chunk in stream:
                 if (moment := take(chunk)) is not None:
                     run_to_end(port.at(moment))
 
         async def aread() -> None:
-            way = shorter_stream(bound, messages, config, is_async=True)
+            way = shorter_stream(bound, self.messages, config, is_async=True)
             stream: Any = bound.astream(messages, config) if way is None else apieces(way, messages)
             async for chunk in stream:
                 if (moment := take(chunk)) is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from wick_graph.agent import Agent
 from wick_graph.errors import ThreadBusyError, ThreadNotFoundError, WickError
-from wick_graph.events import Done, Event, Failed
+from wick_graph.events import CANCELLED, Done, Event, Failed
 from wick_graph.result import Result
 from wick_graph.server.log import Channel, Wire
 from wick_graph.server.problems import log, shown
@@ -18,7 +18,6 @@ from wick_graph.store.keeping.streams import StreamRow
 
 Kind = Literal["message", "resume"]
 _NOTHING: Final = object()
-CANCELLED: Final = "run cancelled"
 CUT_OFF: Final = "the server was restarted; the step is done again"
 
 
@@ -121,10 +120,7 @@ class LiveRun:
                     return self._last(CANCELLED if cancelled else shown(error))
                 wire = wire_of(event)
                 if isinstance(event, Done):
-                    self.status = event.stopped_because
-                    if event.stopped_because == "cancelled":  # from elsewhere, by the store
-                        return self._last(CANCELLED)
-                    self.result = event.result
+                    self.status, self.result = event.stopped_because, event.result
                     return wire
                 await self.channel.put(wire)
         finally:

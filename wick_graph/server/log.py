@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar, Final
 
 from wick_graph.errors import ThreadBusyError
+from wick_graph.events import CANCELLED
 from wick_graph.store import SqlSaver
 from wick_graph.store.keeping.streams import RUNNING, StreamRow
 
@@ -200,7 +201,8 @@ async def _end(saver: SqlSaver, row: StreamRow, after: int) -> tuple[int, Wire] 
     number, failed = await streams.run(streams.last, row), now.status in ("cancelled", "failed")
     data: dict[str, Any] = {"stopped_because": now.status}
     if failed:
-        data["error"] = f"the run has ended: {now.status}; its events are no longer kept"
+        gone = f"the run has ended: {now.status}; its events are no longer kept"
+        data["error"] = CANCELLED if now.status == "cancelled" else gone
     else:
         spent = 1000 * ((now.ended or now.started) - now.started)
         data |= {"stop_reason": now.status, "total_duration_ms": round(spent)}

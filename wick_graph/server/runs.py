@@ -13,9 +13,9 @@ from typing import Any, Final
 from wick_graph.agent import Agent
 from wick_graph.drive import ASYNC_LEAVES
 from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError, WickError
-from wick_graph.events import Event
+from wick_graph.events import CANCELLED, Event
 from wick_graph.graph.lifecycle_turn import cancel
-from wick_graph.server.live import CANCELLED, Asked, LiveRun
+from wick_graph.server.live import Asked, LiveRun
 from wick_graph.server.log import Channel
 from wick_graph.server.metrics import Metrics
 from wick_graph.server.options import Limits

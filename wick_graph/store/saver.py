@@ -39,6 +39,7 @@ from wick_graph.store.database.opening import dialect_of
 from wick_graph.store.keeping import copying, upkeep
 from wick_graph.store.keeping.journal_rows import JournalRows
 from wick_graph.store.keeping.ledger import Ledger
+from wick_graph.store.keeping.recorded_runs import RecordedRuns
 from wick_graph.store.keeping.streams import Streams
 from wick_graph.store.keeping.sweeper import Sweeper, sweep
 from wick_graph.store.keeping.tokens import Tokens
@@ -127,6 +128,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def streams(self) -> Streams:
         """What servers were asked for, and what their readers were told."""
         return Streams(self._core)
+
+    @property
+    def recorded_runs(self) -> RecordedRuns:
+        """The runs that keep a journal, over all threads."""
+        return RecordedRuns(self._core)
 
     @property
     def tokens(self) -> Tokens:

@@ -29,6 +29,7 @@ from wick_graph.subagents.background_tools import tools_for
 from wick_graph.subagents.delegation import MAX_DEPTH, Subagent, counted
 from wick_graph.subagents.tasks import START, Note, Task, block, tasks_in
 from wick_graph.tools.protocol import ToolContext
+from wick_graph.views import peek
 
 if TYPE_CHECKING:
     from wick_graph.agent import Agent
@@ -88,7 +89,7 @@ class Background(BaseHook):
 
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
         """Say how the tasks of this conversation stand, if there are any."""
-        found = tasks_in(request.state.get("messages") or ())
+        found = tasks_in(peek(request.state, "messages") or ())
         if not found:
             return request
         return request.append_system(block([(task, await self._stands(task)) for task in found]))
@@ -339,7 +340,7 @@ class Background(BaseHook):
 
 
 def _tasks(ctx: ToolContext) -> list[Task]:
-    return tasks_in(ctx.state.get("messages") or ())
+    return tasks_in(peek(ctx.state, "messages") or ())
 
 
 def _id_of(ctx: ToolContext) -> str:

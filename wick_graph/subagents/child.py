@@ -154,6 +154,8 @@ class Child:
         self, events: AsyncIterator[Event], put: Callable[[Event], Awaitable[None]]
     ) -> Result:
         async for event in events:
+            if isinstance(event, Failed) and event.result is not None:  # it was cancelled
+                return event.result  # type: ignore[no-any-return]  # the facade's own result
             if isinstance(event, Failed):
                 raise event.exception or RunError(event.error)
             if isinstance(event, Done):

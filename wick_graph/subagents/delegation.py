@@ -22,6 +22,7 @@ from wick_graph.runtime import run_of
 from wick_graph.subagents.child import Child
 from wick_graph.tools.func import FuncTool
 from wick_graph.tools.protocol import ToolContext
+from wick_graph.views import peek
 
 if TYPE_CHECKING:
     from wick_graph.agent import Agent
@@ -129,7 +130,7 @@ def _parameters(names: Sequence[str]) -> dict[str, Any]:
 
 def _before(ctx: ToolContext) -> int:
     """Count the tasks that this run has given away before this call."""
-    messages: Sequence[BaseMessage] = ctx.state.get("messages") or ()
+    messages: Sequence[BaseMessage] = peek(ctx.state, "messages") or ()
     made = 0
     for message in reversed(messages):
         if message.type == "human":

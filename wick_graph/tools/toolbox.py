@@ -8,6 +8,7 @@ from typing import Any
 
 from wick_graph.errors import HookError
 from wick_graph.tools.bound import BoundTool, bind_tool
+from wick_graph.views import state_view
 
 Source = tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]
 """A hook's name and its `tools(state)`."""
@@ -55,6 +56,7 @@ class Toolbox:
         if not self._sources and not more:
             return self._own
         tools = dict(self._own)
+        state = state_view(state)
         for hook, source in self._sources:
             try:
                 for tool in source(state):
@@ -69,6 +71,7 @@ class Toolbox:
     def brought(self, state: Mapping[str, Any]) -> Mapping[str, str]:
         """Return which hook brings a tool, by the tool's name."""
         found: dict[str, str] = {}
+        state = state_view(state)
         for hook, source in self._sources:
             found |= dict.fromkeys((self._bind(tool).name for tool in source(state)), hook)
         return found

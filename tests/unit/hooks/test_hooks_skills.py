@@ -10,8 +10,8 @@ from langgraph.types import interrupt
 
 from tests.engine.support import Door, add
 from wick_graph import Agent
-from wick_graph.backends import Root
-from wick_graph.hooks import frontmatter
+from wick_graph.backends import LocalBackend, Root
+from wick_graph.hooks import FilesystemHook, LazySkillsHook, MemoryHook, frontmatter
 from wick_graph.hooks.skills import SkillsHook
 from wick_graph.testing import ScriptedModel, call
 
@@ -135,3 +135,28 @@ def test_the_catalogue_is_there_after_a_resume_by_an_agent_that_never_read_it(
 )
 def test_front_matter_is_split_by_lines(text: str, block: str | None) -> None:
     assert frontmatter.split(text) == block
+
+
+def test_skills_and_memory_take_the_backend_of_the_file_tools(door: Door, tmp_path: Path) -> None:
+    """The model reads by its tools, at the same path, what the hooks show."""
+    says = "---\nname: slides\ndescription: Make slides\n---\nUse few words."
+    skill(tmp_path / "skills/slides", says)
+    (tmp_path / "AGENTS.md").write_text("Likes tea.")
+    backend = LocalBackend(tmp_path, execute=None)
+    hooks: list[Any] = [
+        FilesystemHook(backend),
+        SkillsHook(backend=backend, paths=["skills"]),
+        MemoryHook(backend=backend, paths=["AGENTS.md"]),
+    ]
+    model = ScriptedModel([call("read_file", path="skills/slides/SKILL.md"), "ok"])
+    with Agent(model=model, hooks=hooks) as agent:
+        door(agent, "?", thread_id="t")
+    system = model.calls[0].system
+    assert "- [slides] Make slides → Read skills/slides/SKILL.md" in system
+    assert "Likes tea." in system
+    assert "Use few words." in model.calls[1].messages[-1].text
+    assert all(hook.backend is backend for hook in hooks)
+    lazy = ScriptedModel([call("activate_skill", name="slides"), "ok"])
+    with Agent(model=lazy, hooks=[LazySkillsHook(backend, ["skills"])]) as agent:
+        door(agent, "?", thread_id="t")
+    assert "Use few words." in lazy.calls[1].system

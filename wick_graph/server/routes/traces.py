@@ -6,67 +6,96 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
-from wick_graph.errors import StorageError
+from wick_graph.errors import StorageError, ThreadNotFoundError
+from wick_graph.exports.spans import trace_of
 from wick_graph.journal import Journal
 from wick_graph.server import forms
 from wick_graph.server.asking import Asker, Reader
 from wick_graph.server.problems import Problem
+from wick_graph.store.keeping.recorded_runs import RecordedRun
 from wick_graph.store.keeping.streams import StreamRow
 
 router: Final = APIRouter(tags=["traces"])
-_SPANS: Final = 5_000
+_NOTHING: Final[dict[str, Any]] = {
+    **dict.fromkeys(("model", "input", "output", "error")),
+    "spans": [],
+}
 
 
 @router.get("/agents/traces")
 async def list_traces(
     asker: Reader, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> list[dict[str, Any]]:
-    """List the latest runs, without their spans."""
+    """List the latest runs, without their spans, whichever process ran them."""
     rows = await asker.streams.run(asker.streams.latest, limit)
-    return [_head(row) for row in rows]
+    recorded = await asker.streams.run(asker.saver.recorded_runs.latest, limit)
+    heads = {run.run_id: _head_of(asker, run) for run in recorded}
+    heads |= {row.run_id: _head(row) for row in rows}
+    return sorted(heads.values(), key=lambda head: -float(head["start_time"]))[:limit]
 
 
 @router.get("/agents/traces/{trace_id}")
 async def show(asker: Reader, trace_id: forms.RunIdPath) -> dict[str, Any]:
-    """Return a run with its spans."""
-    row = await asker.streams.run(asker.streams.by_run, trace_id)
-    if row is None:
+    """Return a run with its spans; a run that was recorded without this server, too."""
+    return await asker.streams.run(_trace, asker, trace_id)
+
+
+def _trace(asker: Asker, trace_id: str) -> dict[str, Any]:
+    row = asker.streams.by_run(trace_id)
+    recorded = asker.saver.recorded_runs.by_id(trace_id)
+    if row is not None:
+        head = _head(row)
+    elif recorded is not None:
+        head = _head_of(asker, recorded)
+    else:
         raise Problem(404, "trace not found")
-    return {**_head(row), **await asker.streams.run(_spans, asker, row)}
+    if recorded is None:
+        return {**head, **_NOTHING, "subagents": []}
+    try:
+        trace = trace_of(Journal(asker.saver, recorded.thread_id), trace_id)
+    except ThreadNotFoundError:
+        raise Problem(404, "trace not found") from None
+    except StorageError as error:
+        trace = {**_NOTHING, "error": str(error)}
+    return {**head, **trace, "subagents": _below(asker, head)}
+
+
+def _below(asker: Asker, head: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the runs of sub-agents that began within a run."""
+    end = float("inf") if head["end_time"] is None else head["end_time"]
+    found = asker.saver.recorded_runs.below(head["thread_id"], head["start_time"], end)
+    return [{"trace_id": run.run_id, "thread_id": run.thread_id} for run in found]
 
 
 def _head(row: StreamRow) -> dict[str, Any]:
-    ended = row.ended
     return {
         "trace_id": row.run_id,
         "agent_id": row.asked["agent"],
         "thread_id": row.thread_id,
         "method": row.asked["kind"],
         "status": row.status,
-        "start_time": row.started,
-        "end_time": ended,
-        "duration_ms": None if ended is None else round((ended - row.started) * 1000),
+        **_times(row.started, row.ended),
     }
 
 
-def _spans(asker: Asker, row: StreamRow) -> dict[str, Any]:
-    journal = Journal(asker.saver, row.thread_id)
+def _head_of(asker: Asker, run: RecordedRun) -> dict[str, Any]:
+    """Say of a run that no server was asked for what its journal says."""
     try:
-        run = journal.run(row.run_id)
-    except StorageError:  # nothing was recorded of it
-        return {"model": None, "spans": []}
-    spans = []
-    for entry in journal.moments(row.run_id, limit=_SPANS):
-        if not entry.is_end or entry.duration_us is None:
-            continue
-        end = entry.at.timestamp()
-        spans.append(
-            {
-                "name": f"{entry.kind}: {entry.name}",
-                "start_time": end - entry.duration_us / 1e6,
-                "end_time": end,
-                "duration_ms": entry.duration_us / 1e3,
-                "metadata": {"status": entry.status, "error": entry.error, "depth": entry.depth},
-            }
-        )
-    return {"model": run.model, "spans": spans}
+        told = Journal(asker.saver, run.thread_id).run(run.run_id)
+    except StorageError:
+        agent, method, status = None, None, run.status
+    else:
+        agent, method, status = told.agent, told.mode, told.stopped_because or told.status
+    return {
+        "trace_id": run.run_id,
+        "agent_id": agent,
+        "thread_id": run.thread_id,
+        "method": method,
+        "status": status,
+        **_times(run.started, run.ended),
+    }
+
+
+def _times(started: float, ended: float | None) -> dict[str, Any]:
+    spent = None if ended is None else round((ended - started) * 1000)
+    return {"start_time": started, "end_time": ended, "duration_ms": spent}
