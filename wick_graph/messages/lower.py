@@ -29,6 +29,7 @@ from wick_graph.messages.roles import (
     ROLE_TOOL,
     ROLE_USER,
 )
+from wick_graph.messages.unnamed import Unnamed
 
 _MAX_NAME: Final = 64
 _CLASSES: Final[dict[str, type[BaseMessage]]] = {
@@ -51,17 +52,18 @@ def lower(
     The very list comes back if nothing needs lowering; no message is ever changed.
 
     - `agent_call` becomes `[Request from <caller>]: …` of the user, or nothing if it belongs to a
-      call of this chain;
+      call of this chain or `self_name` is the caller;
     - `agent_response` answers its call if nothing else does; else it is left out, or becomes
       `[Response from <name>]: …` with `inject_subagent_results`;
     - `error` answers its call with `Error: …`; one of another agent than `self_name` becomes
-      `[Error from <name>]: …`; an own one is left out, or told as a failed attempt of the
-      assistant with `include_errors`;
+      `[Error from <name>]: …`, or nothing if `self_name` is its caller; an own one is left out, or
+      told as a failed attempt of the assistant with `include_errors`;
     - a `ChatMessage` of one of the four roles becomes a message of LangChain's class for it, a
       tool message without a name gets its call's, and other names are made acceptable.
 
-    A role nobody knows stays, for validation to refuse.
+    A role nobody knows stays, for validation to refuse. A reply loses the name of its agent.
     """
+    messages = Unnamed().read(messages)
     if all(map(_is_plain, messages)):
         return messages
     lowering = Lowering(
@@ -91,10 +93,12 @@ class Lowering:
             ROLE_AGENT_RESPONSE: self._agent_response,
             ROLE_ERROR: self._error,
         }
+        self._unnamed = Unnamed()
         self._forget()
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Return the chain that a model reads in place of this one."""
+        messages = self._unnamed.read(messages)
         if not self._continues(messages):
             self._forget()
         new = messages[len(self._seen) :]
@@ -190,7 +194,7 @@ class Lowering:
         return message if wanted == name else copy_message(message, name=wanted)
 
     def _agent_call(self, message: ChatMessage) -> BaseMessage | None:
-        if self._call_of(message) is not None:
+        if self._call_of(message) is not None or self._is_own_request(message):
             return None
         return labelled(message)
 
@@ -206,12 +210,21 @@ class Lowering:
         if call_id is not None:
             self._answer(call_id, message, error_text(text_of(message)), failed=True)
             return None
+        if self._is_own_request(message):
+            return None
         if message.name and message.name != self._self_name:
             return labelled(message)
         if not self._include_errors:
             return None
         kind = metadata_of(message).get("error_type") or "Error"
         return AIMessage(content=f"[The previous attempt failed: {kind}]", id=message.id)
+
+    def _is_own_request(self, message: ChatMessage) -> bool:
+        """Tell whether a record is of what this agent itself asked of another one.
+
+        A call of this agent says so too, or said it in a part that was left out.
+        """
+        return self._self_name is not None and metadata_of(message).get("caller") == self._self_name
 
     def _call_of(self, message: ChatMessage) -> str | None:
         """Return the id of the call in this chain that a record belongs to."""
