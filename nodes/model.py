@@ -110,7 +110,7 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
 
 async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:
     """The innermost layer: exactly these messages, these tools, these settings."""
-    sent = _Sent.of(request, ctx)
+    sent = _Sent.of(ctx.processing.outgoing(request), ctx)
     given: AIMessage | None = None
     if ctx.port.active:
         said = await _offer(sent, ctx)
@@ -143,6 +143,7 @@ class _Sent:
 
     @classmethod
     def of(cls, request: ModelRequest, ctx: NodeContext) -> _Sent:
+        """Make what a request comes to, exactly."""
         known = ctx.tools(request.state)
         tools = [known[name] for name in request.tools if name in known]
         return cls(request, ctx.lower(request.to_messages()), tools)
@@ -164,7 +165,7 @@ async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
         reply: Any = await ask(ctx, sent.request, sent.messages, sent.tools)
         if not isinstance(reply, AIMessage):
             raise ModelError(f"{ctx.run.model} gave a {type(reply).__name__}, not an AIMessage")
-        return reply
+        return ctx.processing.incoming(reply)
     except BaseException as error:
         if ctx.port.active:
             data = {"error": error, "purpose": sent.request.purpose}

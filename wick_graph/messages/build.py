@@ -132,7 +132,10 @@ def message(
     if role == ROLE_ASSISTANT:
         made = ai(said, *map(_sanitised, tool_calls or ()), id=made_id, name=name)
     elif role == ROLE_TOOL:
-        answers, name = tool_call_id or "", sanitise_tool_name(name) if name else name
+        answers, name = (
+            tool_call_id or "",
+            sanitise_tool_name(name) if isinstance(name, str) else name,
+        )
         made = _make(ToolMessage, content=fresh(said), tool_call_id=answers, id=made_id, name=name)
     elif role == ROLE_USER:
         made = human(said, id=made_id, name=name)

@@ -17,7 +17,7 @@ from langchain_core.messages import (
 from wick_graph.messages.calls import error_text
 from wick_graph.messages.content import text_of
 from wick_graph.messages.copies import copy_message, metadata_of
-from wick_graph.messages.names import sanitise_name
+from wick_graph.messages.names import MAX_NAME, sanitise_name
 from wick_graph.messages.prefix import changed
 from wick_graph.messages.roles import (
     LLM_ROLES,
@@ -31,7 +31,6 @@ from wick_graph.messages.roles import (
 )
 from wick_graph.messages.unnamed import Unnamed
 
-_MAX_NAME: Final = 64
 _CLASSES: Final[dict[str, type[BaseMessage]]] = {
     ROLE_USER: HumanMessage,
     ROLE_SYSTEM: SystemMessage,
@@ -75,7 +74,8 @@ def lower(
 class Lowering:
     """Lower a growing chain again and again, looking only at what is new each time.
 
-    Hold one per chain. See `lower` for the rules.
+    Hold one per chain. See `lower` for the rules; `render` makes what a model reads of a record
+    that is not left out, in place of `labelled`.
     """
 
     def __init__(
@@ -84,7 +84,9 @@ class Lowering:
         *,
         include_errors: bool = False,
         inject_subagent_results: bool = False,
+        render: Callable[[ChatMessage], BaseMessage] | None = None,
     ) -> None:
+        self._render = labelled if render is None else render
         self._self_name = self_name
         self._include_errors = include_errors
         self._inject_results = inject_subagent_results
@@ -190,20 +192,20 @@ class Lowering:
         if isinstance(message, ToolMessage):
             wanted = name or self._asked.get(message.tool_call_id) or name
         else:
-            wanted = name if name is None else sanitise_name(name)[:_MAX_NAME] or None
+            wanted = name if name is None else sanitise_name(name)[:MAX_NAME] or None
         return message if wanted == name else copy_message(message, name=wanted)
 
     def _agent_call(self, message: ChatMessage) -> BaseMessage | None:
         if self._call_of(message) is not None or self._is_own_request(message):
             return None
-        return labelled(message)
+        return self._render(message)
 
     def _agent_response(self, message: ChatMessage) -> BaseMessage | None:
         call_id = self._call_of(message)
         if call_id is not None:
             self._answer(call_id, message, text_of(message), failed=False)
             return None
-        return labelled(message) if self._inject_results else None
+        return self._render(message) if self._inject_results else None
 
     def _error(self, message: ChatMessage) -> BaseMessage | None:
         call_id = self._call_of(message)
@@ -213,7 +215,7 @@ class Lowering:
         if self._is_own_request(message):
             return None
         if message.name and message.name != self._self_name:
-            return labelled(message)
+            return self._render(message)
         if not self._include_errors:
             return None
         kind = metadata_of(message).get("error_type") or "Error"
