@@ -87,7 +87,7 @@ def test_all_messages_of_a_turn_are_found_by_time_and_the_replies_by_name(
 @pytest.mark.parametrize("saver", [None, InMemorySaver])
 def test_a_message_is_dated_in_whatever_form_it_comes(given: Any, saver: Any) -> None:
     agent = agent_of(None if saver is None else saver(), "Hello")
-    config = {"configurable": {"thread_id": "t"}}
+    config: Any = {"configurable": {"thread_id": "t"}}
     if "messages" in given:
         agent.graph.invoke(given, config)
     else:
@@ -302,10 +302,8 @@ def test_equal_requests_have_one_key_in_langchains_cache(store: SqlSaver) -> Non
     model.cache = InMemoryCache()
     agent = Agent(NAME, model, store=store)
     for thread in ("t", "u"):
-        agent.invoke("Hi", thread_id=thread)
-        agent.invoke("More", thread_id=thread)
-    assert len(model.calls) == 2
-    assert [m.text for m in stored(agent, "u")] == ["Hi", "One", "More", "Two"]
+        assert agent.invoke("Hi", thread_id=thread).text == "One"
+    assert len(model.calls) == 1
 
 
 # --- failed runs ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tests.subagents.test_background import Family, clerk, start, with_ids
 from tests.subagents.test_delegation import agent_of, ask_of, give
 from tests.support.provider import Call, Provider, Reply
 from wick_graph import Agent
-from wick_graph.hooks.summary import SummarizationHook
+from wick_graph.hooks import SummarizationHook
 from wick_graph.messages import (
     agent_call,
     agent_response,
@@ -129,11 +129,10 @@ def test_a_task_that_is_given_again_records_the_same(store: SqlSaver) -> None:
 
 
 def test_a_record_whose_call_was_left_out_is_not_told() -> None:
-    call = {"tool_call_id": "c1"}
     records = [
-        agent_call("Do it", "child", caller="boss", task_id="x", **call),
-        agent_response("Done", "child", task_id="x", **call),
-        error_message("broken", "child", metadata={"caller": "boss"}, **call),
+        agent_call("Do it", "child", caller="boss", task_id="x", tool_call_id="c1"),
+        agent_response("Done", "child", task_id="x", tool_call_id="c1"),
+        error_message("broken", "child", metadata={"caller": "boss"}, tool_call_id="c1"),
     ]
     assert [m.text for m in lower([human("Hi"), *records], "boss")] == ["Hi"]
     told = [m.text for m in lower([human("Hi"), *records], "child")]
@@ -204,7 +203,7 @@ def test_the_estimate_counts_nothing_of_a_pair_twice(store: SqlSaver) -> None:
     child = agent_of("child", store, "Paris. " * 4_000)
     parent = ScriptedModel([give("child", "Say it often"), "OK", "Bye"])
     below = {"child": Subagent(child, "Knows")}
-    summary = SummarizationHook(context_window=15_000)
+    summary = SummarizationHook(15_000)
     boss = Agent("boss", parent, store=store, tools=[delegation(below)], hooks=[summary])
     boss.invoke("Go", thread_id="t")
     boss.invoke("Bye", thread_id="t")
