@@ -18,7 +18,7 @@ from wick_graph.store import SqlSaver
 AGENTS = """\
 store: sqlite:///checkpoints/wick.db
 agents:
-  default: {name: Clerk No. 1, model: 'scripted:talk.yaml', tools: [calculate]}
+  clerk: {name: Clerk No. 1, model: 'scripted:talk.yaml', tools: [calculate]}
 """
 TALK = "steps: ['One.', 'Two.', 'Three.']"
 
@@ -31,7 +31,7 @@ def check(url: str, thread: str, start: datetime, count: int) -> list[BaseMessag
     assert len(messages) == count
     assert filter_messages(messages, after=start, before=datetime.now(UTC)) == messages
     replies = [m for m in messages if m.type == "ai"]
-    assert filter_messages(messages, name="Clerk No. 1") == replies
+    assert filter_messages(messages, name="clerk") == replies
     return messages
 
 
@@ -39,9 +39,9 @@ def test_the_command_line(tmp_path: Path) -> None:
     start = datetime.now(UTC)
     folder = Folder(tmp_path).write(agents=AGENTS, talk=TALK)
     url = f"sqlite:///{tmp_path}/checkpoints/wick.db"
-    assert folder.wick("run", "default", "Hello", "-t", "mine").code == 0
+    assert folder.wick("run", "clerk", "Hello", "-t", "mine").code == 0
     first = check(url, "mine", start, 2)
-    with folder.at_terminal("chat", "-t", "mine") as terminal:
+    with folder.at_terminal("chat", "clerk", "-t", "mine") as terminal:
         terminal.wait_for("\n> ")
         terminal.press("More\n")
         terminal.wait_for("Two.")
@@ -54,15 +54,14 @@ def test_the_command_line(tmp_path: Path) -> None:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     path = tmp_path_factory.mktemp("facts")
     (path / "checkpoints").mkdir()
-    (path / "talk.yaml").write_text(TALK, "utf-8")
-    with serving(path, "--no-auth", agents=AGENTS) as server:
+    with serving(path, "--no-auth", agents=AGENTS, talk=TALK) as server:
         yield server
 
 
 def test_http(served: Served) -> None:
     start = datetime.now(UTC)
     with served.client() as client:
-        client.invoke("Hello", thread_id="mine")
+        client.invoke("Hello", agent="clerk", thread_id="mine")
     check(f"sqlite:///{served.path}/checkpoints/wick.db", "mine", start, 2)
 
 
@@ -70,7 +69,7 @@ def test_openais_api(served: Served) -> None:
     start = datetime.now(UTC)
     client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="unused", max_retries=0)
     got = client.chat.completions.create(
-        model="default",
+        model="clerk",
         messages=[{"role": "user", "content": "Hello"}],
         extra_headers={"X-Thread-Id": "theirs"},
     )
