@@ -15,6 +15,7 @@ from wick_graph.hooks.compile import Onion, apply, check_update
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.messages import ToolResult
 from wick_graph.messages.copies import changed_copy, private
+from wick_graph.messages.stamps import MARK_KEY, NAME_GIVEN, TIMESTAMP_KEY, with_time
 from wick_graph.models.ask import ask
 from wick_graph.models.call import is_empty, normalise_reply, storable_reply
 from wick_graph.moments import Abort, Directive, Moment, Replace, Skip, tell
@@ -56,7 +57,7 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
     reply, verdict = await _verdict(reply, state, ctx, writes)
     messages, stop = settle(reply, verdict, request.withheld, iteration >= ctx.spec.max_iterations)
     if stop == "limit":
-        messages = _closed(messages, iteration)
+        messages = _closed(messages, iteration, ctx)
     return [*writes, ("messages", messages), ("stop_reason", stop)]
 
 
@@ -109,7 +110,7 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
 
 async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:
     """The innermost layer: exactly these messages, these tools, these settings."""
-    sent = _Sent.of(request, ctx)
+    sent = _Sent.of(ctx.processing.outgoing(request), ctx)
     given: AIMessage | None = None
     if ctx.port.active:
         said = await _offer(sent, ctx)
@@ -144,6 +145,7 @@ class _Sent:
 
     @classmethod
     def of(cls, request: ModelRequest, ctx: NodeContext) -> _Sent:
+        """Make what a request comes to, exactly."""
         known = ctx.tools(request.state)
         tools = [known[name] for name in request.tools if name in known]
         return cls(request, ctx.lower(as_sent(request)), tools)
@@ -165,7 +167,7 @@ async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
         reply: Any = await ask(ctx, sent.request, sent.messages, sent.tools)
         if not isinstance(reply, AIMessage):
             raise ModelError(f"{ctx.run.model} gave a {type(reply).__name__}, not an AIMessage")
-        return reply
+        return ctx.processing.incoming(reply)
     except BaseException as error:
         if ctx.port.active:
             data = {"error": error, "purpose": sent.request.purpose}
@@ -193,18 +195,36 @@ async def _verdict(
             writes += check_update(layer, made.update).items()
         elif made is not None:
             writes += check_update(layer, made).items()
+    then = [_in_its_name(message, ctx) for message in then]
     because = because or dict(writes).get("stop_reason") or None  # a hook's update ends it too
     end = because is not None
     return reply, Verdict(answers=answers, end=end, because=because or "done", then=then)
+
+
+def _in_its_name(message: BaseMessage, ctx: NodeContext) -> BaseMessage:
+    """Give what a hook says in the model's place the agent's name."""
+    if not isinstance(message, AIMessage) or message.name is not None:
+        return message
+    mark = message.response_metadata.get(MARK_KEY) or {"own": True}
+    metadata = {**message.response_metadata, MARK_KEY: mark}
+    return changed_copy(message, name=ctx.spec.name, response_metadata=metadata)
 
 
 def _instead(made: AIMessage | None, reply: AIMessage) -> AIMessage:
     """Return what a hook puts in a reply's place, with all by which the engine knows the reply."""
     if made is None:
         return reply
-    mark = {"wick": reply.response_metadata.get("wick", {})}
-    metadata = {**made.response_metadata, **mark}
-    return private(changed_copy(made, id=reply.id, response_metadata=metadata))
+    mark = dict(reply.response_metadata.get(MARK_KEY, {}))
+    if made.name is not None and made.name != reply.name:
+        mark[NAME_GIVEN] = True
+    own = changed_copy(
+        made,
+        id=reply.id,
+        name=made.name or reply.name,
+        response_metadata={**made.response_metadata, MARK_KEY: mark},
+        additional_kwargs=with_time(made, reply.additional_kwargs.get(TIMESTAMP_KEY)),
+    )
+    return private(own)
 
 
 def _direct(state: Mapping[str, Any], ctx: NodeContext) -> AIMessage | None:
@@ -220,20 +240,27 @@ def _direct(state: Mapping[str, Any], ctx: NodeContext) -> AIMessage | None:
         if tool is None or not tool.return_direct or result.status == "error":
             return None
     text = "\n\n".join(filter(None, (result.text for result in results)))
-    return _said(text) if text.strip() else None
+    return _said(text, ctx) if text.strip() else None
 
 
 def _marked(
     reply: AIMessage, state: Mapping[str, Any], ctx: NodeContext, bad: Mapping[str, str]
 ) -> AIMessage:
-    """Note in the reply which step made it: its calls' ledger keys derive from that.
+    """Note in the reply which agent made it, when, and in which step.
 
+    Its calls' ledger keys derive from the step. A name that the reply has already is noted as such.
     A reply is always new: an id that the thread has already would put it in another's place.
     """
     mark: dict[str, Any] = {"step": ctx.task_id}
     if bad:
         mark["bad"] = dict(bad)
-    changes: dict[str, Any] = {"response_metadata": {**reply.response_metadata, "wick": mark}}
+    if reply.name is not None:
+        mark[NAME_GIVEN] = True
+    changes: dict[str, Any] = {
+        "name": reply.name or ctx.spec.name,
+        "response_metadata": {**reply.response_metadata, MARK_KEY: mark},
+        "additional_kwargs": with_time(reply),
+    }
     if reply.id is None or position(state.get("messages") or (), reply.id) is not None:
         changes["id"] = str(uuid.uuid4())
     return private(changed_copy(reply, **changes))
@@ -249,15 +276,15 @@ def _refusal(call_id: str, name: str, why: str) -> ToolMessage:
     return ToolResult(tool_call_id=call_id, name=name, output="", error=why).to_message()
 
 
-def _closed(messages: list[BaseMessage], iteration: int) -> list[BaseMessage]:
+def _closed(messages: list[BaseMessage], iteration: int, ctx: NodeContext) -> list[BaseMessage]:
     """End a thread at its limit with a text of the assistant, so that it is well-formed."""
     last = messages[-1]
     if isinstance(last, AIMessage) and last.text and not last.tool_calls:
         return messages
     steps = f"{iteration} step" if iteration == 1 else f"{iteration} steps"
-    return [*messages, _said(f"Stopped after {steps} without a final answer.")]
+    return [*messages, _said(f"Stopped after {steps} without a final answer.", ctx)]
 
 
-def _said(text: str) -> AIMessage:
+def _said(text: str, ctx: NodeContext) -> AIMessage:
     """Make what the engine says in the model's place, marked as its own."""
-    return AIMessage(text, response_metadata={"wick": {"own": True}})
+    return AIMessage(text, name=ctx.spec.name, response_metadata={MARK_KEY: {"own": True}})

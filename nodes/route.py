@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.types import Send
 
+from wick_graph.messages.roles import RECORD_ROLES, role_of
+
 TOOLS: Final = "route: tools"
 END_LABEL: Final = "route: end"
 
@@ -81,9 +83,10 @@ def _reply(messages: Sequence[BaseMessage]) -> tuple[AIMessage | None, set[str]]
     for message in reversed(messages):
         if isinstance(message, AIMessage):
             return message, answered
-        if not isinstance(message, ToolMessage):
+        if isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+        elif role_of(message) not in RECORD_ROLES:  # what is recorded of calls stands behind them
             break
-        answered.add(message.tool_call_id)
     return None, answered
 
 

@@ -60,7 +60,10 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     if port.active:
         said = await tell(port, Moment("tool", "exit", call.name, {"result": result}, call.id))
         result = said.value if isinstance(said, Replace) else result
-    return [*updates, *(result.update or {}).items(), ("messages", [result.to_message()])]
+    update = dict(result.update or {})
+    beside = update.pop("messages", [])
+    messages = [*(beside if isinstance(beside, list) else [beside]), result.to_message()]
+    return [*updates, *update.items(), ("messages", messages)]
 
 
 def _private(result: ToolResult) -> ToolResult:

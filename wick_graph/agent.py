@@ -26,6 +26,7 @@ from wick_graph.graph.lifecycle_options import RunOptions
 from wick_graph.graph.lifecycle_turn import cancel
 from wick_graph.hooks import compile_hooks
 from wick_graph.mcp import McpServer
+from wick_graph.messages import Processors
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.moments import JournalLevel, JournalOptions
 from wick_graph.result import Result, checked_thread_id, result_of
@@ -57,6 +58,8 @@ class Agent:
         keep_latest: Checkpoints of a thread that are kept once a run has ended; None for all.
         journal: What is recorded of runs in a store of ours: `off`, `steps`, or `full`, which keeps
             the pieces of streamed replies too; with patterns of secrets as `JournalOptions`.
+        processors: Functions that change messages last before the model, and its replies first
+            after it; see `wick_graph.messages.Processors`.
         tool_store: Tools that come and go while the agent exists; it sees those for all agents, and
             those for its name.
         mcp_servers: Servers whose tools it has; they are asked for their tools here.
@@ -83,6 +86,7 @@ class Agent:
         deadline: str | float | None = None,
         keep_latest: int | None = None,
         journal: JournalLevel | JournalOptions = "steps",
+        processors: Processors | None = None,
         tool_store: ToolStore | None = None,
         mcp_servers: Sequence[McpServer] = (),
         allow_client_system: bool = True,
@@ -102,6 +106,7 @@ class Agent:
             deadline=None if deadline is None else seconds(deadline),
             keep_latest=keep_latest,
             journal=JournalOptions.of(journal),
+            processors=_processors(processors),
             beside=_beside(name, tool_store, mcp_servers),
         )
         self.name = name
@@ -115,6 +120,11 @@ class Agent:
         graph = build_graph(self.spec, self._store)
         graph.ttl = self._ttl
         return graph
+
+    @property
+    def processors(self) -> Processors:
+        """What this agent does to messages around its model."""
+        return self.spec.processors
 
     @property
     def store(self) -> BaseCheckpointSaver[Any] | None:
@@ -313,6 +323,16 @@ def _ttl(ttl: Any) -> float | str | None:
         return ttl if ttl is None or ttl == STORES else seconds(ttl)
     except ConfigError as error:
         raise ConfigError(f"ttl: {ttl!r:.80} is {error}") from None
+
+
+def _processors(given: Any) -> Processors:
+    made = Processors() if given is None else given
+    if not isinstance(made, Processors) or not (callable(made.inbound) and callable(made.outbound)):
+        raise ConfigError(
+            "processors must be a wick_graph.messages.Processors of two functions, "
+            f"not {given!r:.80}"
+        )
+    return made
 
 
 def _beside(

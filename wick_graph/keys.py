@@ -24,6 +24,8 @@ CHECKPOINT_MAP: Final = "checkpoint_map"
 STEP: Final = "langgraph_step"
 NOSTREAM: Final = "nostream"
 """The tag of a model call that LangGraph's `messages` stream leaves out."""
+NULL_TASK_ID: Final = "00000000-0000-0000-0000-000000000000"
+"""Stands in the place of a task in writes that no task made; they belong to the state at once."""
 RUN: Final = "__wick_run"
 """Ours: the run's context. Keys that begin with `__` never reach a checkpoint's metadata."""
 

@@ -20,6 +20,8 @@ from langchain_core.messages import (
     message_chunk_to_message,
 )
 
+from wick_graph.messages.stamps import dated
+
 T = TypeVar("T")
 
 REMOVE_ALL = "__remove_all__"
@@ -113,23 +115,30 @@ class MessageList(list[BaseMessage]):
 def reduce_messages(left: Any, right: Any) -> MessageList:
     """Append, replace by id, remove, and file tool answers behind the calls they answer.
 
-    Takes what LangGraph's `add_messages` takes. Messages without an id get one. A removal of an
-    unknown id does nothing. A tool message stands behind the assistant message that asked for
-    it, in call order, whenever it arrives; a second answer to the same call replaces the first.
+    Takes what LangGraph's `add_messages` takes. Messages without an id get one, messages without
+    a time of creation get that of the message they replace, or now. A removal of an unknown id
+    does nothing. A tool message stands behind the assistant message that asked for it, in call
+    order, whenever it arrives; a second answer to the same call replaces the first.
     """
-    out = _private_copy(left)
+    out = gone = _private_copy(left)
     for message in _coerce(right):
         if message.id is None:
             message.id = str(uuid.uuid4())
         if isinstance(message, RemoveMessage):
             out = _remove(out, message.id)
         elif (at := out.find(message.id)) is not None:
-            out[at] = message
+            out[at] = dated(message, out[at])
         elif isinstance(message, ToolMessage):
-            _file_answer(out, message)
+            _file_answer(out, dated(message, _held(gone, message.id)))
         else:
-            out.push(message)
+            out.push(dated(message, _held(gone, message.id)))
     return out
+
+
+def _held(before: MessageList, message_id: str) -> BaseMessage | None:
+    """Return the message that a write took out of the list before it put it back."""
+    at = before.find(message_id)
+    return None if at is None else before[at]
 
 
 def _private_copy(left: Any) -> MessageList:

@@ -26,7 +26,9 @@ from wick_graph.hooks.protocol import HookContext
 from wick_graph.messages.check import PrefixValidator
 from wick_graph.messages.estimate import PrefixEstimate, sent_tokens
 from wick_graph.messages.lower import Lowering
+from wick_graph.messages.marsys import Processors
 from wick_graph.models.binder import Binder
+from wick_graph.models.processing import Processing
 from wick_graph.models.resolve import ModelChoice
 from wick_graph.moments import NULL_PORT, JournalOptions, Place, Port
 from wick_graph.request import ModelRequest, shown
@@ -59,6 +61,8 @@ class AgentSpec:
     """Checkpoints of a thread that are kept when a run has ended; None for all."""
     journal: JournalOptions = field(default_factory=JournalOptions)
     """What is recorded of its runs, where the store is ours."""
+    processors: Processors = field(default_factory=Processors)
+    """What it does to messages last before its model, and first after it."""
     beside: tuple[Beside, ...] = ()
     """Where tools come from that come and go."""
     toolbox: Toolbox = field(init=False, repr=False)
@@ -142,6 +146,8 @@ class Run:
     """Remembers the checked part of the history, so that a step checks only what is new."""
     lowering: Lowering | None = field(default=None, repr=False)
     """Remembers the lowered part likewise."""
+    processing: Processing | None = field(default=None, repr=False)
+    """Remembers what the agent's processors made, likewise."""
     sizes: PrefixEstimate = field(default_factory=lambda: PrefixEstimate(sent_tokens), repr=False)
     """Remembers the counted part likewise."""
 
@@ -188,8 +194,15 @@ class NodeContext:
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Turn a chain of seven roles into the four that a model reads."""
         if self.run.lowering is None:
-            self.run.lowering = Lowering(self.spec.name)
+            self.run.lowering = Lowering(self.spec.name, render=self.processing.rendered)
         return self.run.lowering.lower(messages)
+
+    @property
+    def processing(self) -> Processing:
+        """What applies the agent's processors in this run."""
+        if self.run.processing is None:
+            self.run.processing = Processing(self.spec.processors)
+        return self.run.processing
 
     def tools(self, state: Mapping[str, Any]) -> Mapping[str, BoundTool]:
         """Return the tools that exist in this state, by name, in their order."""

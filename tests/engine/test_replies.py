@@ -39,7 +39,7 @@ def test_half_a_surrogate_pair_never_gets_into_a_thread(door: Door, content: Any
     reply = AIMessage(content, additional_kwargs={"why\udfff": ["\udc00"]})
     agent = answering(reply, AIMessage("again"))
     assert door(agent, "?", thread_id="t").text == "a\ufffdb"
-    assert stored(agent)[-1].additional_kwargs == {"why\ufffd": ["\ufffd"]}
+    assert stored(agent)[-1].additional_kwargs["why\ufffd"] == ["\ufffd"]
     assert door(agent, "And?", thread_id="t").text == "again"
 
 

@@ -51,7 +51,7 @@ def add(a: int, b: int) -> int:
 
 def facts(message: BaseMessage) -> dict[str, Any]:
     """What a message says, without the ids that differ from run to run."""
-    data = message.model_dump(exclude={"id"})
+    data = message.model_dump(exclude={"id": True, "additional_kwargs": {"timestamp"}})
     data["response_metadata"] = {k: v for k, v in data["response_metadata"].items() if k != "wick"}
     return data
 

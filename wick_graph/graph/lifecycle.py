@@ -26,6 +26,7 @@ from wick_graph.errors import (
 )
 from wick_graph.graph import lifecycle_again, lifecycle_stamp
 from wick_graph.graph.answers import take_answers
+from wick_graph.graph.failing import record_failure
 from wick_graph.graph.lifecycle_again import Earlier
 from wick_graph.graph.lifecycle_turn import take_turn
 from wick_graph.graph.recording import listen, record_run
@@ -289,6 +290,8 @@ async def fail(opened: Opened, io: Leaves, error: BaseException) -> BaseExceptio
     waited = before is not None and before.stopped_because == "interrupted"
     if waited and not run.ran and not opened.is_new_input and not opened.poisoned:
         run.stopped = "interrupted"
+    if run.stopped == "failed":
+        await record_failure(opened, io, error)
     await _close(opened, io, error)
     return error
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
 from wick_graph.drive import ASYNC_LEAVES, SYNC_LEAVES, Leaves, run_to_end
 from wick_graph.errors import HookError
+from wick_graph.messages.stamps import dated
 from wick_graph.moments import Moment, NodePort, Replace, tell
 from wick_graph.nodes.route import explain
+from wick_graph.request import position
 from wick_graph.runtime import AgentSpec, NodeContext, Run, place_of, run_of
 
 Writes = list[tuple[str, Any]]
@@ -45,12 +48,13 @@ class Node(Runnable[Any, Any]):
 
     async def _visit(self, input: Any, config: RunnableConfig, run: Run, io: Leaves) -> Any:
         if not run.port.active:
-            return packed(await self.body(input, NodeContext(self.spec, run, io, config)))
+            made = await self.body(input, NodeContext(self.spec, run, io, config))
+            return packed(timed(made, input))
         port = NodePort(run.port, place_of(self.name, config))
         ctx = NodeContext(self.spec, run, io, config, port)
         await tell(port, Moment("node", "enter", self.name, {"input": input, "task": ctx.task_id}))
         try:
-            writes = await self.body(input, ctx)
+            writes = timed(await self.body(input, ctx), input)
         except BaseException as error:  # cancellation and interrupts are moments too
             if isinstance(error, GraphInterrupt):
                 asked = tuple(error.args[0]) if error.args else ()
@@ -107,6 +111,27 @@ class Router(Runnable[Any, Any]):
             return False
         tools = [known.get(sent.arg.get("name")) for sent in target]
         return all(tool is not None and tool.replay != "safe" for tool in tools)
+
+
+def timed(writes: Writes, state: Mapping[str, Any]) -> Writes:
+    """Let each new message say when it was made, before anything is recorded of it.
+
+    The store keeps a step's writes before it applies them, so a run that goes on after a crash
+    finds the time there. What may replace a message is left to the reducer, which knows that one.
+    """
+    held = state.get("messages") or ()
+    for at, (channel, value) in enumerate(writes):
+        if channel == "messages" and type(value) is list:
+            writes[at] = channel, [_timed(message, held) for message in value]
+    return writes
+
+
+def _timed(message: Any, held: Sequence[BaseMessage]) -> Any:
+    if not isinstance(message, BaseMessage):
+        return message
+    if message.id is not None and (not held or position(held, message.id) is not None):
+        return message
+    return dated(message)
 
 
 def packed(writes: Writes) -> Any:

@@ -13,7 +13,7 @@ from wick_graph.journal.entry import Entry
 from wick_graph.journal.fingerprint import request_key
 from wick_graph.journal.masking import DOTS
 from wick_graph.journal.reading import JournalReader
-from wick_graph.journal.replies import parts_of, reply_of
+from wick_graph.journal.replies import as_it_came, reply_of
 from wick_graph.messages.lower import lower
 from wick_graph.request import Section
 from wick_graph.store.database.dialect import Database
@@ -251,7 +251,7 @@ class Rebuilding(JournalReader):
         for channel, value in self._written(end):
             for message in value if channel == "messages" and isinstance(value, list) else ():
                 if isinstance(message, AIMessage):
-                    return reply_of(parts_of(message), message.id)
+                    return as_it_came(message)
         return None
 
     def _written(self, entry: Entry) -> Iterator[tuple[str, Any]]:

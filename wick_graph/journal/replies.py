@@ -9,12 +9,13 @@ from langchain_core.messages import AIMessage
 
 from wick_graph.journal.fingerprint import packed, unpacked
 from wick_graph.journal.taking import Reply
+from wick_graph.messages.stamps import TIMESTAMP_KEY
 
 _SHARED: Final = (
     *("content", "tool_calls", "invalid_tool_calls"),
-    *("additional_kwargs", "usage_metadata"),
+    "usage_metadata",
 )
-_FIELDS: Final = (*_SHARED, "response_metadata")
+_FIELDS: Final = (*_SHARED, "additional_kwargs", "response_metadata")
 
 
 def parts_of(reply: AIMessage | Reply) -> dict[str, Any]:
@@ -34,10 +35,23 @@ def is_kept(reply: Reply, kept: AIMessage) -> bool:
     own, there = reply.fields, kept.__dict__
     if any(own[name] is not there[name] and own[name] != there[name] for name in _SHARED):
         return False
+    if own["additional_kwargs"] != without_time(there["additional_kwargs"]):
+        return False
     if reply.calls is not None and reply.calls != packed(kept.tool_calls):
         return False
     same: bool = own["response_metadata"] == parts_of(kept)["response_metadata"]
     return same
+
+
+def as_it_came(kept: AIMessage) -> AIMessage:
+    """Return a reply that a thread keeps, without what the engine added."""
+    notes = without_time(kept.additional_kwargs)
+    return reply_of({**parts_of(kept), "additional_kwargs": notes}, kept.id)
+
+
+def without_time(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a message notes beside its time of creation."""
+    return {key: value for key, value in notes.items() if key != TIMESTAMP_KEY}
 
 
 def reply_of(parts: Mapping[str, Any], message_id: str | None = None) -> AIMessage:

@@ -20,6 +20,7 @@ from wick_graph.errors import MessageError
 from wick_graph.messages.calls import ToolCall
 from wick_graph.messages.content import Content, clean_text
 from wick_graph.messages.jsontext import fresh, reason_of
+from wick_graph.messages.names import sanitise_tool_name
 from wick_graph.messages.roles import (
     RECORD_ROLES,
     ROLE_AGENT_CALL,
@@ -106,8 +107,9 @@ def message(
 ) -> BaseMessage:
     """Make a message of any role, with an id and a time of creation.
 
-    `metadata` and the time (UTC) stand in `additional_kwargs`, where no model reads them. A role
-    nobody knows makes a `ChatMessage`, which validation refuses.
+    `metadata` and the time (UTC) stand in `additional_kwargs`, where no model reads them. Names of
+    tools, in calls and in their results, lose a leading `functions.` and what providers refuse. A
+    role nobody knows makes a `ChatMessage`, which validation refuses.
 
     Raises:
         MessageError: calls on a role other than assistant, an id of a call on a role that answers
@@ -128,9 +130,12 @@ def message(
     made_id = message_id or new_message_id()
     made: BaseMessage
     if role == ROLE_ASSISTANT:
-        made = ai(said, *(tool_calls or ()), id=made_id, name=name)
+        made = ai(said, *map(_sanitised, tool_calls or ()), id=made_id, name=name)
     elif role == ROLE_TOOL:
-        answers = tool_call_id or ""
+        answers, name = (
+            tool_call_id or "",
+            sanitise_tool_name(name) if isinstance(name, str) else name,
+        )
         made = _make(ToolMessage, content=fresh(said), tool_call_id=answers, id=made_id, name=name)
     elif role == ROLE_USER:
         made = human(said, id=made_id, name=name)
@@ -173,13 +178,15 @@ def agent_call(
     task_id: str | None = None,
     tool_call_id: str | None = None,
     message_id: str | None = None,
+    timestamp: datetime | str | None = None,
 ) -> ChatMessage:
     """Make the record of one agent asking another, `name`, for something.
 
     The task gets a new id if it has none. `tool_call_id` is the caller's own tool call.
     """
     notes = {"caller": caller, "task_id": task_id or new_message_id()}
-    return _record(ROLE_AGENT_CALL, content, name, notes, tool_call_id, message_id)
+    made = as_utc(timestamp)
+    return _record(ROLE_AGENT_CALL, content, name, notes, tool_call_id, message_id, made)
 
 
 def agent_response(
@@ -190,12 +197,14 @@ def agent_response(
     completion_time: float | None = None,
     tool_call_id: str | None = None,
     message_id: str | None = None,
+    timestamp: datetime | str | None = None,
 ) -> ChatMessage:
     """Make the record of what the agent `name` answered; `completion_time` is in seconds."""
     notes: dict[str, Any] = {"task_id": task_id}
     if completion_time is not None:
         notes["completion_time"] = completion_time
-    return _record(ROLE_AGENT_RESPONSE, content, name, notes, tool_call_id, message_id)
+    made = as_utc(timestamp)
+    return _record(ROLE_AGENT_RESPONSE, content, name, notes, tool_call_id, message_id, made)
 
 
 def is_failure(error: BaseException) -> bool:
@@ -209,6 +218,11 @@ def is_failure(error: BaseException) -> bool:
     return all(base.__name__ != "GraphBubbleUp" for base in type(error).__mro__)
 
 
+def _sanitised(call: AnyCall) -> ToolCall:
+    read = ToolCall.of(call)
+    return read.replace(name=sanitise_tool_name(read.name))
+
+
 def _record(
     role: str,
     content: Content,
@@ -216,7 +230,7 @@ def _record(
     metadata: dict[str, Any],
     tool_call_id: str | None,
     message_id: str | None,
-    timestamp: datetime | None = None,
+    timestamp: datetime,
 ) -> ChatMessage:
     made = _make(
         ChatMessage,
@@ -226,7 +240,7 @@ def _record(
         id=message_id or new_message_id(),
     )
     call = {} if tool_call_id is None else {"tool_call_id": tool_call_id}
-    _note(made, {**metadata, **call}, timestamp or as_utc(None))
+    _note(made, {**metadata, **call}, timestamp)
     return made
 
 

@@ -14,6 +14,7 @@ from wick_graph.messages.chain import Messages
 from wick_graph.messages.content import text_of
 from wick_graph.messages.jsontext import json_text, parse_json
 from wick_graph.messages.roles import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_TOOL, ROLE_USER, role_of
+from wick_graph.messages.stamps import is_named_by_engine
 
 _KEYS: Final = ("role", "content", "tool_calls", "tool_call_id", "name")
 
@@ -22,7 +23,8 @@ def to_wick(message: BaseMessage) -> dict[str, Any]:
     """Return a message's wick form: role and content, then what is not empty of the rest.
 
     Content blocks become their text. A call whose arguments were no JSON has none here. The form
-    has no ids of messages, no metadata and no arguments as the model wrote them.
+    has no ids of messages, no metadata, no arguments as the model wrote them, and no name of the
+    agent that replied.
     """
     data: dict[str, Any] = {"role": role_of(message), "content": text_of(message)}
     if isinstance(message, AIMessage):
@@ -35,7 +37,7 @@ def to_wick(message: BaseMessage) -> dict[str, Any]:
             data["tool_calls"] = calls
     elif isinstance(message, ToolMessage) and message.tool_call_id:
         data["tool_call_id"] = message.tool_call_id
-    if message.name:
+    if message.name and not is_named_by_engine(message):
         data["name"] = message.name
     return data
 

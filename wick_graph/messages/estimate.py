@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
 from wick_graph.constants import CHARS_PER_TOKEN
 from wick_graph.errors import MessageError
 from wick_graph.messages.build import RAW_ARGS_KEY
 from wick_graph.messages.content import text_of
+from wick_graph.messages.copies import metadata_of
 from wick_graph.messages.jsontext import json_text
 from wick_graph.messages.prefix import changed
 
@@ -39,6 +40,8 @@ def message_tokens(message: BaseMessage) -> int:
 
 def sent_tokens(message: BaseMessage) -> int:
     """Estimate what a message costs to send: as `message_tokens`, and images and the like too."""
+    if isinstance(message, ChatMessage) and "tool_call_id" in metadata_of(message):
+        return 0  # what is recorded of a call is not sent: the call and its result are
     if isinstance(message.content, str):
         return message_tokens(message)
     return max(message_tokens(message), count_tokens_approximately([message]))

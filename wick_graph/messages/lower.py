@@ -17,7 +17,7 @@ from langchain_core.messages import (
 from wick_graph.messages.calls import error_text
 from wick_graph.messages.content import text_of
 from wick_graph.messages.copies import copy_message, metadata_of
-from wick_graph.messages.names import sanitise_name
+from wick_graph.messages.names import MAX_NAME, sanitise_name
 from wick_graph.messages.prefix import changed
 from wick_graph.messages.roles import (
     LLM_ROLES,
@@ -29,8 +29,8 @@ from wick_graph.messages.roles import (
     ROLE_TOOL,
     ROLE_USER,
 )
+from wick_graph.messages.unnamed import Unnamed
 
-_MAX_NAME: Final = 64
 _CLASSES: Final[dict[str, type[BaseMessage]]] = {
     ROLE_USER: HumanMessage,
     ROLE_SYSTEM: SystemMessage,
@@ -51,17 +51,18 @@ def lower(
     The very list comes back if nothing needs lowering; no message is ever changed.
 
     - `agent_call` becomes `[Request from <caller>]: …` of the user, or nothing if it belongs to a
-      call of this chain;
+      call of this chain or `self_name` is the caller;
     - `agent_response` answers its call if nothing else does; else it is left out, or becomes
       `[Response from <name>]: …` with `inject_subagent_results`;
     - `error` answers its call with `Error: …`; one of another agent than `self_name` becomes
-      `[Error from <name>]: …`; an own one is left out, or told as a failed attempt of the
-      assistant with `include_errors`;
+      `[Error from <name>]: …`, or nothing if `self_name` is its caller; an own one is left out, or
+      told as a failed attempt of the assistant with `include_errors`;
     - a `ChatMessage` of one of the four roles becomes a message of LangChain's class for it, a
       tool message without a name gets its call's, and other names are made acceptable.
 
-    A role nobody knows stays, for validation to refuse.
+    A role nobody knows stays, for validation to refuse. A reply loses the name of its agent.
     """
+    messages = Unnamed().read(messages)
     if all(map(_is_plain, messages)):
         return messages
     lowering = Lowering(
@@ -73,7 +74,8 @@ def lower(
 class Lowering:
     """Lower a growing chain again and again, looking only at what is new each time.
 
-    Hold one per chain. See `lower` for the rules.
+    Hold one per chain. See `lower` for the rules; `render` makes what a model reads of a record
+    that is not left out, in place of `labelled`.
     """
 
     def __init__(
@@ -82,7 +84,9 @@ class Lowering:
         *,
         include_errors: bool = False,
         inject_subagent_results: bool = False,
+        render: Callable[[ChatMessage], BaseMessage] | None = None,
     ) -> None:
+        self._render = labelled if render is None else render
         self._self_name = self_name
         self._include_errors = include_errors
         self._inject_results = inject_subagent_results
@@ -91,10 +95,12 @@ class Lowering:
             ROLE_AGENT_RESPONSE: self._agent_response,
             ROLE_ERROR: self._error,
         }
+        self._unnamed = Unnamed()
         self._forget()
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Return the chain that a model reads in place of this one."""
+        messages = self._unnamed.read(messages)
         if not self._continues(messages):
             self._forget()
         new = messages[len(self._seen) :]
@@ -186,32 +192,41 @@ class Lowering:
         if isinstance(message, ToolMessage):
             wanted = name or self._asked.get(message.tool_call_id) or name
         else:
-            wanted = name if name is None else sanitise_name(name)[:_MAX_NAME] or None
+            wanted = name if name is None else sanitise_name(name)[:MAX_NAME] or None
         return message if wanted == name else copy_message(message, name=wanted)
 
     def _agent_call(self, message: ChatMessage) -> BaseMessage | None:
-        if self._call_of(message) is not None:
+        if self._call_of(message) is not None or self._is_own_request(message):
             return None
-        return labelled(message)
+        return self._render(message)
 
     def _agent_response(self, message: ChatMessage) -> BaseMessage | None:
         call_id = self._call_of(message)
         if call_id is not None:
             self._answer(call_id, message, text_of(message), failed=False)
             return None
-        return labelled(message) if self._inject_results else None
+        return self._render(message) if self._inject_results else None
 
     def _error(self, message: ChatMessage) -> BaseMessage | None:
         call_id = self._call_of(message)
         if call_id is not None:
             self._answer(call_id, message, error_text(text_of(message)), failed=True)
             return None
+        if self._is_own_request(message):
+            return None
         if message.name and message.name != self._self_name:
-            return labelled(message)
+            return self._render(message)
         if not self._include_errors:
             return None
         kind = metadata_of(message).get("error_type") or "Error"
         return AIMessage(content=f"[The previous attempt failed: {kind}]", id=message.id)
+
+    def _is_own_request(self, message: ChatMessage) -> bool:
+        """Tell whether a record is of what this agent itself asked of another one.
+
+        A call of this agent says so too, or said it in a part that was left out.
+        """
+        return self._self_name is not None and metadata_of(message).get("caller") == self._self_name
 
     def _call_of(self, message: ChatMessage) -> str | None:
         """Return the id of the call in this chain that a record belongs to."""

@@ -20,10 +20,11 @@ from wick_graph.messages.build import message
 from wick_graph.messages.calls import ToolCall
 from wick_graph.messages.copies import copy_message, metadata_of
 from wick_graph.messages.lower import labelled
-from wick_graph.messages.names import sanitise_tool_name
+from wick_graph.messages.names import MAX_NAME, sanitise_name, sanitise_tool_name
 from wick_graph.messages.roles import (
     RECORD_ROLES,
     ROLE_ASSISTANT,
+    ROLE_TOOL,
     VALID_ROLES,
     role_of,
 )
@@ -41,8 +42,10 @@ OutputProcessor = Callable[[BaseMessage], LlmDict]
 def to_llm_dict(source: BaseMessage) -> LlmDict:
     """Return a message as an OpenAI-compatible dictionary, in one of the four roles.
 
-    A record of another agent becomes labelled words of the user. Ids of messages, metadata and
-    times are left out. For a whole chain, `lower` it first: it knows what to leave out.
+    A record of another agent becomes labelled words of the user. A call whose arguments are no
+    JSON object is kept, with the text that the model wrote. Ids of messages, metadata and times
+    are left out, and names are made acceptable. For a whole chain, `lower` it first: it knows what
+    to leave out.
 
     Raises:
         MessageError: the role is none of the seven.
@@ -54,7 +57,12 @@ def to_llm_dict(source: BaseMessage) -> LlmDict:
         )
     if isinstance(source, ChatMessage) and role in RECORD_ROLES:
         source = labelled(source)
-    return convert_to_openai_messages(source)
+    made: LlmDict = convert_to_openai_messages(source)
+    if isinstance(source, AIMessage):
+        _keep_bad_calls(made, source)
+    if role != ROLE_TOOL and "name" in made:
+        made["name"] = sanitise_name(made["name"])[:MAX_NAME]
+    return made
 
 
 def from_response_dict(
@@ -150,17 +158,19 @@ class MessageChain:
 def filter_messages(messages: Iterable[BaseMessage], **criteria: Any) -> list[BaseMessage]:
     """Return the messages that meet all criteria, in order and in a new list.
 
-    `role` and `name` compare for equality; `after` keeps what was made later than a moment
-    (local time if it names no zone) and drops what has no time. Other criteria are ignored.
+    `role` and `name` compare for equality; `after` and `before` keep what was made later or
+    earlier than a moment (local time if it names no zone) and drop what has no time. Other
+    criteria are ignored.
     """
-    after = criteria.get("after")
-    moment = as_utc(after) if after is not None else None
+    after, before = criteria.get("after"), criteria.get("before")
+    earliest = as_utc(after) if after is not None else None
+    latest = as_utc(before) if before is not None else None
     return [
         kept
         for kept in messages
         if ("role" not in criteria or role_of(kept) == criteria["role"])
         and ("name" not in criteria or kept.name == criteria["name"])
-        and (moment is None or _made_after(kept, moment))
+        and _made_between(kept, earliest, latest)
     ]
 
 
@@ -169,9 +179,34 @@ def forward(source: M, **changes: Any) -> M:
     return copy_message(source, **changes)
 
 
-def _made_after(candidate: BaseMessage, moment: datetime) -> bool:
+def _made_between(
+    candidate: BaseMessage, earliest: datetime | None, latest: datetime | None
+) -> bool:
+    if earliest is None and latest is None:
+        return True
     made = timestamp_of(candidate)
-    return made is not None and made > moment
+    if made is None:
+        return False
+    return (earliest is None or made > earliest) and (latest is None or made < latest)
+
+
+def _keep_bad_calls(made: LlmDict, source: AIMessage) -> None:
+    """Put in what a model wrote as arguments where it was no JSON object."""
+    kept = source.response_metadata.get("raw_args")  # by the engine, by the calls' ids
+    raw: Mapping[str, Any] = kept if isinstance(kept, dict) else {}
+    for call in made.get("tool_calls", ()) if raw else ():
+        if isinstance(text := raw.get(call["id"]), str):
+            call["function"]["arguments"] = text
+    if source.invalid_tool_calls:
+        made["tool_calls"] = [
+            *made.get("tool_calls", ()),
+            *map(_bad_call, source.invalid_tool_calls),
+        ]
+
+
+def _bad_call(call: InvalidToolCall) -> LlmDict:
+    function = {"name": call["name"] or "", "arguments": call["args"] or ""}
+    return {"type": "function", "id": call["id"] or "", "function": function}
 
 
 def _read_calls(calls: Any) -> tuple[list[ToolCall], list[InvalidToolCall]]:

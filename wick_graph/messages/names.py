@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+MAX_NAME: Final = 64
+"""Characters of a name that every provider takes."""
 _PREFIX: Final = "functions."
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
 

@@ -19,7 +19,9 @@ from wick_graph.models.retry import classify, retry_delay
 from wick_graph.models.shortcut import (
     agenerate,
     apieces,
+    as_key,
     generate,
+    is_cached,
     pieces,
     shorter_stream,
     shorter_way,
@@ -118,6 +120,8 @@ class _Call:
             config = keys.with_tag(config, keys.NOSTREAM)
         elif ctx.port.tokens:
             return await self.streamed(config)
+        if is_cached(self.option.model):
+            messages = as_key(messages)
         way = shorter_way(bound, self.messages, config)
         if way is not None:
             quick: AIMessage = await ctx.io.long(

@@ -22,6 +22,8 @@ from langchain_core.runnables.base import RunnableBinding
 from langchain_core.tracers.context import _configure_hooks
 
 from wick_graph import keys
+from wick_graph.messages.copies import changed_copy
+from wick_graph.messages.stamps import MARK_KEY, TIMESTAMP_KEY
 
 _METHODS: Final = (
     *("invoke", "ainvoke", "generate", "agenerate", "generate_prompt", "agenerate_prompt"),
@@ -106,10 +108,30 @@ async def apieces(way: Way, messages: list[BaseMessage]) -> AsyncIterator[BaseMe
         yield piece.message
 
 
+def is_cached(model: BaseChatModel) -> bool:
+    """Say whether LangChain looks a request up in a cache, whose key is all that messages hold."""
+    return bool(model.cache is not False and (model.cache or get_llm_cache() is not None))
+
+
+def as_key(messages: list[BaseMessage]) -> list[BaseMessage]:
+    """Return messages without what the engine notes of them: equal requests have one cache key."""
+    return [
+        changed_copy(
+            message,
+            additional_kwargs=_without(message.additional_kwargs, TIMESTAMP_KEY),
+            response_metadata=_without(message.response_metadata, MARK_KEY),
+        )
+        for message in messages
+    ]
+
+
+def _without(notes: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in notes.items() if key != name}
+
+
 def _is_bare(model: BaseChatModel, arguments: dict[str, Any], method: str) -> bool:
     """Say whether nothing stands between the call and the model's own method."""
-    cached = model.cache is not False and (model.cache or get_llm_cache() is not None)
-    if cached or model.rate_limiter or model.output_version == "v1":
+    if is_cached(model) or model.rate_limiter or model.output_version == "v1":
         return False
     if model._should_stream(async_api=method == "_agenerate", **arguments):
         return False

@@ -17,14 +17,17 @@ from contextvars import Context
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
+from langchain_core.messages import BaseMessage
+
 from wick_graph import keys
 from wick_graph.drive import ENGINE_LOOP
 from wick_graph.errors import ConfigError, ThreadBusyError, ToolError
 from wick_graph.hooks.protocol import BaseHook, HookContext
 from wick_graph.messages import ToolResult
-from wick_graph.request import ModelRequest
+from wick_graph.request import ModelRequest, position
 from wick_graph.runtime import run_of
 from wick_graph.store import SqlSaver
+from wick_graph.subagents import records
 from wick_graph.subagents.background_tools import tools_for
 from wick_graph.subagents.delegation import MAX_DEPTH, Subagent, counted
 from wick_graph.subagents.tasks import START, Note, Task, block, tasks_in
@@ -105,7 +108,7 @@ class Background(BaseHook):
         if self._handles and not ENGINE_LOOP.is_here():
             ENGINE_LOOP.submit(self._end()).result(_CLOSE_SECONDS)
 
-    async def start(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
+    async def start(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         """Begin a task; a repeated call finds it begun."""
         path = keys.path_of(ctx.config)
         if len(path) >= self._depth:
@@ -115,7 +118,9 @@ class Background(BaseHook):
         if len(mine) >= MAX_TASKS:
             raise ToolError(f"{MAX_TASKS} tasks are under way, which is the limit; await some")
         self._begin(task, ctx)
-        return {"task_id": task.id, "agent": task.agent, "status": "running"}
+        told = {"task_id": task.id, "agent": task.agent, "status": "running"}
+        asked = records.request(ctx, task.agent, task.text, task.id)
+        return _told(told, ctx, {"messages": [asked]})
 
     async def check(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         """Say how a task stands, with its output if it has ended."""
@@ -321,8 +326,9 @@ class Background(BaseHook):
     async def _counted(
         self, told: dict[str, Any], ended: Sequence[dict[str, Any]], ctx: ToolContext
     ) -> ToolResult:
-        """Give a report, and count once what each ended task has used."""
+        """Give a report; of each ended task, record the end and count what it has used, once."""
         update: dict[str, Any] = {}
+        news = [made for one in ended if (made := _record_of(one, ctx)) is not None]
         ledger = run_of(ctx.config).ledger
         for one in ended:
             result: Result | None = one.pop("result", None)
@@ -333,10 +339,30 @@ class Background(BaseHook):
                 await ledger.afinish(key, START, {}, {"output": ""})
                 update = counted(result, ctx, update)
         told.pop("result", None)
-        text = json.dumps(told, ensure_ascii=False)
-        return ToolResult(
-            tool_call_id=ctx.call_id, name=ctx.name, output=text, update=update or None
-        )
+        if news:
+            update["messages"] = news
+        return _told(told, ctx, update)
+
+
+def _told(told: Mapping[str, Any], ctx: ToolContext, update: Mapping[str, Any]) -> ToolResult:
+    text = json.dumps(told, ensure_ascii=False)
+    return ToolResult(
+        tool_call_id=ctx.call_id, name=ctx.name, output=text, update=dict(update) or None
+    )
+
+
+def _record_of(ended: Mapping[str, Any], ctx: ToolContext) -> BaseMessage | None:
+    """Make the record of what came of a task, unless the thread has one."""
+    task_id, name = ended["task_id"], ended["agent"]
+    known = ctx.state.get("messages") or ()
+    if known and position(known, records.response_id(task_id)) is not None:
+        return None
+    if ended["status"] == "error":
+        return records.failure(ctx, name, ended["error"], task_id)
+    result: Result | None = ended.get("result")
+    if result is None or result.stopped_because == "interrupted":
+        return None
+    return records.response(ctx, name, result.text, task_id, result)
 
 
 def _tasks(ctx: ToolContext) -> list[Task]:

@@ -16,12 +16,14 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from wick_graph import keys
 from wick_graph.errors import ConfigError, RunCancelled, ToolError, WickError
-from wick_graph.messages import ToolResult
+from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.reducers import add_numbers
 from wick_graph.runtime import run_of
+from wick_graph.subagents import records
 from wick_graph.subagents.child import Child
 from wick_graph.tools.func import FuncTool
 from wick_graph.tools.protocol import ToolContext
+from wick_graph.tools.result import failure
 from wick_graph.views import peek
 
 if TYPE_CHECKING:
@@ -81,8 +83,8 @@ def delegation(
         except RunCancelled:
             raise ToolError(f"{name} was stopped") from None
         except WickError as error:
-            raise ToolError(f"{name} failed: {error}") from error
-        return _result(result, name, ctx)
+            return _failed(error, child, args["task"])
+        return _result(result, child, args["task"])
 
     listed = "\n".join(f"- {name}: {one.description.strip()}" for name, one in agents.items())
     return FuncTool(
@@ -154,8 +156,25 @@ def counted(result: Result, ctx: ToolContext, update: Mapping[str, Any]) -> dict
     return made
 
 
-def _result(result: Result, name: str, ctx: ToolContext) -> ToolResult:
-    """Give the child's answer, and add what it used to what its parent used."""
-    update = counted(result, ctx, {})
+def _failed(error: WickError, child: Child, task: str) -> ToolResult:
+    """Say that the child failed, and record the pair of request and error."""
+    ctx, name, task_id = child.ctx, child.name, child.thread_id
+    call = ToolCall(id=ctx.call_id, name=ctx.name)
+    told = failure(call, ToolError(f"{name} failed: {error}"))
+    pair = [
+        records.request(ctx, name, task, task_id),
+        records.failure(ctx, name, error, task_id),
+    ]
+    return told.replace(update={"messages": pair})
+
+
+def _result(result: Result, child: Child, task: str) -> ToolResult:
+    """Give the child's answer, add what it used to what its parent used, and record the pair."""
+    ctx, name, task_id = child.ctx, child.name, child.thread_id
     text = result.text or f"{name} gave no answer: it stopped because of {result.stopped_because}"
+    pair = [
+        records.request(ctx, name, task, task_id, records.began_at(result)),
+        records.response(ctx, name, text, task_id, result),
+    ]
+    update = counted(result, ctx, {"messages": pair})
     return ToolResult(tool_call_id=ctx.call_id, name=ctx.name, output=text, update=update)

@@ -8,7 +8,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    InvalidToolCall,
+    ToolMessage,
+)
+from langchain_core.messages import ToolCall as ToolCallDict
 from langgraph.errors import GraphInterrupt
 
 from wick_graph.errors import MessageError
@@ -414,3 +422,47 @@ def test_a_human_message_of_langchain_needs_nothing_of_ours() -> None:
         "role": "user",
         "content": "x",
     }
+
+
+def test_a_call_with_bad_arguments_is_kept_with_what_the_model_wrote() -> None:
+    bad: InvalidToolCall = {
+        "type": "invalid_tool_call",
+        "id": "c2",
+        "name": "look",
+        "args": '{"a": ',
+        "error": None,
+    }
+    good: ToolCallDict = {"type": "tool_call", "id": "c1", "name": "add", "args": {"a": 1}}
+    made = to_llm_dict(AIMessage("", tool_calls=[good], invalid_tool_calls=[bad]))
+    assert [call["id"] for call in made["tool_calls"]] == ["c1", "c2"]
+    function = {"name": "look", "arguments": '{"a": '}
+    assert made["tool_calls"][1] == {"type": "function", "id": "c2", "function": function}
+    again = from_response_dict(made)
+    assert isinstance(again, AIMessage)
+    assert [call["args"] for call in again.invalid_tool_calls] == ['{"a": ']
+
+
+def test_a_call_that_the_engine_kept_without_its_bad_arguments_shows_them() -> None:
+    call: ToolCallDict = {"type": "tool_call", "id": "c1", "name": "add", "args": {}}
+    kept = AIMessage("", tool_calls=[call], response_metadata={"raw_args": {"c1": "{no"}})
+    assert to_llm_dict(kept)["tool_calls"][0]["function"]["arguments"] == "{no"
+
+
+def test_a_name_is_made_acceptable_for_providers() -> None:
+    assert to_llm_dict(AIMessage("Hi", name="Clerk No. 1"))["name"] == "Clerk_No__1"
+
+
+def test_messages_are_filtered_by_both_ends_of_a_span() -> None:
+    hours = [f"2026-01-01T0{n}:00:00+00:00" for n in range(4)]
+    chain = [message("user", str(n), timestamp=at) for n, at in enumerate(hours)]
+    found = filter_messages([*chain, AIMessage("undated")], after=hours[0], before=hours[3])
+    assert [m.text for m in found] == ["1", "2"]
+
+
+def test_names_of_tools_lose_their_prefix_in_calls_and_results() -> None:
+    call = {"id": "c", "function": {"name": "functions.get weather", "arguments": "{}"}}
+    made = message("assistant", tool_calls=[call])
+    assert isinstance(made, AIMessage)
+    assert made.tool_calls[0]["name"] == "get_weather"
+    assert message("tool", "5", name="functions.get", tool_call_id="c").name == "get"
+    assert message("user", "hi", name="functions.ada").name == "functions.ada"
