@@ -141,7 +141,11 @@ def test_the_tag_that_hides_a_call_is_langgraphs_own() -> None:
     assert keys.NOSTREAM == TAG_NOSTREAM
 
 
-OWN = ("RUN", "PATH", "NOSTREAM", "STEP", "PULL", "PUSH")
+def test_the_task_of_writes_without_a_task_is_langgraphs_own() -> None:
+    assert keys.NULL_TASK_ID == langgraph_constants.NULL_TASK_ID
+
+
+OWN = ("RUN", "PATH", "NOSTREAM", "NULL_TASK_ID", "STEP", "PULL", "PUSH")
 
 
 @pytest.mark.parametrize("name", [n for n in vars(keys) if n.isupper() and n not in OWN])

@@ -377,7 +377,7 @@ def _shown(messages: Any) -> list[Any]:
     for one in data:
         for name in ("id", "response_metadata", "usage_metadata"):
             one["data"].pop(name, None)
-        one["data"]["additional_kwargs"].pop("created", None)
+        one["data"]["additional_kwargs"].pop("timestamp", None)
     return data  # type: ignore[no-any-return]
 
 

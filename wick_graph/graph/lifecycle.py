@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT, var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command
@@ -30,6 +31,7 @@ from wick_graph.graph.failing import record_failure
 from wick_graph.graph.lifecycle_again import Earlier
 from wick_graph.graph.lifecycle_turn import take_turn
 from wick_graph.graph.recording import listen, record_run
+from wick_graph.messages.stamps import dated
 from wick_graph.moments import Moment
 from wick_graph.pausing import alarm
 from wick_graph.redact import REDACTOR
@@ -127,7 +129,7 @@ class Opened:
             )
         if saver is not None and kwargs.get("durability") is None:
             kwargs = {**kwargs, "durability": "sync"}
-        return cls(graph, run, saver, input, made, kwargs)
+        return cls(graph, run, saver, _dated(input), made, kwargs)
 
     @property
     def is_new_input(self) -> bool:
@@ -389,6 +391,19 @@ def check_input(input: Any) -> None:
     wrong = problem({key: value for key, value in input.items() if value is not None})
     if wrong is not None:
         raise MessageError(_plain(wrong))
+
+
+def _dated(input: Any) -> Any:
+    """Return an input whose new messages have a time before LangGraph stores them.
+
+    The store then keeps their texts once: the input and the state hold the same content. A message
+    with an id may replace another one, whose time the reducer knows.
+    """
+    messages = input.get("messages") if isinstance(input, Mapping) else None
+    if not isinstance(messages, list):
+        return input
+    new = [dated(m) if isinstance(m, BaseMessage) and m.id is None else m for m in messages]
+    return {**input, "messages": new}
 
 
 def _plain(wrong: str) -> str:
