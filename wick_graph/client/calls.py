@@ -43,14 +43,21 @@ def invoke(
 
 
 def resume(
-    thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
+    thread_id: str,
+    answer: Any = UNSET,
+    *,
+    idempotency_key: str | None = None,
+    force: bool = False,
 ) -> Call[Answer]:
     """Go on where a thread stands, with the answer that it waits for.
+
+    With `force` it goes on although it is poisoned.
 
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body, headers = wire.resumed(thread_id, answer), wire.key_header(idempotency_key)
+    body = wire.resumed(thread_id, answer, **({"force": True} if force else {}))
+    headers = wire.key_header(idempotency_key)
     return Call("POST", "/agents/resume", body, headers=headers, read=wire.answer_of)
 
 
