@@ -16,7 +16,7 @@ from wick_graph.hooks.protocol import Verdict
 from wick_graph.messages import ToolResult
 from wick_graph.messages.copies import changed_copy
 from wick_graph.models.ask import ask
-from wick_graph.models.call import is_empty, normalise_reply, storable_reply
+from wick_graph.models.call import bounded, is_empty, normalise_reply, storable_reply
 from wick_graph.moments import Abort, Directive, Moment, Replace, Skip, tell
 from wick_graph.nodes.modify_request import resolve_request
 from wick_graph.redact import REDACTOR
@@ -163,7 +163,7 @@ async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
         reply: Any = await ask(ctx, sent.request, sent.messages, sent.tools)
         if not isinstance(reply, AIMessage):
             raise ModelError(f"{ctx.run.model} gave a {type(reply).__name__}, not an AIMessage")
-        return reply
+        return bounded(reply)
     except BaseException as error:
         if ctx.port.active:
             data = {"error": error, "purpose": sent.request.purpose}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.source import ROOT
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import ModelError, RunError
 from wick_graph.store.checkpoints import suspects
@@ -187,7 +184,7 @@ def deadly_agent(url: str, notes: Notes, **more: Any) -> Agent:
             os.kill(os.getpid(), signal.SIGKILL)
         return "mended"
 
-    script = [call("deadly"), "ok", "fine"]
+    script = more.pop("script", [call("deadly"), "ok", "fine"])
     return Agent(model=ScriptedModel(script), tools=[deadly], store=url, **more)
 
 
@@ -271,7 +268,7 @@ async def test_poison_is_cleared_by_force_in_the_async_door_and_in_streams(
         assert end.stopped_because == "done"
 
 
-def test_a_forced_thread_is_poisoned_again_by_three_more_charges(
+def test_a_forced_thread_is_poisoned_again_by_as_many_charges(
     url: str, notes: Notes, no_backoff: None
 ) -> None:
     poison(url, notes)
@@ -281,11 +278,11 @@ def test_a_forced_thread_is_poisoned_again_by_three_more_charges(
         deadly_agent(url, notes).resume("t", force=force)
 
     assert Life(lambda: again(True)).wait() == -signal.SIGKILL
-    for _ in range(MAX_CHARGES):
+    for _ in range(MAX_CHARGES - 1):
         assert Life(lambda: again(False)).wait() == -signal.SIGKILL
     with deadly_agent(url, notes) as agent, pytest.raises(RunError, match="poison"):
         agent.resume("t")
-    assert len(notes.read()) == deaths + MAX_CHARGES + 1
+    assert len(notes.read()) == deaths + MAX_CHARGES
 
 
 def test_a_charged_run_waits_before_it_is_tried_again_whatever_restarts(
@@ -325,39 +322,28 @@ def test_a_failure_of_its_own_clears_a_run(
     Life(lambda: deadly_agent(url, notes).invoke("?", thread_id="t")).wait()
     Life(lambda: deadly_agent(url, notes).resume("t")).wait()
     monkeypatch.setenv("MENDED", "1")
-    with deadly_agent(url, notes) as agent:
-        agent.spec.model.model.steps = []  # type: ignore[union-attr]  # the scripted model
-        with pytest.raises(ModelError):
-            agent.resume("t")
+    with deadly_agent(url, notes, script=[call("deadly")]) as agent, pytest.raises(ModelError):
+        agent.resume("t")
     assert charges(url, "t") == 0
 
 
 def test_a_shut_down_never_counts(url: str, notes: Notes, tmp_path: Path) -> None:
     """SIGTERM with a handler, as servers have it: the run is cancelled, however often."""
     open_ = tmp_path / "open"
-    script = tmp_path / "down.py"
-    script.write_text(
-        "import asyncio, signal, sys\n"
-        "from pathlib import Path\n"
-        "from tests.durability.test_restarts import Notes, waiting_agent\n"
-        "url, notes, open_ = sys.argv[1], Notes(Path(sys.argv[2])), Path(sys.argv[3])\n"
-        "async def main():\n"
-        "    agent = waiting_agent(url, notes, open_, 't')\n"
-        "    known = await agent.threads.aget('t')\n"
-        "    run = agent.aresume('t') if known else agent.ainvoke('?', thread_id='t')\n"
-        "    task = asyncio.ensure_future(run)\n"
-        "    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)\n"
-        "    await asyncio.wait([task])\n"
-        "asyncio.run(main())\n"
-    )
+
+    async def main() -> None:
+        agent = waiting_agent(url, notes, open_, "t")
+        known = await agent.threads.aget("t")
+        run = agent.aresume("t") if known else agent.ainvoke("?", thread_id="t")
+        task = asyncio.ensure_future(run)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await asyncio.wait([task])
+
     for n in range(6):
-        process = subprocess.Popen(
-            [sys.executable, str(script), url, str(notes.path), str(open_)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        life = Life(lambda: asyncio.run(main()))
         notes.until(lambda lines: len(lines) > n)  # noqa: B023
-        process.send_signal(signal.SIGKILL if n == 0 else signal.SIGTERM)
-        process.wait(SECONDS)
+        os.kill(life.pid, signal.SIGTERM if n else signal.SIGKILL)
+        life.wait()
     assert charges(url, "t") == 0
     open_.touch()
     with waiting_agent(url, notes, open_, "t") as agent:
