@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.command import Folder
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import ModelError, RunError
 from wick_graph.store.checkpoints import suspects
@@ -429,3 +431,25 @@ def test_a_process_that_was_only_frozen_is_no_death(url: str) -> None:
         ahead[0] = 40.0
         assert other.leases.judge("t", Asking()).charges == 0
         assert other.leases.take("t").charges == 0
+
+
+def test_the_command_runs_a_poisoned_thread_again(
+    tmp_path: Path, notes: Notes, no_backoff: None
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    url = f"sqlite:///{tmp_path}/checkpoints/wick.db"
+    script = {"steps": [{"calls": [{"tool": "deadly", "args": {}, "unchecked": True}]}, "ok"]}
+    folder = Folder(tmp_path).write(
+        agents=json.dumps({"agents": {"agent": {"model": "scripted:talk.yaml"}}}),
+        talk=json.dumps(script),
+    )
+    poison(url, notes, "mine")
+    refused = folder.wick("resume", "mine")
+    assert refused.code == 1
+    assert "poison: the process died 3 times" in refused.err
+    assert "wick threads retry mine" in refused.err
+    again = folder.wick("threads", "retry", "mine")
+    assert again.code == 0, again.err
+    assert again.out.strip() == "ok"
+    assert folder.thread("mine").status == "idle"
+    assert charges(url, "mine") == 0
