@@ -156,10 +156,12 @@ def test_messages_of_a_caller(levels: int) -> None:
             [{"role": "user", "content": [block]}],
             HumanMessage([block]),
             HumanMessage("x", additional_kwargs={"more": value}),
-            [HumanMessage("x"), AIMessage("", tool_calls=asked)],
         ):
             with pytest.raises(MessageError, match=TOO_DEEP):
                 agent.invoke(given, thread_id="t")
+        chain = [HumanMessage("x"), AIMessage("", tool_calls=asked)]
+        with pytest.raises(MessageError, match=TOO_DEEP):
+            agent.graph.invoke({"messages": chain}, CONFIG)
         assert agent.threads.get("t") is None
         assert agent.invoke("?", thread_id="t").text == "ok"
 

@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -141,7 +142,7 @@ class Leases:
                 taken = self._taken(db, thread_id, asking, judged)
         except StorageError:  # the commit may have got there all the same: then it is given back
             if taken is not None:
-                self._owe(taken, 0)
+                self._owe(taken, taken.charges)
             raise
         if ready is not None:
             ready(taken)
@@ -329,24 +330,21 @@ class Leases:
         self._core.owed[lease.thread] = Owed(lease, lease.epoch, charges)
 
     def settle(self) -> None:
-        """Give back what the database has not taken yet.
-
-        Raises:
-            StorageError: It does not take it now either.
-        """
+        """Give back what the database has not taken yet; what it refuses again is kept."""
         before = time.monotonic() - LOOK_SECONDS / 2  # a commit may still be under way for others
         owed = {thread: one for thread, one in self._core.owed.items() if one.since < before}
         if not owed:
             return
         query = select(leases.c.thread, leases.c.epoch)
         query = query.where(leases.c.thread.in_(list(owed)), leases.c.until > 0)
-        with self._core.reading() as db:
-            epochs = dict(db.execute(*compiled(query)).fetchall())
-        for thread, one in owed.items():
-            if epochs.get(thread) == one.epoch:
-                self._end(one.lease, one.charges)
-            if self._core.owed.get(thread) is one:
-                del self._core.owed[thread]
+        with suppress(StorageError):
+            with self._core.reading() as db:
+                epochs = dict(db.execute(*compiled(query)).fetchall())
+            for thread, one in owed.items():
+                if epochs.get(thread) == one.epoch:
+                    self._end(one.lease, one.charges)
+                if self._core.owed.get(thread) is one:
+                    del self._core.owed[thread]
 
     def renew(self) -> None:
         """Renew every held lease; mark those that somebody else has taken."""
