@@ -53,7 +53,7 @@ def _is_deep(message: Any) -> bool:
     """Tell whether a message, or the dict that one is made of, is nested too deeply."""
     if not isinstance(message, BaseMessage):
         return is_deep(message)
-    parts = [message.additional_kwargs, message.response_metadata]
+    parts: list[Any] = [message.additional_kwargs, message.response_metadata]
     if not isinstance(message.content, str):
         parts.append(message.content)
     parts += [call["args"] for call in getattr(message, "tool_calls", ())]

@@ -16,8 +16,10 @@ import pytest
 from tests.support.command import Folder
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import ModelError, RunError
+from wick_graph.events import Done
 from wick_graph.store.checkpoints import suspects
 from wick_graph.store.checkpoints.suspects import MAX_CHARGES, unpacked
+from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call, calls
 
 SIX = [f"t{n}" for n in range(6)]
@@ -98,7 +100,8 @@ def waiting_agent(url: str, notes: Notes, open_: Path, thread: str = "") -> Agen
                 await asyncio.sleep(0.01)
             return await super()._agenerate(*args, **more)
 
-    return Agent(model=Slow([f"an answer to {thread}"]), store=url)
+    steps: Any = [f"an answer to {thread}"]
+    return Agent(model=Slow(steps), store=url)  # type: ignore[call-arg]  # as of ScriptedModel
 
 
 def go_on_with(url: str, notes: Notes, open_: Path, threads: list[str]) -> None:
@@ -158,7 +161,7 @@ def test_a_reply_of_six_calls_that_gets_one_further_each_time_is_never_refused(
             time.sleep(0.005)
         return f"done {n}"
 
-    script = [calls(*(("step", {"n": n}) for n in range(1, 6)), ("die", {"n": 0})), "ok"]
+    script: Any = [calls(*(("step", {"n": n}) for n in range(1, 6)), ("die", {"n": 0})), "ok"]
 
     def live(n: int) -> int:
         def work() -> None:
@@ -265,9 +268,9 @@ async def test_poison_is_cleared_by_force_in_the_async_door_and_in_streams(
             await agent.aresume("a")
         assert (await agent.aresume("a", force=True)).text == "ok"
         *_, last = [event async for event in agent.astream_resume("b", force=True)]
-        assert last.stopped_because == "done"
+        assert isinstance(last, Done)
         *_, end = agent.stream_resume("c", force=True)
-        assert end.stopped_because == "done"
+        assert isinstance(end, Done)
 
 
 def test_a_forced_thread_is_poisoned_again_by_as_many_charges(
@@ -453,3 +456,50 @@ def test_the_command_runs_a_poisoned_thread_again(
     assert again.out.strip() == "ok"
     assert folder.thread("mine").status == "idle"
     assert charges(url, "mine") == 0
+
+
+def test_what_a_child_gets_done_clears_its_parent(url: str, no_backoff: None) -> None:
+    """Each life takes the child one step further, and dies there; the parent stands still."""
+
+    @tool(replay="safe")
+    def step(n: int) -> str:
+        """Be done, unless it is this life's turn to die here."""
+        if n == int(os.environ["LIFE"]):
+            time.sleep(0.5)  # what came before is committed
+            os.kill(os.getpid(), signal.SIGKILL)
+        return f"done {n}"
+
+    def live(n: int) -> int:
+        def work() -> None:
+            os.environ["LIFE"] = str(n)
+            steps = ScriptedModel([*(call("step", n=n) for n in range(1, 6)), "from below"])
+            child = Agent("child", steps, tools=[step], store=url)
+            below = delegation({"child": Subagent(child, "works")})
+            told = ScriptedModel([call("delegate_to_agent", agent="child", task="do"), "ok"])
+            agent = Agent(model=told, tools=[below], store=url)
+            known = agent.threads.get("t")
+            made = agent.resume("t") if known else agent.invoke("?", thread_id="t")
+            assert made.text == "ok"
+
+        return Life(work).wait()
+
+    assert [live(n) for n in range(1, 7)] == [-signal.SIGKILL] * 5 + [0]
+    assert charges(url, "t") == 0
+
+
+def test_a_deadly_child_poisons_its_parent_and_does_not_wait_for_it(
+    url: str, notes: Notes, no_backoff: None
+) -> None:
+    def agent() -> Agent:
+        below = delegation({"child": Subagent(deadly_agent(url, notes, name="child"), "works")})
+        told = ScriptedModel([call("delegate_to_agent", agent="child", task="do"), "ok"])
+        return Agent(model=told, tools=[below], store=url)
+
+    assert Life(lambda: agent().invoke("?", thread_id="t")).wait() == -signal.SIGKILL
+    deaths = 1
+    while Life(lambda: agent().resume("t")).wait() == -signal.SIGKILL:
+        deaths += 1
+        assert deaths <= 2 + MAX_CHARGES
+    assert deaths >= 1 + MAX_CHARGES
+    with pytest.raises(RunError, match="poison"):
+        agent().resume("t")

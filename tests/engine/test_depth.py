@@ -15,6 +15,7 @@ from langgraph.types import interrupt
 from wick_graph import Agent, BaseHook, ToolResult
 from wick_graph.constants import MAX_NESTING, TOO_DEEP
 from wick_graph.errors import MessageError, StorageError, WickError
+from wick_graph.events import Done
 from wick_graph.testing import ScriptedModel, call
 from wick_graph.tools.bound import bind_tool
 
@@ -73,7 +74,7 @@ async def test_a_models_arguments_in_a_stream() -> None:
     with Agent(model=Calls(args=deep(3_000)), tools=[takes]) as agent:
         events = [event async for event in agent.astream("?", thread_id="t")]
         assert json.dumps([event.to_dict() for event in events])
-        assert events[-1].stopped_because == "done"
+        assert isinstance(events[-1], Done)
 
 
 def test_arguments_that_are_just_not_too_deep_run() -> None:

@@ -181,7 +181,7 @@ def bounded(message: AIMessage) -> AIMessage:
                 args="",
                 id=call["id"],
                 error=TOO_DEEP,
-                index=at,  # type: ignore[typeddict-unknown-key]  # as LangChain's adapters set it
+                index=at,
             )
             for at, call in deep.items()
         ]
