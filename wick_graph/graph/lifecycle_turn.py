@@ -62,35 +62,23 @@ async def take_turn(
             return await way(run, leases, io, then, asking)
         except Suspected:
             pass
-        with suppress(_Again):
-            return await _as_suspect(run, leases, io, partial(way, run, leases, io, then), asking)
-
-
-class _Again(Exception):
-    """Signal that the thread was taken meanwhile, and all begins anew."""
+        if await _as_suspect(run, leases, io, partial(way, run, leases, io, then), asking):
+            return None
 
 
 async def _as_suspect(
     run: Run, leases: Any, io: Leaves, way: Callable[[Asking], Any], asking: Asking
-) -> None:
-    """Take the lease of a suspect, when it is its turn.
-
-    Raises:
-        _Again: Another process has taken the thread meanwhile, and left it.
-    """
+) -> bool:
+    """Take the lease of a suspect, when it is its turn; False if it is none any more."""
     thread = run.thread_id or ""
-
-    async def judged() -> Any:
-        return await io.whole(
+    try:
+        standing = await io.whole(
             lambda: leases.judge(thread, asking), lambda: leases.ajudge(thread, asking)
         )
-
-    try:
-        standing = await judged()
     except ThreadBusyError:
-        raise _Again from None  # whoever has it now is told of, waited for, or cancelled
+        return False  # whoever has it now is told of, waited for, or cancelled
     if not standing.waits:
-        raise _Again
+        return False
     waiting = Waiting(standing, leases.now)
     PLACE.join(waiting)
     try:
@@ -105,6 +93,7 @@ async def _as_suspect(
     except BaseException:
         PLACE.leave(waiting)
         raise
+    return True
 
 
 async def _look(io: Leaves) -> None:
