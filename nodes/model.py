@@ -17,7 +17,7 @@ from wick_graph.messages import ToolResult
 from wick_graph.messages.copies import changed_copy, private
 from wick_graph.messages.stamps import MARK_KEY, NAME_GIVEN, TIMESTAMP_KEY, with_time
 from wick_graph.models.ask import ask
-from wick_graph.models.call import is_empty, normalise_reply, storable_reply
+from wick_graph.models.call import bounded, is_empty, normalise_reply, storable_reply
 from wick_graph.moments import Abort, Directive, Moment, Replace, Skip, tell
 from wick_graph.nodes.modify_request import resolve_request
 from wick_graph.redact import REDACTOR
@@ -167,7 +167,7 @@ async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
         reply: Any = await ask(ctx, sent.request, sent.messages, sent.tools)
         if not isinstance(reply, AIMessage):
             raise ModelError(f"{ctx.run.model} gave a {type(reply).__name__}, not an AIMessage")
-        return ctx.processing.incoming(reply)
+        return ctx.processing.incoming(bounded(reply))
     except BaseException as error:
         if ctx.port.active:
             data = {"error": error, "purpose": sent.request.purpose}

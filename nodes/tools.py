@@ -8,7 +8,7 @@ from typing import Any
 from wick_graph import keys
 from wick_graph.errors import ToolError
 from wick_graph.hooks.compile import Onion
-from wick_graph.ledgered import through_ledger
+from wick_graph.ledgered import again, through_ledger
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.copies import owned
 from wick_graph.moments import Abort, Moment, Replace, Skip, tell
@@ -33,11 +33,17 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     call = _call(sent, ctx)
     port = ctx.port
     updates: list[tuple[str, Any]] = []
+    ran: list[ToolCall] = []
+
+    async def base(inner: ToolCall) -> ToolResult:
+        ran.append(inner)
+        return await _execute(again(inner) if len(ran) > 1 else inner, sent, ctx)
+
     if port.active:
         await tell(port, Moment("tool", "enter", call.name, {"args": call.args}, call.id))
     onion = Onion(
         layers=ctx.spec.hooks.wrap_tool_call,
-        base=lambda inner: _execute(inner, sent, ctx),
+        base=base,
         io=ctx.io,
         port=port,
         takes=ToolCall,
@@ -71,9 +77,7 @@ def _private(result: ToolResult) -> ToolResult:
     update = private_update(result.update) if result.update else result.update
     content = result.content if isinstance(result.content, str) else owned(result.content)
     artifact = result.artifact
-    if isinstance(
-        artifact, list | dict
-    ):  # an object is the program's own, and is handed on as it is
+    if isinstance(artifact, list | dict):  # an object is the program's own and stays as it is
         artifact = owned(artifact)
     return result.replace(update=update, content=content, artifact=artifact)
 

@@ -211,7 +211,13 @@ class Agent:
         return self._astream(self._call(input, thread_id, config, options), tokens)
 
     def resume(
-        self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None, debug: Any = None
+        self,
+        thread_id: str,
+        answer: Any = CONTINUE,
+        *,
+        config: Any = None,
+        force: bool = False,
+        debug: Any = None,
     ) -> Result:
         """Go on where a thread stands: after a crash, a breakpoint, or with an answer.
 
@@ -219,16 +225,26 @@ class Agent:
             thread_id: The conversation.
             answer: What an interrupt asked for; a mapping of interrupt ids where several wait.
             config: More of LangChain's `RunnableConfig`.
+            force: Go on, at once, although the thread is poisoned: its runs took the process down.
             debug: A `wick_graph.debug.DebugSession`, which can stop the run at every moment of it.
+
+        Raises:
+            RunError: The thread is poisoned; or the run failed.
         """
-        call = self._call(CONTINUE, thread_id, config, {"debug": debug}, answer)
+        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
         return self._result(call, self.graph.invoke(call.input, call.config))
 
     async def aresume(
-        self, thread_id: str, answer: Any = CONTINUE, *, config: Any = None, debug: Any = None
+        self,
+        thread_id: str,
+        answer: Any = CONTINUE,
+        *,
+        config: Any = None,
+        force: bool = False,
+        debug: Any = None,
     ) -> Result:
         """Go on where a thread stands; see `resume`."""
-        call = self._call(CONTINUE, thread_id, config, {"debug": debug}, answer)
+        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
     def stream_resume(
@@ -238,10 +254,11 @@ class Agent:
         *,
         config: Any = None,
         tokens: bool = True,
+        force: bool = False,
         debug: Any = None,
     ) -> Iterator[Event]:
         """Go on where a thread stands, as `resume` does, and yield what happens."""
-        call = self._call(CONTINUE, thread_id, config, {"debug": debug}, answer)
+        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
         return self._stream(call, tokens)
 
     def astream_resume(
@@ -251,10 +268,11 @@ class Agent:
         *,
         config: Any = None,
         tokens: bool = True,
+        force: bool = False,
         debug: Any = None,
     ) -> AsyncIterator[Event]:
         """Go on where a thread stands, as `aresume` does, and yield what happens."""
-        call = self._call(CONTINUE, thread_id, config, {"debug": debug}, answer)
+        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
         return self._astream(call, tokens)
 
     def cancel(self, thread_id: str) -> bool:

@@ -36,3 +36,6 @@ DEFAULT_PORT: Final = 8_000
 MAX_CONCURRENCY: Final = 32
 """Tool calls of one run that are on their way at once."""
 DEFAULT_TOOL_TIMEOUT_SECONDS: Final = 300.0
+MAX_NESTING: Final = 100
+"""Levels of lists and objects in the arguments of a call, and in a message."""
+TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels; flatten it"

@@ -20,7 +20,6 @@ UNKNOWN: Final = (
     "interrupted, outcome unknown: the call was under way when its run ended; "
     "it may or may not have had its effect"
 )
-POISON: Final = "interrupted, outcome unknown: the process died each time this call was run"
 
 
 async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> ToolResult:
@@ -34,6 +33,7 @@ async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContex
     """
     ledger = ctx.run.ledger
     if ledger is None or tool is None or tool.check(call.args):
+        call = again(call) if _may_repeat(ctx) else call
         return storable(await execute(call, tool, ctx.io, ctx.spec.tool_timeout), ledger)
     if tool.replay == "safe":
         return await _repeatable(call, tool, ctx, ledger)
@@ -45,15 +45,8 @@ async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContex
     if isinstance(verdict, Recorded):
         return recorded(call, verdict.fields)
     if isinstance(verdict, Unknown):
-        return failure(call, ToolError(POISON if verdict.poisoned else UNKNOWN))
-    if verdict.tries > 1:
-        call = call.replace(ctx=replace(call.ctx, replayed=True))
-    try:
-        result = await execute(call, tool, ctx.io, ctx.spec.tool_timeout, checked=True)
-    except GraphBubbleUp:
-        await ctx.io.either(lambda: ledger.wait(key), lambda: ledger.await_(key))
-        raise
-    result = storable(result, ledger)
+        return failure(call, ToolError(UNKNOWN))
+    result = await _executed(again(call) if verdict.again else call, tool, ctx, ledger)
     await _finish(call, result, ctx, ledger)
     return result
 
@@ -65,15 +58,44 @@ async def _repeatable(
     key, name, args = call.ctx.key, call.name, call.args
     if ctx.run.resumed:
         known = await ctx.io.either(
-            lambda: ledger.recorded(key, name, args), lambda: ledger.arecorded(key, name, args)
+            lambda: ledger.begun(key, name, args), lambda: ledger.abegun(key, name, args)
         )
-        if known is not None:
+        if isinstance(known, Recorded):
             return recorded(call, known.fields)
-    made = await execute(call, tool, ctx.io, ctx.spec.tool_timeout, checked=True)
-    result = storable(made, ledger)
+        call = again(call) if known is not None or _may_repeat(ctx) else call
+    result = await _executed(call, tool, ctx, ledger)
     if ctx.run.told:
         await _finish(call, result, ctx, ledger)
     return result
+
+
+async def _executed(
+    call: ToolCall, tool: BoundTool, ctx: NodeContext, ledger: Ledger
+) -> ToolResult:
+    key, name, args = call.ctx.key, call.name, call.args
+    try:
+        result = await execute(call, tool, ctx.io, ctx.spec.tool_timeout, checked=True)
+    except GraphBubbleUp:
+        await ctx.io.either(
+            lambda: ledger.wait(key, name, args), lambda: ledger.await_(key, name, args)
+        )
+        raise
+    return storable(result, ledger)
+
+
+def again(call: ToolCall) -> ToolCall:
+    """Let a call's tool know that it may have been run before."""
+    return call.replace(ctx=replace(call.ctx, replayed=True))
+
+
+def _may_repeat(ctx: NodeContext) -> bool:
+    """Say whether an earlier run may have begun this run's calls, and left no note of it.
+
+    Where the model was asked in this run, the call is its own; where a run waited for an answer,
+    whatever it had begun had ended, or has left a note.
+    """
+    run = ctx.run
+    return run.resumed and not run.waited and not run.usage.calls
 
 
 async def _finish(call: ToolCall, result: ToolResult, ctx: NodeContext, ledger: Ledger) -> None:

@@ -117,6 +117,8 @@ class Run:
     """Seconds that it may take; None leaves it to the agent."""
     on_busy: OnBusy = "reject"
     """What becomes of it where another run goes on in its thread."""
+    force: bool = False
+    """The run goes on although its thread is poisoned; what it is charged with is forgotten."""
     key: str | None = None
     """The caller's idempotency key; `run_id` is made of it."""
     lease: Lease | None = field(default=None, repr=False)
@@ -129,6 +131,8 @@ class Run:
     """The thread's record of tool calls; None where the store is not ours."""
     resumed: bool = False
     """The run goes on where another one stopped, and may meet calls that have run already."""
+    waited: bool = False
+    """The run goes on in a thread that waited for an answer: nothing was cut off there."""
     told: bool = False
     """Somebody is told of steps before the run ends: what they are told of must be durable."""
     ledgered: bool = False

@@ -72,3 +72,5 @@ class Stop:
 
 CURRENT: Final[ContextVar[Stop | None]] = ContextVar("wick_stop", default=None)
 """The stop of the run that the running code works for; a run inside of it stops with it."""
+PART: Final[ContextVar[bool]] = ContextVar("wick_part", default=False)
+"""The running code was begun by a run, and outlives it: that one answers for what it does."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import RemoveMessage, convert_to_messages
+from langchain_core.messages import BaseMessage, RemoveMessage, convert_to_messages
 
-from wick_graph.constants import TODO_STATUSES
+from wick_graph.constants import TODO_STATUSES, TOO_DEEP
 from wick_graph.errors import MessageError
 from wick_graph.messages.check import validate
-from wick_graph.messages.content import is_unicode, text_of
+from wick_graph.messages.content import is_deep, is_unicode, text_of
 from wick_graph.messages.copies import owned
 from wick_graph.messages.lower import lower
 from wick_graph.request import MessageView
@@ -47,6 +47,9 @@ def problem(update: Mapping[str, Any]) -> str | None:
 def message_problem(value: Any) -> str | None:
     """Say why something is no list of messages that a thread may hold, or None."""
     given = list(value) if isinstance(value, list | tuple) else [value]
+    for at, one in enumerate(given):
+        if _is_deep(one):
+            return f"message[{at}]: {TOO_DEEP}"
     try:
         messages = convert_to_messages(given)
         validate(lower([m for m in messages if not isinstance(m, RemoveMessage)]))
@@ -58,6 +61,17 @@ def message_problem(value: Any) -> str | None:
         if not is_unicode(text_of(message)):
             return f"message[{at}]: content has half a surrogate pair; send valid Unicode text"
     return None
+
+
+def _is_deep(message: Any) -> bool:
+    """Tell whether a message, or the dict that one is made of, is nested too deeply."""
+    if not isinstance(message, BaseMessage):
+        return is_deep(message)
+    parts: list[Any] = [message.additional_kwargs, message.response_metadata]
+    if not isinstance(message.content, str):
+        parts.append(message.content)
+    parts += [call["args"] for call in getattr(message, "tool_calls", ())]
+    return any(part and is_deep(part) for part in parts)
 
 
 def _todos(value: Any) -> str | None:

@@ -15,6 +15,7 @@ import pytest
 
 from wick_graph import Agent, SqlSaver, ToolContext, tool
 from wick_graph.errors import RunError, ThreadBusyError
+from wick_graph.store.checkpoints import suspects
 from wick_graph.store.checkpoints.owners import LEASE_SECONDS
 from wick_graph.testing import ScriptedModel, call, calls
 
@@ -88,7 +89,10 @@ def test_a_new_message_after_a_crash_says_so_too(url: str) -> None:
         assert result.messages[2].text.startswith("Error: ")
 
 
-def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(url: str) -> None:
+def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects, "BACKOFF_SECONDS", (0.0, 0.0, 0.0))
     lives: list[int] = []
 
     @tool(replay="safe")
@@ -98,13 +102,13 @@ def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(url: str) -> None
 
     script = [call("deadly"), "ok"]
     in_child(lambda: agent_of(url, *script, tools=[deadly]).invoke("?", thread_id="t"))
-    for _ in range(2):
+    for _ in range(suspects.MAX_CHARGES):  # the first death charged nobody
         status = in_child(lambda: agent_of(url, *script, tools=[deadly]).resume("t"))
         lives.append(status)
     assert all(os.WIFSIGNALED(status) for status in lives)
     with agent_of(url, *script, tools=[deadly]) as agent:
         for _ in range(2):  # asking again does not help
-            with pytest.raises(RunError, match="poison: 3 runs in a row died"):
+            with pytest.raises(RunError, match="poison: the process died 3 times"):
                 agent.resume("t")
         info = agent.threads.get("t")
         assert (info.status, info.last_error[:6]) == ("failed", "poison")

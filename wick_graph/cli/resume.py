@@ -68,6 +68,37 @@ def resume(
     raise typer.Exit(code)
 
 
+def retry(
+    thread_id: Annotated[str, typer.Argument(metavar="THREAD", show_default=False)],
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    model: Annotated[str | None, output.MODEL] = None,
+    as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
+    stream: Annotated[bool | None, output.STREAM] = None,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Run a thread's last step again, although it is poisoned.
+
+    A thread is poisoned when its runs took the process down too often. That is forgotten.
+
+    Exit codes: as of `wick resume`.
+    """
+    from wick_graph.loading import load
+
+    with load(config, model=model) as agents:
+        info = _known(agents, thread_id)
+        asked = asking.in_order(_waiting(agents.store, thread_id))
+        where = Where(
+            thread_id=thread_id,
+            agent_id=_agent_of(info, agents),
+            config=config,
+            model=model,
+            kept=True,
+        )
+        tokens = not as_json if stream is None else stream
+        code = _resume(agents, where, info, asked, {}, as_json, tokens, force=True)
+    raise typer.Exit(code)
+
+
 def _resume(
     agents: Agents,
     where: Where,
@@ -76,6 +107,8 @@ def _resume(
     answers: dict[str, Any],
     as_json: bool,
     tokens: bool,
+    *,
+    force: bool = False,
 ) -> int:
     """Say why the thread stopped and go on, or say what it waits for; return the exit code."""
     if not as_json:
@@ -91,7 +124,7 @@ def _resume(
         return 0
 
     def work(turns: Turns) -> None:
-        turns.go_on(info.stopped_because, answers)
+        turns.go_on(info.stopped_because, answers, force=force)
 
     return watched(agents, where, work, as_json, tokens)
 

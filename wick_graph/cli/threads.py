@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 
 app.command("resume", options_metavar="[OPTIONS]")(resume.resume)
+app.command("retry", options_metavar="[OPTIONS]")(resume.retry)
 app.command("fork")(threads_moving.fork)
 app.command("export")(threads_moving.export)
 app.command("import")(threads_moving.take)

@@ -75,13 +75,16 @@ class Turns:
         """
         self._watch(self.agent.astream(text, thread_id=self.thread_id, tokens=self.tokens))
 
-    def go_on(self, stopped_because: str | None, answers: dict[str, Any]) -> None:
+    def go_on(
+        self, stopped_because: str | None, answers: dict[str, Any], *, force: bool = False
+    ) -> None:
         """Go on where the thread stands; where its last run ended, with a word; raises as `say`."""
         if stopped_because in ("limit", "empty") and not self._stands():
             self.say(GO_ON)
             return
         given = (answers,) if answers else ()
-        self._watch(self.agent.astream_resume(self.thread_id, *given, tokens=self.tokens))
+        more: dict[str, Any] = {"tokens": self.tokens, "force": force}
+        self._watch(self.agent.astream_resume(self.thread_id, *given, **more))
 
     def _stands(self) -> bool:
         """Whether a step is left to do, as after a deadline."""

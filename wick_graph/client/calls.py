@@ -43,14 +43,21 @@ def invoke(
 
 
 def resume(
-    thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
+    thread_id: str,
+    answer: Any = UNSET,
+    *,
+    idempotency_key: str | None = None,
+    force: bool = False,
 ) -> Call[Answer]:
     """Go on where a thread stands, with the answer that it waits for.
+
+    With `force` it goes on although it is poisoned.
 
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body, headers = wire.resumed(thread_id, answer), wire.key_header(idempotency_key)
+    body = wire.resumed(thread_id, answer, **({"force": True} if force else {}))
+    headers = wire.key_header(idempotency_key)
     return Call("POST", "/agents/resume", body, headers=headers, read=wire.answer_of)
 
 
@@ -73,10 +80,15 @@ def stream(
 
 
 def stream_resume(
-    thread_id: str, answer: Any = UNSET, *, idempotency_key: str | None = None
+    thread_id: str,
+    answer: Any = UNSET,
+    *,
+    idempotency_key: str | None = None,
+    force: bool = False,
 ) -> Call[Event]:
-    """Go on where a thread stands, and yield what happens; see `stream`."""
-    body = wire.resumed(thread_id, answer, stream=True)
+    """Go on where a thread stands, and yield what happens; see `resume` and `stream`."""
+    more = {"force": True} if force else {}
+    body = wire.resumed(thread_id, answer, stream=True, **more)
     return Call("POST", "/agents/resume", body, headers=wire.key_header(idempotency_key))
 
 

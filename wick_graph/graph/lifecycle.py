@@ -36,8 +36,9 @@ from wick_graph.moments import Moment
 from wick_graph.pausing import alarm
 from wick_graph.redact import REDACTOR
 from wick_graph.runtime import AgentSpec, Run
-from wick_graph.stopping import CURRENT, LOST
-from wick_graph.store.checkpoints.leases import MAX_TRIES
+from wick_graph.stopping import CURRENT, LOST, PART
+from wick_graph.store.checkpoints.leases import Asking
+from wick_graph.store.checkpoints.suspects import MAX_CHARGES
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
 from wick_graph.updates import problem
 
@@ -83,8 +84,8 @@ class Opened:
     kwargs: dict[str, Any] = field(default_factory=dict)
     before: Any = None
     """The thread as the store knew it when the run was opened."""
-    poisoned: int = 0
-    """How often going on took the process down, where that is why the run is refused."""
+    poisoned: bool = False
+    """Going on took the process down too often: that is why the run is refused."""
     earlier: Earlier | None = None
     """The end of the run that is asked for again."""
     untouched: bool = False
@@ -145,8 +146,8 @@ async def begin(opened: Opened, io: Leaves) -> None:
     Raises:
         ThreadNotFoundError: There is nothing to go on with.
         ThreadBusyError: Another run goes on in the thread.
-        RunError: The thread is poisoned; only a new message goes on from here. Or the run's
-            idempotency key was used for another input.
+        RunError: The thread is poisoned: only a new message, or force, goes on from here. Or the
+            run's idempotency key was used for another input.
         RunCancelled: The run was asked to stop before it began.
     """
     run, threads = opened.run, _threads(opened)
@@ -154,7 +155,8 @@ async def begin(opened: Opened, io: Leaves) -> None:
     set_limits(opened)
     if threads is not None and run.thread_id is not None:
         await _refuse_nothing(opened, io, threads)
-        await take_turn(run, opened.saver.leases, io, lambda: _open(opened, threads))
+        asking = _asking(opened)
+        await take_turn(run, opened.saver.leases, io, lambda: _open(opened, threads), asking)
         await lifecycle_again.look_back(opened, io)
         if opened.earlier is not None:
             return
@@ -202,18 +204,29 @@ def _open(opened: Opened, threads: Any) -> None:
     run = opened.run
     opened.before = threads.open(run.thread_id, lease=run.lease, **_about(opened))
     run.ledger = opened.saver.ledger(run.lease)
+    run.waited = opened.before is not None and opened.before.status == "waiting"
     if opened.is_new_input and opened.before is not None:
         opened.unfinished = threads.has_writes(run.thread_id, "messages")
+
+
+def _asking(opened: Opened) -> Asking:
+    """Say how the run asks for its thread."""
+    run, outer = opened.run, CURRENT.get()
+    part = PART.get() or (outer is not None and outer is not run.stop)
+    begins = run.run_id if opened.is_new_input else None
+    return Asking(begins=begins, pardon=run.force, part=part)
 
 
 def _refuse_poison(opened: Opened) -> None:
     """Refuse to go on where going on has taken the process down too often."""
     lease = opened.run.lease
-    if lease is not None and lease.tries >= MAX_TRIES and not opened.is_new_input:
-        opened.poisoned = lease.tries
+    if lease is not None and lease.charges >= MAX_CHARGES:
+        opened.poisoned = True
         raise RunError(
-            f"poison: {lease.tries} runs in a row died at the same step of thread "
-            f"{lease.thread_id}; send a new message to go on without that step"
+            f"poison: the process died {lease.charges} times while the run of thread "
+            f"{lease.thread_id} was the only suspect in it, at the same step; send a new message "
+            f"to go on without that step, or run it again with `wick threads retry "
+            f"{lease.thread_id}` or resume(…, force=True)"
         )
 
 
@@ -323,7 +336,9 @@ async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> Non
             error, late, run.stopped = failure, failure, "failed"
             _tell_end(run, late)
     run.lease = None
-    leases, tries, told = opened.saver.leases, opened.poisoned, _told(opened, error)
+    leases, told = opened.saver.leases, _told(opened, error)
+    # A run that came to an end of its own is cleared; one that was cut off has shown nothing.
+    charges = lease.charges if opened.poisoned or run.stopped == "cancelled" else 0
 
     def close() -> None:
         try:
@@ -335,7 +350,7 @@ async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> Non
                 threads.close(run.thread_id, lease=lease, **_told(opened, failure))
             raise
         finally:
-            leases.release(lease, tries=tries)
+            leases.release(lease, charges=charges)
 
     await io.whole(lambda: leases.together(close), lambda: leases.atogether(close))
     if late is not None:

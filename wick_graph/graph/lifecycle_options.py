@@ -29,6 +29,8 @@ class RunOptions(TypedDict, total=False):
     deadline: str | float | None
     """How long the run may take, its time in a queue included (`90s`, `10m`, seconds); then what
     is under way is left, and the run ends with `stopped_because="limit"`."""
+    force: bool
+    """Go on although the thread is poisoned, at once; what it was charged with is forgotten."""
     debug: Any
     """A `wick_graph.debug.DebugSession`, which can stop the run at every moment of it."""
 
@@ -47,6 +49,7 @@ def opted(
             f"there is no option {unknown[0]!r}; known: {', '.join(RunOptions.__annotations__)}"
         )
     run.on_busy = options.get("on_busy") or "reject"
+    run.force = bool(options.get("force"))
     run.debugger = options.get("debug")
     if (limit := options.get("deadline")) is not None:
         run.deadline = seconds(limit)

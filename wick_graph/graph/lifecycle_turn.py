@@ -2,7 +2,8 @@
 
 `reject` is told at once, `queue` waits its turn, `cancel_running` ends the other one. A run of
 this process is asked to stop and given a moment to close; one of another process is fenced off,
-and stops when it notices.
+and stops when it notices. A run that goes on where a process died waits for the one place that
+there is for such runs.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from wick_graph.drive import Leaves
-from wick_graph.errors import ConfigError, ThreadBusyError
+from wick_graph.errors import ConfigError, StorageError, ThreadBusyError
 from wick_graph.runtime import Run
 from wick_graph.stopping import LOST
-from wick_graph.store.checkpoints.leases import Lease
+from wick_graph.store.checkpoints.leases import Asking, Lease
+from wick_graph.store.checkpoints.suspects import PLACE, Suspected, Waiting
 
 GRACE_SECONDS: Final = 5.0
 """How long a run that was asked to stop may take to close before it is fenced off."""
@@ -33,24 +38,74 @@ def _nothing() -> None:
 
 
 async def take_turn(
-    run: Run, leases: Any, io: Leaves, then: Callable[[], object] = _nothing
+    run: Run,
+    leases: Any,
+    io: Leaves,
+    then: Callable[[], object] = _nothing,
+    asking: Asking = Asking(),  # noqa: B008 - it is frozen
 ) -> None:
     """Take the lease of the run's thread, now or when it is free; do `then` with the same commit.
+
+    A suspect waits until its back-off is over and no other suspect is at work in this process.
 
     Raises:
         ThreadBusyError: Another run goes on there, and this one does not wait for it.
         RunCancelled: The run was asked to stop while it waited.
     """
-    if run.on_busy == "reject":
-        await _take(run, leases, io, then)
-    elif run.on_busy == "queue":
-        await _queue(run, leases, io, then)
-    elif run.on_busy == "cancel_running":
-        await _take_over(run, leases, io, then)
-    else:
+    way = {"reject": _take, "queue": _queue, "cancel_running": _take_over}.get(run.on_busy)
+    if way is None:
         raise ConfigError(
             f"on_busy is reject, queue or cancel_running, and not {run.on_busy!r:.40}"
         )
+    while True:
+        try:
+            return await way(run, leases, io, then, asking)
+        except Suspected:
+            pass
+        if await _as_suspect(run, leases, io, partial(way, run, leases, io, then), asking):
+            return None
+
+
+async def _as_suspect(
+    run: Run, leases: Any, io: Leaves, way: Callable[[Asking], Any], asking: Asking
+) -> bool:
+    """Take the lease of a suspect, when it is its turn; False if it is none any more."""
+    thread = run.thread_id or ""
+    try:
+        standing = await io.whole(
+            lambda: leases.judge(thread, asking), lambda: leases.ajudge(thread, asking)
+        )
+    except ThreadBusyError:
+        return False  # whoever has it now is told of, waited for, or cancelled
+    if not standing.waits:
+        return False
+    waiting = Waiting(standing, leases.now)
+    PLACE.join(waiting)
+    try:
+        while not PLACE.enter(waiting):
+            run.stop.check()
+            await _look(io)
+            await io.sleep(_LONGEST_SECONDS / 2)
+        await way(replace(asking, place=waiting))
+        lease = run.lease
+        assert lease is not None
+        PLACE.watch(waiting, (leases, lease))
+    except BaseException:
+        PLACE.leave(waiting)
+        raise
+    return True
+
+
+async def _look(io: Leaves) -> None:
+    """See whether the suspect that has the place is none any more."""
+    if (watched := PLACE.look()) is None:
+        return
+    leases, lease = watched
+    with suppress(StorageError):  # then it is seen at the next look
+        if await io.either(
+            lambda: leases.has_progressed(lease), lambda: leases.ahas_progressed(lease)
+        ):
+            PLACE.clear(watched)
 
 
 async def cancel(saver: Any, thread_id: str, io: Leaves) -> bool:
@@ -81,14 +136,14 @@ async def _take(
     run: Run,
     leases: Any,
     io: Leaves,
-    then: Callable[[], object] = _nothing,
-    *,
-    force: bool = False,
+    then: Callable[[], object],
+    asking: Asking,
 ) -> None:
     def take() -> None:
         run.lease = leases.take(
             run.thread_id,
-            force=force,
+            asking,
+            judged=True,
             ready=lambda lease: setattr(lease, "on_stop", _stopper(run, lease)),
         )
         then()
@@ -107,7 +162,9 @@ def _stopper(run: Run, lease: Lease) -> Callable[[str], object]:
     return stop
 
 
-async def _queue(run: Run, leases: Any, io: Leaves, then: Callable[[], object]) -> None:
+async def _queue(
+    run: Run, leases: Any, io: Leaves, then: Callable[[], object], asking: Asking
+) -> None:
     place = (os.getpid(), id(leases), run.thread_id or "")
     line = _lines.setdefault(place, deque())
     line.append(run)
@@ -117,7 +174,7 @@ async def _queue(run: Run, leases: Any, io: Leaves, then: Callable[[], object]) 
             run.stop.check()
             if line[0] is run:
                 try:
-                    await _take(run, leases, io, then)
+                    await _take(run, leases, io, then, asking)
                 except ThreadBusyError:
                     pass
                 else:
@@ -130,16 +187,18 @@ async def _queue(run: Run, leases: Any, io: Leaves, then: Callable[[], object]) 
             del _lines[place]
 
 
-async def _take_over(run: Run, leases: Any, io: Leaves, then: Callable[[], object]) -> None:
+async def _take_over(
+    run: Run, leases: Any, io: Leaves, then: Callable[[], object], asking: Asking
+) -> None:
     thread = run.thread_id or ""
     for _ in range(_OTHERS):
         try:
-            return await _take(run, leases, io, then)
+            return await _take(run, leases, io, then, asking)
         except ThreadBusyError:
             epoch = await io.either(lambda: leases.epoch(thread), lambda: leases.aepoch(thread))
             if epoch is not None and not await _ended_by_itself(leases, thread, epoch, io):
                 break
-    return await _take(run, leases, io, then, force=True)
+    return await _take(run, leases, io, then, replace(asking, force=True))
 
 
 async def _ended_by_itself(leases: Any, thread: str, epoch: int, io: Leaves) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import ormsgpack
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 
+from wick_graph.messages.content import flat, is_deep
 from wick_graph.messages.prefix import changed
 
 KEY_BYTES: Final = 16
@@ -30,6 +31,8 @@ def packed(value: Any) -> bytes:
     try:
         return ormsgpack.packb(value, default=str, option=ormsgpack.OPT_SORT_KEYS)
     except (TypeError, ValueError, RecursionError):  # keys that are no texts, numbers without end
+        if is_deep(value):  # what is told of it is what it is, and not what is in it
+            return packed(flat(value))
         return json.dumps(value, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
 
 

@@ -87,7 +87,7 @@ class Shelf:
         try:
             packed = self._codec.pack(value)
         except StorageError as error:
-            packed = self._codec.pack(_stand_in(type(value).__name__, str(error), repr(value)))
+            packed = self._codec.pack(_stand_in(type(value).__name__, str(error), _shown(value)))
         if len(packed) > MAX_VALUE:
             kind, head = type(value).__name__, _beginning(value)
             packed = self._codec.pack(_stand_in(kind, f"{len(packed)} bytes are too many", head))
@@ -123,4 +123,11 @@ def _beginning(value: Any) -> str:
     text = getattr(value, "content", value)
     if isinstance(text, dict):
         text = text.get("output", text)
-    return text[:HEAD] if isinstance(text, str) else repr(text)[:HEAD]
+    return text[:HEAD] if isinstance(text, str) else _shown(text)[:HEAD]
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except RecursionError:
+        return "…"

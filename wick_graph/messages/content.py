@@ -6,6 +6,8 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import BaseMessage
 
+from wick_graph.constants import MAX_NESTING
+
 Content: TypeAlias = str | list[str | dict[Any, Any]]
 """A text, or a list of texts and typed content blocks."""
 
@@ -56,6 +58,29 @@ def is_plain(value: Any, depth: int = 0) -> bool:
     if isinstance(value, dict):
         return all(isinstance(k, str) and is_plain(v, depth + 1) for k, v in value.items())
     return isinstance(value, list | tuple) and all(is_plain(item, depth + 1) for item in value)
+
+
+def is_deep(value: Any) -> bool:
+    """Tell whether JSON-like data is nested deeper than `MAX_NESTING` levels; never recurses."""
+    level = [value]
+    for _ in range(MAX_NESTING + 1):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list | tuple):
+                below += item
+        if not below:
+            return False
+        level = below
+    return True
+
+
+def flat(value: Any) -> Any:
+    """Return JSON-like data without those of its parts that are nested too deeply."""
+    if isinstance(value, dict):
+        return {key: {} if is_deep(item) else item for key, item in value.items()}
+    return {} if is_deep(value) else value
 
 
 def clean_text(text: str) -> str:

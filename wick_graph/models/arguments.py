@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NoReturn
 
+from wick_graph.constants import TOO_DEEP
+
 _SHOWN_CHARS: Final = 200
 
 
@@ -24,7 +26,7 @@ def read_arguments(raw: str) -> dict[str, Any]:
         # not strict about line breaks inside texts: models write them, and the meaning is plain
         value = json.loads(raw, strict=False, parse_constant=_refuse)
     except RecursionError:
-        raise BadArgumentsError("nested too deeply") from None
+        raise BadArgumentsError(TOO_DEEP) from None
     except ValueError as error:
         raise BadArgumentsError(f"{error}, in {_shown(raw)}") from None
     if value is None:

@@ -10,8 +10,9 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, ToolCall
 from langchain_core.runnables import Runnable
 
+from wick_graph.constants import TOO_DEEP
 from wick_graph.errors import ModelError
-from wick_graph.messages.content import clean_text, clean_value, is_clean, is_plain
+from wick_graph.messages.content import clean_text, clean_value, flat, is_clean, is_deep, is_plain
 from wick_graph.messages.names import sanitise_tool_name
 from wick_graph.models.arguments import BadArgumentsError, read_arguments
 from wick_graph.models.merge import merge_chunks
@@ -141,7 +142,7 @@ def normalise_reply(
     """
     if isinstance(message, AIMessageChunk):
         message = merge_chunks([message])
-    message = _cleaned(message)
+    message = _cleaned(bounded(message))
     changes: dict[str, Any] = {}
     if message.content is None:  # not by its type, but it can be set
         changes["content"] = ""
@@ -157,6 +158,38 @@ def normalise_reply(
     if raw:
         changes["response_metadata"] = {**message.response_metadata, "raw_args": raw}
     return (message.model_copy(update=changes) if changes else message), bad
+
+
+def bounded(message: AIMessage) -> AIMessage:
+    """Return a reply of which no part is nested too deeply; the same one where none is.
+
+    A call whose arguments are becomes an invalid one, without them.
+    """
+    changes: dict[str, Any] = {}
+    for name in ("content", *_METADATA):
+        value = getattr(message, name)
+        if not isinstance(value, str) and is_deep(value):
+            parts = [flat(part) for part in value] if isinstance(value, list) else flat(value)
+            changes[name] = parts
+    deep = {at: call for at, call in enumerate(message.tool_calls) if is_deep(call["args"])}
+    if deep:
+        good = [call for at, call in enumerate(message.tool_calls) if at not in deep]
+        invalid = [
+            InvalidToolCall(
+                type="invalid_tool_call",
+                name=call["name"],
+                args="",
+                id=call["id"],
+                error=TOO_DEEP,
+                index=at,
+            )
+            for at, call in deep.items()
+        ]
+        changes |= {
+            "tool_calls": good,
+            "invalid_tool_calls": [*message.invalid_tool_calls, *invalid],
+        }
+    return message.model_copy(update=changes) if changes else message
 
 
 def storable_reply(message: AIMessage, refusal: Callable[[Any], str | None]) -> AIMessage:
@@ -232,6 +265,8 @@ def _calls(
                 bad[call_id] = f"invalid JSON arguments: {error}"
                 raw[call_id] = clean_text(written)
                 arguments = {}
+        if call.get("error") == TOO_DEEP:
+            bad[call_id] = f"invalid arguments: {TOO_DEEP}"
         if not is_clean(arguments):
             arguments = clean_value(arguments)
             bad[call_id] = "invalid arguments: half of a surrogate pair; send valid Unicode text"

@@ -151,6 +151,8 @@ class ResumeForm(Form):
     thread_id: ThreadIdText
     answer: Any = None
     """What an interrupt asked for; a mapping of interrupt ids where several wait."""
+    force: bool = False
+    """Go on although the thread is poisoned: its runs took the server down."""
     stream: bool = False
     on_disconnect: Literal["continue", "cancel"] | None = None
 

@@ -29,12 +29,16 @@ class Asked:
     kind: Kind
     messages: list[dict[str, Any]] = field(default_factory=list)
     answer: Any = _NOTHING
+    force: bool = False
+    """The thread is pardoned. It was asked for once: a server that was killed keeps no order to."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as data."""
         made: dict[str, Any] = {"agent": self.agent_id, "kind": self.kind}
         if self.kind == "message":
             return {**made, "messages": self.messages}
+        if self.force:
+            made["force"] = True
         return made if self.answer is _NOTHING else {**made, "answer": self.answer}
 
     @classmethod
@@ -53,7 +57,7 @@ class Asked:
         if self.kind == "message":
             return agent.astream(self.messages, thread_id=row.thread_id, config=config)
         given = () if self.answer is _NOTHING else (self.answer,)
-        return agent.astream_resume(row.thread_id, *given, config=config)
+        return agent.astream_resume(row.thread_id, *given, config=config, force=self.force)
 
 
 class LiveRun:

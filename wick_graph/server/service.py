@@ -202,6 +202,9 @@ class Service:
     async def drain(self, seconds: float) -> None:
         """Let runs end, then stop the others where they are; they go on at the next start."""
         self.draining = True
+        for tenant in [*self._tenants.values()]:
+            with contextlib.suppress(StorageError):  # then a kill while it drains counts as a death
+                await tenant.saver.leases.aspare()
         left = [tenant.runs.suspend(seconds, self.hurry) for tenant in self._tenants.values()]
         await asyncio.gather(*left)
 

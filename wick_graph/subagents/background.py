@@ -26,9 +26,11 @@ from wick_graph.hooks.protocol import BaseHook, HookContext
 from wick_graph.messages import ToolResult
 from wick_graph.request import ModelRequest, position
 from wick_graph.runtime import run_of
+from wick_graph.stopping import PART
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import records
 from wick_graph.subagents.background_tools import tools_for
+from wick_graph.subagents.child import adopted
 from wick_graph.subagents.delegation import MAX_DEPTH, Subagent, counted
 from wick_graph.subagents.tasks import START, Note, Task, block, tasks_in
 from wick_graph.tools.protocol import ToolContext
@@ -233,8 +235,10 @@ class Background(BaseHook):
         if not self._runs(task):
             path = (*keys.path_of(ctx.config), task.agent)
             work = self._work(task, ctx.thread_id, path)
-            # in a context of its own: it is no part of the run that begins it
-            self._running[task.id] = Context().run(ENGINE_LOOP.submit, self._held(work))
+            # in a context of its own: it does not end with the run that begins it
+            context = Context()
+            context.run(PART.set, True)
+            self._running[task.id] = context.run(ENGINE_LOOP.submit, self._held(work))
         return self._running[task.id]
 
     async def _held(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -258,6 +262,7 @@ class Background(BaseHook):
         agent = self._agent(task)
         config = keys.with_configurable(None, **{keys.PATH: path})
         notes = self._notes[task.id] = [Note(task.id, task.text), *task.notes]
+        await adopted(agent.store, task.id, parent)
         try:
             for note in notes:  # it may get longer meanwhile
                 result = await agent.ainvoke(
@@ -269,8 +274,7 @@ class Background(BaseHook):
             return None  # another process works on it
         finally:
             self._notes.pop(task.id, None)
-        if parent is not None and isinstance(agent.store, SqlSaver):
-            await agent.store.threads.aadopt(task.id, parent)
+        await adopted(agent.store, task.id, parent)
         return result
 
     def _runs(self, task: Task) -> bool:

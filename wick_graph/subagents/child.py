@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,7 @@ from langgraph.types import interrupt
 
 from wick_graph import keys
 from wick_graph.drive import THREADS
-from wick_graph.errors import RunError
+from wick_graph.errors import RunError, ThreadNotFoundError
 from wick_graph.events import Done, Event, Failed, Interrupted, SubagentEvent
 from wick_graph.runtime import run_of
 from wick_graph.store import SqlSaver
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 _ASKED: Final = "asked"
 """The name under which the ledger keeps how many questions of a call have had an answer."""
+
+
+async def adopted(store: Any, thread_id: str, parent: str | None) -> None:
+    """Note in the store whose child a thread is, if there is that thread."""
+    if isinstance(store, SqlSaver) and parent is not None:
+        with suppress(ThreadNotFoundError):
+            await store.threads.aadopt(thread_id, parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,8 @@ class Child:
             GraphBubbleUp: The child waits for the user.
         """
         key = self.ctx.key[:255]
+        if run_of(self.ctx.config).resumed:  # what the child gets done counts as its parent's
+            await adopted(self.agent.store, self.thread_id, self.ctx.thread_id)
         result = await self._run(
             lambda config: self.agent.ainvoke(
                 task, thread_id=self.thread_id, config=config, idempotency_key=key
@@ -55,7 +65,7 @@ class Child:
                 task, thread_id=self.thread_id, config=config, idempotency_key=key
             ),
         )
-        await self._adopt()
+        await adopted(self.agent.store, self.thread_id, self.ctx.thread_id)
         asked = 0
         if result.stopped_because == "interrupted" and result.interrupts:
             asked = await self._pass_over(result.interrupts[0].value)
@@ -111,12 +121,6 @@ class Child:
 
     def _key(self, count: int) -> str:
         return f"{self.ctx.key}/{count}"
-
-    async def _adopt(self) -> None:
-        """Note in the store whose child the thread is."""
-        store = self.agent.store
-        if isinstance(store, SqlSaver) and self.ctx.thread_id is not None:
-            await store.threads.aadopt(self.thread_id, self.ctx.thread_id)
 
     async def _run(
         self,

@@ -14,7 +14,9 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+from wick_graph.constants import TOO_DEEP
 from wick_graph.errors import ConfigError
+from wick_graph.messages.content import is_deep
 
 MAX_PROBLEMS: Final = 5
 _SHOWN_CHARS: Final = 80
@@ -68,13 +70,15 @@ class ArgumentCheck:
         """Return what is wrong with the arguments, at most five problems, or None."""
         if not isinstance(args, dict):
             return f"invalid arguments: expected an object, got {_came(args)}"
+        if any(type(value) in (dict, list) for value in args.values()) and is_deep(args):
+            return f"invalid arguments: {TOO_DEEP}"
         if self._plain is not None and self._plain.fit(args):
             return None
         try:
             errors = self._validator.iter_errors(args)
             problems = list(islice(self._problems(errors), MAX_PROBLEMS + 1))
         except RecursionError:
-            return "invalid arguments: they are nested too deeply"
+            return f"invalid arguments: {TOO_DEEP}"
         if not problems:
             return None
         more = "; and more" if len(problems) > MAX_PROBLEMS else ""

@@ -53,7 +53,8 @@ class ToolContext:
     config: Any = field(repr=False)
     """LangChain's `RunnableConfig` of the step."""
     replayed: bool = False
-    """True where the call may have run before, up to a crash."""
+    """True where the call runs again, or may: after a crash, a failure or a cancelled run, after an
+    interrupt that the tool raised, at a further attempt, or because a hook calls it once more."""
     check: Callable[[Any], str | None] = field(default=_nothing_wrong, repr=False, compare=False)
     """Say what is wrong with arguments for the tool that the model named; None if nothing is."""
     told: Callable[[], Mapping[str, Any] | None] = field(

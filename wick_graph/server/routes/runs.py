@@ -279,7 +279,7 @@ async def _resume(
         agent = await asker.agent(agent_id)
         await asker.thread(form.thread_id)
     given = {} if form.answer is None else {"answer": form.answer}
-    asked = Asked(agent_id=agent.name, kind="resume", **given)
+    asked = Asked(agent_id=agent.name, kind="resume", force=form.force, **given)
     run = await begin(asker, asked, form.thread_id, key)
     if form.stream:
         how = form.on_disconnect or asker.options.on_disconnect

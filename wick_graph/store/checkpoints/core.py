@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 from wick_graph.errors import StorageError
 from wick_graph.store.checkpoints.cache import ThreadCache
@@ -28,6 +30,16 @@ _KEPT: Final = 512
 _TRIES: Final = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A lease that was given back, which the database may not know."""
+
+    lease: Any
+    epoch: int
+    charges: int
+    since: float = field(default_factory=time.monotonic)
+
+
 class Core(Transactions):
     """Everything mutable of a saver; its clones share one."""
 
@@ -47,6 +59,8 @@ class Core(Transactions):
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
         self.forks = MeantForks()
+        self.owed: dict[int, Owed] = {}
+        """By thread: leases of this store that are nobody's any more."""
         self._debug = debug
         self._keys, self._either = keys, either
         self.sealing: Sealing = Plain()

@@ -3,7 +3,7 @@
 A lease has an owner, an end, and an epoch that grows with each change of owner. Every write of a
 run carries its epoch and is refused when the thread has a newer one, so a worker that was frozen
 past its lease cannot commit when it wakes. A lease whose owner is a dead process of this machine
-is free at once; nobody waits for its end.
+is free at once; nobody waits for its end. What its run is suspected of is in `suspects`.
 """
 
 from __future__ import annotations
@@ -12,33 +12,40 @@ import os
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlalchemy import select
 
 from wick_graph import keys
 from wick_graph.errors import StorageError, ThreadBusyError
-from wick_graph.store.checkpoints.core import Core
+from wick_graph.store.checkpoints.core import Core, Owed
 from wick_graph.store.checkpoints.owners import LEASE_SECONDS, is_alive, owner
+from wick_graph.store.checkpoints.suspects import (
+    INNOCENT,
+    PLACE,
+    Standing,
+    Suspected,
+    Waiting,
+    judge,
+    mark_of,
+)
 from wick_graph.store.database import sql
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import leases
+from wick_graph.store.database.schema import leases, threads
+from wick_graph.store.values.rows import pack_id
 
 LOOK_SECONDS: Final = 1.0
 """How often a run looks whether its lease is still its own."""
-_REMEMBERED: Final = 1_024
 _BUSY: Final = "thread {} is busy: another run goes on in it; wait for its end, or cancel it"
 _CREDIBLE: Final = 100 * LEASE_SECONDS
 _MOST: Final = 2**62
 """Epochs begin anew behind this one; they are only ever compared for being the same."""
 _APART: Final = 2**40
 """How far one epoch is from the next at the most."""
-MAX_TRIES: Final = 3
-"""Times that a run may die at one checkpoint before the thread is called poisoned."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,8 +55,12 @@ class Lease:
     thread: int
     thread_id: str
     epoch: int
-    tries: int
-    """Runs in a row that died before this one without getting further; 0 for none."""
+    charges: int = 0
+    """Deaths of a process in which this run was the only suspect, since it last got further."""
+    mark: bytes | None = field(default=None, repr=False)
+    """What was recorded of the thread when this run began; None of a run that is no suspect."""
+    place: Waiting | None = field(default=None, repr=False)
+    """The suspects' place of this process, which the run has; None of all other runs."""
     until: float = 0.0
     """When it ends unless it is renewed, by the store's clock."""
     clock: Callable[[], float] = field(default=time.time, repr=False)
@@ -66,8 +77,30 @@ class Lease:
         """Note that the thread has another owner, and end what still runs under this lease."""
         if not self.lost:
             self.lost, self.forced = True, self.clock() < self.until
+            self.leave_place()
             if self.on_stop is not None:
                 self.on_stop("")
+
+    def leave_place(self) -> None:
+        """Let another suspect of this process go on."""
+        if self.place is not None:
+            PLACE.leave(self.place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """How a run asks for its thread."""
+
+    force: bool = False
+    """Take it from a live owner too: the fence then stops that one's writes."""
+    begins: str | None = None
+    """The id of a run that brings a new input; None of one that goes on where the thread stands."""
+    pardon: bool = False
+    """What the run is charged with is forgotten."""
+    part: bool = False
+    """It is a part of another run of this process, which answers for it."""
+    place: Waiting | None = None
+    """The suspects' place, which the run has."""
 
 
 class Leases:
@@ -76,9 +109,8 @@ class Leases:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._held: set[Lease] = set()
-        self._given: OrderedDict[int, int] = OrderedDict()
-        """Epochs of leases that are nobody's, by thread: a full disk may not let that in, and of a
-        lease that was taken the answer may be lost on its way."""
+        self._sparing = False
+        """This process goes down on purpose: that is the fault of no run."""
         self._nonce = secrets.token_hex(4).encode()
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -88,9 +120,11 @@ class Leases:
     def take(
         self,
         thread_id: str,
+        asking: Asking = Asking(),
         *,
         force: bool = False,
         ready: Callable[[Lease], object] | None = None,
+        judged: bool = False,
     ) -> Lease:
         """Take the lease of a thread; the thread is made if there is none.
 
@@ -99,14 +133,16 @@ class Leases:
 
         Raises:
             ThreadBusyError: Another live owner holds it.
+            Suspected: `judged` is asked for, and the run is a suspect without a place.
         """
         taken: Lease | None = None
+        asking = replace(asking, force=True) if force else asking
         try:
             with self._core.writing(thread_id) as db:
-                taken = self._taken(db, thread_id, force)
+                taken = self._taken(db, thread_id, asking, judged)
         except StorageError:  # the commit may have got there all the same: then it is given back
             if taken is not None:
-                self._give(taken)
+                self._owe(taken, taken.charges)
             raise
         if ready is not None:
             ready(taken)
@@ -118,19 +154,119 @@ class Leases:
         with self._core.writing(thread_id) as db:
             if self._holding(db, thread_id) != epoch:
                 return None
-            lease = self._taken(db, thread_id, True)
+            lease = self._taken(db, thread_id, Asking(force=True), False)
         self._hold(lease)
         return lease
 
-    def _taken(self, db: Database, thread_id: str, force: bool) -> Lease:
+    def _taken(self, db: Database, thread_id: str, asking: Asking, judged: bool) -> Lease:
         core = self._core
         thread = core.thread_for_writing(db, thread_id).id
-        head = db.execute(sql.HEAD_OF_ALL, (thread, 1, 0)).fetchone()[0]
-        epoch, tries = self._turn(db, thread, thread_id, head, force)
-        until = core.now() + LEASE_SECONDS
-        lease = Lease(thread, thread_id, epoch, tries, until=until, clock=core.now)
-        db.execute(sql.PUT_LEASE, (thread, self._name(), epoch, until, tries, head))
+        row = db.execute(sql.LEASE, (thread,)).fetchone()
+        standing = self._standing(db, thread, thread_id, row, asking)
+        alone = asking.place is not None and standing.suspect and not self._sparing
+        if judged and standing.waits and not (asking.place or asking.part):
+            raise Suspected
+        lease = Lease(
+            thread,
+            thread_id,
+            _after(0 if row is None else row[1]),
+            standing.charges,
+            mark=standing.mark if alone else None,
+            place=asking.place,
+            until=core.now() + LEASE_SECONDS,
+            clock=core.now,
+        )
+        tries = ~standing.charges if alone else standing.charges
+        values = (self._name(), lease.epoch, lease.until, tries, standing.mark)
+        db.execute(sql.PUT_LEASE, (thread, *values))
         return lease
+
+    def _standing(
+        self, db: Database, thread: int, thread_id: str, row: Any, asking: Asking
+    ) -> Standing:
+        """Say how the run stands that the last owner of a thread left.
+
+        Raises:
+            ThreadBusyError: A live owner holds it.
+        """
+        if row is None:
+            return INNOCENT
+        row = self._known(thread, tuple(row))
+        holder, _, until, tries, _ = row
+        if _holds(self._core, holder, until):
+            if asking.force:  # it is alive, and is told to stop: nothing died
+                return INNOCENT
+            raise ThreadBusyError(_BUSY.format(thread_id))
+        if until == 0 and tries == 0:
+            return INNOCENT
+        if asking.begins is not None and not self._began(db, thread, asking.begins):
+            return INNOCENT  # what the last run was at is left
+        standing = self._judged(db, thread, row)
+        return replace(standing, charges=0, due=0.0, new=False) if asking.pardon else standing
+
+    def _known(self, thread: int, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Read a lease of this saver's own as given back, which the database may not know."""
+        owed = self._core.owed.get(thread)
+        if owed is None or owed.epoch != row[1]:
+            return row
+        return (*row[:2], 0.0, owed.charges, row[4])
+
+    def _began(self, db: Database, thread: int, run_id: str) -> bool:
+        """Say whether a run is the last that was begun in a thread."""
+        query = select(threads.c.run).where(threads.c.id == thread)
+        row = db.execute(*compiled(query)).fetchone()
+        return row is not None and row[0] is not None and bytes(row[0]) == pack_id(run_id)
+
+    def _judged(self, db: Database, thread: int, row: tuple[Any, ...]) -> Standing:
+        now, since = self._core.now(), row[2] - LEASE_SECONDS
+        # Of another machine nobody can tell but by time: it counts as dead.
+        survived = is_alive(row[0], elsewhere=False) or self._core.dialect.began(db) > since
+        return judge(db, thread, row, now=now, survived=survived)
+
+    def judge(self, thread_id: str, asking: Asking) -> Standing:
+        """Say how the run of a thread stands; a new charge is written down.
+
+        Raises:
+            ThreadBusyError: A live owner holds the thread.
+        """
+        with self._core.writing(thread_id) as db:
+            thread = self._core.thread_for_writing(db, thread_id).id
+            row = db.execute(sql.LEASE, (thread,)).fetchone()
+            standing = self._standing(db, thread, thread_id, row, asking)
+            if standing.new:
+                values = (-standing.due, standing.charges, standing.mark)
+                db.execute(sql.PUT_LEASE, (thread, *row[:2], *values))
+        return standing
+
+    async def ajudge(self, thread_id: str, asking: Asking) -> Standing:
+        """Do `judge` in the store's thread."""
+        return await self._core.worker.run(self.judge, thread_id, asking)
+
+    def now(self) -> float:
+        """Return the store's time."""
+        return self._core.now()
+
+    def has_progressed(self, lease: Lease) -> bool:
+        """Say whether anything was recorded in a suspect's thread since its run began."""
+        with self._core.reading() as db:
+            return mark_of(db, lease.thread) != lease.mark
+
+    async def ahas_progressed(self, lease: Lease) -> bool:
+        """Do `has_progressed` in the store's thread."""
+        return await self._core.worker.run(self.has_progressed, lease)
+
+    def spare(self) -> None:
+        """Note that this process goes down on purpose: whatever comes is the fault of no run."""
+        self._sparing = True
+        with self._lock:
+            held = [lease for lease in self._held if lease.mark is not None]
+        for lease in held:
+            with self._core.writing(lease.thread_id) as db:
+                db.execute(sql.SPARE_LEASE, (lease.charges, lease.thread, lease.epoch))
+
+    async def aspare(self) -> None:
+        """Do `spare` in the store's thread."""
+        await self._core.worker.run(self.spare)
 
     def _holding(self, db: Database, thread_id: str) -> int | None:
         thread = self._core.thread(db, thread_id)
@@ -170,14 +306,45 @@ class Leases:
             stop(why)
         return bool(asked)
 
-    def release(self, lease: Lease, *, tries: int = 0) -> None:
-        """Give a lease back; one that was lost is only forgotten. `tries` stays on record."""
+    def release(self, lease: Lease, *, charges: int = 0) -> None:
+        """Give a lease back; one that was lost is only forgotten. `charges` stay on record.
+
+        Where the database does not let that in, it is told of it as soon as it does; this store
+        knows it at once.
+        """
         self._drop(lease)
-        self._give(lease)
+        self._owe(lease, charges)
+        self._end(lease, charges)
+
+    def _end(self, lease: Lease, charges: int) -> None:
         with self._core.writing(lease.thread_id) as db:
-            given = db.execute(sql.END_LEASE, (0.0, tries, lease.thread, lease.epoch))
+            given = db.execute(sql.END_LEASE, (0.0, charges, lease.thread, lease.epoch))
             if given.rowcount and lease.along is not None:
                 lease.along(db)
+
+    def _owe(self, lease: Lease, charges: int) -> None:
+        """Note that a lease is nobody's, whatever the database may say.
+
+        A full disk may not let that in, and of a lease that was taken the answer may be lost.
+        """
+        self._core.owed[lease.thread] = Owed(lease, lease.epoch, charges)
+
+    def settle(self) -> None:
+        """Give back what the database has not taken yet; what it refuses again is kept."""
+        before = time.monotonic() - LOOK_SECONDS / 2  # a commit may still be under way for others
+        owed = {thread: one for thread, one in self._core.owed.items() if one.since < before}
+        if not owed:
+            return
+        query = select(leases.c.thread, leases.c.epoch)
+        query = query.where(leases.c.thread.in_(list(owed)), leases.c.until > 0)
+        with suppress(StorageError):
+            with self._core.reading() as db:
+                epochs = dict(db.execute(*compiled(query)).fetchall())
+            for thread, one in owed.items():
+                if epochs.get(thread) == one.epoch:
+                    self._end(one.lease, one.charges)
+                if self._core.owed.get(thread) is one:
+                    del self._core.owed[thread]
 
     def renew(self) -> None:
         """Renew every held lease; mark those that somebody else has taken."""
@@ -210,37 +377,12 @@ class Leases:
             if epochs.get(thread) != lease.epoch:
                 lease.lose()
 
-    def _turn(
-        self,
-        db: Database,
-        thread: int,
-        thread_id: str,
-        head: bytes | None,
-        force: bool,
-    ) -> tuple[int, int]:
-        """Return the next epoch, and how many owners in a row died where the thread stands now."""
-        row = db.execute(sql.LEASE, (thread,)).fetchone()
-        if row is None:
-            return _after(0), 0
-        holder, epoch, until, tries, stood = row
-        if self._given.get(thread) == epoch and holder == self._name():
-            until = 0.0  # this saver's own; nobody else may ever have written that it is free
-        following = _after(epoch)
-        if _holds(self._core, holder, until):
-            if force:  # it is alive, and is told to stop: nothing died
-                return following, tries
-            raise ThreadBusyError(_BUSY.format(thread_id))
-        if stood != head:  # it got further before it died
-            return following, 1 if until else 0
-        # A lease that was given back ended at 0: whoever held any other one died with it.
-        return following, tries + 1 if until else tries
-
     def _hold(self, lease: Lease) -> None:
         with self._lock:
             if self._pid != os.getpid():  # after a fork: the parent's leases are the parent's
                 self._pid, self._held, self._keeper = os.getpid(), set(), None
             self._held.add(lease)
-            self._given.pop(lease.thread, None)
+            self._core.owed.pop(lease.thread, None)
             if self._keeper is None:
                 self._keeper = threading.Thread(target=self._keep, name="wick-leases", daemon=True)
                 self._keeper.start()
@@ -249,21 +391,17 @@ class Leases:
         """Name this saver among those of all processes."""
         return owner() + b"/" + self._nonce
 
-    def _give(self, lease: Lease) -> None:
-        """Note that a lease is nobody's, whatever the database may say."""
-        self._given[lease.thread] = lease.epoch
-        while len(self._given) > _REMEMBERED:
-            self._given.popitem(last=False)
-
     def _drop(self, lease: Lease) -> None:
         with self._lock:
             self._held.discard(lease)
+        lease.leave_place()
 
     def _keep(self) -> None:
         turn = 0
         while not self._wake.wait(LOOK_SECONDS):
             turn += 1
             try:
+                self.settle()
                 if turn * LOOK_SECONDS >= LEASE_SECONDS / 3:
                     turn = 0
                     self.renew()
@@ -314,8 +452,10 @@ def check_free(core: Core, db: Database, thread: int, thread_id: str) -> None:
     Raises:
         ThreadBusyError: It does.
     """
-    row = db.execute(sql.HOLDER, (thread,)).fetchone()
-    if row is not None and _holds(core, *row):
+    row = db.execute(sql.LEASE, (thread,)).fetchone()
+    if row is None or ((owed := core.owed.get(thread)) is not None and owed.epoch == row[1]):
+        return
+    if _holds(core, row[0], row[2]):
         raise ThreadBusyError(_BUSY.format(thread_id))
 
 

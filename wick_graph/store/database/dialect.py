@@ -95,6 +95,10 @@ class Dialect(ABC):
         """Say whether a connection is of no use any more."""
         return False
 
+    def began(self, db: Database) -> float:
+        """Return when the database was last started, 0 where it is no program of its own."""
+        return 0.0
+
     def may_pass(self, error: BaseException) -> bool:
         """Say whether a transaction may go well if it is simply tried again."""
         return False

@@ -61,6 +61,7 @@ _CUT: Final = (
     "the connection was lost, and is opened again at the next call; what was not acknowledged may "
     "or may not be stored, so look before you try again"
 )
+_STARTED: Final = "SELECT extract(epoch FROM pg_postmaster_start_time())::float8"
 
 
 class PostgresDialect(Dialect):
@@ -117,6 +118,11 @@ class PostgresDialect(Dialect):
         if own:
             self._ahead = moment - time.monotonic()
         return 0
+
+    def began(self, db: Database) -> float:
+        """Return when the server was started."""
+        assert isinstance(db, Postgres)
+        return float(db.script(_STARTED)[0][0])
 
     def explained(self, error: Exception) -> StorageError:
         """Return the sentence for an error of the server or of the connection."""

@@ -159,8 +159,8 @@ leases: Final = Table(
     Column("tries", Integer, nullable=False),
     Column("head", LargeBinary),
 )
-"""`until` is 0 for a lease that was given back; `tries` counts the owners in a row that died while
-`head` was the thread's latest checkpoint."""
+"""`until` is 0 for a lease that was given back. `until` below 0, `tries` and `head` are of runs
+whose process died: see `store.checkpoints.suspects`."""
 
 runs: Final = Table(
     "runs",

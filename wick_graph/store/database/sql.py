@@ -325,6 +325,10 @@ RENEW_LEASE: Final = prepared(
     *("u", "t", "e"),
 )
 """One that was given back meanwhile stays given back."""
+SPARE_LEASE: Final = prepared(
+    update(leases).values(tries=_b("n")).where(*_held, leases.c.until > literal_column("0")),
+    *("n", "t", "e"),
+)
 END_LEASE: Final = prepared(
     update(leases).values(until=_b("u"), tries=_b("n")).where(*_held), "u", "n", "t", "e"
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 from wick_graph.errors import StorageError
 from wick_graph.store.checkpoints.core import Core
-from wick_graph.store.checkpoints.leases import MAX_TRIES, Lease, check
+from wick_graph.store.checkpoints.leases import Lease, check
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.sealed.sealing import Seals
@@ -29,8 +29,8 @@ from wick_graph.types import Replay
 class Go:
     """Run the call."""
 
-    tries: int
-    """1 for the first time; more if a run died while it was in flight."""
+    again: bool
+    """It was begun before: a run ended while it was in flight, or it stopped to ask somebody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,6 @@ class Recorded:
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """The call was in flight when a run died, and must not be run again."""
-
-    poisoned: bool
-    """It may be repeated, but every try so far took the process down."""
 
 
 Verdict = Go | Recorded | Unknown
@@ -77,19 +74,22 @@ class Ledger:
             check(db, self._lease)
             row = self._row(db, key)
             if row is not None and row[0] == hashed:
-                verdict = self._known(db, key, row, replay)
-                if verdict is not None:
-                    return verdict
+                return self._known(db, key, row, replay)
             self._put(db, key, name, hashed, "intent", 1)
-        return Go(1)
+        return Go(again=False)
 
     def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
         """Look a finished call up without writing anything."""
+        known = self.begun(key, name, args)
+        return known if isinstance(known, Recorded) else None
+
+    def begun(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Go | None:
+        """Look a call up that may be repeated, without writing anything; None of one unknown."""
         with self._core.reading() as db:
             row = self._row(db, key)
-            if row is None or row[0] != self._hash(name, args) or row[1] != "done":
+            if row is None or row[0] != self._hash(name, args):
                 return None
-            return self._result(key, row)
+            return self._result(key, row) if row[1] == "done" else Go(again=True)
 
     def look(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Unknown | None:
         """Say what is known of a call that will not be run: its result, that it began, nothing."""
@@ -97,7 +97,7 @@ class Ledger:
             row = self._row(db, key)
             if row is None or row[0] != self._hash(name, args) or row[1] == "waiting":
                 return None
-            return self._result(key, row) if row[1] == "done" else Unknown(poisoned=False)
+            return self._result(key, row) if row[1] == "done" else Unknown()
 
     async def alook(
         self, key: str, name: str, args: Mapping[str, Any]
@@ -130,9 +130,13 @@ class Ledger:
         """Do `recorded` in the store's thread."""
         return await self._core.worker.run(self.recorded, key, name, args)
 
-    async def await_(self, key: str) -> None:
+    async def abegun(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Go | None:
+        """Do `begun` in the store's thread."""
+        return await self._core.worker.run(self.begun, key, name, args)
+
+    async def await_(self, key: str, name: str, args: Mapping[str, Any]) -> None:
         """Do `wait` in the store's thread."""
-        await self._core.worker.run(self.wait, key)
+        await self._core.worker.run(self.wait, key, name, args)
 
     def refusal(self, value: Any) -> str | None:
         """Say why a value cannot be stored, or None if it can."""
@@ -141,28 +145,21 @@ class Ledger:
         except StorageError as error:
             return str(error)
 
-    def wait(self, key: str) -> None:
+    def wait(self, key: str, name: str, args: Mapping[str, Any]) -> None:
         """Note that a call stopped to ask somebody: the answer starts it anew, by right."""
         with self._core.writing(self._lease.thread_id) as db:
             check(db, self._lease)
-            self._state(db, key, "waiting", 1)
+            self._put(db, key, name, self._hash(name, args), "waiting", 1)
 
-    def _known(
-        self, db: Database, key: str, row: tuple[Any, ...], replay: Replay
-    ) -> Verdict | None:
+    def _known(self, db: Database, key: str, row: tuple[Any, ...], replay: Replay) -> Verdict:
         _, state, tries, _ = row
         if state == "done":
             return self._result(key, row)
-        if state == "waiting":
-            return None
-        if replay == "never" or state == "unknown":
+        if state != "waiting" and (replay == "never" or state == "unknown"):
             self._state(db, key, "unknown", tries)
-            return Unknown(poisoned=False)
-        if tries >= MAX_TRIES:
-            self._state(db, key, "unknown", tries)
-            return Unknown(poisoned=True)
+            return Unknown()
         self._state(db, key, "intent", tries + 1)
-        return Go(tries + 1)
+        return Go(again=True)
 
     def _row(self, db: Database, key: str) -> tuple[Any, ...] | None:
         found = db.execute(sql.CALL, (self._lease.thread, text_bytes(key))).fetchone()
