@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlalchemy import delete, insert, literal, select
+from sqlalchemy import insert, literal, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.digests import BLOBS, erase, row_hash
 from wick_graph.store.database.schema import LANE_BITS, PLACES, blobs, items, names
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.blobs import HASH_BYTES, hashes_in, is_text_key, key_of
@@ -30,7 +31,7 @@ def drop(db: Database, seals: Seals, thread: int, garbage: frozenset[int]) -> No
             body = seals.content(sealed, "table items", rid, base)
             unused -= {key_of(hashed) for hashed in hashes_in(body, BLOB_MARK)}
     for key in unused:
-        db.execute(*compiled(delete(blobs).where(_of(thread), blobs.c.hash == key)))
+        erase(db, blobs, thread, _of(thread), blobs.c.hash == key)
 
 
 def copy(db: Database, old: Seals, source: int, to: Database, new: Seals, target: int) -> None:
@@ -43,6 +44,7 @@ def copy(db: Database, old: Seals, source: int, to: Database, new: Seals, target
             body = new.seal(old.unseal(sealed, "table blobs", *place), *place)
             row = insert(blobs).values(thread=target, hash=key, size=size, body=body)
             to.execute(*compiled(row))
+            to.account.add(BLOBS, target, row_hash((key, size), body))
 
 
 def _of(thread: int) -> ColumnElement[bool]:

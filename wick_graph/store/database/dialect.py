@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from wick_graph.errors import StorageError
+
+if TYPE_CHECKING:
+    from wick_graph.store.database.digests import Account
 
 Synchronous = Literal["FULL", "NORMAL"]
 Now = Callable[[], float]
@@ -33,6 +36,9 @@ class Rows(Protocol):
 
 class Database(Protocol):
     """A connection. Statements are texts of the module `sql`, with values in their order."""
+
+    account: Account
+    """What the transaction adds to the digests of threads."""
 
     @property
     def in_transaction(self) -> bool:
@@ -122,6 +128,10 @@ class Dialect(ABC):
     def shrink(self, db: Database) -> bool:
         """Give some free space back to the system; False when there is no more."""
         return False
+
+    def problems(self, db: Database) -> list[str]:
+        """Return what the database says is wrong with its pages; some look by themselves."""
+        return []
 
     def exists(self) -> bool:
         """Say whether a store was ever made here; nothing is made, and nothing is opened for long.

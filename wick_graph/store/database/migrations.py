@@ -12,10 +12,11 @@ from typing import Final
 
 from wick_graph.errors import StorageError
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.schema_2 import to_schema_2
 
 Migration = Callable[[Database], None]
 
-MIGRATIONS: Final[tuple[Migration, ...]] = ()
+MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2,)
 """The step at index 0 leads from schema 1 to schema 2, and so on; released steps never change."""
 
 

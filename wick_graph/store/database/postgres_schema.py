@@ -16,7 +16,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store.database.migrations import MIGRATIONS, Migration
 from wick_graph.store.database.postgres_db import DIALECT, Postgres
 from wick_graph.store.database.postgres_url import Target
-from wick_graph.store.database.schema import metadata
+from wick_graph.store.database.schema import SCHEMA_VERSION, metadata
 from wick_graph.store.database.whose import APPLICATION_ID
 
 _TYPES: Final = {
@@ -115,7 +115,7 @@ def statements(schema: str) -> Iterator[str]:
     """Yield what makes a schema with our tables and indexes, in order."""
     yield f'CREATE SCHEMA IF NOT EXISTS "{schema}"'
     yield "CREATE TABLE wick_meta (application bigint NOT NULL, version integer NOT NULL)"
-    yield f"INSERT INTO wick_meta VALUES ({APPLICATION_ID}, 1)"
+    yield f"INSERT INTO wick_meta VALUES ({APPLICATION_ID}, {SCHEMA_VERSION})"
     for table in metadata.sorted_tables:
         yield str(CreateTable(table).compile(dialect=DIALECT))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
@@ -156,4 +156,7 @@ def _expected(table: Table) -> set[str]:
     for constraint in table.constraints:
         columns = ",".join(column.name for column in getattr(constraint, "columns", ()))
         parts.add(f"unique {columns}")
+    for index in table.indexes:
+        if index.unique:
+            parts.add(f"unique {','.join(column.name for column in index.columns)}")
     return parts | ({_VERSION} if table.name == "threads" else set())

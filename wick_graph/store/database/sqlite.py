@@ -22,6 +22,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from wick_graph.errors import StorageError
+from wick_graph.store.database.compiling import checksum_of
 from wick_graph.store.database.dialect import Database, Dialect, Now, Synchronous
 from wick_graph.store.database.fingerprint import check_schema, statements
 from wick_graph.store.database.migrations import migrate
@@ -114,6 +115,11 @@ class Sqlite(Dialect):
         cast("sqlite3.Connection", db).executescript(f"PRAGMA incremental_vacuum({_PAGES})")
         return free >= _PAGES
 
+    def problems(self, db: Database) -> list[str]:
+        """Let SQLite look through all of its pages."""
+        found = [str(row[0]) for row in db.execute("PRAGMA integrity_check").fetchall()]
+        return [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
+
     def exists(self) -> bool:
         """Say whether there is a file."""
         return self.path is not None and self.path.exists()
@@ -147,7 +153,7 @@ def path_of(url: str) -> Path | None:
         raise StorageError(f"the path {name!r} leads nowhere ({error}); name a file") from None
 
 
-def connect(path: Path | None, synchronous: Synchronous, now: Now) -> sqlite3.Connection:
+def connect(path: Path | None, synchronous: Synchronous, now: Now) -> Connection:
     """Open a database of ours, or make one where there is nothing.
 
     `now` becomes the SQL function `wick_now()`, the store's only clock.
@@ -169,10 +175,11 @@ def connect(path: Path | None, synchronous: Synchronous, now: Now) -> sqlite3.Co
             _make(path)
         connection = _connected(path, synchronous)
     connection.create_function("wick_now", 0, now)
+    connection.create_function("wick_checksum", -1, checksum_of, deterministic=True)
     return connection
 
 
-def _connected(path: Path | None, synchronous: Synchronous) -> sqlite3.Connection:
+def _connected(path: Path | None, synchronous: Synchronous) -> Connection:
     try:
         connection = sqlite3.connect(
             ":memory:" if path is None else path,

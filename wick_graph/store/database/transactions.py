@@ -303,10 +303,12 @@ class Transactions(ABC):
             if apart:
                 db.execute("SAVEPOINT member")
             yield db
+            db.account.write(db)
             if apart:
                 db.execute("RELEASE member")
             group.members += 1
         except BaseException as error:
+            db.account.clear()
             self._forget()  # caches know of rows that were not committed
             group.held.clear()
             ours = isinstance(error, self._errors)
