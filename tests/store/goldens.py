@@ -73,7 +73,8 @@ def nested(saver: SqlSaver) -> Any:
     return outer.compile(checkpointer=saver)
 
 
-def _plain(saver: SqlSaver) -> None:
+def fill_plain(saver: SqlSaver) -> None:
+    """Run graphs of LangGraph, with subgraphs, a fork, questions and hidden checkpoints."""
     loop = looping_graph(saver, 4)
     loop.invoke({"messages": [("user", "hello")]}, config("loop"))
     third = [*loop.get_state_history(config("loop"))][3]
@@ -194,7 +195,7 @@ def _write(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         here = Path(made)
         with OPENED["plain.db"](here / "plain.db") as saver:
-            _plain(saver)
+            fill_plain(saver)
         with OPENED["journal.db"](here / "journal.db") as saver:
             fill(saver, "a")
             export_thread(saver, "a", here / "a.thread")

@@ -198,12 +198,12 @@ def test_s3_migrations_are_one_transaction(url: str) -> None:
     db = dialect._connected()
     try:
         with pytest.raises(dialect.errors, match="division by zero"):
-            postgres_schema.prepare(db, target, (more, fails))
-        assert run(url, "SELECT version FROM wick_meta") == [(1,)]
+            postgres_schema.prepare(db, target, (*MIGRATIONS, more, fails))
+        assert run(url, "SELECT version FROM wick_meta") == [(SCHEMA_VERSION,)]
         assert ("more",) not in tables(url)
         with pytest.raises(StorageError, match="items, x text"):  # not of this release's tables
-            postgres_schema.prepare(db, target, (more,))
-        assert run(url, "SELECT version FROM wick_meta") == [(2,)]
+            postgres_schema.prepare(db, target, (*MIGRATIONS, more))
+        assert run(url, "SELECT version FROM wick_meta") == [(SCHEMA_VERSION + 1,)]
         with pytest.raises(StorageError, match="newer wick_graph"):
             postgres_schema.prepare(db, target)
     finally:

@@ -36,6 +36,7 @@ from wick_graph.store.database.schema import (
 )
 from wick_graph.store.values.codec import BLOB_MARK
 from wick_graph.store.values.rows import CheckpointBody, WritesBody, unseal
+from wick_graph.store.verifying import verify
 
 _PLACES = (1 << LANE_BITS) - 1
 
@@ -47,6 +48,8 @@ def assert_no_orphans(saver: SqlSaver) -> None:
     with saver._core.reading() as db:
         found = orphans(db)
         assert not found, found
+    damaged = verify(saver).findings
+    assert not damaged, damaged
 
 
 def orphans(db: Any) -> dict[str, list[Any]]:

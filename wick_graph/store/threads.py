@@ -66,6 +66,9 @@ class Threads:
             StorageError: for an impossible thread id, as every method here.
         """
         key = _key(thread_id)
+        if self._core.dialect.reads_only:
+            with self._core.reading(thread_id) as db:
+                return self._info(db, key)
         with self._core.writing(thread_id) as db:
             self._touch(db, key)
             return self._info(db, key)

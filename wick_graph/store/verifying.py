@@ -191,6 +191,10 @@ class ThreadRows:
         self.lanes = [row[0] for row in db.execute(*compiled(found)).fetchall()]
         self.whole: dict[Table, set[Any]] = {table: set() for table in TABLES}
         """Keys of rows that are as they were written; of blobs, their hashes."""
+        self.bases: dict[int, int] = {}
+        """Of items that repeat another one's content: that one."""
+        self.incomplete: set[tuple[Table, int]] = set()
+        """Checkpoints and pending writes that refer to what is not there, or not whole."""
         self._report = Report()
 
     def check(self, report: Report) -> None:
@@ -220,6 +224,8 @@ class ThreadRows:
             for number, *row in self.db.execute(*compiled(query.where(where))):
                 self._report.rows += 1
                 own = row[len(context) :]
+                if table is items and row[0] is not None:
+                    self.bases[number] = row[0]
                 if place is None or self._opens(table, place, number, row[: len(context)], own[-1]):
                     self.whole[table].add(_key(table, number, own))
                 yield number, own
@@ -278,21 +284,37 @@ class ThreadRows:
             self._find(table, _said(off), step=differ[0] if len(differ) == 1 else None)
 
     def _references(self) -> None:
-        """Look for what steps refer to."""
-        known = {*self.lanes}
+        """Look for what steps and pending writes refer to."""
         query = select(*sql.COLUMNS).where(checkpoints.c.thread == self.number)
         for found in self.db.execute(*compiled(query)).fetchall():
             row = Row(*found)
-            if row.rid in self.whole[checkpoints]:
-                self.misses(row, known)
-        query = select(writes.c.rid, writes.c.ns, writes.c.checkpoint)
-        mine = query.where(writes.c.thread == self.number)
-        for rid, ns, at in self.db.execute(*compiled(mine)).fetchall():
-            if (ns, at) not in self._seqs:
+            if row.rid in self.whole[checkpoints] and not self._is_complete(row):
+                self.incomplete.add((checkpoints, row.rid))
+        columns = (writes.c.rid, *_PLACES[writes][0], writes.c.body)
+        query = select(*columns).where(writes.c.thread == self.number)
+        for rid, *keys, body in self.db.execute(*compiled(query)).fetchall():
+            seq = self._seqs.get((keys[1], keys[2]))
+            if seq is None:
                 self._find(checkpoints, f"row {rid} of writes belongs to a checkpoint that is gone")
+            elif rid not in self.whole[writes] or self._are_complete(body, keys, seq):
+                continue
+            self.incomplete.add((writes, rid))
 
-    def misses(self, row: Row, known: set[int]) -> bool:
-        """Say whether a checkpoint refers to what is not there, or is not whole."""
+    def bodies(self, table: Table) -> Iterator[tuple[int, bytes]]:
+        """Yield the key and the opened body of each row that is whole."""
+        context, place = _PLACES[table]
+        query = select(table.c.rid, *context, table.c.body)
+        for where in self._mine(table):
+            for rid, *row, body in self.db.execute(*compiled(query.where(where))):
+                if rid in self.whole[table]:
+                    yield rid, self.seals.unseal(body, table.name, *place(self.seals, rid, row))
+
+    def look_again(self) -> None:
+        """Look for what steps refer to, after rows were taken for damaged."""
+        self._references()
+
+    def _is_complete(self, row: Row) -> bool:
+        """Say whether all is there that a checkpoint refers to, and is whole."""
         try:
             body = body_of(row, self.seals, "table checkpoints")
             forms = [form for _, form in body.forms()]
@@ -300,31 +322,29 @@ class ThreadRows:
             channels = {channel for channel, _ in body.forms()}
         except _WRONG as error:
             self._find(checkpoints, str(error).removesuffix("; restore a backup"), step=row.seq)
-            return True
-        return self._lacks(forms, channels | {row.ns}, known, row.seq)
+            return False
+        return self._is_there(forms, channels | {row.ns}, row.seq)
 
-    def _lacks(self, forms: list[Any], channels: set[int], known: set[int], step: int) -> bool:
+    def _are_complete(self, sealed: bytes, keys: Sequence[Any], step: int) -> bool:
+        entries = [*WritesBody.load(self.seals.unseal(sealed, "table writes", *keys)).entries()]
+        channels = {channel for _, channel, _ in entries}
+        return self._is_there([form for *_, form in entries], channels, step)
+
+    def _is_there(self, forms: list[Any], channels: set[int], step: int) -> bool:
         there = self.whole[items]
-        gone = [
+        gone = {
             rid
             for form in forms
             for first, last in spans(form)
             for rid in range(first, last + 1)
-            if rid not in there
-        ]
+            if rid not in there or self.bases.get(rid, rid) not in there
+        }
         if gone:
-            self._find(
-                items, f"{len(gone)} of the items that the step holds are missing", step=step
-            )
-        if lost := channels - known:
-            self._find(names, f"{len(lost)} of the step's names are missing", step=step)
-        return bool(gone or lost)
-
-    def writes_whole(self, body: bytes, known: set[int]) -> bool:
-        """Say whether all is there that pending writes refer to."""
-        entries = [*WritesBody.load(body).entries()]
-        forms = [form for *_, form in entries]
-        return not self._lacks(forms, {channel for _, channel, _ in entries}, known, 0)
+            what = f"{len(gone)} items that the step refers to are missing or damaged"
+            self._find(items, what, step=step)
+        if lost := channels.difference(self.lanes):
+            self._find(names, f"{len(lost)} names that the step refers to are missing", step=step)
+        return not (gone or lost)
 
     def _find(self, table: Table, what: str, step: int | None = None) -> None:
         name = table.name

@@ -64,6 +64,9 @@ class Dialect(ABC):
     lasts: bool
     """What is stored outlives the process, and a child opens it again after a fork."""
 
+    reads_only: bool = False
+    """The database may not be written; known as soon as it is open."""
+
     @property
     @abstractmethod
     def name(self) -> str:

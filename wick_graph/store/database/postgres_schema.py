@@ -87,14 +87,32 @@ def version_of(db: Postgres, target: Target, newest: int = len(MIGRATIONS) + 1) 
     return version
 
 
-def prepare(db: Postgres, target: Target, steps: Sequence[Migration] = MIGRATIONS) -> None:
+def is_read_only(db: Postgres, target: Target) -> bool:
+    """Say whether this session may not write: a standby, a read-only role, or no rights."""
+    held = f"has_table_privilege(to_regclass('\"{target.schema}\".threads'), 'UPDATE')"
+    query = f"SELECT current_setting('transaction_read_only') = 'on' OR NOT coalesce({held}, true)"
+    return bool(db.script(query)[0][0])
+
+
+def prepare(
+    db: Postgres,
+    target: Target,
+    steps: Sequence[Migration] = MIGRATIONS,
+    *,
+    reads_only: bool = False,
+) -> None:
     """Make the tables, or bring them up to date, and compare them with ours.
 
     Raises:
         StorageError: as `version_of`; or they were changed by somebody else.
     """
     newest = len(steps) + 1
-    if version_of(db, target, newest) != newest:
+    if (version := version_of(db, target, newest)) != newest:
+        if reads_only:
+            raise StorageError(
+                f"the database {target.name} has schema {version}, and nothing may be written to "
+                f"it to bring it to {newest}; open it once with the right to write"
+            )
         lock = f"SELECT pg_advisory_xact_lock({APPLICATION_ID}, hashtext('{target.schema}'))"
         db.script(f"BEGIN; {lock}")
         try:

@@ -63,9 +63,15 @@ def to_schema_2(db: Database) -> None:
     is_sqlite = isinstance(db, sqlite3.Connection)
     for statement in _made(is_sqlite):
         db.execute(statement)
-    db.execute(_NUMBERS)
+    fill(db)
     db.execute("CREATE UNIQUE INDEX checkpoints_seq ON checkpoints (thread, seq)")
     db.execute("CREATE UNIQUE INDEX checkpoints_head ON checkpoints (thread, ns, seq)")
+
+
+def fill(db: Database) -> None:
+    """Number the checkpoints, and compute the digests and checksums of rows of schema 1."""
+    is_sqlite = isinstance(db, sqlite3.Connection)
+    db.execute(_NUMBERS)
     if is_sqlite:
         for table, columns in _CHECKED.items():
             _add_checksums(db, table, columns)

@@ -26,6 +26,7 @@ from wick_graph.store.database.compiling import checksum_of
 from wick_graph.store.database.dialect import Database, Dialect, Now, Synchronous
 from wick_graph.store.database.fingerprint import check_schema, statements
 from wick_graph.store.database.migrations import migrate
+from wick_graph.store.database.reading_only import connect_to_read, may_write
 from wick_graph.store.database.schema import SCHEMA_VERSION
 from wick_graph.store.database.whose import (
     APPLICATION_ID,
@@ -56,8 +57,11 @@ class Sqlite(Dialect):
     errors = _ERRORS
     locks = False
 
-    def __init__(self, path: Path | None, synchronous: Synchronous = "FULL") -> None:
+    def __init__(
+        self, path: Path | None, synchronous: Synchronous = "FULL", *, reads_only: bool = False
+    ) -> None:
         self.path = path
+        self._reads_only = reads_only
         self.lasts = path is not None
         self._synchronous = synchronous
         self._place: Place | None = None
@@ -74,7 +78,14 @@ class Sqlite(Dialect):
     def open(self, now: Now) -> Database:
         """Open the file that was opened before, or make one where there is nothing."""
         self.look()
-        connection = connect(self.path, self._synchronous, now)
+        if self.path is not None and (self._reads_only or not may_write(self.path)):
+            connection = connect_to_read(self.path)
+            self.reads_only = True
+        else:
+            connection = connect(self.path, self._synchronous)
+            self.reads_only = False
+        connection.create_function("wick_now", 0, now)
+        connection.create_function("wick_checksum", -1, checksum_of, deterministic=True)
         if self.path is not None and self._place is None:
             self._place = place_of(self.path)
         return connection
@@ -153,10 +164,8 @@ def path_of(url: str) -> Path | None:
         raise StorageError(f"the path {name!r} leads nowhere ({error}); name a file") from None
 
 
-def connect(path: Path | None, synchronous: Synchronous, now: Now) -> Connection:
+def connect(path: Path | None, synchronous: Synchronous) -> Connection:
     """Open a database of ours, or make one where there is nothing.
-
-    `now` becomes the SQL function `wick_now()`, the store's only clock.
 
     Raises:
         StorageError: if the file is foreign, newer, damaged or no file, which is then unchanged.
@@ -173,10 +182,7 @@ def connect(path: Path | None, synchronous: Synchronous, now: Now) -> Connection
                     f"the folder of {path} cannot be made: {error.strerror}"
                 ) from error
             _make(path)
-        connection = _connected(path, synchronous)
-    connection.create_function("wick_now", 0, now)
-    connection.create_function("wick_checksum", -1, checksum_of, deterministic=True)
-    return connection
+        return _connected(path, synchronous)
 
 
 def _connected(path: Path | None, synchronous: Synchronous) -> Connection:

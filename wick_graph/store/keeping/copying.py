@@ -7,11 +7,11 @@ stay, so that a copy knows which calls have run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import ormsgpack
-from sqlalchemy import select, update
+from sqlalchemy import Table, select, update
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store.checkpoints import blobs_kept
@@ -22,7 +22,16 @@ from wick_graph.store.database import sql
 from wick_graph.store.database.compiling import checked, compiled
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.database.digests import CALLS, CHECKPOINTS, ITEMS, WRITES, erase, row_hash
-from wick_graph.store.database.schema import LANE_BITS, PLACES, calls, items, threads, writes
+from wick_graph.store.database.schema import (
+    LANE_BITS,
+    PLACES,
+    blobs,
+    calls,
+    checkpoints,
+    items,
+    threads,
+    writes,
+)
 from wick_graph.store.keeping import journal_rows
 from wick_graph.store.keeping.ledger import place_of
 from wick_graph.store.keeping.upkeep import all_rows, drop_items, prune, writes_of
@@ -71,6 +80,29 @@ def transfer(core: Core, source: str, other: Core, target: str) -> None:
         _Copy(db, to, old, new, source).run()
         _note(other, to, new.id, target, _facts(core, db, old.id, source))
         other.caches.pop(text_bytes(target), None)
+
+
+def save_sound(
+    core: Core, db: Database, other: Core, thread_id: str, sound: Callable[[Table, Any], bool]
+) -> None:
+    """Copy those rows of a thread to another database that are `sound`, by table and key.
+
+    Raises:
+        StorageError: the thread exists there already.
+    """
+    with other.writing(thread_id, alone=True) as to:
+        old = core.thread(db, thread_id)
+        if old is None:
+            raise _unknown(thread_id)
+        new = other.thread_for_writing(to, thread_id)
+        _refuse_taken(to, False, new, thread_id)
+        _Copy(db, to, old, new, thread_id, sound).run()
+        _note(other, to, new.id, thread_id, _facts(core, db, old.id, thread_id))
+        other.caches.pop(text_bytes(thread_id), None)
+
+
+def _all(table: Table, key: Any) -> bool:
+    return True
 
 
 def fork_thread(
@@ -188,8 +220,15 @@ class _Copy:
     """Renumbers a thread's rows."""
 
     def __init__(
-        self, db: Database, to: Database, old: ThreadCache, new: ThreadCache, thread_id: str
+        self,
+        db: Database,
+        to: Database,
+        old: ThreadCache,
+        new: ThreadCache,
+        thread_id: str,
+        sound: Callable[[Table, Any], bool] = _all,
     ) -> None:
+        self._sound = sound
         self._db = db
         self._to = to
         self._old = old.id
@@ -211,10 +250,14 @@ class _Copy:
     def run(self) -> None:
         for number in self._lanes:
             self._items(number)
-        blobs_kept.copy(self._db, self._from, self._old, self._to, self._into, self._new)
+        texts = [key for key in blobs_kept.keys(self._db, self._old) if self._sound(blobs, key)]
+        blobs_kept.copy(self._db, self._from, self._old, self._to, self._into, self._new, texts)
         for row, hidden in all_rows(self._db, self._old):
-            self._checkpoint(row, hidden)
+            if self._sound(checkpoints, row.rid):
+                self._checkpoint(row, hidden)
         for *keys, sealed in self._db.execute(*compiled(writes_of(self._old))).fetchall():
+            if not self._sound(writes, (keys[1], *keys[2:4])):
+                continue
             body = WritesBody.load(self._from.unseal(sealed, self._what, *keys))
             parts = ((i, self._lanes[c], self._form(form)) for i, c, form in body.entries())
             body.flat = [part for entry in parts for part in entry]
@@ -232,6 +275,8 @@ class _Copy:
         found = self._db.execute(*compiled(own.where(calls.c.thread == self._old)))
         old, new = self._from, self._into
         for key, name, marked, *rest, sealed in found.fetchall():
+            if not self._sound(calls, key):
+                continue
             args, body = new.mark(old.unmark(marked)), sealed
             if sealed is not None:
                 body = old.unseal(sealed, self._what, *place_of(old, self._old, key, marked))
@@ -245,6 +290,8 @@ class _Copy:
         rows: Sequence[Any] = self._db.execute(*compiled(own)).fetchall()
         made = []
         for rid, base, sealed in rows:
+            if not self._sound(items, rid):
+                continue
             payload = self._from.unseal(sealed, self._what, rid, base)
             key, under = self._rid(rid), None if base is None else self._rid(base)
             made.append((key, under, self._into.seal(payload, key, under)))

@@ -93,6 +93,8 @@ def unseal(body: bytes, what: str, *context: Context) -> bytes:
     Raises:
         StorageError: if the check value or the format byte is wrong, naming `what`.
     """
+    if type(body) is not bytes:
+        raise StorageError(f"{what} is damaged: a row has no body; restore a backup")
     payload = body[CHECK_BYTES:]
     if not body.startswith(_check(payload, context)):
         raise StorageError(f"{what} is damaged: its check value is wrong; restore a backup")
