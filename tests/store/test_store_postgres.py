@@ -22,9 +22,11 @@ from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import SqlSaver
 from wick_graph.store.database import postgres_schema
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.migrations import MIGRATIONS
 from wick_graph.store.database.opening import dialect_of
 from wick_graph.store.database.postgres import postgres
 from wick_graph.store.database.postgres_url import target_of
+from wick_graph.store.database.schema import SCHEMA_VERSION
 
 PULL = "~__pregel_pull, think"
 

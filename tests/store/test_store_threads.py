@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import HumanMessage
 
-from tests.store.conftest import Counts
+from tests.store.conftest import Counts, Outside
 from tests.store.store_graphs import agent, config
 from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent

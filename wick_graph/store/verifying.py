@@ -129,8 +129,11 @@ class _Verifying:
                 for number, tenant, key, status in db.execute(*compiled(query)).fetchall():
                     if status == GONE:
                         gone.add(number)
+                    elif type(tenant) is type(key) is bytes:
+                        known[number] = tenant, key
                     else:
-                        known[number] = bytes(tenant), bytes(key)
+                        self._find(f"thread {key!r:.80} has no valid name", table="threads")
+                        gone.add(number)
                 for table in (threads, leases, tokens, clock):
                     self._checksums(db, table, known)
                 self._strays(db, {*known, *gone, NOBODY})
@@ -279,7 +282,7 @@ class ThreadRows:
                 step
                 for step, own in sorted(actual.items())
                 if table in (checkpoints, writes)
-                and (own[at] - sums.get(step, [0] * len(TABLES))[at]) & MASK
+                and (sums.get(step, [0] * len(TABLES))[at] - own[at] - off) & MASK == 0
             ]
             self._find(table, _said(off), step=differ[0] if len(differ) == 1 else None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from wick_graph.errors import StorageError
 from wick_graph.store.database.dialect import Database
@@ -43,7 +43,7 @@ def migrate(
                 f"{newest}); upgrade wick_graph"
             )
         for step in steps[version - 1 :]:
-            step(connection)
+            step(cast("Database", connection))
         connection.execute(f"PRAGMA user_version={newest}")
         connection.execute("COMMIT")
     except BaseException:

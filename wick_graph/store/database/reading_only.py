@@ -34,7 +34,7 @@ def may_write(path: Path) -> bool:
 
 
 def connect_to_read(path: Path) -> Connection:
-    """Open a file of ours; neither it nor anything beside it is changed.
+    """Open a file of ours; it is not changed.
 
     Raises:
         StorageError: There is no such file, or it is foreign, newer or damaged.

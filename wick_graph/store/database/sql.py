@@ -94,7 +94,7 @@ OPEN: Final = prepared(
     .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
     *("name", "state", "named", "now", "life", "until", "r", "tenant", "key"),
 )
-_closed = {
+_closed: Final[dict[str, Any]] = {
     "status": _b("state"),
     "last_access": _b("now"),
     "expires_at": _b("at") + threads.c.ttl,

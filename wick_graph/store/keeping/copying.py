@@ -97,7 +97,10 @@ def save_sound(
         new = other.thread_for_writing(to, thread_id)
         _refuse_taken(to, False, new, thread_id)
         _Copy(db, to, old, new, thread_id, sound).run()
-        _note(other, to, new.id, thread_id, _facts(core, db, old.id, thread_id))
+        query = select(threads.c.parent, threads.c.created).where(threads.c.id == old.id)
+        ((parent, created),) = db.execute(*compiled(query)).fetchall()
+        facts = _facts(core, db, old.id, thread_id) | {"parent": parent, "created": created}
+        _note(other, to, new.id, thread_id, facts)
         other.caches.pop(text_bytes(thread_id), None)
 
 
