@@ -322,9 +322,9 @@ def page_run(seals: Seals, rid: int, sealed: bytes) -> int | None:
 def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
     seal = seals.seal
     for hashed, body in batch.blobs:
-        row = (hashed, len(body), seal(body, thread, hashed))
-        if db.execute(sql.NEW_BLOB, (thread, *row)).rowcount:
-            db.account.add(BLOBS, thread, row_hash(row[:2], row[2]))
+        facts, sealed = (hashed, len(body)), seal(body, thread, hashed)
+        if db.execute(sql.NEW_BLOB, (thread, *facts, sealed)).rowcount:
+            db.account.add(BLOBS, thread, row_hash(facts, sealed))
     if batch.page is not None:
         last, content = batch.page
         rid = thread << LANE_BITS | last
