@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from wick_graph.errors import StorageError
-
-if TYPE_CHECKING:
-    from wick_graph.store.database.digests import Account
 
 Synchronous = Literal["FULL", "NORMAL"]
 Now = Callable[[], float]
@@ -37,8 +34,8 @@ class Rows(Protocol):
 class Database(Protocol):
     """A connection. Statements are texts of the module `sql`, with values in their order."""
 
-    account: Account
-    """What the transaction adds to the digests of threads."""
+    account: Any
+    """What the transaction adds to the digests of threads: a `digests.Account`."""
 
     @property
     def in_transaction(self) -> bool:

@@ -22,7 +22,6 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from wick_graph.errors import StorageError
-from wick_graph.store.database.compiling import checksum_of
 from wick_graph.store.database.dialect import Database, Dialect, Now, Synchronous
 from wick_graph.store.database.fingerprint import check_schema, statements
 from wick_graph.store.database.migrations import migrate
@@ -85,7 +84,6 @@ class Sqlite(Dialect):
             connection = connect(self.path, self._synchronous)
             self.reads_only = False
         connection.create_function("wick_now", 0, now)
-        connection.create_function("wick_checksum", -1, checksum_of, deterministic=True)
         if self.path is not None and self._place is None:
             self._place = place_of(self.path)
         return connection

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wick_graph.errors import StorageError
+from wick_graph.store.database.compiling import checksum_of
 from wick_graph.store.database.digests import Account
 from wick_graph.store.database.schema import SCHEMA_VERSION
 
@@ -46,6 +47,7 @@ class Connection(sqlite3.Connection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.account = Account()
+        self.create_function("wick_checksum", -1, checksum_of, deterministic=True)
 
     def claim(self, path: Path) -> None:
         """Count this connection's file as open."""
