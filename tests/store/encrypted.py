@@ -108,9 +108,9 @@ def _of(saver: SqlSaver, thread_id: str) -> Iterator[Sealed]:
                 if body is not None:
                     yield Sealed(table.name, rid, thread_id, place(cache.seals, rid, rest), body)
 
-        for table, columns, place in rotating._BY_THREAD:
+        for table, columns, place in rotating.BY_THREAD:
             yield from found(table, columns, place, table.c.thread == cache.id)
-        for table, columns, place in rotating._BY_RANGE:
+        for table, columns, place in rotating.BY_RANGE:
             for owner in lanes if table.name == "items" else [cache.id]:
                 low = owner << LANE_BITS
                 yield from found(table, columns, place, table.c.rid.between(low, low | PLACES))

@@ -13,6 +13,7 @@ import pytest
 from tests.store.store_graphs import config, looping_graph
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import SqlSaver
+from wick_graph.store.database.schema import SCHEMA_VERSION
 
 
 def foreign(path: Path) -> None:
@@ -105,7 +106,7 @@ def test_a_new_file_is_made(tmp_path: Path, how: str) -> None:
     ours(path)
     head = path.read_bytes()[:100]
     assert struct.unpack_from(">I", head, 68)[0] == 0x5749434B
-    assert struct.unpack_from(">I", head, 60)[0] == 1
+    assert struct.unpack_from(">I", head, 60)[0] == SCHEMA_VERSION
     assert struct.unpack_from(">I", head, 64)[0] == 1  # incremental vacuum
     with SqlSaver.from_url(f"sqlite:///{path}") as again:
         assert again.get_tuple(config()) is not None

@@ -27,7 +27,8 @@ from wick_graph.ledgered import storable, written
 from wick_graph.store import SqlSaver
 from wick_graph.store.database import sqlite, whose
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.migrations import migrate
+from wick_graph.store.database.migrations import MIGRATIONS, migrate
+from wick_graph.store.database.schema import SCHEMA_VERSION
 from wick_graph.store.values import rows
 
 GOLDEN = Path(__file__).parent / "golden" / "schema-1.db"
@@ -427,11 +428,11 @@ def test_advice_on_sqlite(version: tuple[int, ...], warned: bool) -> None:
     assert said is None or "3.51.3" in said
 
 
-def _second(db: Database) -> None:
+def _next(db: Database) -> None:
     db.execute("ALTER TABLE items ADD COLUMN x")
 
 
-def _third(db: Database) -> None:
+def _after(db: Database) -> None:
     db.execute("CREATE TABLE more AS SELECT x FROM items")
 
 
@@ -443,15 +444,15 @@ def test_s3_migrations_are_one_transaction(path: Path) -> None:
 
     db = sqlite3.connect(path, isolation_level=None)
     with pytest.raises(sqlite3.OperationalError):
-        migrate(db, path, (_second, fails))
-    assert db.execute("PRAGMA user_version").fetchone() == (1,)
+        migrate(db, path, (*MIGRATIONS, _next, fails))
+    assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     assert "x" not in [row[1] for row in db.execute("PRAGMA table_info(items)")]
-    migrate(db, path, (_second,))
-    migrate(db, path, (_second, _third))
-    migrate(db, path, (_second, _third))
-    assert db.execute("PRAGMA user_version").fetchone() == (3,)
+    migrate(db, path, (*MIGRATIONS, _next))
+    migrate(db, path, (*MIGRATIONS, _next, _after))
+    migrate(db, path, (*MIGRATIONS, _next, _after))
+    assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION + 2,)
     with pytest.raises(StorageError, match="newer wick_graph"):
-        migrate(db, path, (_second,))
+        migrate(db, path, (*MIGRATIONS, _next))
     db.close()
 
 

@@ -15,6 +15,8 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.store.encrypted import fill
+from tests.store.goldens import content, fill_plain
 from tests.store.store_graphs import config
 from tests.store.test_store_sharing import Line
 from tests.support.postgres import connected
@@ -22,9 +24,12 @@ from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import SqlSaver
 from wick_graph.store.database import postgres_schema
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.migrations import MIGRATIONS
 from wick_graph.store.database.opening import dialect_of
 from wick_graph.store.database.postgres import postgres
 from wick_graph.store.database.postgres_url import target_of
+from wick_graph.store.database.schema import SCHEMA_VERSION
+from wick_graph.store.verifying import verify
 
 PULL = "~__pregel_pull, think"
 
@@ -198,12 +203,12 @@ def test_s3_migrations_are_one_transaction(url: str) -> None:
     db = dialect._connected()
     try:
         with pytest.raises(dialect.errors, match="division by zero"):
-            postgres_schema.prepare(db, target, (more, fails))
-        assert run(url, "SELECT version FROM wick_meta") == [(1,)]
+            postgres_schema.prepare(db, target, (*MIGRATIONS, more, fails))
+        assert run(url, "SELECT version FROM wick_meta") == [(SCHEMA_VERSION,)]
         assert ("more",) not in tables(url)
         with pytest.raises(StorageError, match="items, x text"):  # not of this release's tables
-            postgres_schema.prepare(db, target, (more,))
-        assert run(url, "SELECT version FROM wick_meta") == [(2,)]
+            postgres_schema.prepare(db, target, (*MIGRATIONS, more))
+        assert run(url, "SELECT version FROM wick_meta") == [(SCHEMA_VERSION + 1,)]
         with pytest.raises(StorageError, match="newer wick_graph"):
             postgres_schema.prepare(db, target)
     finally:
@@ -522,3 +527,42 @@ def test_a_setting_sets_the_clock_of_every_process(url: str) -> None:
             info = saver.threads.get("t")
             assert info is not None
             assert 0 <= info.last_access.timestamp() - 1_800_000_000 < 60
+
+
+# --- schema 1 -------------------------------------------------------------------------------------
+
+BACK_TO_SCHEMA_1 = (
+    *("DROP TABLE digests", "DROP TABLE clock", "DROP INDEX checkpoints_seq"),
+    *("DROP INDEX checkpoints_head", "ALTER TABLE checkpoints DROP COLUMN seq"),
+    *(f"ALTER TABLE {table} DROP COLUMN checksum" for table in ("threads", "leases", "tokens")),
+    "UPDATE wick_meta SET version = 1",
+)
+
+
+def test_a_database_of_schema_1_is_migrated(url: str) -> None:
+    with SqlSaver.from_url(url) as saver:
+        fill_plain(saver)
+        fill(saver, "a")
+        before = content(saver)
+    for statement in BACK_TO_SCHEMA_1:
+        run(url, statement)
+    with pytest.raises(StorageError, match="open it once with the right to write"):
+        SqlSaver.from_url(url, read_only=True)
+    with ThreadPoolExecutor(2) as pool:
+        both = [*pool.map(lambda _: SqlSaver.from_url(url), range(2))]
+    for saver in both:
+        assert content(saver) == before
+        assert verify(saver).is_whole
+        saver.close()
+
+
+def test_a_role_without_the_right_to_write_reads(url: str) -> None:
+    with SqlSaver.from_url(url) as saver:
+        fill_plain(saver)
+        before = content(saver)
+    reading = f"{url}&options=-c%20default_transaction_read_only%3Don"
+    with SqlSaver.from_url(reading) as saver:
+        assert content(saver) == before
+        assert saver.threads.get("loop") is not None
+        with pytest.raises(StorageError, match="open for reading only"):
+            saver.threads.pin("loop")

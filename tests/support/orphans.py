@@ -21,6 +21,8 @@ from wick_graph.store.database.schema import (
     blobs,
     calls,
     checkpoints,
+    clock,
+    digests,
     events,
     items,
     metadata,
@@ -34,17 +36,20 @@ from wick_graph.store.database.schema import (
 )
 from wick_graph.store.values.codec import BLOB_MARK
 from wick_graph.store.values.rows import CheckpointBody, WritesBody, unseal
+from wick_graph.store.verifying import verify
 
 _PLACES = (1 << LANE_BITS) - 1
 
 
 def assert_no_orphans(saver: SqlSaver) -> None:
     """Check every table that refers to rows of another one."""
-    checked = {*OWNED, moments, events, items, names, threads, tokens}
+    checked = {*OWNED, moments, events, digests, items, names, threads, tokens, clock}
     assert checked == {*metadata.tables.values()}, "a table that nobody checks"
     with saver._core.reading() as db:
         found = orphans(db)
         assert not found, found
+    damaged = verify(saver).findings
+    assert not damaged, damaged
 
 
 def orphans(db: Any) -> dict[str, list[Any]]:
@@ -59,7 +64,7 @@ def orphans(db: Any) -> dict[str, list[Any]]:
     for table in OWNED:
         rows = _rows(db, table)
         refuse(f"{table.name}: no thread", (r for r in rows if r["thread"] not in known))
-    for table in (moments, events):
+    for table in (moments, events, digests):
         rids = [row["rid"] for row in _rows(db, table)]
         refuse(f"{table.name}: no thread", (rid for rid in rids if rid >> LANE_BITS not in known))
     lanes = {row["id"]: row["thread"] for row in _rows(db, names)}

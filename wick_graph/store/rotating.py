@@ -16,7 +16,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from wick_graph.errors import StorageError
 from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.database import sql
-from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.compiling import checked, compiled
+from wick_graph.store.database.digests import changing
 from wick_graph.store.database.schema import (
     LANE_BITS,
     PLACES,
@@ -90,22 +91,23 @@ def _named(core: Core) -> list[tuple[int, bytes, bytes]]:
 def _thread(core: Core, number: int, tenant: bytes, key: bytes) -> int:
     """Seal a thread's rows anew."""
     changed, seals = 0, core.sealing.of(number, tenant, key)
-    for table, columns, place in _BY_THREAD:
-        changed += _rows(core, seals, table, table.c.thread == number, columns, place)
+    for table, columns, place in BY_THREAD:
+        changed += _rows(core, seals, number, table, table.c.thread == number, columns, place)
     with core.reading() as db:
         mine = select(names.c.id).where(names.c.thread == number)
         lanes = [row[0] for row in db.execute(*compiled(mine)).fetchall()]
-    for table, columns, place in _BY_RANGE:
+    for table, columns, place in BY_RANGE:
         for owner in lanes if table is items else [number]:
             low = owner << LANE_BITS
             within = table.c.rid.between(low, low | PLACES)
-            changed += _rows(core, seals, table, within, columns, place)
+            changed += _rows(core, seals, number, table, within, columns, place)
     return changed
 
 
 def _rows(
     core: Core,
     seals: Seals,
+    number: int,
     table: Table,
     mine: ColumnElement[bool],
     columns: Sequence[Column[Any]],
@@ -117,12 +119,14 @@ def _rows(
     last = -1
     while True:
         with core.writing(alone=True) as db:
+            db.execute(sql.LOCK_NUMBER, (number,))
             found = db.execute(*compiled(query.where(table.c.rid > last))).fetchall()
             for rid, body, *rest in found:
                 context = place(seals, rid, rest)
                 made = seals.seal(seals.unseal(body, what, *context), *context)
                 same = (table.c.rid == rid, table.c.body == body)
-                db.execute(*compiled(update(table).where(*same).values(body=made)))
+                with changing(db, table, number, table.c.rid == rid):
+                    db.execute(*compiled(update(table).where(*same).values(body=made)))
         changed += len(found)
         if len(found) < _BATCH:
             return changed
@@ -143,7 +147,8 @@ def _texts(core: Core) -> int:
                     text = core.sealing.open_text(body, *context)
                     same = (threads.c.id == number, column == body)
                     made = update(threads).where(*same)
-                    made = made.values({column.name: core.sealing.close_text(text, *context)})
+                    closed = core.sealing.close_text(text, *context)
+                    made = made.values(**checked(threads, {column.name: closed}))
                     db.execute(*compiled(made))
             changed += len(found)
             if len(found) < _BATCH:
@@ -203,7 +208,7 @@ def _event(seals: Seals, rid: int, row: Sequence[Any]) -> tuple[Context, ...]:
 
 
 _w = writes.c
-_BY_THREAD: Final[tuple[tuple[Table, tuple[Column[Any], ...], Place], ...]] = (
+BY_THREAD: Final[tuple[tuple[Table, tuple[Column[Any], ...], Place], ...]] = (
     (checkpoints, sql.COLUMNS[1:9], _plainly),
     (
         writes,
@@ -215,7 +220,7 @@ _BY_THREAD: Final[tuple[tuple[Table, tuple[Column[Any], ...], Place], ...]] = (
     (streams, (streams.c.thread, streams.c.run), _stream),
     (blobs, (blobs.c.thread, blobs.c.hash), _blob),
 )
-_BY_RANGE: Final[tuple[tuple[Table, tuple[Column[Any], ...], Place], ...]] = (
+BY_RANGE: Final[tuple[tuple[Table, tuple[Column[Any], ...], Place], ...]] = (
     (items, (items.c.base,), _item),
     (moments, (), _moment),
     (events, (), _event),

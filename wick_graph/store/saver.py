@@ -84,6 +84,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         allow: Iterable[type] = (),
         debug: bool | None = None,
         keys: Keys | str | None = None,
+        read_only: bool = False,
     ) -> Self:
         """Open `sqlite:///path.db`, or `sqlite://` for a database in memory.
 
@@ -94,7 +95,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
         `debug` makes a step fail that would miss a message changed in place, at the cost of
         encoding all of them again; by default it is on where the environment says `WICK_DEBUG=1`.
         `keys` (`file:PATH`, `env:NAME`, or `Keys`) encrypts all content of a new store, and opens
-        it again.
+        it again. A store that this process may not write to opens for reading, and so does any
+        other with `read_only`: nothing of it is changed then.
 
         Raises:
             StorageError: if the URL, the file or the keys are not usable; nothing is changed then.
@@ -103,7 +105,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         codec = Codec(AllowList(allow))
         watchful = os.environ.get("WICK_DEBUG") == "1" if debug is None else debug
         known = check_keys(keys)
-        dialect = dialect_of(url, synchronous)
+        dialect = dialect_of(url, synchronous, reads_only=read_only)
         return cls(Core(dialect, tenant=tenant, ttl=ttl, debug=watchful, keys=known), codec)
 
     @property

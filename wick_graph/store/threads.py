@@ -17,7 +17,7 @@ from wick_graph.store.checkpoints.leases import Lease, check, holds
 from wick_graph.store.checkpoints.past import Past
 from wick_graph.store.checkpoints.reading import Row, find, wrote
 from wick_graph.store.database import sql
-from wick_graph.store.database.compiling import Now, compiled
+from wick_graph.store.database.compiling import checked, compiled
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.database.schema import checkpoints, threads
 from wick_graph.store.keeping import copying, sizes, upkeep
@@ -66,6 +66,9 @@ class Threads:
             StorageError: for an impossible thread id, as every method here.
         """
         key = _key(thread_id)
+        if self._core.dialect.reads_only:
+            with self._core.reading(thread_id) as db:
+                return self._info(db, key)
         with self._core.writing(thread_id) as db:
             self._touch(db, key)
             return self._info(db, key)
@@ -334,11 +337,11 @@ class Threads:
 
     def _update(self, db: Database, key: bytes, values: dict[str, Any]) -> bool:
         mine = (threads.c.tenant == self._core.tenant, threads.c.thread == key)
-        statement = update(threads).where(*mine).values(**values)
+        statement = update(threads).where(*mine).values(**checked(threads, values))
         return db.execute(*compiled(statement)).rowcount > 0
 
     def _touch(self, db: Database, key: bytes) -> bool:
-        now = Now()
+        now = self._core.now()
         return self._update(db, key, {"last_access": now, "expires_at": now + threads.c.ttl})
 
     def _info(self, db: Database, key: bytes) -> ThreadInfo | None:

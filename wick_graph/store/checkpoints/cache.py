@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.digests import NAMES, row_hash
 from wick_graph.store.database.schema import LANE_BITS
 from wick_graph.store.sealed.sealing import PLAIN, Seals
 from wick_graph.store.values.mutation import Marks
@@ -20,6 +21,7 @@ from wick_graph.store.values.rows import Form, bytes_text, text_bytes
 _RECENT: Final = 3
 _DIGESTS: Final = 50_000
 _TEXTS: Final = 32
+_RESERVED: Final = 64
 
 
 def digest(core: bytes) -> bytes:
@@ -84,8 +86,12 @@ class ThreadCache:
     names: dict[int, dict[str, int]] | None = None
     """Per scope, the number of every name."""
     texts: dict[int, str] = field(default_factory=dict)
-    heads: dict[int, bytes | None] = field(default_factory=dict)
-    """Per namespace, the latest checkpoint."""
+    heads: dict[int, tuple[bytes, int] | None] = field(default_factory=dict)
+    """Per namespace, the id and the number of the latest checkpoint."""
+    last: int | None = None
+    """The number of the thread's last checkpoint; None if the database must be asked."""
+    reserved: dict[bytes, int] = field(default_factory=dict)
+    """Numbers of checkpoints that others were made of before they were stored themselves."""
     lanes: dict[int, Lane] = field(default_factory=dict)
     exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
     """Lane, head and digest of an item: its place."""
@@ -109,6 +115,7 @@ class ThreadCache:
         """Forget what another process may have changed by adding rows."""
         self.names = None
         self.heads.clear()
+        self.last = None
         for lane in self.lanes.values():
             lane.next = None
 
@@ -149,14 +156,44 @@ class ThreadCache:
             row = db.execute(sql.NEW_NAME, (self.id, scope, text_bytes(text))).fetchone()
             number = names[text] = int(row[0])
             self.texts[number] = text
+            hashed = row_hash((number, self.id, scope, text_bytes(text)), None)
+            db.account.add(NAMES, self.id, hashed)
         return number
 
-    def head(self, db: Database, ns: int) -> bytes | None:
-        """Return the id of a namespace's latest checkpoint."""
+    def head(self, db: Database, ns: int) -> tuple[bytes, int] | None:
+        """Return the id and the number of a namespace's latest checkpoint."""
         if ns not in self.heads:
             row = db.execute(sql.HEAD, (self.id, ns, 0, 1, 0)).fetchone()
-            self.heads[ns] = None if row is None else bytes(row[0])
+            self.heads[ns] = None if row is None else (bytes(row[0]), row[1])
         return self.heads[ns]
+
+    def next_seq(self, db: Database) -> int:
+        """Count up the thread's checkpoints, and return the number."""
+        if self.last is None:
+            self.last = db.execute(sql.LAST_SEQ, (self.id,)).fetchone()[0] or 0
+        self.last += 1
+        return self.last
+
+    def reserve(self, db: Database, ns: int | None, checkpoint: bytes) -> None:
+        """Give a checkpoint its number before what was made of it gets one.
+
+        A graph's checkpoint may be stored in the background, while a graph inside of it runs.
+        """
+        if checkpoint in self.reserved or (ns is not None and self.seq(db, ns, checkpoint)):
+            return
+        while len(self.reserved) >= _RESERVED:
+            del self.reserved[next(iter(self.reserved))]
+        self.reserved[checkpoint] = self.next_seq(db)
+
+    def seq(self, db: Database, ns: int, checkpoint: bytes | None) -> int:
+        """Return the number of a checkpoint, 0 for one that is not stored."""
+        if checkpoint is None:
+            return 0
+        head = self.heads.get(ns)
+        if head is not None and head[0] == checkpoint:
+            return head[1]
+        row = db.execute(sql.SEQ, (self.id, ns, checkpoint)).fetchone()
+        return 0 if row is None else int(row[0])
 
     def text(self, db: Database, number: int) -> str:
         """Return the text of a name; raises KeyError for a number that is none."""

@@ -11,10 +11,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.digests import erase
 from wick_graph.store.database.schema import LANE_BITS, PLACES, blobs, calls, items, names
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.blobs import HASH_BYTES, is_text_key
@@ -62,7 +63,7 @@ def drop(
             by_step.pop(step, None)
             others.discard(step)
     for rids in by_step.values():
-        db.execute(*compiled(delete(calls).where(calls.c.rid.in_(rids))))
+        erase(db, calls, thread, calls.c.rid.in_(rids))
 
 
 def _contents(

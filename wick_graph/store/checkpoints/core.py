@@ -14,6 +14,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store.checkpoints.cache import ThreadCache
 from wick_graph.store.checkpoints.forks_meant import MeantForks
 from wick_graph.store.checkpoints.lives import Lives, Ttl
+from wick_graph.store.checkpoints.steady import note_time, steady_time
 from wick_graph.store.database import forks, sql
 from wick_graph.store.database.dialect import Database, Dialect, ThreadRow
 from wick_graph.store.database.group import Group
@@ -72,6 +73,11 @@ class Core(Transactions):
     def now(self) -> float:
         """Return the time, in seconds since 1970; the only clock of the store."""
         return self.clock()
+
+    def steady(self) -> float:
+        """Return a time that nobody sets; a clock that a test sets counts as time that passes."""
+        ahead = 0.0 if self.clock == self.dialect.now else self.clock() - self.dialect.now()
+        return steady_time() + ahead
 
     def seals(self, number: int, key: bytes) -> Seals:
         """Return how the rows of a thread are closed and opened."""
@@ -139,6 +145,7 @@ class Core(Transactions):
             row = self.new_thread(db, thread_id, "idle", self.lives.of(thread_id))
         number, generation, seen, ttl = row[:4]
         if abs(now - seen) >= min(30.0, (ttl or 3600.0) / 120):
+            self._note_time(db, now)
             db.execute(sql.SEEN, (now, None if ttl is None else now + ttl, number))
         if self._locks:  # the lock itself has counted the version up
             return self._cache(key, number, generation, row[4], row[4] - 1)
@@ -147,6 +154,7 @@ class Core(Transactions):
     def new_thread(self, db: Database, thread_id: str, status: str, ttl: float | None) -> ThreadRow:
         """Insert a thread, unless somebody else is faster, and return its row."""
         now, key = self.now(), text_bytes(thread_id)
+        self._note_time(db, now)
         until = None if ttl is None else now + ttl
         values = (self.tenant, key, status, 0, now, now, ttl, until, 0)
         if not self._locks:
@@ -161,6 +169,16 @@ class Core(Transactions):
             self._group.locked = True
             self._group.held[thread_id] = row
         return row
+
+    def _note_time(self, db: Database, now: float) -> None:
+        """Note the time of an access; where all writers would wait for one row, openings do it."""
+        if not self._locks:
+            note_time(db, now, self.steady())
+
+    def _note_opening(self, db: Database) -> None:
+        self.dialect.begin(db, self.now, write=True)
+        note_time(db, self.now(), self.steady())
+        db.execute("COMMIT")
 
     def _must_fit(self, db: Database) -> None:
         if self.sealing.keys is None:
@@ -236,6 +254,8 @@ class Core(Transactions):
         db = self.dialect.open(self.now)
         try:
             self.sealing = sealing_of(db, self.dialect, self.now, self._keys, either=self._either)
+            if self._locks and not self.dialect.reads_only:
+                self._note_opening(db)
         except BaseException:
             db.close()
             raise

@@ -52,8 +52,6 @@ class MeantForks:
                 f"thread {place[0]} was changed by another run or update since this one read it; "
                 "nothing of this step was stored, so run it again from the thread's latest state"
             )
-        if own < head:  # a clock that went back: the branch goes on beside the head
-            self.ask(place, own)
 
 
 def _note(kept: OrderedDict[K, None], key: K) -> None:

@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
-from sqlalchemy import and_, or_, select
+from sqlalchemy import select
 from sqlalchemy.sql import Select
+from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.keys import CHECKPOINT_ID, CHECKPOINT_NS, THREAD_ID, configurable
 from wick_graph.store.checkpoints.core import Core
-from wick_graph.store.checkpoints.reading import Reader, Row
+from wick_graph.store.checkpoints.reading import Reader, Row, is_before, numbers_of
 from wick_graph.store.database import sql
 from wick_graph.store.database.address import address_of
 from wick_graph.store.database.compiling import compiled
@@ -42,13 +43,16 @@ class Listing:
         self._single = limit == 1
         self._last: Row | None = None
         self._readers: dict[str, Reader] = {}
-        self._base = self._query(config, before)
+        self._before = configurable(before).get(CHECKPOINT_ID)
+        self._base = self._query(config)
 
     def batch(self) -> list[CheckpointTuple]:
         """Return the next checkpoints; none when there are no more."""
         found: list[CheckpointTuple] = []
         while not found and (self._left is None or self._left > 0):
             with self._core.reading() as db:
+                if self._before:
+                    self._base, self._before = self._older(db, pack_id(self._before)), None
                 rows = db.execute(*compiled(self._page())).fetchall()
                 if not rows:
                     break
@@ -83,20 +87,34 @@ class Listing:
         query = self._base.limit(size)
         if self._last is None:
             return query
-        at = self._last
-        same = and_(checkpoints.c.id == at.id, checkpoints.c.rid < at.rid)
-        return query.where(or_(checkpoints.c.id < at.id, same))
+        order = self._order()
+        return query.where(order < (self._last.seq if self._of is not None else self._last.rid))
 
-    def _query(self, config: RunnableConfig | None, before: RunnableConfig | None) -> Select[Any]:
+    def _order(self) -> ColumnElement[int]:
+        """Return what is newest: in one thread its numbers, among many the order of the rows."""
+        return checkpoints.c.rid if self._of is None else checkpoints.c.seq
+
+    def _older(self, db: Database, checkpoint: bytes) -> Select[Any]:
+        """Leave what comes before a checkpoint."""
+        if self._of is None:
+            return self._base.where(is_before(checkpoint, numbers_of(db, checkpoint)))
+        mine = select(threads.c.id).where(
+            threads.c.tenant == self._core.tenant, threads.c.thread == self._of
+        )
+        found = numbers_of(db, checkpoint, checkpoints.c.thread == mine.scalar_subquery())
+        return self._base.where(is_before(checkpoint, found))
+
+    def _query(self, config: RunnableConfig | None) -> Select[Any]:
+        asked = configurable(config)
+        self._of = text_bytes(str(asked[THREAD_ID])) if THREAD_ID in asked else None
         query = (
             select(*sql.COLUMNS, threads.c.thread)
             .join(threads, threads.c.id == checkpoints.c.thread)
             .where(threads.c.tenant == self._core.tenant, checkpoints.c.hidden == 0)
-            .order_by(checkpoints.c.id.desc(), checkpoints.c.rid.desc())
+            .order_by(self._order().desc())
         )
-        asked = configurable(config)
-        if THREAD_ID in asked:
-            query = query.where(threads.c.thread == text_bytes(str(asked[THREAD_ID])))
+        if self._of is not None:
+            query = query.where(threads.c.thread == self._of)
         if asked.get(CHECKPOINT_NS) is not None:
             within = names.c.thread == threads.c.id
             named = names.c.text == text_bytes(asked[CHECKPOINT_NS])
@@ -104,8 +122,6 @@ class Listing:
             query = query.where(checkpoints.c.ns == space.correlate(threads).scalar_subquery())
         if checkpoint := asked.get(CHECKPOINT_ID):
             query = query.where(checkpoints.c.id == pack_id(checkpoint))
-        if limit_id := configurable(before).get(CHECKPOINT_ID):
-            query = query.where(checkpoints.c.id < pack_id(limit_id))
         return self._filtered(query)
 
     def _filtered(self, query: Select[Any]) -> Select[Any]:

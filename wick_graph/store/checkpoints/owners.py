@@ -38,6 +38,17 @@ def is_at_work(holder: bytes, seconds: float) -> bool:
     return is_alive(holder, elsewhere=0 <= seconds < LEASE_SECONDS)
 
 
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot() -> str:
+    """Identify this boot of this machine, in all of its containers; this process if it cannot."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return _boot()
+
+
 _boot_id: list[str] = []
 
 
@@ -48,10 +59,9 @@ def _boot() -> str:
     the system has no such ids.
     """
     if not _boot_id:
-        path = Path("/proc/sys/kernel/random/boot_id")
         try:
             space = Path("/proc/self/ns/pid").stat().st_ino
-            _boot_id.append(f"{path.read_text(encoding='ascii').strip()}-{space}")
+            _boot_id.append(f"{_BOOT.read_text(encoding='ascii').strip()}-{space}")
         except OSError:
             _boot_id.append(uuid.uuid4().hex)
     return _boot_id[0]

@@ -11,12 +11,12 @@ from sqlalchemy import select
 
 from wick_graph.errors import ThreadNotFoundError
 from wick_graph.store.checkpoints.core import Core
-from wick_graph.store.checkpoints.reading import Row
+from wick_graph.store.checkpoints.reading import Row, body_of, is_before, numbers_of
 from wick_graph.store.database import sql
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.schema import checkpoints
 from wick_graph.store.sealed.sealing import Seals
-from wick_graph.store.values.rows import CheckpointBody, pack_id, unpack_id
+from wick_graph.store.values.rows import pack_id, unpack_id
 
 _PAGE: Final = 64
 
@@ -44,6 +44,7 @@ class Past:
         self._thread_id = thread_id
         self._left = limit
         self._before = None if before is None else pack_id(before)
+        self._last: int | None = None
 
     def __iter__(self) -> Iterator[StepInfo]:
         while page := self._page():
@@ -68,21 +69,24 @@ class Past:
                 select(*sql.COLUMNS)
                 .where(checkpoints.c.thread == cache.id, checkpoints.c.hidden == 0)
                 .where(checkpoints.c.ns == (cache.find_name(db, 0, "") or 0))
-                .order_by(checkpoints.c.id.desc())
+                .order_by(checkpoints.c.seq.desc())
                 .limit(size)
             )
-            if self._before is not None:
-                query = query.where(checkpoints.c.id < self._before)
+            if self._last is not None:
+                query = query.where(checkpoints.c.seq < self._last)
+            elif self._before is not None:
+                found = numbers_of(db, self._before, checkpoints.c.thread == cache.id)
+                query = query.where(is_before(self._before, found))
             rows = [Row(*row) for row in db.execute(*compiled(query)).fetchall()]
         if rows:
-            self._before = rows[-1].id
+            self._last = rows[-1].seq
         if self._left is not None:
             self._left -= len(rows)
         return [self._info(row, cache.seals) for row in rows]
 
     def _info(self, row: Row, seals: Seals) -> StepInfo:
         what = f"table checkpoints of thread {self._thread_id!r}"
-        body = CheckpointBody.load(seals.unseal(row.body, what, *row.context()))
+        body = body_of(row, seals, what)
         return StepInfo(
             checkpoint_id=unpack_id(row.id),
             parent_id=None if row.parent is None else unpack_id(row.parent),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import ormsgpack
@@ -15,6 +15,8 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
 from wick_graph.store.checkpoints.cache import Known, ThreadCache
@@ -22,8 +24,10 @@ from wick_graph.store.checkpoints.items import learn, read_items
 from wick_graph.store.checkpoints.writing import DELTA, DICT
 from wick_graph.store.database import sql
 from wick_graph.store.database.address import Address
+from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import LANE_BITS
+from wick_graph.store.database.schema import LANE_BITS, checkpoints
+from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values import blobs
 from wick_graph.store.values.codec import Codec
 from wick_graph.store.values.rows import (
@@ -53,10 +57,24 @@ class Row(NamedTuple):
     run: bytes | None
     meta: bytes | None
     body: bytes
+    seq: int
+    """Its number in the thread."""
 
     def context(self) -> tuple[Context, ...]:
         """Return what the body's check value covers besides the body."""
         return (*self[1:9],)
+
+
+def body_of(row: Row, seals: Seals, what: str) -> CheckpointBody:
+    """Decode a checkpoint's body after its check value.
+
+    Raises:
+        StorageError: The row is damaged, or has another number than it was given.
+    """
+    body = CheckpointBody.load(seals.unseal(row.body, what, *row.context()))
+    if body.seq is not None and body.seq != row.seq:
+        raise StorageError(f"{what} is damaged: a checkpoint's number is wrong; restore a backup")
+    return body
 
 
 class Reader:
@@ -80,8 +98,7 @@ class Reader:
 
     def body(self, row: Row) -> CheckpointBody:
         """Decode a checkpoint's body after its check value."""
-        what, unseal = self._what("checkpoints"), self.cache.seals.unseal
-        return CheckpointBody.load(unseal(row.body, what, *row.context()))
+        return body_of(row, self.cache.seals, self._what("checkpoints"))
 
     def metadata(self, row: Row) -> dict[str, Any]:
         """Rebuild a checkpoint's metadata."""
@@ -254,6 +271,20 @@ def find(db: Database, cache: ThreadCache, ns: str, checkpoint_id: str | None) -
     else:
         row = db.execute(sql.LATEST, (cache.id, number, 0, 1, 0)).fetchone()
     return None if row is None else Row(*row)
+
+
+def numbers_of(db: Database, checkpoint: bytes, *where: ColumnElement[bool]) -> dict[int, int]:
+    """Return by thread the number of a checkpoint, in whichever namespace it is."""
+    query = select(checkpoints.c.thread, func.min(checkpoints.c.seq))
+    query = query.where(checkpoints.c.id == checkpoint, *where).group_by(checkpoints.c.thread)
+    return dict(db.execute(*compiled(query)).fetchall())
+
+
+def is_before(checkpoint: bytes, numbers: Mapping[int, int]) -> ColumnElement[bool]:
+    """Say which checkpoints come before one: by its number, or by its id where it is not stored."""
+    own = checkpoints.c
+    known = (and_(own.thread == thread, own.seq < seq) for thread, seq in numbers.items())
+    return or_(*known, and_(own.thread.not_in([*numbers]), own.id < checkpoint))
 
 
 def wrote(db: Database, cache: ThreadCache, row: Row, channel: str) -> bool:

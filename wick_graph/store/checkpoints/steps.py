@@ -14,6 +14,8 @@ from wick_graph.store.checkpoints.reading import Reader, find
 from wick_graph.store.checkpoints.writing import Writer
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.digests import CHECKPOINTS, WRITES, changing, row_hash
+from wick_graph.store.database.schema import checkpoints
 from wick_graph.store.values.codec import Codec
 from wick_graph.store.values.rows import (
     CheckpointBody,
@@ -68,9 +70,11 @@ class Step:
         """
         own, before = pack_id(checkpoint["id"]), pack_id(parent) if parent else None
         head = self._cache.head(self._db, self._ns)
-        self._forks.check((self._thread_id, self._namespace), own, before, head)
+        place = (self._thread_id, self._namespace)
+        self._forks.check(place, own, before, None if head is None else head[0])
         self._warm(parent)
         body = self._body(checkpoint, new_versions, held)
+        self._number_outer(metadata.get("parents"))
         rest = dict(metadata)
         source = rest.pop("source") if is_source(rest.get("source")) else None
         step = rest.pop("step") if is_step(rest.get("step")) else None
@@ -89,10 +93,34 @@ class Step:
             run,
         )
         self._writer.flush()
-        sealed = self._cache.seals.seal(body.dump(), *context, meta)
-        self._db.execute(sql.PUT, (*context, 0, meta, sealed))
-        if head is None or own > head:
-            self._cache.heads[self._ns] = own
+        self._put(context, meta, body)
+
+    def _number_outer(self, parents: Any) -> None:
+        """Let the checkpoints of graphs around this one have lower numbers than its own."""
+        if isinstance(parents, dict):
+            cache, db = self._cache, self._db
+            for name, outer in parents.items():
+                if isinstance(name, str) and isinstance(outer, str):
+                    cache.reserve(db, cache.find_name(db, 0, name), pack_id(outer))
+
+    def _put(self, context: tuple[Any, ...], meta: bytes | None, body: CheckpointBody) -> None:
+        """Write a checkpoint's row: a new one has the next number, and is the head."""
+        db, cache, own, parent = self._db, self._cache, context[2], context[3]
+        step = cache.seq(db, self._ns, parent)
+        body.seq = seq = cache.reserved.pop(own, None) or cache.next_seq(db)
+        sealed = cache.seals.seal(body.dump(), *context, meta)
+        if db.execute(sql.PUT, (*context, 0, meta, sealed, seq)).rowcount:
+            head = cache.heads.get(self._ns)
+            if head is None or seq > head[1]:
+                cache.heads[self._ns] = own, seq
+            db.account.add(CHECKPOINTS, cache.id, row_hash((seq, 0), sealed), step)
+            return
+        keys = (checkpoints.c.thread == cache.id, checkpoints.c.ns == self._ns)
+        body.seq = cache.seq(db, self._ns, own)
+        sealed = cache.seals.seal(body.dump(), *context, meta)
+        with changing(db, checkpoints, cache.id, *keys, checkpoints.c.id == own):
+            db.execute(sql.REPLACE, (*context, 0, meta, sealed, seq))
+        cache.heads.pop(self._ns, None)  # one that was hidden may be the head again
 
     def writes(
         self,
@@ -120,8 +148,14 @@ class Step:
         row = (*keys, text_bytes(path))
         sealed = self._cache.seals.seal(made.dump(), *row)
         new = self._db.execute(sql.NEW_WRITES, (*row, sealed))
-        if not new.rowcount:
+        if new.rowcount:
+            self._count(keys, sealed)
+        else:
             self._merge(keys, path, made)
+
+    def _count(self, keys: tuple[int, int, bytes, bytes], sealed: bytes) -> None:
+        step = self._cache.seq(self._db, self._ns, keys[2])
+        self._db.account.add(WRITES, self._cache.id, row_hash((), sealed), step)
 
     def has_checkpoint(self, checkpoint: str) -> bool:
         """Say whether a checkpoint is stored already."""
@@ -151,7 +185,11 @@ class Step:
         body = WritesBody.load(seals.unseal(sealed, what, *keys, old))
         if body.merge(later):
             row = (*keys, old or text_bytes(path))
-            self._db.execute(sql.PUT_WRITES, (*row, seals.seal(body.dump(), *row)))
+            made = seals.seal(body.dump(), *row)
+            self._db.execute(sql.PUT_WRITES, (*row, made))
+            step = self._cache.seq(self._db, self._ns, keys[2])
+            self._db.account.remove(WRITES, self._cache.id, row_hash((), sealed), step)
+            self._count(keys, made)
 
     def _warm(self, parent: str | None) -> None:
         """Find out what can be shared, if this process does not know it."""

@@ -20,6 +20,7 @@ from wick_graph.store.checkpoints.cache import Known, Lane, ThreadCache, digest
 from wick_graph.store.checkpoints.items import learn_lately_read
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.digests import BLOBS, ITEMS, row_hash
 from wick_graph.store.database.schema import LANE_BITS, PLACES
 from wick_graph.store.values import blobs, compact
 from wick_graph.store.values.codec import Codec
@@ -50,6 +51,9 @@ class Writer:
         """Insert the collected rows."""
         if self._rows:
             self._db.executemany(sql.NEW_ITEM, self._rows)
+            account = self._db.account
+            for _, _, body in self._rows:
+                account.add(ITEMS, self._cache.id, row_hash((), body))
             self._rows = []
 
     def channel(self, lane: Lane, version: Any, held: Any, new: bool, value: Any) -> Form:
@@ -163,7 +167,8 @@ class Writer:
             hashed = cache.seals.mark(blobs.hash_of(data))
             sealed = cache.seals.seal(data, "blobs", hashed)
             row = (cache.id, blobs.key_of(hashed), len(data), sealed)
-            self._db.execute(sql.NEW_BLOB, row)
+            if self._db.execute(sql.NEW_BLOB, row).rowcount:
+                self._db.account.add(BLOBS, cache.id, row_hash(row[1:3], sealed))
             cache.keep_text(text, hashed)
         return blobs.Blob(hashed)
 

@@ -6,9 +6,12 @@ statement behind a text with `statement_of`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, Final
 
-from sqlalchemy import Float
+import ormsgpack
+from sqlalchemy import BigInteger, Float, Table, cast, null
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import Executable
@@ -42,6 +45,44 @@ def _postgres_now(element: Now, compiler: SQLCompiler, **_: Any) -> str:
     return POSTGRES_NOW
 
 
+class Checksum(FunctionElement[int]):
+    """The checksum of a row's other columns; NULL where the database checks its own pages."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(Checksum, "sqlite")
+def _sqlite_checksum(element: Checksum, compiler: SQLCompiler, **more: Any) -> str:
+    return f"wick_checksum({compiler.process(element.clauses, **more)})"
+
+
+@compiles(Checksum, "postgresql")
+def _postgres_checksum(element: Checksum, compiler: SQLCompiler, **_: Any) -> str:
+    return "NULL"
+
+
+def checksum_of(*values: Any) -> int:
+    """Compute what SQLite's function `wick_checksum` returns."""
+    digest = blake2b(ormsgpack.packb(values), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def checked(table: Table, values: Mapping[str, Any], *, new: bool = False) -> dict[str, Any]:
+    """Add a row's checksum to what is written to it; `new` where there is no row yet."""
+    own = [values.get(column.name, null() if new else column) for column in checked_columns(table)]
+    typed = [
+        cast(value, Float) if isinstance(column.type, Float) else value
+        for column, value in zip(checked_columns(table), own, strict=True)
+    ]
+    return {**values, "checksum": Checksum(*typed)}
+
+
+def checked_columns(table: Table) -> list[Any]:
+    """Return the columns that a row's checksum covers: not the number the database chose."""
+    return [column for column in table.c if column.name not in ("id", "rid", "checksum")]
+
+
 class Text(str):
     """The text of a statement that was made for one call; it knows its statement."""
 
@@ -62,11 +103,15 @@ def compiled(statement: Executable) -> tuple[str, list[Any]]:
 
 
 def prepared(statement: Executable, *order: str) -> str:
-    """Return the text of a statement whose parameters stand in the given order."""
+    """Return the text of a statement whose parameters are given in this order."""
     made = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # as above
     assert isinstance(made, SQLCompiler)
-    assert made.positiontup == list(order), (made.positiontup, order)
-    text = str(made)
+    named, text = list(made.positiontup or ()), str(made)
+    if named != list(order):  # a parameter that occurs twice is given once
+        assert set(named) == set(order), (named, order)
+        head, *rest = text.split("?")
+        pairs = zip(named, rest, strict=True)
+        text = head + "".join(f"?{order.index(name) + 1}{part}" for name, part in pairs)
     _statements[text] = statement, order
     return text
 

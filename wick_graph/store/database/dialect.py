@@ -34,6 +34,9 @@ class Rows(Protocol):
 class Database(Protocol):
     """A connection. Statements are texts of the module `sql`, with values in their order."""
 
+    account: Any
+    """What the transaction adds to the digests of threads: a `digests.Account`."""
+
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
@@ -57,6 +60,9 @@ class Dialect(ABC):
     """Writers go side by side, and each locks the rows of the threads that it writes to."""
     lasts: bool
     """What is stored outlives the process, and a child opens it again after a fork."""
+
+    reads_only: bool = False
+    """The database may not be written; known as soon as it is open."""
 
     @property
     @abstractmethod
@@ -126,6 +132,10 @@ class Dialect(ABC):
     def shrink(self, db: Database) -> bool:
         """Give some free space back to the system; False when there is no more."""
         return False
+
+    def problems(self, db: Database) -> list[str]:
+        """Return what the database says is wrong with its pages; some look by themselves."""
+        return []
 
     def exists(self) -> bool:
         """Say whether a store was ever made here; nothing is made, and nothing is opened for long.

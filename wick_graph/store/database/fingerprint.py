@@ -39,7 +39,13 @@ def check_schema(connection: sqlite3.Connection, path: Path | None) -> None:
     Raises:
         StorageError: names what differs; nothing of the file was run or changed.
     """
-    found = _schema(connection)
+    try:
+        found = _schema(connection)
+    except (TypeError, ValueError, AttributeError):  # names and texts that are none
+        raise StorageError(
+            f"{path or 'the database in memory'} is damaged: its schema cannot be read; "
+            "restore a backup"
+        ) from None
     expected = _expected()
     for name in sorted({*found, *expected}):
         if found.get(name) != expected.get(name):

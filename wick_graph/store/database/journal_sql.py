@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from wick_graph.store.database.compiling import prepared
@@ -36,7 +36,6 @@ PAGES_TO: Final = prepared(
 PAGE_BYTES: Final = prepared(
     select(func.sum(func.length(moments.c.body))).where(_range), "low", "high"
 )
-DROP_PAGE: Final = prepared(delete(moments).where(moments.c.rid == _b("r")), "r")
 _run = upsert(runs).values(
     thread=_b("t"),
     number=_b("n"),
@@ -66,9 +65,6 @@ LAST_RUN: Final = prepared(
     .offset(_b("o")),
     *("t", "n", "o"),
 )
-DROP_RUN: Final = prepared(
-    delete(runs).where(runs.c.thread == _b("t"), runs.c.number == _b("n")), "t", "n"
-)
 BLOBS: Final = prepared(
     select(blobs.c.hash, blobs.c.size, blobs.c.body).where(blobs.c.thread == _b("t")), "t"
 )
@@ -85,7 +81,7 @@ PARENT: Final = prepared(
     *("t", "i"),
 )
 _latest = select(checkpoints.c.id).where(checkpoints.c.thread == _b("t"))
-_first = checkpoints.c.id.desc()
+_first = checkpoints.c.seq.desc()
 LAST_OF_RUN: Final = prepared(
     select(
         _latest.where(checkpoints.c.run == _b("r"))

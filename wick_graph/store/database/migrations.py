@@ -8,14 +8,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from wick_graph.errors import StorageError
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.schema_2 import to_schema_2
 
 Migration = Callable[[Database], None]
 
-MIGRATIONS: Final[tuple[Migration, ...]] = ()
+MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2,)
 """The step at index 0 leads from schema 1 to schema 2, and so on; released steps never change."""
 
 
@@ -42,7 +43,7 @@ def migrate(
                 f"{newest}); upgrade wick_graph"
             )
         for step in steps[version - 1 :]:
-            step(connection)
+            step(cast("Database", connection))
         connection.execute(f"PRAGMA user_version={newest}")
         connection.execute("COMMIT")
     except BaseException:

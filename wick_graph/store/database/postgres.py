@@ -70,7 +70,9 @@ class PostgresDialect(Dialect):
     locks = True
     lasts = True
 
-    def __init__(self, target: Target, synchronous: Synchronous = "FULL") -> None:
+    def __init__(
+        self, target: Target, synchronous: Synchronous = "FULL", *, reads_only: bool = False
+    ) -> None:
         if synchronous not in ("FULL", "NORMAL"):
             raise StorageError(f"synchronous must be FULL or NORMAL, not {synchronous!r}")
         self._driver = driver()
@@ -78,6 +80,7 @@ class PostgresDialect(Dialect):
         self._target = target
         self._commit = "on" if synchronous == "FULL" else "off"
         self._ahead = time.time() - time.monotonic()
+        self._reads_only = self.reads_only = reads_only
 
     @property
     def name(self) -> str:
@@ -92,7 +95,8 @@ class PostgresDialect(Dialect):
         """Connect, and make the tables where there are none."""
         db = self._connected()
         try:
-            postgres_schema.prepare(db, self._target)
+            self.reads_only = self._reads_only or postgres_schema.is_read_only(db, self._target)
+            postgres_schema.prepare(db, self._target, reads_only=self.reads_only)
         except self.errors as error:
             db.close()
             raise self.explained(error) from error
@@ -224,10 +228,10 @@ class PostgresDialect(Dialect):
         return {name: value for name, value in ours.items() if name not in known}
 
 
-def postgres(url: str, synchronous: Synchronous) -> PostgresDialect:
+def postgres(url: str, synchronous: Synchronous, *, reads_only: bool = False) -> PostgresDialect:
     """Return the database that a PostgreSQL URL means; nothing is opened yet.
 
     Raises:
         StorageError: the URL cannot be read, or psycopg is not installed.
     """
-    return PostgresDialect(target_of(url), synchronous)
+    return PostgresDialect(target_of(url), synchronous, reads_only=reads_only)

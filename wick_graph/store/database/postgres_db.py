@@ -11,6 +11,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from wick_graph.store.database.compiling import Text, statement_of
 from wick_graph.store.database.dialect import Rows
+from wick_graph.store.database.digests import Account
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -36,6 +37,7 @@ class Postgres:
 
     def __init__(self, raw: Connection[Any]) -> None:
         self.raw = raw
+        self.account = Account()
         self.errors: tuple[type[Exception], ...] = (raw.Error,)
 
     @property

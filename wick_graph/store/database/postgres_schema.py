@@ -16,7 +16,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store.database.migrations import MIGRATIONS, Migration
 from wick_graph.store.database.postgres_db import DIALECT, Postgres
 from wick_graph.store.database.postgres_url import Target
-from wick_graph.store.database.schema import metadata
+from wick_graph.store.database.schema import SCHEMA_VERSION, metadata
 from wick_graph.store.database.whose import APPLICATION_ID
 
 _TYPES: Final = {
@@ -87,14 +87,32 @@ def version_of(db: Postgres, target: Target, newest: int = len(MIGRATIONS) + 1) 
     return version
 
 
-def prepare(db: Postgres, target: Target, steps: Sequence[Migration] = MIGRATIONS) -> None:
+def is_read_only(db: Postgres, target: Target) -> bool:
+    """Say whether this session may not write: a standby, a read-only role, or no rights."""
+    held = f"has_table_privilege(to_regclass('\"{target.schema}\".threads'), 'UPDATE')"
+    query = f"SELECT current_setting('transaction_read_only') = 'on' OR NOT coalesce({held}, true)"
+    return bool(db.script(query)[0][0])
+
+
+def prepare(
+    db: Postgres,
+    target: Target,
+    steps: Sequence[Migration] = MIGRATIONS,
+    *,
+    reads_only: bool = False,
+) -> None:
     """Make the tables, or bring them up to date, and compare them with ours.
 
     Raises:
         StorageError: as `version_of`; or they were changed by somebody else.
     """
     newest = len(steps) + 1
-    if version_of(db, target, newest) != newest:
+    if (version := version_of(db, target, newest)) != newest:
+        if reads_only:
+            raise StorageError(
+                f"the database {target.name} has schema {version}, and nothing may be written to "
+                f"it to bring it to {newest}; open it once with the right to write"
+            )
         lock = f"SELECT pg_advisory_xact_lock({APPLICATION_ID}, hashtext('{target.schema}'))"
         db.script(f"BEGIN; {lock}")
         try:
@@ -115,7 +133,7 @@ def statements(schema: str) -> Iterator[str]:
     """Yield what makes a schema with our tables and indexes, in order."""
     yield f'CREATE SCHEMA IF NOT EXISTS "{schema}"'
     yield "CREATE TABLE wick_meta (application bigint NOT NULL, version integer NOT NULL)"
-    yield f"INSERT INTO wick_meta VALUES ({APPLICATION_ID}, 1)"
+    yield f"INSERT INTO wick_meta VALUES ({APPLICATION_ID}, {SCHEMA_VERSION})"
     for table in metadata.sorted_tables:
         yield str(CreateTable(table).compile(dialect=DIALECT))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
@@ -156,4 +174,7 @@ def _expected(table: Table) -> set[str]:
     for constraint in table.constraints:
         columns = ",".join(column.name for column in getattr(constraint, "columns", ()))
         parts.add(f"unique {columns}")
+    for index in table.indexes:
+        if index.unique:
+            parts.add(f"unique {','.join(column.name for column in index.columns)}")
     return parts | ({_VERSION} if table.name == "threads" else set())

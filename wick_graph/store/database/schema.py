@@ -4,6 +4,9 @@ Text that a user may have written lies in binary columns only: no database refus
 NUL or a lone surrogate there. Ids are 16 bytes, threads are integers, times are seconds since
 1970. An item's key is its lane (a row of `names`) times 2**32 plus its place in the lane, so a
 range of a list is a range of the key and needs no second index.
+
+A `checksum` covers all other columns of its row, in SQLite files alone: PostgreSQL checks its own
+pages. Columns that a later schema added stand last, as `ALTER TABLE` puts them.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 LANE_BITS: Final = 32
 """An item's key is `lane << LANE_BITS | place`."""
 PLACES: Final = (1 << LANE_BITS) - 1
@@ -67,6 +70,7 @@ threads: Final = Table(
     Column("run", LargeBinary),
     Column("stopped_because", Text),
     Column("last_error", LargeBinary),
+    Column("checksum", BigInteger),
     UniqueConstraint("tenant", "thread"),
     Index("threads_expiry", "expires_at"),
     sqlite_autoincrement=True,
@@ -99,8 +103,13 @@ checkpoints: Final = Table(
     Column("hidden", SmallInteger, nullable=False),
     Column("meta", LargeBinary),
     Column("body", LargeBinary, nullable=False),
+    Column("seq", BigInteger),
     UniqueConstraint("thread", "ns", "id"),
 )
+"""`seq` counts a thread's checkpoints in the order in which they were stored, in all namespaces
+together. The highest number of a namespace is its head. No id and no time orders anything."""
+Index("checkpoints_seq", checkpoints.c.thread, checkpoints.c.seq, unique=True)
+Index("checkpoints_head", checkpoints.c.thread, checkpoints.c.ns, checkpoints.c.seq, unique=True)
 Index(
     "checkpoints_hidden",
     checkpoints.c.thread,
@@ -158,6 +167,7 @@ leases: Final = Table(
     Column("until", Float, nullable=False),
     Column("tries", Integer, nullable=False),
     Column("head", LargeBinary),
+    Column("checksum", BigInteger),
 )
 """`until` is 0 for a lease that was given back. `until` below 0, `tries` and `head` are of runs
 whose process died: see `store.checkpoints.suspects`."""
@@ -239,10 +249,37 @@ tokens: Final = Table(
     Column("created", Float, nullable=False),
     Column("expires", Float),
     Column("revoked", Float),
+    Column("checksum", BigInteger),
     UniqueConstraint("token"),
 )
 """Who may speak to a server; of a token only a hash is kept."""
 
+_ACCOUNTED: Final = (
+    *(names, checkpoints, writes, items, blobs, calls, runs, moments, streams, events),
+)
+
+digests: Final = Table(
+    "digests",
+    metadata,
+    Column("rid", _Key, primary_key=True, autoincrement=False),
+    *(Column(table.name, BigInteger, nullable=False) for table in _ACCOUNTED),
+)
+"""Sums over the rows of a thread, by table: what is missing, or came from elsewhere, changes a sum.
+A row's key is its thread times 2**32 plus the number of a step, or 0 (`database.digests`)."""
+
+clock: Final = Table(
+    "clock",
+    metadata,
+    Column("rid", _Key, primary_key=True, autoincrement=False),
+    Column("boot", LargeBinary, nullable=False),
+    Column("wall", Float, nullable=False),
+    Column("steady", Float, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("checksum", BigInteger),
+)
+"""One row: which boot of which machine used the store last, and when by both of its clocks. Idle
+time counts from `since` on at the earliest (`keeping.sweeper`)."""
+
 OWNED: Final = (writes, checkpoints, calls, leases, runs, blobs, streams)
-"""Tables whose rows carry their thread; `moments`, `events` and `items` go by ranges of their keys,
-`names` and `threads` last."""
+"""Tables whose rows carry their thread; `moments`, `events`, `digests` and `items` go by ranges of
+their keys, `names` and `threads` last."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, func, insert, literal_column, null, select, update
+from sqlalchemy import bindparam, func, insert, literal_column, null, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert  # it compiles for SQLite too
 
-from wick_graph.store.database.compiling import prepared
+from wick_graph.store.database.compiling import checked, prepared
 from wick_graph.store.database.schema import (
     blobs,
     calls,
@@ -30,17 +30,18 @@ THREAD: Final = prepared(
     "tenant",
     "key",
 )
-_new_thread = upsert(threads).values(
-    tenant=_b("tenant"),
-    thread=_b("key"),
-    status=_b("state"),
-    pinned=_b("pin"),
-    created=_b("created"),
-    last_access=_b("seen"),
-    ttl=_b("life"),
-    expires_at=_b("until"),
-    generation=_b("gen"),
-)
+_born: Final[dict[str, Any]] = {
+    "tenant": _b("tenant"),
+    "thread": _b("key"),
+    "status": _b("state"),
+    "pinned": _b("pin"),
+    "created": _b("created"),
+    "last_access": _b("seen"),
+    "ttl": _b("life"),
+    "expires_at": _b("until"),
+    "generation": _b("gen"),
+}
+_new_thread = upsert(threads).values(**checked(threads, _born, new=True))
 _in_order = ("tenant", "key", "state", "pin", "created", "seen", "life", "until", "gen")
 NEW_THREAD: Final = prepared(_new_thread.returning(threads.c.id), *_in_order)
 NEW_THREAD_OR_NONE: Final = prepared(
@@ -48,7 +49,7 @@ NEW_THREAD_OR_NONE: Final = prepared(
 )
 SEEN: Final = prepared(
     update(threads)
-    .values(last_access=_b("now"), expires_at=_b("until"))
+    .values(**checked(threads, {"last_access": _b("now"), "expires_at": _b("until")}))
     .where(threads.c.id == _b("t")),
     "now",
     "until",
@@ -89,25 +90,26 @@ _opened = {
 }
 OPEN: Final = prepared(
     update(threads)
-    .values(**_opened)
+    .values(**checked(threads, _opened))
     .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
     *("name", "state", "named", "now", "life", "until", "r", "tenant", "key"),
 )
+_closed: Final[dict[str, Any]] = {
+    "status": _b("state"),
+    "last_access": _b("now"),
+    "expires_at": _b("at") + threads.c.ttl,
+    "stopped_because": _b("because"),
+    "last_error": _b("error"),
+}
 CLOSE: Final = prepared(
     update(threads)
-    .values(
-        status=_b("state"),
-        last_access=_b("now"),
-        expires_at=_b("at") + threads.c.ttl,
-        stopped_because=_b("because"),
-        last_error=_b("error"),
-    )
+    .values(**checked(threads, _closed))
     .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
     *("state", "now", "at", "because", "error", "tenant", "key"),
 )
 GENERATION: Final = prepared(
     update(threads)
-    .values(generation=threads.c.generation + _b("one"))
+    .values(**checked(threads, {"generation": threads.c.generation + _b("one")}))
     .where(threads.c.id == _b("t")),
     "one",
     "t",
@@ -157,8 +159,13 @@ _put = upsert(checkpoints).values(
     hidden=_b("h"),
     meta=_b("m"),
     body=_b("x"),
+    seq=_b("q"),
 )
+_put_in_order = ("t", "n", "i", "p", "src", "stp", "r", "h", "m", "x", "q")
 PUT: Final = prepared(
+    _put.on_conflict_do_nothing(index_elements=["thread", "ns", "id"]), *_put_in_order
+)
+REPLACE: Final = prepared(
     _put.on_conflict_do_update(
         index_elements=["thread", "ns", "id"],
         set_={
@@ -166,7 +173,14 @@ PUT: Final = prepared(
             for name in ("parent", "source", "step", "run", "hidden", "meta", "body")
         },
     ),
-    *("t", "n", "i", "p", "src", "stp", "r", "h", "m", "x"),
+    *_put_in_order,
+)
+"""One that replaces another has its number."""
+LAST_SEQ: Final = prepared(
+    select(func.max(checkpoints.c.seq)).where(checkpoints.c.thread == _b("t")), "t"
+)
+SEQ: Final = prepared(
+    select(checkpoints.c.seq).where(*_here, checkpoints.c.id == _b("i")), "t", "n", "i"
 )
 COLUMNS: Final = (
     checkpoints.c.rid,
@@ -179,20 +193,21 @@ COLUMNS: Final = (
     checkpoints.c.run,
     checkpoints.c.meta,
     checkpoints.c.body,
+    checkpoints.c.seq,
 )
 """What `reading.Row` holds, in its order."""
 LATEST: Final = prepared(
     select(*COLUMNS)
     .where(*_here, checkpoints.c.hidden == _b("h"))
-    .order_by(checkpoints.c.id.desc())
+    .order_by(checkpoints.c.seq.desc())
     .limit(_b("l"))
     .offset(_b("o")),
     *("t", "n", "h", "l", "o"),
 )
 HEAD: Final = prepared(
-    select(checkpoints.c.id)
+    select(checkpoints.c.id, checkpoints.c.seq)
     .where(*_here, checkpoints.c.hidden == _b("h"))
-    .order_by(checkpoints.c.id.desc())
+    .order_by(checkpoints.c.seq.desc())
     .limit(_b("l"))
     .offset(_b("o")),
     *("t", "n", "h", "l", "o"),
@@ -241,9 +256,6 @@ PUT_WRITES: Final = prepared(
     ),
     *("t", "n", "i", "k", "p", "x"),
 )
-DELETE_ITEMS: Final = prepared(
-    delete(items).where(items.c.rid.between(_b("low"), _b("high"))), "low", "high"
-)
 COUNT_STEPS: Final = prepared(
     select(func.count())
     .select_from(checkpoints)
@@ -278,7 +290,7 @@ PUT_CALL: Final = prepared(
         index_elements=[calls.c.thread, calls.c.key],
         set_={
             name: _call_row.excluded[name]
-            for name in ("args", "state", "epoch", "tries", "ended", "body")
+            for name in ("name", "args", "state", "epoch", "tries", "started", "ended", "body")
         },
     ),
     *("t", "k", "name", "a", "s", "e", "n", "from", "to", "b"),
@@ -287,14 +299,14 @@ HEAD_OF_ALL: Final = prepared(
     select(
         select(checkpoints.c.id)
         .where(checkpoints.c.thread == _b("t"))
-        .order_by(checkpoints.c.id.desc())
+        .order_by(checkpoints.c.seq.desc())
         .limit(_b("l"))
         .offset(_b("o"))
         .scalar_subquery()
     ),
     *("t", "l", "o"),
 )
-"""The latest checkpoint of any namespace, in one row; PostgreSQL has no maximum of bytes."""
+"""The latest checkpoint of any namespace, in one row."""
 LOCK_NUMBER: Final = prepared(
     select(threads.c.id).where(threads.c.id == _b("t")).with_for_update(), "t"
 )
@@ -312,16 +324,20 @@ LEASE: Final = prepared(
     ),
     "t",
 )
-_lease_row = upsert(leases).values(thread=_b("t"), **_lease)
+_lease_values = checked(leases, {"thread": _b("t"), **_lease}, new=True)
+_lease_row = upsert(leases).values(**_lease_values)
 PUT_LEASE: Final = prepared(
     _lease_row.on_conflict_do_update(
-        index_elements=[leases.c.thread], set_={name: _lease_row.excluded[name] for name in _lease}
+        index_elements=[leases.c.thread],
+        set_={name: _lease_row.excluded[name] for name in (*_lease, "checksum")},
     ),
     *("t", "owner", "epoch", "until", "tries", "head"),
 )
 _held = (leases.c.thread == _b("t"), leases.c.epoch == _b("e"))
 RENEW_LEASE: Final = prepared(
-    update(leases).values(until=_b("u")).where(*_held, leases.c.until > literal_column("0")),
+    update(leases)
+    .values(**checked(leases, {"until": _b("u")}))
+    .where(*_held, leases.c.until > literal_column("0")),
     *("u", "t", "e"),
 )
 """One that was given back meanwhile stays given back."""
@@ -330,5 +346,6 @@ SPARE_LEASE: Final = prepared(
     *("n", "t", "e"),
 )
 END_LEASE: Final = prepared(
-    update(leases).values(until=_b("u"), tries=_b("n")).where(*_held), "u", "n", "t", "e"
+    update(leases).values(**checked(leases, {"until": _b("u"), "tries": _b("n")})).where(*_held),
+    *("u", "n", "t", "e"),
 )

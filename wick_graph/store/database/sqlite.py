@@ -25,6 +25,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store.database.dialect import Database, Dialect, Now, Synchronous
 from wick_graph.store.database.fingerprint import check_schema, statements
 from wick_graph.store.database.migrations import migrate
+from wick_graph.store.database.reading_only import connect_to_read, may_write
 from wick_graph.store.database.schema import SCHEMA_VERSION
 from wick_graph.store.database.whose import (
     APPLICATION_ID,
@@ -55,8 +56,11 @@ class Sqlite(Dialect):
     errors = _ERRORS
     locks = False
 
-    def __init__(self, path: Path | None, synchronous: Synchronous = "FULL") -> None:
+    def __init__(
+        self, path: Path | None, synchronous: Synchronous = "FULL", *, reads_only: bool = False
+    ) -> None:
         self.path = path
+        self._reads_only = reads_only
         self.lasts = path is not None
         self._synchronous = synchronous
         self._place: Place | None = None
@@ -73,7 +77,13 @@ class Sqlite(Dialect):
     def open(self, now: Now) -> Database:
         """Open the file that was opened before, or make one where there is nothing."""
         self.look()
-        connection = connect(self.path, self._synchronous, now)
+        if self.path is not None and (self._reads_only or not may_write(self.path)):
+            connection = connect_to_read(self.path)
+            self.reads_only = True
+        else:
+            connection = connect(self.path, self._synchronous)
+            self.reads_only = False
+        connection.create_function("wick_now", 0, now)
         if self.path is not None and self._place is None:
             self._place = place_of(self.path)
         return connection
@@ -114,6 +124,11 @@ class Sqlite(Dialect):
         cast("sqlite3.Connection", db).executescript(f"PRAGMA incremental_vacuum({_PAGES})")
         return free >= _PAGES
 
+    def problems(self, db: Database) -> list[str]:
+        """Let SQLite look through all of its pages."""
+        found = [str(row[0]) for row in db.execute("PRAGMA integrity_check").fetchall()]
+        return [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
+
     def exists(self) -> bool:
         """Say whether there is a file."""
         return self.path is not None and self.path.exists()
@@ -147,10 +162,8 @@ def path_of(url: str) -> Path | None:
         raise StorageError(f"the path {name!r} leads nowhere ({error}); name a file") from None
 
 
-def connect(path: Path | None, synchronous: Synchronous, now: Now) -> sqlite3.Connection:
+def connect(path: Path | None, synchronous: Synchronous) -> Connection:
     """Open a database of ours, or make one where there is nothing.
-
-    `now` becomes the SQL function `wick_now()`, the store's only clock.
 
     Raises:
         StorageError: if the file is foreign, newer, damaged or no file, which is then unchanged.
@@ -167,12 +180,10 @@ def connect(path: Path | None, synchronous: Synchronous, now: Now) -> sqlite3.Co
                     f"the folder of {path} cannot be made: {error.strerror}"
                 ) from error
             _make(path)
-        connection = _connected(path, synchronous)
-    connection.create_function("wick_now", 0, now)
-    return connection
+        return _connected(path, synchronous)
 
 
-def _connected(path: Path | None, synchronous: Synchronous) -> sqlite3.Connection:
+def _connected(path: Path | None, synchronous: Synchronous) -> Connection:
     try:
         connection = sqlite3.connect(
             ":memory:" if path is None else path,

@@ -77,6 +77,7 @@ class Transactions(ABC):
             StorageError: for whatever the database reports; for what waited for this thread and
                 cannot be written.
         """
+        self._must_be_writable()
         with self._turn():
             if alone:
                 self._commit()
@@ -93,6 +94,13 @@ class Transactions(ABC):
                 self._commit()
             done = None if group.settled else group.follow()
         self._follow(group, done)
+
+    def _must_be_writable(self) -> None:
+        if self.dialect.reads_only:
+            raise StorageError(
+                f"{self.dialect.name} is open for reading only, because nothing may be written to "
+                "it; give this user the right to write to it and to its folder"
+            )
 
     @contextlib.contextmanager
     def reading(self, thread_id: str | None = None) -> Iterator[Database]:
@@ -145,6 +153,7 @@ class Transactions(ABC):
         """
         if self._closed:
             raise closed()
+        self._must_be_writable()
         self.pending.complain(thread_id)
         self.pending.add(thread_id, entry)
         self._flusher.wake()
@@ -303,10 +312,12 @@ class Transactions(ABC):
             if apart:
                 db.execute("SAVEPOINT member")
             yield db
+            db.account.write(db)
             if apart:
                 db.execute("RELEASE member")
             group.members += 1
         except BaseException as error:
+            db.account.clear()
             self._forget()  # caches know of rows that were not committed
             group.held.clear()
             ours = isinstance(error, self._errors)

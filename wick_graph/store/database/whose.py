@@ -14,9 +14,11 @@ import struct
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from wick_graph.errors import StorageError
+from wick_graph.store.database.compiling import checksum_of
+from wick_graph.store.database.digests import Account
 from wick_graph.store.database.schema import SCHEMA_VERSION
 
 APPLICATION_ID: Final = 0x5749434B
@@ -41,6 +43,11 @@ class Connection(sqlite3.Connection):
     """A connection that is counted while its file is open."""
 
     place: Place | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.account = Account()
+        self.create_function("wick_checksum", -1, checksum_of, deterministic=True)
 
     def claim(self, path: Path) -> None:
         """Count this connection's file as open."""

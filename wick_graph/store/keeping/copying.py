@@ -7,27 +7,36 @@ stay, so that a copy knows which calls have run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import ormsgpack
-from sqlalchemy import delete, select, update
+from sqlalchemy import Table, select, update
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store.checkpoints import blobs_kept
 from wick_graph.store.checkpoints.cache import ThreadCache
 from wick_graph.store.checkpoints.core import Core
-from wick_graph.store.checkpoints.reading import Row
+from wick_graph.store.checkpoints.reading import Row, body_of
 from wick_graph.store.database import sql
-from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.compiling import checked, compiled
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import LANE_BITS, PLACES, calls, items, threads, writes
+from wick_graph.store.database.digests import CALLS, CHECKPOINTS, ITEMS, WRITES, erase, row_hash
+from wick_graph.store.database.schema import (
+    LANE_BITS,
+    PLACES,
+    blobs,
+    calls,
+    checkpoints,
+    items,
+    threads,
+    writes,
+)
 from wick_graph.store.keeping import journal_rows
 from wick_graph.store.keeping.ledger import place_of
 from wick_graph.store.keeping.upkeep import all_rows, drop_items, prune, writes_of
 from wick_graph.store.values.codec import Codec
 from wick_graph.store.values.rows import (
-    CheckpointBody,
     Form,
     WritesBody,
     pack_id,
@@ -73,6 +82,32 @@ def transfer(core: Core, source: str, other: Core, target: str) -> None:
         other.caches.pop(text_bytes(target), None)
 
 
+def save_sound(
+    core: Core, db: Database, other: Core, thread_id: str, sound: Callable[[Table, Any], bool]
+) -> None:
+    """Copy those rows of a thread to another database that are `sound`, by table and key.
+
+    Raises:
+        StorageError: the thread exists there already.
+    """
+    with other.writing(thread_id, alone=True) as to:
+        old = core.thread(db, thread_id)
+        if old is None:
+            raise _unknown(thread_id)
+        new = other.thread_for_writing(to, thread_id)
+        _refuse_taken(to, False, new, thread_id)
+        _Copy(db, to, old, new, thread_id, sound).run()
+        query = select(threads.c.parent, threads.c.created).where(threads.c.id == old.id)
+        ((parent, created),) = db.execute(*compiled(query)).fetchall()
+        facts = _facts(core, db, old.id, thread_id) | {"parent": parent, "created": created}
+        _note(other, to, new.id, thread_id, facts)
+        other.caches.pop(text_bytes(thread_id), None)
+
+
+def _all(table: Table, key: Any) -> bool:
+    return True
+
+
 def fork_thread(
     core: Core, codec: Codec, source: str, target: str, checkpoint: str | None = None
 ) -> None:
@@ -101,7 +136,7 @@ def fork_thread(
         new = _copied(core, db, old, source, target)
         if followed:  # what was made of the checkpoint is not the fork's: that makes its own of it
             mine = (writes.c.thread == new, writes.c.checkpoint == at)
-            db.execute(*compiled(delete(writes).where(*mine)))
+            erase(db, writes, new, *mine)
         if at is not None:
             _cut(core, codec, db, target, at)
         facts |= {"title": target, "parent": text_bytes(source)}
@@ -125,7 +160,8 @@ def _cut(core: Core, codec: Codec, db: Database, thread_id: str, at: bytes) -> N
     def wanted(rows: list[Row]) -> set[int]:
         home = next(row.ns for row in rows if row.id == at)
         own = {row.id: row for row in rows if row.ns == home}
-        kept = {row.rid for row in rows if row.ns != home and row.id <= at}
+        upto = own[at].seq
+        kept = {row.rid for row in rows if row.ns != home and row.seq <= upto}
         row = own.get(at)
         while row is not None:
             kept.add(row.rid)
@@ -134,7 +170,10 @@ def _cut(core: Core, codec: Codec, db: Database, thread_id: str, at: bytes) -> N
         gone.update(row.run for row in rows if row.run is not None and row.run not in runs)
         return kept
 
-    drop_items(db, prune(core, codec, db, thread_id, wanted, gone))
+    garbage = prune(core, codec, db, thread_id, wanted, gone)
+    cache = core.thread(db, thread_id)
+    assert cache is not None
+    drop_items(db, cache.id, garbage)
 
 
 def _unknown(thread_id: str) -> ThreadNotFoundError:
@@ -176,15 +215,23 @@ def _note(core: Core, db: Database, number: int, thread_id: str, facts: dict[str
     facts |= {name: core.close_text(facts[name], key, name) for name in _TEXTS}
     until = None if facts["ttl"] is None else now + facts["ttl"]
     noted = update(threads).where(threads.c.id == number)
-    db.execute(*compiled(noted.values(**facts, last_access=now, expires_at=until)))
+    facts |= {"last_access": now, "expires_at": until}
+    db.execute(*compiled(noted.values(**checked(threads, facts))))
 
 
 class _Copy:
     """Renumbers a thread's rows."""
 
     def __init__(
-        self, db: Database, to: Database, old: ThreadCache, new: ThreadCache, thread_id: str
+        self,
+        db: Database,
+        to: Database,
+        old: ThreadCache,
+        new: ThreadCache,
+        thread_id: str,
+        sound: Callable[[Table, Any], bool] = _all,
     ) -> None:
+        self._sound = sound
         self._db = db
         self._to = to
         self._old = old.id
@@ -193,6 +240,8 @@ class _Copy:
         self._from, self._into = old.seals, new.seals
         old.scope(db, 0)
         self._lanes: dict[int, int] = {0: 0}
+        self._seqs: dict[tuple[int, bytes], int] = {}
+        """By namespace and id, the numbers of the checkpoints."""
         named = [
             (number, scope, text)
             for scope, numbers in (old.names or {}).items()
@@ -204,15 +253,22 @@ class _Copy:
     def run(self) -> None:
         for number in self._lanes:
             self._items(number)
-        blobs_kept.copy(self._db, self._from, self._old, self._to, self._into, self._new)
+        texts = [key for key in blobs_kept.keys(self._db, self._old) if self._sound(blobs, key)]
+        blobs_kept.copy(self._db, self._from, self._old, self._to, self._into, self._new, texts)
         for row, hidden in all_rows(self._db, self._old):
-            self._checkpoint(row, hidden)
+            if self._sound(checkpoints, row.rid):
+                self._checkpoint(row, hidden)
         for *keys, sealed in self._db.execute(*compiled(writes_of(self._old))).fetchall():
+            if not self._sound(writes, (keys[1], *keys[2:4])):
+                continue
             body = WritesBody.load(self._from.unseal(sealed, self._what, *keys))
             parts = ((i, self._lanes[c], self._form(form)) for i, c, form in body.entries())
             body.flat = [part for entry in parts for part in entry]
             moved = (self._new, self._lanes[keys[1]], *keys[2:])
-            self._to.execute(sql.PUT_WRITES, (*moved, self._into.seal(body.dump(), *moved)))
+            made = self._into.seal(body.dump(), *moved)
+            self._to.execute(sql.PUT_WRITES, (*moved, made))
+            step = self._seqs.get((keys[1], bytes(keys[2])), 0)
+            self._to.account.add(WRITES, self._new, row_hash((), made), step)
         self._calls()
         journal_rows.copy(self._db, self._from, self._old, self._to, self._into, self._new)
 
@@ -222,11 +278,14 @@ class _Copy:
         found = self._db.execute(*compiled(own.where(calls.c.thread == self._old)))
         old, new = self._from, self._into
         for key, name, marked, *rest, sealed in found.fetchall():
+            if not self._sound(calls, key):
+                continue
             args, body = new.mark(old.unmark(marked)), sealed
             if sealed is not None:
                 body = old.unseal(sealed, self._what, *place_of(old, self._old, key, marked))
                 body = new.seal(body, *place_of(new, self._new, key, args))
             self._to.execute(sql.PUT_CALL, (self._new, key, name, args, *rest, body))
+            self._to.account.add(CALLS, self._new, row_hash((key, name, args, *rest), body))
 
     def _items(self, lane: int) -> None:
         low = lane << LANE_BITS
@@ -234,13 +293,18 @@ class _Copy:
         rows: Sequence[Any] = self._db.execute(*compiled(own)).fetchall()
         made = []
         for rid, base, sealed in rows:
+            if not self._sound(items, rid):
+                continue
             payload = self._from.unseal(sealed, self._what, rid, base)
             key, under = self._rid(rid), None if base is None else self._rid(base)
             made.append((key, under, self._into.seal(payload, key, under)))
         self._to.executemany(sql.NEW_ITEM, made)
+        for _, _, body in made:
+            self._to.account.add(ITEMS, self._new, row_hash((), body))
 
     def _checkpoint(self, row: Row, hidden: bool) -> None:
-        body = CheckpointBody.load(self._from.unseal(row.body, self._what, *row.context()))
+        body = body_of(row, self._from, self._what)
+        body.seq = row.seq
         lanes = self._lanes
         body.versions = self._flat(body.versions)
         body.seen = [
@@ -256,7 +320,11 @@ class _Copy:
             meta = ormsgpack.packb(self._form(ormsgpack.unpackb(meta)))
         context = (self._new, lanes[row.ns], *row[3:8])
         sealed = self._into.seal(body.dump(), *context, meta)
-        self._to.execute(sql.PUT, (*context, int(hidden), meta, sealed))
+        self._to.execute(sql.PUT, (*context, int(hidden), meta, sealed, row.seq))
+        self._seqs[row.ns, row.id] = row.seq
+        step = 0 if row.parent is None else self._seqs.get((row.ns, row.parent), 0)
+        hashed = row_hash((row.seq, int(hidden)), sealed)
+        self._to.account.add(CHECKPOINTS, self._new, hashed, step)
 
     def _flat(self, versions: list[Any]) -> list[Any]:
         pairs = zip(versions[::2], versions[1::2], strict=True)

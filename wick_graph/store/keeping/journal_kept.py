@@ -6,18 +6,21 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
-from sqlalchemy import and_, delete, select
+from sqlalchemy import and_, select
 
 from wick_graph.errors import StorageError
-from wick_graph.store.database import journal_sql, server_sql
+from wick_graph.store.database import journal_sql
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.digests import erase
 from wick_graph.store.database.schema import (
     LANE_BITS,
     PLACES,
     blobs,
     checkpoints,
     events,
+    moments,
+    runs,
     streams,
 )
 from wick_graph.store.keeping import pages
@@ -40,9 +43,9 @@ def drop_runs(db: Database, seals: Seals, thread: int, gone: Collection[bytes]) 
         return
     for rid, sealed in _pages(db, thread):
         if page_run(seals, rid, sealed) in numbers:
-            db.execute(journal_sql.DROP_PAGE, (rid,))
+            erase(db, moments, thread, moments.c.rid == rid)
     for number in numbers:
-        db.execute(journal_sql.DROP_RUN, (thread, number))
+        erase(db, runs, thread, runs.c.thread == thread, runs.c.number == number)
     _drop_values(db, seals, thread)
 
 
@@ -55,11 +58,9 @@ def _drop_values(db: Database, seals: Seals, thread: int) -> None:
         for hashed in {*hashes_in(todo.pop(), _REFERENCE)} & held.keys():
             todo += _content(seals, held.pop(hashed), 0, thread, hashed)
     for hashed in held:
-        gone = delete(blobs).where(blobs.c.thread == thread, blobs.c.hash == hashed)
-        db.execute(*compiled(gone))
+        erase(db, blobs, thread, blobs.c.thread == thread, blobs.c.hash == hashed)
     if not db.execute(journal_sql.RUNS, (thread,)).fetchall():  # the key hides nothing any more
-        gone = delete(blobs).where(blobs.c.thread == thread, blobs.c.hash == KEY)
-        db.execute(*compiled(gone))
+        erase(db, blobs, thread, blobs.c.thread == thread, blobs.c.hash == KEY)
 
 
 def _roots(db: Database, seals: Seals, thread: int) -> Iterator[bytes]:
@@ -105,7 +106,7 @@ def drop_streams(
     ranges = zip([0, *later], [*later, PLACES + 1], strict=True)  # what stood before goes too
     for (rid, _, run, is_over), (first, end) in zip(found, ranges, strict=False):
         if is_over or run in ids:
-            db.execute(*compiled(delete(streams).where(streams.c.rid == rid)))
+            erase(db, streams, thread, streams.c.rid == rid)
             _drop_events(db, seals, thread, first, end)
 
 
@@ -113,7 +114,7 @@ def _drop_events(db: Database, seals: Seals, thread: int, first: int, end: int) 
     """Delete events; an empty page stays for the thread's last one, whose number is not free."""
     low, last = thread << LANE_BITS, pages.last(db, thread)
     own = events.c.rid.between(low | first, low | (end - 1))
-    dropped = db.execute(*compiled(delete(events).where(own))).rowcount
+    dropped = erase(db, events, thread, own)
     if dropped and first <= last < end:
         rid = low | last
-        db.execute(server_sql.PUT_EVENTS, (rid, seals.seal(b"[]", "events", rid)))
+        pages.add(db, thread, rid, seals.seal(b"[]", "events", rid))

@@ -19,7 +19,8 @@ from wick_graph.store.checkpoints.owners import is_alive
 from wick_graph.store.checkpoints.reading import Reader, find
 from wick_graph.store.database import journal_sql, sql
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import LANE_BITS, PLACES
+from wick_graph.store.database.digests import BLOBS, MOMENTS, RUNS, changing, row_hash
+from wick_graph.store.database.schema import LANE_BITS, PLACES, runs
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.codec import Codec
 from wick_graph.store.values.rows import text_bytes, unpack_id
@@ -292,14 +293,17 @@ def copy(db: Database, old: Seals, source: int, to: Database, new: Seals, target
         body = moved(sealed, ("moments", rid), ("moments", made))
         if body is not None:
             to.execute(journal_sql.PUT_PAGE, (made, body))
+            to.account.add(MOMENTS, target, row_hash((), body))
     for number, *rest, sealed in db.execute(journal_sql.RUNS, (source,)).fetchall():
         body = moved(sealed, (source, number), (target, number))
         if body is not None:
             to.execute(journal_sql.PUT_RUN, (target, number, *rest, body))
+            to.account.add(RUNS, target, row_hash((number, *rest), body))
     for hashed, size, sealed in db.execute(journal_sql.BLOBS, (source,)).fetchall():
         body = moved(sealed, (source, hashed), (target, hashed))
         if body is not None:
             to.execute(sql.NEW_BLOB, (target, hashed, size, body))
+            to.account.add(BLOBS, target, row_hash((hashed, size), body))
 
 
 RUN_BYTES: Final = 4
@@ -318,12 +322,17 @@ def page_run(seals: Seals, rid: int, sealed: bytes) -> int | None:
 def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
     seal = seals.seal
     for hashed, body in batch.blobs:
-        db.execute(sql.NEW_BLOB, (thread, hashed, len(body), seal(body, thread, hashed)))
+        facts, sealed = (hashed, len(body)), seal(body, thread, hashed)
+        if db.execute(sql.NEW_BLOB, (thread, *facts, sealed)).rowcount:
+            db.account.add(BLOBS, thread, row_hash(facts, sealed))
     if batch.page is not None:
         last, content = batch.page
         rid = thread << LANE_BITS | last
-        db.execute(journal_sql.PUT_PAGE, (rid, seal(content, "moments", rid)))
+        sealed = seal(content, "moments", rid)
+        if db.execute(journal_sql.PUT_PAGE, (rid, sealed)).rowcount:
+            db.account.add(MOMENTS, thread, row_hash((), sealed))
     if batch.run is not None:
         row = batch.run
         keys = (thread, row.number, row.run, row.branch, row.status, row.started, row.ended)
-        db.execute(journal_sql.PUT_RUN, (*keys, seal(row.body or b"", thread, row.number)))
+        with changing(db, runs, thread, runs.c.thread == thread, runs.c.number == row.number):
+            db.execute(journal_sql.PUT_RUN, (*keys, seal(row.body or b"", thread, row.number)))

@@ -18,6 +18,8 @@ from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.checkpoints.leases import Lease, check
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.digests import CALLS, changing, hashes, row_hash
+from wick_graph.store.database.schema import calls
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.blobs import HASH_BYTES
 from wick_graph.store.values.codec import Codec
@@ -55,6 +57,8 @@ class Ledger:
         self._core = core
         self._codec = codec
         self._lease = lease
+        self._written: dict[str, int] = {}
+        """Hashes of the rows that were written under this lease, and may be written again."""
 
     @property
     def _seals(self) -> Seals:
@@ -172,8 +176,11 @@ class Ledger:
         return Recorded(self._codec.unpack(seals.unseal(row[3], what, *place)))
 
     def _state(self, db: Database, key: str, state: str, tries: int) -> None:
-        lease = self._lease
-        db.execute(sql.CALL_STATE, (state, lease.epoch, tries, lease.thread, text_bytes(key)))
+        lease, packed = self._lease, text_bytes(key)
+        self._written.pop(key, None)
+        mine = (calls.c.thread == lease.thread, calls.c.key == packed)
+        with changing(db, calls, lease.thread, *mine):
+            db.execute(sql.CALL_STATE, (state, lease.epoch, tries, lease.thread, packed))
 
     def _put(
         self,
@@ -187,8 +194,16 @@ class Ledger:
     ) -> None:
         lease, now = self._lease, self._core.now()
         ended = None if body is None else now
-        row = (lease.thread, text_bytes(key), text_bytes(name), hashed, state, lease.epoch, tries)
-        db.execute(sql.PUT_CALL, (*row, now, ended, body))
+        row = (text_bytes(key), text_bytes(name), hashed, state, lease.epoch, tries, now, ended)
+        before = self._written.pop(key, None)
+        if before is None:
+            mine = (calls.c.thread == lease.thread, calls.c.key == row[0])
+            before = next(iter(hashes(db, calls, *mine)), None)
+        if before is not None:
+            db.account.remove(CALLS, lease.thread, before)
+        db.execute(sql.PUT_CALL, (lease.thread, *row, body))
+        self._written[key] = made = row_hash(row, body)
+        db.account.add(CALLS, lease.thread, made)
 
     def _hash(self, name: str, args: Mapping[str, Any]) -> bytes:
         """Identify a call by what it asks for."""

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import func, select
 
 from wick_graph.store.database import server_sql
 from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.digests import EVENTS, erase, row_hash
 from wick_graph.store.database.schema import LANE_BITS, PLACES, events, streams
 
 _PAGES: Final = 32
@@ -47,6 +48,12 @@ def behind(db: Any, thread: int, after: int, high: int, seals: Any) -> list[tupl
     return found
 
 
+def add(db: Any, thread: int, rid: int, sealed: bytes) -> None:
+    """Write a page."""
+    db.execute(server_sql.PUT_EVENTS, (rid, sealed))
+    db.account.add(EVENTS, thread, row_hash((), sealed))
+
+
 def forget(db: Any, thread: int, keep: int) -> None:
     """Forget the events of all but the last runs of a thread."""
     begins = select(streams.c.first).where(streams.c.thread == thread)
@@ -55,4 +62,4 @@ def forget(db: Any, thread: int, keep: int) -> None:
     if row is not None:
         low = thread << LANE_BITS
         old = events.c.rid.between(low, low | (row[0] - 1))
-        db.execute(*compiled(delete(events).where(old)))
+        erase(db, events, thread, old)

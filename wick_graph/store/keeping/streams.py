@@ -19,6 +19,7 @@ from wick_graph.store.checkpoints.leases import check_free
 from wick_graph.store.checkpoints.owners import is_at_work, owner
 from wick_graph.store.database import server_sql, sql
 from wick_graph.store.database.compiling import Now, compiled
+from wick_graph.store.database.digests import changing
 from wick_graph.store.database.schema import LANE_BITS, PLACES, streams, threads
 from wick_graph.store.keeping import pages
 from wick_graph.store.keeping.pages import Event
@@ -148,7 +149,8 @@ class Streams:
             run = pack_id(run_id)
             by: dict[str, Any] = {"server": self.server, "since": now, "named": named}
             body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
-            db.execute(server_sql.PUT_RUN, (thread, run, RUNNING, now, first, key, body))
+            with changing(db, streams, thread, *_is_run(thread, run)):
+                db.execute(server_sql.PUT_RUN, (thread, run, RUNNING, now, first, key, body))
         return StreamRow(
             thread_id=thread_id,
             run_id=run_id,
@@ -212,7 +214,7 @@ class Streams:
                 raise ThreadBusyError(f"the run {row.run_id} was ended by another server")
             rid = thread << LANE_BITS | last
             body = self._seal(thread, row.thread_id, list(told), "events", rid)
-            db.execute(server_sql.PUT_EVENTS, (rid, body))
+            pages.add(db, thread, rid, body)
             if status is not None:
                 self._end(db, thread, row, status)
 
@@ -324,7 +326,8 @@ class Streams:
         by = {"server": server, "since": self._core.now(), "named": row.named}
         run = pack_id(row.run_id)
         body = self._seal(thread, row.thread_id, {**row.asked, _BY: by}, "stream", thread, run)
-        db.execute(server_sql.PUT_BODY, (body, thread, run))
+        with changing(db, streams, thread, *_is_run(thread, run)):
+            db.execute(server_sql.PUT_BODY, (body, thread, run))
 
     def _supersede(self, db: Any, thread: int) -> None:
         for row in map(self._row, db.execute(server_sql.RUNS_IN, self._running(thread)).fetchall()):
@@ -335,11 +338,13 @@ class Streams:
         rid = thread << LANE_BITS | max(pages.last(db, thread) + 1, row.first)
         told = row.tell("error", {"error": error, "stopped_because": status})
         body = self._seal(thread, row.thread_id, [told], "events", rid)
-        db.execute(server_sql.PUT_EVENTS, (rid, body))
+        pages.add(db, thread, rid, body)
         self._end(db, thread, row, status)
 
     def _end(self, db: Any, thread: int, row: StreamRow, status: str) -> None:
-        db.execute(server_sql.END_RUN, (status, self._core.now(), thread, pack_id(row.run_id)))
+        run = pack_id(row.run_id)
+        with changing(db, streams, thread, *_is_run(thread, run)):
+            db.execute(server_sql.END_RUN, (status, self._core.now(), thread, run))
 
     def _by_key(self, db: Any, key: bytes) -> StreamRow | None:
         row = db.execute(server_sql.RUN_OF_KEY, (self._core.tenant, key)).fetchone()
@@ -374,3 +379,7 @@ class Streams:
             asked=asked,
             **by,
         )
+
+
+def _is_run(thread: int, run: bytes) -> Any:
+    return streams.c.thread == thread, streams.c.run == run

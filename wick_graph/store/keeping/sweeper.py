@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import Final, Self
 
 from sqlalchemy import ColumnElement, and_, or_, select
@@ -12,6 +11,7 @@ from sqlalchemy import ColumnElement, and_, or_, select
 from wick_graph.errors import StorageError
 from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.checkpoints.owners import is_alive
+from wick_graph.store.checkpoints.steady import SINCE, note_time
 from wick_graph.store.database import sql
 from wick_graph.store.database.compiling import Now, compiled
 from wick_graph.store.database.dialect import Database
@@ -19,15 +19,26 @@ from wick_graph.store.database.schema import leases, threads
 from wick_graph.store.keeping import upkeep
 from wick_graph.store.values.rows import bytes_text
 
-JUMP_SECONDS: Final = 60.0
-"""How much the store's clock may gain or lose between two sweeps."""
 _KEPT: Final = ("running", "waiting", upkeep.GONE)
 _DEAD: Final = select(leases.c.thread).where(leases.c.until <= Now())
 _log: Final = logging.getLogger(__name__)
 
 
 def sweep(core: Core) -> list[str]:
-    """Delete every thread that is idle for longer than its time to live, and return the ids."""
+    """Delete every thread that is idle for longer than its time to live, and return the ids.
+
+    Where the clock was set since the store was used last, nothing is deleted, and idle time counts
+    anew from now on.
+    """
+    with core.writing(alone=True) as db:
+        off = note_time(db, core.now(), core.steady())
+    if off is not None:
+        _log.warning(
+            "the clock is %.0f s apart from the time that has passed, so nothing is swept this "
+            "time, and the idle time of threads counts from now on",
+            off,
+        )
+        return []
     gone: list[str] = []
     alive: set[int] = set()
     for number in _unfinished(core):
@@ -53,6 +64,7 @@ def expired(core: Core) -> tuple[ColumnElement[bool], ...]:
     return (
         threads.c.tenant == core.tenant,
         threads.c.expires_at <= Now(),
+        SINCE + threads.c.ttl <= Now(),
         threads.c.pinned == 0,
         or_(threads.c.status.not_in(_KEPT), dead),
     )
@@ -96,8 +108,7 @@ def _shrink(core: Core) -> None:
 class Sweeper:
     """A daemon thread that sweeps at an interval, for as long as the `with` block lasts.
 
-    An error of the store is logged, and the next sweep comes all the same. After a jump of the
-    store's clock one sweep is left out: who is at work comes to renew what then looks over.
+    An error of the store is logged, and the next sweep comes all the same.
     """
 
     def __init__(self, core: Core, interval: float) -> None:
@@ -123,20 +134,10 @@ class Sweeper:
         self._stop.set()
 
     def _run(self) -> None:
-        ahead: float | None = None
         while not self._stop.wait(self._interval):
             try:
-                before, ahead = ahead, self._ahead()
-                if before is not None and abs(ahead - before) > JUMP_SECONDS:
-                    _log.warning("the clock jumped by %.0f s: no sweep this time", ahead - before)
-                    continue
                 gone = sweep(self._core)
             except StorageError as error:
                 _log.warning("a sweep failed: %s", error)
             else:
                 _log.info("swept %d expired threads", len(gone))
-
-    def _ahead(self) -> float:
-        """Return how far the store's clock is ahead of the steady one."""
-        with self._core.reading():  # which asks a server for its time
-            return self._core.now() - time.monotonic()

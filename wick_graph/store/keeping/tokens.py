@@ -20,7 +20,7 @@ from sqlalchemy import insert, select, update
 from wick_graph.errors import ConfigError
 from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.database import server_sql
-from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.compiling import checked, compiled
 from wick_graph.store.database.schema import tokens
 from wick_graph.store.values.rows import bytes_text, text_bytes
 
@@ -77,7 +77,7 @@ class Tokens:
                 "created": now,
                 "expires": None if lasts is None else now + lasts,
             }
-            db.execute(*compiled(insert(tokens).values(**row)))
+            db.execute(*compiled(insert(tokens).values(**checked(tokens, row, new=True))))
             made = self._one(db, key)
         assert made is not None
         return f"wk_{key}_{secret}", made[0]
@@ -112,7 +112,8 @@ class Tokens:
         form = _FORM.fullmatch(key)
         with self._core.writing() as db:
             mine = (tokens.c.token == text_bytes(form[1] if form else key),)
-            ended = update(tokens).where(*mine).values(revoked=self._core.now())
+            ended = update(tokens).where(*mine)
+            ended = ended.values(**checked(tokens, {"revoked": self._core.now()}))
             return bool(db.execute(*compiled(ended)).rowcount)
 
     def _one(self, db: Any, key: str) -> tuple[TokenInfo, bytes] | None:

@@ -16,13 +16,15 @@ from wick_graph.store.checkpoints import blobs_kept, calls_kept
 from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.checkpoints.reading import Reader, Row, ancestors
 from wick_graph.store.database import sql
-from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.compiling import checked, compiled
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.digests import changing, drop_steps, erase
 from wick_graph.store.database.schema import (
     LANE_BITS,
     OWNED,
     PLACES,
     checkpoints,
+    digests,
     events,
     items,
     moments,
@@ -59,7 +61,8 @@ def condemn(db: Database, *conditions: ColumnElement[bool]) -> list[int]:
     found = [row[0] for row in db.execute(*compiled(statement))]
     for number in found:
         gone = update(threads).where(threads.c.id == number)
-        gone = gone.values(tenant=_GONE, thread=b"%d" % number, status=GONE)
+        said = {"tenant": _GONE, "thread": b"%d" % number, "status": GONE}
+        gone = gone.values(**checked(threads, said))
         db.execute(*compiled(gone))
     return found
 
@@ -86,7 +89,7 @@ def _remove_some(db: Database, number: int) -> bool:
         some = select(key).where(table.c.thread == number).limit(BATCH)
         if db.execute(*compiled(delete(table).where(key.in_(some)))).rowcount:
             return True
-    if any(_remove_range(db, table, number) for table in (moments, events)):
+    if any(_remove_range(db, table, number) for table in (moments, events, digests)):
         return True
     lanes = select(names.c.id).where(names.c.thread == number).order_by(names.c.id).limit(BATCH)
     for (lane,) in db.execute(*compiled(lanes)).fetchall():
@@ -132,7 +135,9 @@ def keep(
         garbage = prune(core, codec, db, thread_id, wanted, gone)
     for start in range(0, len(garbage), BATCH):
         with core.writing(thread_id, alone=True) as db:
-            drop_items(db, garbage[start : start + BATCH])
+            cache = core.thread(db, thread_id)
+            if cache is not None:
+                drop_items(db, cache.id, garbage[start : start + BATCH])
 
 
 def traced(
@@ -209,9 +214,10 @@ def _bodies(db: Database, reader: Reader) -> Iterator[bytes]:
         yield unseal(sealed, what, *keys)
 
 
-def drop_items(db: Database, garbage: list[int]) -> None:
-    """Delete items that nothing refers to any more."""
-    db.executemany(sql.DELETE_ITEMS, [(rid, rid) for rid in garbage])
+def drop_items(db: Database, thread: int, garbage: list[int]) -> None:
+    """Delete items of a thread that nothing refers to any more."""
+    for start in range(0, len(garbage), BATCH):
+        erase(db, items, thread, items.c.rid.in_(garbage[start : start + BATCH]))
 
 
 def all_rows(db: Database, number: int) -> list[tuple[Row, bool]]:
@@ -219,7 +225,7 @@ def all_rows(db: Database, number: int) -> list[tuple[Row, bool]]:
     statement = (
         select(*sql.COLUMNS, checkpoints.c.hidden)
         .where(checkpoints.c.thread == number)
-        .order_by(checkpoints.c.id)
+        .order_by(checkpoints.c.seq)
     )
     return [(Row(*row[:-1]), bool(row[-1])) for row in db.execute(*compiled(statement))]
 
@@ -230,13 +236,15 @@ def _drop(db: Database, row: Row) -> None:
         writes.c.ns == row.ns,
         writes.c.checkpoint == row.id,
     )
-    db.execute(*compiled(delete(writes).where(*own)))
-    db.execute(*compiled(delete(checkpoints).where(checkpoints.c.rid == row.rid)))
+    erase(db, writes, row.thread, *own)
+    erase(db, checkpoints, row.thread, checkpoints.c.rid == row.rid)
+    drop_steps(db, row.thread, [row.seq])
 
 
 def _hide(db: Database, row: Row) -> None:
     hidden = update(checkpoints).where(checkpoints.c.rid == row.rid).values(hidden=1)
-    db.execute(*compiled(hidden))
+    with changing(db, checkpoints, row.thread, checkpoints.c.rid == row.rid):
+        db.execute(*compiled(hidden))
 
 
 def _needed(db: Database, reader: Reader, kept: Iterable[Row]) -> set[int]:
@@ -270,12 +278,12 @@ def _garbage(db: Database, reader: Reader) -> list[int]:
         if row.meta is not None:
             forms.append(ormsgpack.unpackb(row.meta))
         for form in forms:
-            live += _spans(form)
+            live += spans(form)
     for *keys, sealed in db.execute(*compiled(writes_of(number))):
         what = f"table writes of thread {reader.thread_id!r}"
         body = reader.cache.seals.unseal(sealed, what, *keys)
         for _, _, form in WritesBody.load(body).entries():
-            live += _spans(form)
+            live += spans(form)
     starts, ends = _merged(live)
     used: set[int] = set()
     unused: list[int] = []
@@ -305,7 +313,7 @@ def _items_of(db: Database, number: int) -> list[tuple[int, int | None]]:
     return found
 
 
-def _spans(form: Form) -> Iterable[tuple[int, int]]:
+def spans(form: Form) -> Iterable[tuple[int, int]]:
     """Yield the first and last key of every range that a form refers to."""
     if isinstance(form, int):
         yield form, form

@@ -133,6 +133,8 @@ class _Thread:
         return self._head + nonce + self._current.encrypt(nonce, payload, bound)
 
     def unseal(self, body: bytes, what: str, *context: rows.Context) -> bytes:
+        if type(body) is not bytes:
+            raise StorageError(f"{what} is damaged: a row has no body; restore a backup")
         head = body[:_HEAD]
         cipher = self._ciphers.get(head[1:])
         if cipher is not None and head[:1] == VERSION and len(body) >= _LEAST:

@@ -127,7 +127,7 @@ def sealing_of(
     """
     try:
         marked = _marked(db)
-        if marked is None and keys is not None and not either:
+        if marked is None and keys is not None and not either and not dialect.reads_only:
             marked = _mark(db, dialect, now, keys)
     except dialect.errors as error:
         raise dialect.explained(error) from error

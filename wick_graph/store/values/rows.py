@@ -93,6 +93,8 @@ def unseal(body: bytes, what: str, *context: Context) -> bytes:
     Raises:
         StorageError: if the check value or the format byte is wrong, naming `what`.
     """
+    if type(body) is not bytes:
+        raise StorageError(f"{what} is damaged: a row has no body; restore a backup")
     payload = body[CHECK_BYTES:]
     if not body.startswith(_check(payload, context)):
         raise StorageError(f"{what} is damaged: its check value is wrong; restore a backup")
@@ -133,18 +135,20 @@ class CheckpointBody:
     updated: list[int] | None
     extra: bytes | None
     """Keys of the checkpoint that this release does not know."""
+    seq: int | None = None
+    """The number of the row, which so is covered by the check value; None in rows of schema 1."""
 
     def dump(self) -> bytes:
         """Encode the body."""
         stamp = _pack_time(self.ts)
         parts = (self.v, stamp, self.versions, self.seen, self.values, self.updated, self.extra)
-        return ormsgpack.packb(parts)
+        return ormsgpack.packb(parts if self.seq is None else (*parts, self.seq))
 
     @classmethod
     def load(cls, data: bytes) -> CheckpointBody:
         """Decode a body whose check value was right."""
-        v, stamp, versions, seen, values, updated, extra = ormsgpack.unpackb(data)
-        return cls(v, _unpack_time(stamp), versions, seen, values, updated, extra)
+        v, stamp, *rest = ormsgpack.unpackb(data)
+        return cls(v, _unpack_time(stamp), *rest)
 
     def forms(self) -> Iterable[tuple[int, Form]]:
         """Yield every channel with the form of its value."""

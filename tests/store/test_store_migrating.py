@@ -1,0 +1,124 @@
+"""From schema 1 to schema 2: in one transaction, once, and only by a release that knows how."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from tests.store.goldens import content, expected, unpacked
+from wick_graph.errors import StorageError
+from wick_graph.store import SqlSaver
+from wick_graph.store.database.compiling import compiled
+from wick_graph.store.database.schema import checkpoints
+from wick_graph.store.moving import import_thread
+from wick_graph.store.verifying import verify
+
+DYING = """
+import os, signal, sys
+from wick_graph.store import SqlSaver
+from wick_graph.store.database import schema_2
+
+def die(*args):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+schema_2._add_digests = die
+SqlSaver.from_url(sys.argv[1])
+"""
+SLOW = """
+import sys, time
+from wick_graph.store import SqlSaver
+from wick_graph.store.database import schema_2
+
+fill = schema_2.fill
+
+def slowly(db):
+    print("filling", flush=True)
+    time.sleep(1.5)
+    fill(db)
+
+schema_2.fill = slowly
+with SqlSaver.from_url(sys.argv[1]) as saver:
+    print(len(saver.threads.list()), flush=True)
+"""
+
+
+def version(path: Path) -> int:
+    db = sqlite3.connect(path)
+    try:
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
+    finally:
+        db.close()
+
+
+def test_killed_in_the_middle_the_old_database_is_as_it_was(tmp_path: Path) -> None:
+    path = unpacked("schema-1", "plain.db", tmp_path)
+    done = subprocess.run([sys.executable, "-c", DYING, f"sqlite:///{path}"], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert version(path) == 1
+    with SqlSaver.from_url(f"sqlite:///{path}") as saver:
+        assert content(saver) == expected("schema-1", "plain.db")
+        assert verify(saver).is_whole
+    assert version(path) == 2
+
+
+def test_of_two_processes_one_migrates_and_the_other_waits(tmp_path: Path) -> None:
+    path = unpacked("schema-1", "plain.db", tmp_path)
+    command = [sys.executable, "-c", SLOW, f"sqlite:///{path}"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = sorted(one.communicate(timeout=60)[0].split() for one in both)
+    assert said == [["5"], ["filling", "5"]]
+    assert [one.returncode for one in both] == [0, 0]
+
+
+def test_a_newer_schema_is_refused_untouched(tmp_path: Path) -> None:
+    path = unpacked("schema-1", "plain.db", tmp_path)
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 3")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match="newer wick_graph"):
+        SqlSaver.from_url(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+
+
+def test_an_old_export_is_imported(tmp_path: Path) -> None:
+    path = unpacked("schema-1", "a.thread", tmp_path)
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 'store.db'}") as saver:
+        assert import_thread(saver, path) == "a"
+        told, old = content(saver)["a"], expected("schema-1", "a.thread")["a"]
+        for name in ("checkpoints", "moments", "calls", "past"):
+            assert told[name] == old[name]
+        assert verify(saver).is_whole
+
+
+def test_a_thread_whose_clock_stepped_back_goes_on_from_what_was_stored_last(
+    tmp_path: Path,
+) -> None:
+    """In schema 1 the highest id was the newest, and all later turns were refused."""
+    path = unpacked("schema-1", "plain.db", tmp_path)
+    db = sqlite3.connect(path)
+    ((thread, ns, last),) = db.execute(
+        "SELECT c.thread, c.ns, max(c.rid) FROM checkpoints c JOIN threads t ON t.id = c.thread "
+        "WHERE t.thread = ?",
+        (b"loop",),
+    ).fetchall()
+    rows = db.execute(
+        "SELECT rid, id FROM checkpoints WHERE thread = ? AND ns = ? ORDER BY rid", (thread, ns)
+    ).fetchall()
+    assert rows[-1][0] == last
+    first = rows[0][1]
+    earlier = bytes([*first[:4], 0, *first[5:]])  # an id of before the first one
+    db.execute("UPDATE checkpoints SET id = ? WHERE rid = ?", (earlier, last))
+    db.execute("UPDATE writes SET checkpoint = ? WHERE checkpoint = ?", (earlier, rows[-1][1]))
+    db.commit()
+    db.close()
+    query = select(checkpoints.c.id).where(checkpoints.c.thread == thread)
+    with SqlSaver.from_url(f"sqlite:///{path}") as saver, saver._core.reading() as opened:
+        found = opened.execute(*compiled(query.order_by(checkpoints.c.seq.desc()))).fetchall()
+    assert [bytes(row[0]) for row in found] == [earlier, *(row[1] for row in rows[-2::-1])]

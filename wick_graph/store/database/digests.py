@@ -1,0 +1,207 @@
+"""Digests of threads: sums over their rows, so that a row that is missing or foreign is noticed.
+
+A row's own check value says that the row is whole; it says nothing of a row that is gone, that is
+an older version, or that was copied from another database. So each row also has a hash, made of
+its check value and of the columns that this does not cover, and each transaction adds the hashes
+of what it writes to the sums of the thread, and takes away those of what it deletes. A sum's low
+bits count the rows.
+
+The sums are kept per step. The writes under a checkpoint, and the checkpoints that continue it,
+are counted at that checkpoint's number; all else goes wherever its transaction counts, for only
+the total of a thread is compared there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any, Final
+
+import ormsgpack
+from sqlalchemy import Table, bindparam, delete, literal_column, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.sql.elements import ColumnElement
+
+from wick_graph.store.database.compiling import compiled, prepared
+from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.schema import (
+    LANE_BITS,
+    PLACES,
+    blobs,
+    calls,
+    checkpoints,
+    digests,
+    events,
+    items,
+    moments,
+    names,
+    runs,
+    streams,
+    writes,
+)
+
+BITS: Final = 62
+MASK: Final = (1 << BITS) - 1
+"""Sums are taken modulo 2**62, so that two of them can be added in any database."""
+COUNT_BITS: Final = 20
+"""Low bits of a sum, which count rows."""
+_HASH: Final = (1 << BITS - COUNT_BITS) - 1
+
+HASHED: Final[dict[Table, tuple[str, ...]]] = {
+    names: ("id", "thread", "scope", "text"),
+    checkpoints: ("seq", "hidden"),
+    writes: (),
+    items: (),
+    blobs: ("hash", "size"),
+    calls: ("key", "name", "args", "state", "epoch", "tries", "started", "ended"),
+    runs: ("number", "run", "branch", "status", "started", "ended"),
+    moments: (),
+    streams: ("run", "status", "started", "ended", "first", "key"),
+    events: (),
+}
+"""The columns of each table that its body's check value does not cover; never reordered."""
+TABLES: Final = tuple(HASHED)
+_AT: Final = {table: at for at, table in enumerate(TABLES)}
+NAMES, CHECKPOINTS, WRITES, ITEMS, BLOBS, CALLS, RUNS, MOMENTS, STREAMS, EVENTS = range(len(TABLES))
+
+_b = bindparam
+_row = upsert(digests).values(rid=_b("r"), **{table.name: _b(table.name) for table in TABLES})
+_ADD: Final = prepared(
+    _row.on_conflict_do_update(
+        index_elements=["rid"],
+        set_={
+            table.name: (digests.c[table.name] + _row.excluded[table.name]).bitwise_and(
+                literal_column(str(MASK))
+            )
+            for table in TABLES
+        },
+    ),
+    *("r", *(table.name for table in TABLES)),
+)
+
+
+def row_hash(columns: Sequence[Any], body: bytes | None) -> int:
+    """Return the hash of a row: of a body's check value, or tag, and of the columns beside it."""
+    made = 0
+    if body is not None:
+        made = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
+    if columns:
+        packed = ormsgpack.packb(tuple(columns))
+        made ^= int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
+    return made
+
+
+def term(hashed: int) -> int:
+    """Return what a row adds to its sum."""
+    return (hashed & _HASH) << COUNT_BITS | 1
+
+
+class Account:
+    """What the transaction under way adds to the digests of threads."""
+
+    __slots__ = ("_sums",)
+
+    def __init__(self) -> None:
+        self._sums: dict[int, dict[int | None, list[int]]] = {}
+
+    def add(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
+        """Count a row that was written; `step` is the number of the checkpoint it belongs to."""
+        self._sum(thread, step)[table] += term(hashed)
+
+    def remove(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
+        """Count a row that was deleted, or is about to be replaced."""
+        self._sum(thread, step)[table] -= term(hashed)
+
+    def move(self, thread: int, sums: Sequence[int]) -> None:
+        """Count at the thread itself what was counted at a step that is deleted."""
+        own = self._sum(thread, 0)
+        own[:] = [one + other for one, other in zip(own, sums, strict=True)]
+
+    def write(self, db: Database) -> None:
+        """Add everything to the digests' rows; what belongs to no step goes to any of them."""
+        for thread, steps in self._sums.items():
+            rest = steps.pop(None, None)
+            if rest is not None:
+                first = steps.setdefault(next(iter(steps), 0), [0] * len(TABLES))
+                first[:] = [one + other for one, other in zip(first, rest, strict=True)]
+            for step, sums in steps.items():
+                rid = thread << LANE_BITS | (step or 0)
+                db.execute(_ADD, (rid, *(one & MASK for one in sums)))
+        self._sums.clear()
+
+    def clear(self) -> None:
+        """Forget what is not written, because nothing of it was stored."""
+        self._sums.clear()
+
+    def _sum(self, thread: int, step: int | None) -> list[int]:
+        steps = self._sums.setdefault(thread, {})
+        sums = steps.get(step)
+        if sums is None:
+            sums = steps[step] = [0] * len(TABLES)
+        return sums
+
+
+# --- what is not on the path of every step ----------------------------------------------------
+
+
+def hashes(db: Database, table: Table, *where: ColumnElement[bool]) -> list[int]:
+    """Return the hashes of rows as they are stored."""
+    found = db.execute(*compiled(select(*columns_of(table)).where(*where))).fetchall()
+    return [hash_of(table, row) for row in found]
+
+
+def columns_of(table: Table) -> list[ColumnElement[Any]]:
+    """Return the columns of which a row's hash is made: the body last, where there is one."""
+    body = [table.c.body] if "body" in table.c else []
+    return [*(table.c[name] for name in HASHED[table]), *body]
+
+
+def hash_of(table: Table, row: Sequence[Any]) -> int:
+    """Return the hash of a row of `columns_of`."""
+    if "body" not in table.c:
+        return row_hash(row, None)
+    return row_hash(row[:-1], row[-1])
+
+
+def erase(
+    db: Database, table: Table, thread: int, *where: ColumnElement[bool], step: int | None = None
+) -> int:
+    """Delete rows of a thread, and return how many there were."""
+    account, at = db.account, _AT[table]
+    found = hashes(db, table, *where)
+    for hashed in found:
+        account.remove(at, thread, hashed, step)
+    db.execute(*compiled(delete(table).where(*where)))
+    return len(found)
+
+
+@contextmanager
+def changing(
+    db: Database, table: Table, thread: int, *where: ColumnElement[bool]
+) -> Iterator[None]:
+    """Let rows of a thread be changed, or made, inside of the block."""
+    account, at = db.account, _AT[table]
+    for hashed in hashes(db, table, *where):
+        account.remove(at, thread, hashed)
+    yield
+    for hashed in hashes(db, table, *where):
+        account.add(at, thread, hashed)
+
+
+def drop_steps(db: Database, thread: int, steps: Iterable[int]) -> None:
+    """Give up the rows of steps that are deleted; what else they count stays counted."""
+    for step in steps:
+        rid = thread << LANE_BITS | step
+        query = select(*(digests.c[table.name] for table in TABLES)).where(digests.c.rid == rid)
+        for sums in db.execute(*compiled(query)).fetchall():
+            db.account.move(thread, sums)
+            db.execute(*compiled(delete(digests).where(digests.c.rid == rid)))
+
+
+def sums_of(db: Database, thread: int) -> dict[int, list[int]]:
+    """Return the sums of a thread's steps, by table."""
+    low = thread << LANE_BITS
+    query = select(digests.c.rid, *(digests.c[table.name] for table in TABLES))
+    query = query.where(digests.c.rid.between(low, low | PLACES))
+    return {row[0] & PLACES: list(row[1:]) for row in db.execute(*compiled(query)).fetchall()}
