@@ -128,7 +128,6 @@ OTHER_ERRORS = frozenset(
         "wick_graph.drive.Late",  # a time-out, told apart from a call's own
         "wick_graph.models.arguments.BadArgumentsError",  # becomes the call's error text
         "wick_graph.server.problems.Problem",  # an answer to a request
-        "wick_graph.store.values.scalars.StoredError",  # how a stored foreign error reads back
     }
 )
 """Exceptions outside of the tree; those of `wick_graph.testing` fail a test, not a run."""

@@ -1,1 +1,1 @@
-"""LangGraph's own tests, run with `SqlSaver` beside LangGraph's SQLite saver: `make test-langgraph`."""
+"""`make test-langgraph`: LangGraph's own tests, with `SqlSaver` beside LangGraph's SQLite saver."""

@@ -23,7 +23,8 @@ STORES = os.environ["WICK_LANGGRAPH_STORES"].split(",")
 PARAMETERS = [PEER, *(f"ours_{store}" for store in STORES)]
 
 _spec = importlib.util.spec_from_file_location("_postgres", os.environ["WICK_POSTGRES_FIXTURES"])
-assert _spec is not None and _spec.loader is not None
+assert _spec is not None
+assert _spec.loader is not None
 _postgres = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_postgres)
 postgres_server, postgres_url = _postgres.postgres_server, _postgres.postgres_url

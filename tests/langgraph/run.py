@@ -76,8 +76,9 @@ def run(folder: Path, stores: list[str], workers: str, more: list[str]) -> Outco
         }
         pytest = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--no-header", "--tb=short"]
         plugins = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:wick_graph"]
+        loop = ["-o", "asyncio_default_fixture_loop_scope=function"]
         settings = ["-c", os.devnull, "--rootdir", str(folder), "-r", "E"]
-        command = [*pytest, *plugins, *settings, "--show-capture=no", "--no-summary", *more]
+        command = [*pytest, *plugins, *loop, *settings, "--show-capture=no", "--no-summary", *more]
         names = [str(file) for file in files]
         done = subprocess.run([*command, *names], cwd=folder, env=environment, check=False)
         if done.returncode not in (0, 1):

@@ -47,6 +47,7 @@ from wick_graph.store.sealed.sealing import check_keys
 from wick_graph.store.threads import Threads
 from wick_graph.store.values.allow import AllowList
 from wick_graph.store.values.codec import Codec
+from wick_graph.store.values.named import graph_above
 from wick_graph.store.values.rows import pack_id
 
 _RANDOM_BITS: Final = 20
@@ -233,6 +234,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         Raises:
             StorageError: if a row is damaged, naming the table and the thread.
         """
+        self._note_graph(graph_above())
         thread_id, ns, checkpoint = address_of(config)
         with self._core.reading(thread_id) as db:
             cache = self._core.thread(db, thread_id)
@@ -261,6 +263,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         Raises:
             StorageError: as `get_tuple`.
         """
+        self._note_graph(graph_above())
         listing = Listing(self._core, self.serde, config, filter, before, limit)
         while batch := listing.batch():
             yield from batch
@@ -340,6 +343,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do `get_tuple` in the store's thread."""
+        self._note_graph(graph_above())
         return await self._core.worker.run(self.get_tuple, config)
 
     async def alist(
@@ -351,6 +355,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Do `list` in the store's thread, some checkpoints at a time."""
+        self._note_graph(graph_above())
         listing = Listing(self._core, self.serde, config, filter, before, limit)
         while batch := await self._core.worker.run_long(listing.batch):
             for found in batch:
@@ -379,6 +384,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Do `prune` in the store's thread."""
         await self._core.worker.run_long(self.prune, thread_ids, strategy=strategy)
+
+    def _note_graph(self, graph: Any) -> None:
+        """Learn which classes may be stored: what a graph's schemas name."""
+        if graph is not None:
+            self.serde.allow.note_graph(graph)
 
 
 def _child(config: RunnableConfig, checkpoint: Checkpoint) -> RunnableConfig:

@@ -86,6 +86,10 @@ class ThreadCache:
     texts: dict[int, str] = field(default_factory=dict)
     heads: dict[int, bytes | None] = field(default_factory=dict)
     """Per namespace, the latest checkpoint."""
+    written: dict[int, tuple[bytes, dict[int, list[Any]]]] = field(default_factory=dict)
+    """Per namespace, a checkpoint and what the step after it has written to each channel."""
+    saved: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    """Per namespace, the arguments of the last `Step.checkpoint`."""
     lanes: dict[int, Lane] = field(default_factory=dict)
     exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
     """Lane, head and digest of an item: its place."""

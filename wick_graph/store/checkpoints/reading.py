@@ -125,6 +125,8 @@ class Reader:
             checkpoint.update(self._codec.unpack(body.extra))
         if remember:
             self.cache.warm.add(row.ns)
+            self.cache.written.pop(row.ns, None)  # a run or an update begins by reading
+            self.cache.saved.pop(row.ns, None)
         return CheckpointTuple(
             self._config(row.ns, row.id),
             _as_checkpoint(checkpoint),

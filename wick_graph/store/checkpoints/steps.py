@@ -12,6 +12,7 @@ from wick_graph.store.checkpoints.cache import ThreadCache
 from wick_graph.store.checkpoints.forks_meant import MeantForks
 from wick_graph.store.checkpoints.reading import Reader, find
 from wick_graph.store.checkpoints.writing import Writer
+from wick_graph.store.checkpoints.written import NOTHING
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.values.codec import Codec
@@ -68,9 +69,13 @@ class Step:
         """
         own, before = pack_id(checkpoint["id"]), pack_id(parent) if parent else None
         head = self._cache.head(self._db, self._ns)
-        self._forks.check((self._thread_id, self._namespace), own, before, head)
+        if metadata.get("source") != "fork":  # which nobody makes without meaning it
+            self._forks.check((self._thread_id, self._namespace), own, before, head)
         self._warm(parent)
-        body = self._body(checkpoint, new_versions, held)
+        noted = self._cache.written.pop(self._ns, None)
+        writes = noted[1] if noted and noted[0] == before else {}
+        self._cache.saved[self._ns] = (checkpoint, metadata, new_versions, parent, held)
+        body = self._body(checkpoint, new_versions, held, writes)
         rest = dict(metadata)
         source = rest.pop("source") if is_source(rest.get("source")) else None
         step = rest.pop("step") if is_step(rest.get("step")) else None
@@ -111,17 +116,31 @@ class Step:
         keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
         home = None if alone else self._cache.lane(self._ns)
         made = WritesBody()
+        written = self._written(keys[2])
         for position, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, position)
             number = self._number(channel)
             form = self._writer.write(self._cache.lane(number), home, value)
             made.put(index, number, form)
+            written.setdefault(number, []).append(value)
         self._writer.flush()
         row = (*keys, text_bytes(path))
         sealed = self._cache.seals.seal(made.dump(), *row)
         new = self._db.execute(sql.NEW_WRITES, (*row, sealed))
         if not new.rowcount:
             self._merge(keys, path, made)
+        saved = self._cache.saved.get(self._ns)
+        if saved is not None and saved[3] == checkpoint:
+            # another thread was faster with the step's checkpoint, and did not know these writes
+            self._cache.written.pop(self._ns)
+            self.checkpoint(*saved)
+
+    def _written(self, checkpoint: bytes) -> dict[int, list[Any]]:
+        """Return what the step after a checkpoint has written to each channel."""
+        noted = self._cache.written.get(self._ns)
+        if noted is None or noted[0] != checkpoint:
+            noted = self._cache.written[self._ns] = checkpoint, {}
+        return noted[1]
 
     def has_checkpoint(self, checkpoint: str) -> bool:
         """Say whether a checkpoint is stored already."""
@@ -167,14 +186,16 @@ class Step:
         checkpoint: Mapping[str, Any],
         new_versions: Mapping[str, Any],
         held: Mapping[str, Any],
+        writes: Mapping[int, list[Any]],
     ) -> CheckpointBody:
         versions = checkpoint["channel_versions"]
         values: list[Any] = []
         for channel, value in checkpoint["channel_values"].items():
             number = self._number(channel)
             lane = self._cache.lane(number)
-            seen_as = (versions.get(channel), held[channel], channel in new_versions)
-            values += (number, self._writer.channel(lane, *seen_as, value))
+            written = writes.get(number) if channel in new_versions else NOTHING
+            known_by = (versions.get(channel), held[channel], written)
+            values += (number, self._writer.channel(lane, *known_by, value))
         seen: list[Any] = []
         for node, channels in checkpoint["versions_seen"].items():
             seen += (self._number(node), self._flat(channels))
