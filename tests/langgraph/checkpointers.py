@@ -34,7 +34,7 @@ def _store(name: str, request: pytest.FixtureRequest) -> SqlSaver:
     if name == "ours_postgres":
         return SqlSaver.from_url(request.getfixturevalue("postgres_url"))
     path = request.getfixturevalue("tmp_path") / "store.db"
-    keys = Keys([b"k" * 32]) if name == "ours_encrypted" else None
+    keys = Keys([bytes(range(32))]) if name == "ours_encrypted" else None
     return SqlSaver.from_url(f"sqlite:///{path}", synchronous="NORMAL", keys=keys)
 
 

@@ -72,8 +72,7 @@ class Step:
         if metadata.get("source") != "fork":  # which nobody makes without meaning it
             self._forks.check((self._thread_id, self._namespace), own, before, head)
         self._warm(parent)
-        noted = self._cache.written.pop(self._ns, None)
-        writes = noted[1] if noted and noted[0] == before else {}
+        writes = self._cache.take_written(self._ns, before)
         self._cache.saved[self._ns] = (checkpoint, metadata, new_versions, parent, held)
         body = self._body(checkpoint, new_versions, held, writes)
         rest = dict(metadata)
@@ -116,7 +115,7 @@ class Step:
         keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
         home = None if alone else self._cache.lane(self._ns)
         made = WritesBody()
-        written = self._written(keys[2])
+        written = self._cache.note_written(self._ns, keys[2])
         for position, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, position)
             number = self._number(channel)
@@ -132,15 +131,8 @@ class Step:
         saved = self._cache.saved.get(self._ns)
         if saved is not None and saved[3] == checkpoint:
             # another thread was faster with the step's checkpoint, and did not know these writes
-            self._cache.written.pop(self._ns)
+            self._cache.take_written(self._ns, keys[2])
             self.checkpoint(*saved)
-
-    def _written(self, checkpoint: bytes) -> dict[int, list[Any]]:
-        """Return what the step after a checkpoint has written to each channel."""
-        noted = self._cache.written.get(self._ns)
-        if noted is None or noted[0] != checkpoint:
-            noted = self._cache.written[self._ns] = checkpoint, {}
-        return noted[1]
 
     def has_checkpoint(self, checkpoint: str) -> bool:
         """Say whether a checkpoint is stored already."""

@@ -65,7 +65,7 @@ class Writer:
         """
         last = lane.last
         same = last is not None and last[0] == version and last[1] is held
-        if last is not None and same and written is NOTHING:
+        if last is not None and same and written is NOTHING and self._cache.marks is None:
             return last[2]
         form = self._form(value, lane, lane, written, keep=True)
         lane.last = (version, held, form)

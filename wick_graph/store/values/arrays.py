@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from wick_graph.store.values.allow import StoredObject
 
-_NAME: Final = "numpy:ndarray"
+NAME: Final = "numpy:ndarray"
+"""Of the `StoredObject` that stands for an array where there is no numpy."""
 
 
 def parts(value: Any) -> list[Any] | None:
@@ -31,6 +32,6 @@ def read(data: list[Any]) -> Any:
     try:
         numpy: Any = importlib.import_module("numpy")
     except ImportError:
-        return StoredObject(_NAME, data)
+        return StoredObject(NAME, data)
     flat = numpy.frombuffer(body, dtype=numpy.dtype(kind))
     return flat[0] if shape is None else flat.reshape(shape).copy()

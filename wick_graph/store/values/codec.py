@@ -311,6 +311,18 @@ def _pairs(flat: list[Any]) -> dict[Any, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
+def _again(value: StoredObject) -> tuple[int, Any]:
+    """Return what an object was stored as."""
+    return (
+        (Tag.ARRAY, value.data)
+        if value.name == arrays.NAME
+        else (
+            Tag.ALLOWED,
+            [value.name, value.data],
+        )
+    )
+
+
 def _deque(value: Any) -> tuple[int, Any]:
     return Tag.DEQUE, [list(value), value.maxlen]
 
@@ -337,7 +349,7 @@ _WRITERS: Final[dict[type, Callable[[Any], tuple[int, Any]]]] = {
     Command: lambda v: (Tag.COMMAND, [v.graph, v.update, v.resume, v.goto]),
     Overwrite: lambda v: (Tag.OVERWRITE, v.value),
     _DeltaSnapshot: lambda v: (Tag.DELTA, v.value),
-    StoredObject: lambda v: (Tag.ALLOWED, [v.name, v.data]),
+    StoredObject: _again,
     re.Pattern: lambda v: (Tag.PATTERN, [v.pattern, v.flags]),
     **{cls: lambda v: (Tag.IP, [type(v).__name__, str(v)]) for cls in scalars.IP.values()},
     Blob: lambda v: (Tag.BLOB, v.hash),
