@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, Flag
@@ -18,7 +17,7 @@ from weakref import WeakSet
 
 from langchain_core import agents, outputs, prompt_values
 from langgraph.types import PregelTask, StateSnapshot
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from wick_graph.errors import StorageError
 from wick_graph.store.values import named
@@ -42,8 +41,6 @@ _LANGCHAIN: Final[tuple[type, ...]] = (
     PregelTask,
     StateSnapshot,
 )
-_ASKED: Final = 64
-"""Schemas of interrupts that are remembered."""
 _set: Final = object.__setattr__
 
 
@@ -69,19 +66,19 @@ class AllowList:
     """Classes given by hand, by graphs, and (module, name) pairs that LangGraph collected."""
 
     def __init__(self, classes: Iterable[type] = (), names: Iterable[tuple[str, str]] = ()) -> None:
-        self._classes: dict[str, type] = {key_of(cls): cls for cls in _LANGCHAIN}
-        self._mentioned: dict[str, type] = {}
+        self._classes: dict[str, type] = {}
+        self._given: WeakSet[type] = WeakSet()
         self._names = frozenset(names)
         self._read: WeakSet[Any] = WeakSet()
         self._unread: WeakSet[Any] = WeakSet()
-        self._asked: deque[Any] = deque(maxlen=_ASKED)
+        self._take(_LANGCHAIN)
         for cls in classes:
             if not isinstance(cls, type) or kind_of(cls) is None:
                 raise StorageError(
                     f"{cls!r} cannot be allowed: only dataclasses, enums, pydantic models and "
                     "named tuples can be stored"
                 )
-            self._classes[key_of(cls)] = cls
+            self._take([cls])
 
     def extended(self, pairs: Collection[tuple[str, ...]]) -> AllowList:
         """Return this list with more pairs, or itself if it has them all."""
@@ -91,69 +88,41 @@ class AllowList:
         made = AllowList(self._classes.values(), names)
         for module, name in names:
             cls = getattr(sys.modules.get(module), name, None)
-            if isinstance(cls, type) and kind_of(cls) is not None:
-                made._classes.setdefault(key_of(cls), cls)
+            if isinstance(cls, type):
+                made._take([cls])
         return made
 
     def note_graph(self, graph: Any) -> None:
-        """Take in a compiled graph: its schemas and nodes are looked at when a class is unknown."""
+        """Take in a compiled graph; what it names is looked at when a class is unknown."""
         if graph not in self._read:
             self._unread.add(graph)
 
-    def note_interrupt(self, schema: Any) -> None:
-        """Take in the JSON schema of the answer that an interrupt asks for."""
-        if isinstance(schema, dict) and schema not in self._asked:
-            self._asked.append(schema)
-
     def key(self, cls: type) -> str | None:
         """Return the key of an allowed class, None for any other."""
-        key = key_of(cls)
-        if self._classes.get(key) is cls:
-            return key
-        if kind_of(cls) is None:
-            return None
-        named_ = (cls.__module__, cls.__name__) in self._names or self._is_new(key, cls)
-        if named_ or self._is_asked_for(cls):
-            self._classes[key] = cls
-            return key
-        return None
+        if cls not in self._given and kind_of(cls) is not None:
+            self._look_at_graphs()
+            if (cls.__module__, cls.__name__) in self._names:
+                self._take([cls])
+        return key_of(cls) if cls in self._given else None
 
     def find(self, key: str) -> type | None:
         """Return the class of a stored key; None if this process was not given it."""
         if key not in self._classes:
             self._look_at_graphs()
-        return self._classes.get(key) or self._mentioned.get(key)
+        return self._classes.get(key)
 
-    def _is_new(self, key: str, cls: type) -> bool:
-        """Say whether a graph that was not looked at names a class."""
-        return bool(self._look_at_graphs()) and self._classes.get(key) is cls
-
-    def _is_asked_for(self, cls: type) -> bool:
-        """Say whether an interrupt asked for objects of a class; its fields' classes are too."""
-        if not self._asked or kind_of(cls) not in ("model", "data"):
-            return False
-        try:
-            schema = TypeAdapter(cls).json_schema()
-        except Exception:  # what has no schema was not asked for
-            return False
-        if schema not in self._asked:
-            return False
-        self._classes.update(_storable(named.in_type(cls)))
-        return True
-
-    def _look_at_graphs(self) -> bool:
-        looked = False
+    def _look_at_graphs(self) -> None:
         while self._unread:
             graph = self._unread.pop()
             self._read.add(graph)
-            self._classes.update(_storable(named.in_schemas(graph)))
-            self._mentioned.update(_storable(named.in_code(graph)))
-            looked = True
-        return looked
+            self._take(named.classes_of(graph))
 
-
-def _storable(classes: Iterable[type]) -> dict[str, type]:
-    return {key_of(cls): cls for cls in classes if kind_of(cls) is not None}
+    def _take(self, classes: Iterable[type]) -> None:
+        """Allow classes; of two that have one key, objects are read back as the later one."""
+        for cls in classes:
+            if kind_of(cls) is not None:
+                self._classes[key_of(cls)] = cls
+                self._given.add(cls)
 
 
 def kind_of(cls: type) -> str | None:

@@ -252,8 +252,6 @@ class Codec:
             return Ext(Tag.COMPACT, pack(shape.write(value)))
         writer = _WRITERS.get(kind)
         if writer is not None:
-            if kind is Interrupt:
-                self.allow.note_interrupt(value.response_schema)
             tag, parts = writer(value)
             return Ext(tag, parts if isinstance(parts, bytes) else pack(parts))
         key = self.allow.key(kind)
@@ -280,8 +278,6 @@ class Codec:
             return compact.BY_NUMBER[parts[0]].read(*parts[1:])
         if tag == Tag.ALLOWED:
             return put_together(parts[0], self.allow.find(parts[0]), parts[1])
-        if tag == Tag.INTERRUPT:
-            self.allow.note_interrupt(parts[2])
         reader = _READERS.get(tag)
         if reader is None:
             raise StorageError(f"unknown format: a stored value has the unknown tag {tag}")

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, get_args, get_type_hints
 
@@ -15,7 +16,9 @@ _MANY: Final = 5_000
 """Objects that are looked at in the code of one graph."""
 _PARTS: Final = ("func", "afunc", "coroutine", "bound", "steps", "tools_by_name", "__wrapped__")
 """Where runnables, tools and wrappers keep the functions that they call."""
-_FOREIGN: Final = ("langgraph", "langchain", "langchain_core", "pydantic")
+_FOREIGN: Final = frozenset(
+    {"langgraph", "langchain", "langchain_core", "pydantic", "wick_graph", "nodes"}
+)
 """Packages whose functions name no class of a user."""
 
 
@@ -38,37 +41,32 @@ def graph_above() -> Any:
     return None
 
 
-def in_schemas(graph: Any) -> set[type]:
-    """Return the classes that the schemas and channels of a graph and its subgraphs name."""
+def classes_of(graph: Any) -> set[type]:
+    """Return the classes that a graph and its subgraphs name: in schemas, channels and code."""
     seen: set[Any] = set()
-    for one in _with_subgraphs(graph):
+    below = _with_subgraphs(graph)
+    for one in below:
         for schema in _schemas(one):
             _walk(schema, seen)
+    for named in _in_code([node for one in below for node in _nodes(one)]):
+        _walk(named, seen)
     return {one for one in seen if isinstance(one, type)}
 
 
-def in_type(annotation: Any) -> set[type]:
-    """Return the classes that a type names, itself included."""
-    seen: set[Any] = set()
-    _walk(annotation, seen)
-    return {one for one in seen if isinstance(one, type)}
-
-
-def in_code(graph: Any) -> set[type]:
-    """Return the classes that the functions of a graph's nodes name, and what these call."""
-    found: set[type] = set()
+def _in_code(left: list[Any]) -> Iterator[Any]:
+    """Yield the types that functions name, their annotations, and those of what they call."""
     seen: dict[int, Any] = {}
-    left = [node for one in _with_subgraphs(graph) for node in getattr(one, "nodes", {}).values()]
     while left and len(seen) < _MANY:
         thing = left.pop()
         if id(thing) in seen or isinstance(thing, ModuleType):
             continue
         seen[id(thing)] = thing
         if isinstance(thing, type):
-            found.add(thing)
+            yield thing
         else:
             left += _parts(thing)
-    return found
+        if isinstance(thing, FunctionType) and not _is_foreign(thing):
+            yield from _hints(thing)
 
 
 def _with_subgraphs(graph: Any) -> list[Any]:
@@ -78,18 +76,43 @@ def _with_subgraphs(graph: Any) -> list[Any]:
         return [graph]
 
 
+def _nodes(graph: Any) -> Iterable[Any]:
+    """Return a graph's nodes, without LangGraph's functions around those of the user."""
+    built = getattr(getattr(graph, "builder", None), "nodes", {})
+    nodes: Iterable[Any] = (node.runnable for node in built.values())
+    return nodes if built else getattr(graph, "nodes", {}).values()
+
+
 def _schemas(graph: Any) -> Iterator[Any]:
     builder = getattr(graph, "builder", None)
     for part in ("state_schema", "input_schema", "output_schema", "context_schema"):
         yield getattr(builder, part, None)
     for node in getattr(builder, "nodes", {}).values():
         yield getattr(node, "input_schema", None)
+        yield from _formats(getattr(node, "runnable", None))
     for branches in getattr(builder, "branches", {}).values():
         for branch in branches.values():
             yield getattr(branch, "input_schema", None)
     for channel in getattr(graph, "channels", {}).values():
         for part in ("ValueType", "UpdateType"):
             yield getattr(channel, part, None)
+
+
+def _formats(runnable: Any) -> Iterator[Any]:
+    """Yield the classes of the structured answers that an agent of LangChain's is to give.
+
+    Its state leaves them open; they are held by the functions of its nodes.
+    """
+    for function in (getattr(runnable, "func", None), getattr(runnable, "afunc", None)):
+        for held in _closure(function):
+            if type(held).__module__.split(".")[0] == "langchain":
+                yield getattr(held, "schema", None)
+
+
+def _closure(function: Any) -> Iterator[Any]:
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # not yet bound
+            yield cell.cell_contents
 
 
 def _walk(annotation: Any, seen: set[Any]) -> None:
@@ -113,11 +136,11 @@ def _has_fields(cls: type) -> bool:
     return has and bool(getattr(cls, "__annotations__", None))
 
 
-def _hints(cls: type) -> Iterable[Any]:
+def _hints(annotated: Any) -> Iterable[Any]:
     try:
-        return get_type_hints(cls, include_extras=True).values()
+        return get_type_hints(annotated, include_extras=True).values()
     except Exception:  # names that only its own function knows
-        return cls.__annotations__.values()
+        return annotated.__annotations__.values()
 
 
 def _parts(thing: Any) -> Iterator[Any]:
@@ -132,21 +155,18 @@ def _parts(thing: Any) -> Iterator[Any]:
         yield thing.__func__
     elif isinstance(thing, FunctionType):
         yield getattr(thing, "__wrapped__", None)
-        if thing.__module__.split(".")[0] not in _FOREIGN:
-            yield from _mentioned(thing)
+        yield from () if _is_foreign(thing) else _mentioned(thing)
     elif not isinstance(thing, (str, bytes, int, float, type(None))):
         held = getattr(thing, "__dict__", {})
         yield from (held[part] for part in _PARTS if part in held)
-        yield from (held[part] for part in ("schema", "response_format") if part in held)
+
+
+def _is_foreign(function: FunctionType) -> bool:
+    return str(function.__module__).split(".")[0] in _FOREIGN
 
 
 def _mentioned(function: FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not yet bound
-            continue
-    yield from function.__annotations__.values()
+    yield from _closure(function)
     left = [function.__code__]
     while left:
         code = left.pop()
