@@ -56,9 +56,9 @@ _RANDOM_BITS: Final = 20
 class SqlSaver(BaseCheckpointSaver[int]):
     """A checkpointer for any LangGraph graph, from any thread, in any event loop, after a fork.
 
-    Lists and dicts are shared between checkpoints element by element, so a step writes what is
-    new in it. An element that is changed in place after it was saved is not saved again: put a
-    changed copy into the list instead (`debug=True` finds such changes). Of two runs that continue
+    Lists and dicts are shared between checkpoints element by element, so a step stores what is
+    new in it. An element that is changed in place is stored anew if a step writes it; one that is
+    changed and never written is not (`debug=True` names it). Of two runs that continue
     one thread at the same time the second is refused with a `ThreadBusyError`. Nothing that the
     database holds is run or imported.
     """
@@ -89,9 +89,10 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
         `ttl` is how long an idle thread is kept once somebody sweeps (`30s`, `5m`, `7d`, `never`);
         `{"": "7d", "scratch": "5m"}` tells threads `scratch:…` apart. `synchronous="NORMAL"` is
-        faster and may lose the last commits when the machine loses power. `allow` names classes of
-        the graph's state that may be stored: dataclasses, enums, pydantic models, named tuples.
-        `debug` makes a step fail that would miss a message changed in place, at the cost of
+        faster and may lose the last commits when the machine loses power. `allow` names classes
+        that may be stored besides those that the compiled graph names: dataclasses, enums,
+        pydantic models, named tuples.
+        `debug` makes a step fail that would miss an element changed in place, at the cost of
         encoding all of them again; by default it is on where the environment says `WICK_DEBUG=1`.
         `keys` (`file:PATH`, `env:NAME`, or `Keys`) encrypts all content of a new store, and opens
         it again.

@@ -138,9 +138,10 @@ def _has_fields(cls: type) -> bool:
 
 def _hints(annotated: Any) -> Iterable[Any]:
     try:
-        return get_type_hints(annotated, include_extras=True).values()
+        hints: dict[str, Any] = get_type_hints(annotated, include_extras=True)
     except Exception:  # names that only its own function knows
-        return annotated.__annotations__.values()
+        hints = annotated.__annotations__
+    return hints.values()
 
 
 def _parts(thing: Any) -> Iterator[Any]:
