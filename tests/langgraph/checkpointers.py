@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest_langgraph import *  # type: ignore[import-not-found] # noqa: F403 - fixtures
+from tests.conftest_langgraph import *  # type: ignore[import-untyped] # noqa: F403 - fixtures
 from tests.conftest_langgraph import _checkpointer_sqlite, _checkpointer_sqlite_aio
 from wick_graph.store import Keys, SqlSaver
 

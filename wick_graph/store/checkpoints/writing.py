@@ -168,6 +168,7 @@ class Writer:
             trusted = _trusted(index, values, changed)
             if len(trusted) < len(index):  # the objects of older lists have other places now
                 lane.recent.clear()
+                learn_lately_read(self._db, self._cache, self._thread_id)
             index = trusted
         return known, index
 
