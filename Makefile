@@ -8,7 +8,7 @@ MODEL  ?=
 TRIALS ?= 1000
 export ASK
 
-.PHONY: run test cov fmt lint type all test-slow test-local-llm bench bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type all test-slow test-langgraph test-local-llm bench bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -44,6 +44,13 @@ all: lint type test
 
 test-slow: $(BIN)/.test   ## the tests that take minutes
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+$(BIN)/.langgraph: $(BIN)/.test
+	@$(BIN)/python -m pip install -qq -e '.[langgraph-tests]' -C editable_mode=compat
+	@touch $@
+
+test-langgraph: $(BIN)/.langgraph  ## LangGraph's own tests on our stores; ARGS="--stores sqlite -k delta"
+	@$(BIN)/python tests/langgraph/run.py $(ARGS)
 
 test-local-llm: $(BIN)/.test  ## against a running server: WICK_TEST_BASE_URL, WICK_TEST_MODEL
 	@$(BIN)/python -m pytest -m local_llm -p no:randomly $(ARGS)

@@ -129,7 +129,6 @@ OTHER_ERRORS = frozenset(
         "wick_graph.models.arguments.BadArgumentsError",  # becomes the call's error text
         "wick_graph.server.problems.Problem",  # an answer to a request
         "wick_graph.store.checkpoints.suspects.Suspected",  # ends in the queue for a thread
-        "wick_graph.store.values.scalars.StoredError",  # how a stored foreign error reads back
     }
 )
 """Exceptions outside of the tree; those of `wick_graph.testing` fail a test, not a run."""

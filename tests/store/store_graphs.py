@@ -132,7 +132,7 @@ def plain(snapshot: Any) -> dict[str, Any]:
         "next": snapshot.next,
         "metadata": json.loads(json.dumps(snapshot.metadata)),  # LangGraph's own loses tuples
         "tasks": [
-            [task.name, task.path, repr(task.error), _values(task), _without_ids(task.result)]
+            [task.name, task.path, task.error, _values(task), _without_ids(task.result)]
             for task in snapshot.tasks
         ],
         "has_parent": snapshot.parent_config is not None,

@@ -479,8 +479,10 @@ def test_a_message_that_is_changed_in_place_is_found_in_debug_mode(url: str, how
             messages = line.get()["messages"]
         line.put(messages=[*messages, message(5)])
         messages[3].content = "changed"
+        more = [message(5), message(6)]
+        line.write(messages=more)
         with pytest.raises(StorageError, match="message 'id-3' at index 3 of channel 'messages'"):
-            line.put(messages=[*messages, message(5), message(6)])
+            line.put(messages=[*messages, *more])
         fresh = messages[3].model_copy()
         line.put(messages=[*messages[:3], fresh, message(9)])
         assert line.get()["messages"][3].content == "changed"
@@ -507,12 +509,14 @@ def test_debug_mode_by_the_environment(url: str, monkeypatch: pytest.MonkeyPatch
         messages = [message(0)]
         line.put(messages=messages)
         messages[0].content = "changed"
-        line.put(messages=[*messages, message(1)])
+        line.write(messages=[one := message(1)])
+        line.put(messages=[*messages, one])
         pytest.fail("it was not noticed")
     with SqlSaver.from_url(url, debug=False) as saver:
         line = Line(saver, "quiet")
         messages = [message(0)]
         line.put(messages=messages)
         messages[0].content = "changed"
-        line.put(messages=[*messages, message(1)])
+        line.write(messages=[one := message(1)])
+        line.put(messages=[*messages, one])
         assert line.get()["messages"][0].content == message(0).content

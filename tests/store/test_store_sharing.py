@@ -53,6 +53,11 @@ class Line:
         self.parent = checkpoint["id"]
         return checkpoint["id"]
 
+    def write(self, **writes: Any) -> None:
+        """File what the next step writes, as LangGraph does before it puts a checkpoint."""
+        address = config(self.thread, checkpoint_ns="", checkpoint_id=self.parent)
+        self.saver.put_writes(address, [*writes.items()], f"task {self.step}")
+
     def get(self, checkpoint: str | None = None) -> dict[str, Any]:
         more = {"checkpoint_id": checkpoint} if checkpoint else {}
         found = self.saver.get_tuple(config(self.thread, **more))

@@ -5,6 +5,6 @@ from __future__ import annotations
 from wick_graph.store.saver import SqlSaver
 from wick_graph.store.sealed.keyring import Keys, add_key
 from wick_graph.store.threads import ThreadInfo, Threads
-from wick_graph.store.values.scalars import StoredError
+from wick_graph.store.values.allow import StoredObject
 
-__all__ = ["Keys", "SqlSaver", "StoredError", "ThreadInfo", "Threads", "add_key"]
+__all__ = ["Keys", "SqlSaver", "StoredObject", "ThreadInfo", "Threads", "add_key"]

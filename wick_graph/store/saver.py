@@ -48,6 +48,7 @@ from wick_graph.store.sealed.sealing import check_keys
 from wick_graph.store.threads import Threads
 from wick_graph.store.values.allow import AllowList
 from wick_graph.store.values.codec import Codec
+from wick_graph.store.values.named import graph_above
 from wick_graph.store.values.rows import pack_id
 
 _RANDOM_BITS: Final = 20
@@ -56,9 +57,9 @@ _RANDOM_BITS: Final = 20
 class SqlSaver(BaseCheckpointSaver[int]):
     """A checkpointer for any LangGraph graph, from any thread, in any event loop, after a fork.
 
-    Lists and dicts are shared between checkpoints element by element, so a step writes what is
-    new in it. An element that is changed in place after it was saved is not saved again: put a
-    changed copy into the list instead (`debug=True` finds such changes). Of two runs that continue
+    Lists and dicts are shared between checkpoints element by element, so a step stores what is
+    new in it. An element that is changed in place is stored anew if a step writes it; one that is
+    changed and never written is not (`debug=True` names it). Of two runs that continue
     one thread at the same time the second is refused with a `ThreadBusyError`. Nothing that the
     database holds is run or imported.
     """
@@ -90,9 +91,10 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
         `ttl` is how long an idle thread is kept once somebody sweeps (`30s`, `5m`, `7d`, `never`);
         `{"": "7d", "scratch": "5m"}` tells threads `scratch:…` apart. `synchronous="NORMAL"` is
-        faster and may lose the last commits when the machine loses power. `allow` names classes of
-        the graph's state that may be stored: dataclasses, enums, pydantic models, named tuples.
-        `debug` makes a step fail that would miss a message changed in place, at the cost of
+        faster and may lose the last commits when the machine loses power. `allow` names classes
+        that may be stored besides those that the compiled graph names: dataclasses, enums,
+        pydantic models, named tuples.
+        `debug` makes a step fail that would miss an element changed in place, at the cost of
         encoding all of them again; by default it is on where the environment says `WICK_DEBUG=1`.
         `keys` (`file:PATH`, `env:NAME`, or `Keys`) encrypts all content of a new store, and opens
         it again. A store that this process may not write to opens for reading, and so does any
@@ -241,6 +243,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         Raises:
             StorageError: if a row is damaged, naming the table and the thread.
         """
+        self._note_graph(graph_above())
         thread_id, ns, checkpoint = address_of(config)
         with self._core.reading(thread_id) as db:
             cache = self._core.thread(db, thread_id)
@@ -269,6 +272,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         Raises:
             StorageError: as `get_tuple`.
         """
+        self._note_graph(graph_above())
         listing = Listing(self._core, self.serde, config, filter, before, limit)
         while batch := listing.batch():
             yield from batch
@@ -348,6 +352,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do `get_tuple` in the store's thread."""
+        self._note_graph(graph_above())
         return await self._core.worker.run(self.get_tuple, config)
 
     async def alist(
@@ -359,6 +364,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Do `list` in the store's thread, some checkpoints at a time."""
+        self._note_graph(graph_above())
         listing = Listing(self._core, self.serde, config, filter, before, limit)
         while batch := await self._core.worker.run_long(listing.batch):
             for found in batch:
@@ -387,6 +393,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Do `prune` in the store's thread."""
         await self._core.worker.run_long(self.prune, thread_ids, strategy=strategy)
+
+    def _note_graph(self, graph: Any) -> None:
+        """Learn which classes may be stored: what a graph's schemas name."""
+        if graph is not None:
+            self.serde.allow.note_graph(graph)
 
 
 def _child(config: RunnableConfig, checkpoint: Checkpoint) -> RunnableConfig:

@@ -6,6 +6,7 @@ finds again what it can share (`writing.Writer.warm`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
@@ -22,6 +23,7 @@ _RECENT: Final = 3
 _DIGESTS: Final = 50_000
 _TEXTS: Final = 32
 _RESERVED: Final = 64
+_STEPS: Final = 64
 
 
 def digest(core: bytes) -> bytes:
@@ -92,6 +94,10 @@ class ThreadCache:
     """The number of the thread's last checkpoint; None if the database must be asked."""
     reserved: dict[bytes, int] = field(default_factory=dict)
     """Numbers of checkpoints that others were made of before they were stored themselves."""
+    written: dict[int, dict[bytes, dict[int, list[Any]]]] = field(default_factory=dict)
+    """Per namespace and checkpoint, what the step after it has written to each channel."""
+    saved: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    """Per namespace, the arguments of the last `Step.checkpoint`."""
     lanes: dict[int, Lane] = field(default_factory=dict)
     exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
     """Lane, head and digest of an item: its place."""
@@ -118,6 +124,21 @@ class ThreadCache:
         self.last = None
         for lane in self.lanes.values():
             lane.next = None
+
+    def note_written(self, ns: int, checkpoint: bytes) -> dict[int, list[Any]]:
+        """Return what the step after a checkpoint has written to each channel, to be added to.
+
+        LangGraph goes on while steps are saved, so there are some of them at a time.
+        """
+        steps = self.written.setdefault(ns, {})
+        while len(steps) >= _STEPS and checkpoint not in steps:
+            del steps[next(iter(steps))]
+        return steps.setdefault(checkpoint, {})
+
+    def take_written(self, ns: int, checkpoint: bytes | None) -> Mapping[int, list[Any]]:
+        """Return what the step after a checkpoint has written, and forget it."""
+        steps = self.written.get(ns)
+        return steps.pop(checkpoint, {}) if steps and checkpoint else {}
 
     def learn(self, lane: int, head: bytes, key: bytes, place: int, *, full: bool) -> None:
         """Remember where content of a digest lies; `full` if the row holds the content itself."""

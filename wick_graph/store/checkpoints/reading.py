@@ -78,19 +78,22 @@ def body_of(row: Row, seals: Seals, what: str) -> CheckpointBody:
 
 
 class Reader:
-    """Rebuild values of one thread; items are read and decoded once for each reader."""
+    """Rebuild values of one thread; items are read once for each reader.
+
+    Each value is decoded anew where it occurs: whoever gets it may change it.
+    """
 
     def __init__(self, db: Database, cache: ThreadCache, codec: Codec, thread_id: str) -> None:
         self.db = db
         self.cache = cache
         self.thread_id = thread_id
         self._codec = codec
-        self._values: dict[int, Any] = {}
+        self._items: dict[int, tuple[bytes, bytes]] = {}
         self._long_texts: dict[bytes, str] = {}
         self._learning = False
 
     def continued(self, db: Database, cache: ThreadCache) -> Reader:
-        """Return this reader for a new transaction, with what it has decoded."""
+        """Return this reader for a new transaction, with what it has read."""
         if cache.id != self.cache.id or cache.generation != self.cache.generation:
             return Reader(db, cache, self._codec, self.thread_id)
         self.db, self.cache = db, cache
@@ -142,6 +145,8 @@ class Reader:
             checkpoint.update(self._codec.unpack(body.extra))
         if remember:
             self.cache.warm.add(row.ns)
+            self.cache.written.pop(row.ns, None)  # a run or an update begins by reading
+            self.cache.saved.pop(row.ns, None)
         return CheckpointTuple(
             self._config(row.ns, row.id),
             _as_checkpoint(checkpoint),
@@ -199,22 +204,22 @@ class Reader:
         self.cache.warm.add(row.ns)
 
     def _elements(self, first: int, last: int) -> list[Any]:
-        values = self._values
-        missing = [rid for rid in range(first, last + 1) if rid not in values]
+        items = self._items
+        missing = [rid for rid in range(first, last + 1) if rid not in items]
         if missing:
             first_missing, last_missing = missing[0], missing[-1]
             learning = self._learning
             if learning and len(missing) > _MANY:
                 self.cache.unlearned.append((first_missing, last_missing))
                 learning = False
-            join, texts = self._codec.join, self._long_text
             span = first_missing, last_missing  # an error must not hold on to the open query
             for item in read_items(self.db, self.cache, *span, self.thread_id):
-                if item.rid not in values:
-                    values[item.rid] = join(item.head, item.core, texts)
+                if item.rid not in items:
+                    items[item.rid] = item.head, item.core
                     if learning:
                         learn(self.cache, item)
-        return [values[rid] for rid in range(first, last + 1)]
+        join, texts = self._codec.join, self._long_text
+        return [join(*items[rid], texts) for rid in range(first, last + 1)]
 
     def _long_text(self, hashed: bytes) -> str:
         """Find a text that is stored apart from the values it occurs in."""

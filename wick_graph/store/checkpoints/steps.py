@@ -12,6 +12,7 @@ from wick_graph.store.checkpoints.cache import ThreadCache
 from wick_graph.store.checkpoints.forks_meant import MeantForks
 from wick_graph.store.checkpoints.reading import Reader, find
 from wick_graph.store.checkpoints.writing import Writer
+from wick_graph.store.checkpoints.written import NOTHING
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.database.digests import CHECKPOINTS, WRITES, changing, row_hash
@@ -70,10 +71,13 @@ class Step:
         """
         own, before = pack_id(checkpoint["id"]), pack_id(parent) if parent else None
         head = self._cache.head(self._db, self._ns)
-        place = (self._thread_id, self._namespace)
-        self._forks.check(place, own, before, None if head is None else head[0])
+        if metadata.get("source") != "fork":  # which nobody makes without meaning it
+            place = (self._thread_id, self._namespace)
+            self._forks.check(place, own, before, None if head is None else head[0])
         self._warm(parent)
-        body = self._body(checkpoint, new_versions, held)
+        writes = self._cache.take_written(self._ns, before)
+        self._cache.saved[self._ns] = (checkpoint, metadata, new_versions, parent, held)
+        body = self._body(checkpoint, new_versions, held, writes)
         self._number_outer(metadata.get("parents"))
         rest = dict(metadata)
         source = rest.pop("source") if is_source(rest.get("source")) else None
@@ -139,11 +143,13 @@ class Step:
         keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
         home = None if alone else self._cache.lane(self._ns)
         made = WritesBody()
+        written = self._cache.note_written(self._ns, keys[2])
         for position, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, position)
             number = self._number(channel)
             form = self._writer.write(self._cache.lane(number), home, value)
             made.put(index, number, form)
+            written.setdefault(number, []).append(value)
         self._writer.flush()
         row = (*keys, text_bytes(path))
         sealed = self._cache.seals.seal(made.dump(), *row)
@@ -152,6 +158,11 @@ class Step:
             self._count(keys, sealed)
         else:
             self._merge(keys, path, made)
+        saved = self._cache.saved.get(self._ns)
+        if saved is not None and saved[3] == checkpoint:
+            # another thread was faster with the step's checkpoint, and did not know these writes
+            self._cache.take_written(self._ns, keys[2])
+            self.checkpoint(*saved)
 
     def _count(self, keys: tuple[int, int, bytes, bytes], sealed: bytes) -> None:
         step = self._cache.seq(self._db, self._ns, keys[2])
@@ -205,14 +216,16 @@ class Step:
         checkpoint: Mapping[str, Any],
         new_versions: Mapping[str, Any],
         held: Mapping[str, Any],
+        writes: Mapping[int, list[Any]],
     ) -> CheckpointBody:
         versions = checkpoint["channel_versions"]
         values: list[Any] = []
         for channel, value in checkpoint["channel_values"].items():
             number = self._number(channel)
             lane = self._cache.lane(number)
-            seen_as = (versions.get(channel), held[channel], channel in new_versions)
-            values += (number, self._writer.channel(lane, *seen_as, value))
+            written = writes.get(number) if channel in new_versions else NOTHING
+            known_by = (versions.get(channel), held[channel], written)
+            values += (number, self._writer.channel(lane, *known_by, value))
         seen: list[Any] = []
         for node, channels in checkpoint["versions_seen"].items():
             seen += (self._number(node), self._flat(channels))

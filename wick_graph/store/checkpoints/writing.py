@@ -1,8 +1,9 @@
 """Structural sharing: values become forms, and only elements that are new become rows.
 
 A list or dict is stored as ranges over items. What was in the last list of its channel is found
-by the objects themselves; anything else by its content. So an append writes one row, an edit or a
-removal writes what changed, a fork shares with its parent, whatever reducer made the list.
+by the objects themselves, unless the step wrote them; anything else by its content. So an append
+writes one row, an edit or a removal writes what changed, a fork shares with its parent, whatever
+reducer made the list.
 
 A value's form is its encoding if it is small, the key of one item, or a sequence
 `[kind, [lane, start, count, …], [lane, …]]`.
@@ -10,7 +11,7 @@ A value's form is its encoding if it is small, the key of one item, or a sequenc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from wick_graph.store.checkpoints.cache import Known, Lane, ThreadCache, digest
 from wick_graph.store.checkpoints.items import learn_lately_read
+from wick_graph.store.checkpoints.written import ALL, FIXED, NOTHING, Suspects, suspects
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.database.digests import BLOBS, ITEMS, row_hash
@@ -56,15 +58,20 @@ class Writer:
                 account.add(ITEMS, self._cache.id, row_hash((), body))
             self._rows = []
 
-    def channel(self, lane: Lane, version: Any, held: Any, new: bool, value: Any) -> Form:
-        """Return the form of a channel's value; `new` if this step may have changed it.
+    def channel(
+        self, lane: Lane, version: Any, held: Any, written: Sequence[Any] | None, value: Any
+    ) -> Form:
+        """Return the form of a channel's value.
 
         `held` is the object by which the channel is known again; the value may be a copy of it.
+        `written` is what this step wrote to it: `NOTHING` if it did not change, None if that is
+        not known.
         """
         last = lane.last
-        if not new and last is not None and last[0] == version and last[1] is held:
+        same = last is not None and last[0] == version and last[1] is held
+        if last is not None and same and written is NOTHING and self._cache.marks is None:
             return last[2]
-        form = self._form(value, lane, lane, keep=True)
+        form = self._form(value, lane, lane, written, keep=True)
         lane.last = (version, held, form)
         return form
 
@@ -75,7 +82,7 @@ class Writer:
         side: these write in another order than the channel will have, and its ranges would fall
         apart.
         """
-        return self._form(value, channel, home or channel, keep=False)
+        return self._form(value, channel, home or channel, NOTHING, keep=False)
 
     def share(self, lane: Lane, data: bytes) -> Form:
         """Return the form of bytes that are likely to come again."""
@@ -83,11 +90,14 @@ class Writer:
             return data
         return lane.id << LANE_BITS | self._place(lane, b"", data)
 
-    def _form(self, value: Any, lane: Lane, home: Lane, *, keep: bool) -> Form:
+    def _form(
+        self, value: Any, lane: Lane, home: Lane, written: Sequence[Any] | None, *, keep: bool
+    ) -> Form:
         if isinstance(value, (list, dict)):
-            return self._sequence(value, value, 0, lane, home, keep=keep)
+            return self._sequence(value, value, 0, lane, home, written, keep=keep)
         if type(value) is _DeltaSnapshot and isinstance(value.value, (list, dict)):
-            return self._sequence(value, value.value, DELTA, lane, home, keep=keep)
+            # a snapshot holds what many steps wrote
+            return self._sequence(value, value.value, DELTA, lane, home, None, keep=keep)
         head, core = b"", b""
         if type(value) in compact.MESSAGES:
             head, core = self._codec.split(value)
@@ -106,6 +116,7 @@ class Writer:
         kind: int,
         lane: Lane,
         home: Lane,
+        written: Sequence[Any] | None,
         *,
         keep: bool,
     ) -> Form:
@@ -114,18 +125,14 @@ class Writer:
             kind |= DICT
         else:
             keys, values = None, list(value)
-        if self._cache.marks is not None and keep:
-            channel = self._cache.text(self._db, lane.id)
-            self._cache.marks.check(self._codec, values, channel)
-        known = _prefix(lane.recent, keys, values)
+        known, index = (None, {}) if not keep else self._found(lane, keys, values, written)
         if known is None and (small := self._inline(whole, values, lane)) is not None:
             return small
         own = list(known.ranges) if known else []
         rest: list[int] = []
         done = len(known.values) if known else 0
-        if keep and self._cache.unlearned and len(values) - done > _FEW:
+        if self._cache.unlearned and len(values) - done > _FEW:
             learn_lately_read(self._db, self._cache, self._thread_id)
-        index = _index(lane.recent) if known is None and keep else {}
         for at in range(done, len(values)):
             key = keys[at] if keys is not None else None
             found = index.get(_identity(keys is not None, key, values[at]))
@@ -138,6 +145,36 @@ class Writer:
             lane.remember(Known(keys, values, own), known)
         segments = [[one.id, *ranges] for one, ranges in ((lane, own), (home, rest)) if ranges]
         return [kind, *segments]
+
+    def _found(
+        self,
+        lane: Lane,
+        keys: list[Any] | None,
+        values: list[Any],
+        written: Sequence[Any] | None,
+    ) -> tuple[Known | None, dict[tuple[Any, ...], int]]:
+        """Return the list that this one continues, or else the places of elements by identity."""
+        known = _prefix(lane.recent, keys, values)
+        index = _index(lane.recent) if known is None else {}
+        tail = values[len(known.values) :] if known else values
+        if known is None and written:
+            held = {one[0] for one in index}
+            tail = [one for one in values if id(one) not in held]
+        changed = suspects(written, values, tail, keys is not None)
+        if changed is ALL and set(map(type, values)) <= FIXED:
+            changed = set()
+        if self._cache.marks is not None:
+            channel = self._cache.text(self._db, lane.id)
+            self._cache.marks.check(self._codec, values, channel, changed)
+        if changed is ALL or (known and changed and not changed.isdisjoint(map(id, known.values))):
+            known, index = None, index or _index(lane.recent)
+        if known is None and changed != set():
+            trusted = _trusted(index, values, changed)
+            if len(trusted) < len(index):  # the objects of older lists have other places now
+                lane.recent.clear()
+                learn_lately_read(self._db, self._cache, self._thread_id)
+            index = trusted
+        return known, index
 
     def _inline(self, whole: Any, values: list[Any], lane: Lane) -> bytes | None:
         if values and (lane.recent or len(values) > _FEW):
@@ -215,6 +252,16 @@ def _index(recent: Iterable[Known]) -> dict[tuple[Any, ...], int]:
             key = keys[at] if keys is not None else None
             index.setdefault(_identity(keys is not None, key, known.values[at]), place)
     return index
+
+
+def _trusted(
+    index: dict[tuple[Any, ...], int], values: list[Any], changed: Suspects
+) -> dict[tuple[Any, ...], int]:
+    """Return the places of those objects whose identity is enough."""
+    if changed is ALL:
+        fixed = {id(value) for value in values if type(value) in FIXED}
+        return {one: place for one, place in index.items() if one[0] in fixed}
+    return {one: place for one, place in index.items() if one[0] not in changed}
 
 
 def _prefix(recent: Iterable[Known], keys: list[Any] | None, values: list[Any]) -> Known | None:

@@ -1,7 +1,8 @@
-"""The user's own classes that may be stored: dataclasses, enums, pydantic models, named tuples.
+"""Classes whose objects may be stored: dataclasses, enums, pydantic models, named tuples.
 
-A stored object names its class by a key, `module:qualified.name`. The key is looked up in this
-list and nowhere else: nothing is imported because a database says so.
+A stored object names its class by a key, `module:qualified.name`. The key is looked up among the
+classes that this process was given, by hand (`allow=`) or by a compiled graph, and nowhere else:
+nothing is imported or found by a name because a database says so.
 """
 
 from __future__ import annotations
@@ -9,13 +10,37 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from enum import Enum, Flag
 from typing import Any, Final
+from weakref import WeakSet
 
+from langchain_core import agents, outputs, prompt_values
+from langgraph.types import PregelTask, StateSnapshot
 from pydantic import BaseModel
 
 from wick_graph.errors import StorageError
+from wick_graph.store.values import named
 
+_LANGCHAIN: Final[tuple[type, ...]] = (
+    agents.AgentAction,
+    agents.AgentActionMessageLog,
+    agents.AgentFinish,
+    agents.AgentStep,
+    outputs.ChatGeneration,
+    outputs.ChatGenerationChunk,
+    outputs.ChatResult,
+    outputs.Generation,
+    outputs.GenerationChunk,
+    outputs.LLMResult,
+    outputs.RunInfo,
+    prompt_values.ChatPromptValue,
+    prompt_values.ChatPromptValueConcrete,
+    prompt_values.ImagePromptValue,
+    prompt_values.StringPromptValue,
+    PregelTask,
+    StateSnapshot,
+)
 _set: Final = object.__setattr__
 
 
@@ -24,60 +49,80 @@ def key_of(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object whose class this process does not know, or no longer fits; it can be stored again.
+
+    `name` is `module:qualified.name` of its class. `data` is what was stored of it: a dict of a
+    dataclass's fields, a list of a named tuple's, an enum's name; of a pydantic model the fields,
+    the extra ones, and the names of those that were set.
+    """
+
+    name: str
+    data: Any
+
+
 class AllowList:
-    """Classes given by hand, and (module, name) pairs that LangGraph collected from a graph."""
+    """Classes given by hand, by graphs, and (module, name) pairs that LangGraph collected."""
 
     def __init__(self, classes: Iterable[type] = (), names: Iterable[tuple[str, str]] = ()) -> None:
         self._classes: dict[str, type] = {}
+        self._given: WeakSet[type] = WeakSet()
         self._names = frozenset(names)
+        self._read: WeakSet[Any] = WeakSet()
+        self._unread: WeakSet[Any] = WeakSet()
+        self._take(_LANGCHAIN)
         for cls in classes:
             if not isinstance(cls, type) or kind_of(cls) is None:
                 raise StorageError(
                     f"{cls!r} cannot be allowed: only dataclasses, enums, pydantic models and "
                     "named tuples can be stored"
                 )
-            self._classes[key_of(cls)] = cls
+            self._take([cls])
 
     def extended(self, pairs: Collection[tuple[str, ...]]) -> AllowList:
         """Return this list with more pairs, or itself if it has them all."""
         names = self._names | {(pair[0], pair[1]) for pair in pairs if len(pair) >= 2}
-        return self if names == self._names else AllowList(self._classes.values(), names)
+        if names == self._names:
+            return self
+        made = AllowList(self._classes.values(), names)
+        for module, name in names:
+            cls = getattr(sys.modules.get(module), name, None)
+            if isinstance(cls, type):
+                made._take([cls])
+        return made
+
+    def note_graph(self, graph: Any) -> None:
+        """Take in a compiled graph; what it names is looked at when a class is unknown."""
+        if graph not in self._read:
+            self._unread.add(graph)
 
     def key(self, cls: type) -> str | None:
         """Return the key of an allowed class, None for any other."""
-        key = key_of(cls)
-        if self._classes.get(key) is cls:
-            return key
-        if (cls.__module__, cls.__name__) in self._names and kind_of(cls) is not None:
-            self._classes[key] = cls
-            return key
-        return None
+        if cls not in self._given and kind_of(cls) is not None:
+            self._look_at_graphs()
+            if (cls.__module__, cls.__name__) in self._names:
+                self._take([cls])
+        return key_of(cls) if cls in self._given else None
 
-    def find(self, key: str) -> type:
-        """Return the class of a stored key.
+    def find(self, key: str) -> type | None:
+        """Return the class of a stored key; None if this process was not given it."""
+        if key not in self._classes:
+            self._look_at_graphs()
+        return self._classes.get(key)
 
-        Raises:
-            StorageError: if the list does not hold it.
-        """
-        found = self._classes.get(key)
-        if found is None and (found := self._loaded(key)) is not None:
-            self._classes[key] = found
-        if found is None:
-            name = key.rpartition(":")[2]
-            raise StorageError(
-                f"a stored value is a {key!r}, which is not allowed here; "
-                f"open the store with allow=[{name}]"
-            )
-        return found
+    def _look_at_graphs(self) -> None:
+        while self._unread:
+            graph = self._unread.pop()
+            self._read.add(graph)
+            self._take(named.classes_of(graph))
 
-    def _loaded(self, key: str) -> type | None:
-        module, _, path = key.partition(":")
-        if (module, path.rpartition(".")[2]) not in self._names:
-            return None
-        found: Any = sys.modules.get(module)
-        for part in path.split("."):
-            found = getattr(found, part, None)
-        return found if isinstance(found, type) and kind_of(found) is not None else None
+    def _take(self, classes: Iterable[type]) -> None:
+        """Allow classes; of two that have one key, objects are read back as the later one."""
+        for cls in classes:
+            if kind_of(cls) is not None:
+                self._classes[key_of(cls)] = cls
+                self._given.add(cls)
 
 
 def kind_of(cls: type) -> str | None:
@@ -109,12 +154,14 @@ def take_apart(value: Any) -> Any:
     return list(value)
 
 
-def put_together(cls: type[Any], data: Any) -> Any:
+def put_together(key: str, cls: type[Any] | None, data: Any) -> Any:
     """Rebuild an allowed object without running its constructor or validators.
 
-    Raises:
-        StorageError: if the class changed so that the data no longer fits it.
+    A class that is not known, or that changed so that the data no longer fits it, makes a
+    `StoredObject`.
     """
+    if cls is None:
+        return StoredObject(key, data)
     kind = kind_of(cls)
     try:
         if kind == "enum":
@@ -131,9 +178,6 @@ def put_together(cls: type[Any], data: Any) -> Any:
         _set(made, "__pydantic_fields_set__", set(chosen))
         _set(made, "__pydantic_extra__", extra)
         _set(made, "__pydantic_private__", private[0] if private else None)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StorageError(
-            f"a stored {cls.__name__} no longer fits its class ({error}); "
-            "restore the old fields or delete the thread"
-        ) from error
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return StoredObject(key, data)
     return made

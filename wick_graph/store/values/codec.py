@@ -2,11 +2,13 @@
 
 Every type that plain msgpack lacks has a number in `Tag`; the table is part of the file format.
 Lists and dicts of a subclass come back as `list` and `dict`, `bytearray` as `bytes`, an exception
-as `StoredError`. Everything else comes back equal, NaN, huge integers and lone surrogates included.
+as its `repr`, as with LangGraph's savers; an object of a class that is not known as `StoredObject`.
+Everything else comes back equal, NaN, huge integers and lone surrogates included.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from datetime import date, datetime, time, timedelta
@@ -22,10 +24,15 @@ from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
 from ormsgpack import Ext
 
 from wick_graph.errors import StorageError
-from wick_graph.store.values import compact, scalars
-from wick_graph.store.values.allow import AllowList, key_of, put_together, take_apart
+from wick_graph.store.values import arrays, compact, scalars
+from wick_graph.store.values.allow import (
+    AllowList,
+    StoredObject,
+    key_of,
+    put_together,
+    take_apart,
+)
 from wick_graph.store.values.blobs import Blob
-from wick_graph.store.values.scalars import StoredError
 
 FORMAT: Final = 1
 """The first byte of everything that is stored."""
@@ -82,6 +89,9 @@ class Tag(IntEnum):
     TIMEOUT = 24
     ALLOWED = 25
     BLOB = 26
+    PATTERN = 27
+    IP = 28
+    ARRAY = 29
     END = 127
 
 
@@ -248,10 +258,11 @@ class Codec:
         if key is not None:
             return Ext(Tag.ALLOWED, pack([key, take_apart(value)]))
         if isinstance(value, BaseException):
-            return Ext(Tag.EXCEPTION, pack(scalars.exception_parts(value)))
+            return Ext(Tag.EXCEPTION, pack(scalars.exception_text(value)))
         if isinstance(value, PurePath):
             return Ext(Tag.PATH, pack(str(value)))
-        return _plainer(value)
+        array = arrays.parts(value)
+        return _plainer(value) if array is None else Ext(Tag.ARRAY, pack(array))
 
     def _read(self, tag: int, body: bytes, texts: Texts | None) -> Any:
         if tag == Tag.TEXT:
@@ -266,7 +277,7 @@ class Codec:
         if tag == Tag.COMPACT:
             return compact.BY_NUMBER[parts[0]].read(*parts[1:])
         if tag == Tag.ALLOWED:
-            return put_together(self.allow.find(parts[0]), parts[1])
+            return put_together(parts[0], self.allow.find(parts[0]), parts[1])
         reader = _READERS.get(tag)
         if reader is None:
             raise StorageError(f"unknown format: a stored value has the unknown tag {tag}")
@@ -296,6 +307,18 @@ def _pairs(flat: list[Any]) -> dict[Any, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
+def _again(value: StoredObject) -> tuple[int, Any]:
+    """Return what an object was stored as."""
+    return (
+        (Tag.ARRAY, value.data)
+        if value.name == arrays.NAME
+        else (
+            Tag.ALLOWED,
+            [value.name, value.data],
+        )
+    )
+
+
 def _deque(value: Any) -> tuple[int, Any]:
     return Tag.DEQUE, [list(value), value.maxlen]
 
@@ -322,7 +345,9 @@ _WRITERS: Final[dict[type, Callable[[Any], tuple[int, Any]]]] = {
     Command: lambda v: (Tag.COMMAND, [v.graph, v.update, v.resume, v.goto]),
     Overwrite: lambda v: (Tag.OVERWRITE, v.value),
     _DeltaSnapshot: lambda v: (Tag.DELTA, v.value),
-    StoredError: lambda v: (Tag.EXCEPTION, [v.name, v.text]),
+    StoredObject: _again,
+    re.Pattern: lambda v: (Tag.PATTERN, [v.pattern, v.flags]),
+    **{cls: lambda v: (Tag.IP, [type(v).__name__, str(v)]) for cls in scalars.IP.values()},
     Blob: lambda v: (Tag.BLOB, v.hash),
 }
 _READERS: Final[dict[int, Callable[[Any], Any]]] = {
@@ -343,7 +368,10 @@ _READERS: Final[dict[int, Callable[[Any], Any]]] = {
     Tag.COMMAND: lambda p: Command(graph=p[0], update=p[1], resume=p[2], goto=p[3]),
     Tag.OVERWRITE: Overwrite,
     Tag.DELTA: _DeltaSnapshot,
-    Tag.EXCEPTION: lambda p: StoredError(p[0], p[1]),
+    Tag.EXCEPTION: scalars.read_exception,
+    Tag.PATTERN: scalars.read_pattern,
+    Tag.IP: lambda p: scalars.IP[p[0]](p[1]),
+    Tag.ARRAY: arrays.read,
 }
 
 

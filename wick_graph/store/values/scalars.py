@@ -1,37 +1,45 @@
-"""The parts of the codec that know single values: dates, paths, odd text, exceptions."""
+"""The parts of the codec that know single values: dates, paths, patterns, arrays, exceptions."""
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ormsgpack import Ext
 
-
-class StoredError(Exception):
-    """An exception as a database keeps it: the name of its class and its text."""
-
-    def __init__(self, name: str, text: str) -> None:
-        super().__init__(text)
-        self.name = name
-        self.text = text
-
-    def __repr__(self) -> str:
-        return f"{self.name.rpartition('.')[2]}({self.text!r})"
-
-
-def exception_parts(error: BaseException) -> list[str]:
-    """Return an exception's class name and text; a broken `__str__` is no obstacle."""
-    cls = type(error)
-    name = (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+IP: Final[dict[str, Any]] = {
+    cls.__name__: cls
+    for cls in (
+        ipaddress.IPv4Address,
+        ipaddress.IPv4Interface,
+        ipaddress.IPv4Network,
+        ipaddress.IPv6Address,
+        ipaddress.IPv6Interface,
+        ipaddress.IPv6Network,
     )
+}
+
+
+def read_pattern(parts: list[Any]) -> re.Pattern[Any]:
+    """Compile a regular expression again."""
+    return re.compile(parts[0], parts[1])
+
+
+def exception_text(error: BaseException) -> str:
+    """Return what stands for an exception, as with LangGraph's savers: its `repr`."""
     try:
-        return [name, str(error)]
-    except Exception:  # a user's __str__ may raise anything
-        return [name, ""]
+        return repr(error)
+    except Exception:  # a user's __repr__ may raise anything
+        return f"{type(error).__name__}()"
+
+
+def read_exception(parts: str | list[str]) -> str:
+    """Return an exception's text; older rows hold the name of its class, and its message."""
+    return parts if isinstance(parts, str) else f"{parts[0].rpartition('.')[2]}({parts[1]!r})"
 
 
 def text(value: str, tag: int) -> str | Ext:

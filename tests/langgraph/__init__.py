@@ -1,0 +1,1 @@
+"""`make test-langgraph`: LangGraph's own tests, with `SqlSaver` beside LangGraph's SQLite saver."""

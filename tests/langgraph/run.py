@@ -1,0 +1,157 @@
+"""Run LangGraph's own tests with `SqlSaver`, and name every test that fails only with ours.
+
+The tests come from the source distribution of the installed version, by pip. A difference that
+`differences.yaml` does not name fails the run, and so does one that it names and that is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+HERE: Final = Path(__file__).resolve().parent
+ROOT: Final = HERE.parent.parent
+STORES: Final = ("sqlite", "postgres", "encrypted")
+PEER: Final = "theirs"
+FILES: Final = (
+    "test_pregel*.py",
+    "test_time_travel*.py",
+    "test_interrupt*.py",
+    "test_checkpoint_migration.py",
+    "test_large_cases*.py",
+    "test_pydantic.py",
+    "test_subgraph_persistence*.py",
+    "test_delta_channel*.py",
+    "test_strict_resume.py",
+)
+"""Every file of LangGraph's that uses a checkpointer."""
+Outcomes = dict[str, dict[str, tuple[str, str]]]
+"""Per test, what each saver made of it: `passed`, `failed` or `skipped`, and the report."""
+
+
+def unpacked(version: str) -> Path:
+    """Return the folder that holds LangGraph's tests of a version; they are fetched once."""
+    folder = ROOT / ".cache" / f"langgraph-{version}"
+    if not (folder / "tests").is_dir():
+        folder.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+            pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=:all:"]
+            build = ["--no-build-isolation", "-d", work]
+            subprocess.run([*pip, *build, f"langgraph=={version}"], check=True)
+            (archive,) = Path(work).glob("langgraph-*.tar.gz")
+            with tarfile.open(archive) as packed:
+                packed.extractall(work, filter="data")
+            made = Path(work) / f"langgraph-{version}"
+            # without the package beside them: what is tested is what is installed
+            shutil.rmtree(made / "langgraph")
+            (made / "tests/conftest.py").rename(made / "tests/conftest_langgraph.py")
+            made.rename(folder)
+    shutil.copyfile(HERE / "checkpointers.py", folder / "tests/conftest.py")
+    return folder
+
+
+def run(folder: Path, stores: list[str], workers: str, more: list[str]) -> Outcomes:
+    """Run the tests with LangGraph's saver and with ours; return what became of each."""
+    files = sorted({file for pattern in FILES for file in (folder / "tests").glob(pattern)})
+    with tempfile.TemporaryDirectory() as results:
+        environment = {
+            **os.environ,
+            "NO_DOCKER": "true",
+            "LANGSMITH_TRACING": "false",
+            "WICK_LANGGRAPH_STORES": ",".join(stores),
+            "WICK_LANGGRAPH_OUTCOMES": results,
+            "WICK_POSTGRES_FIXTURES": str(ROOT / "tests/support/postgres.py"),
+        }
+        pytest = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--no-header", "--tb=short"]
+        plugins = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:wick_graph"]
+        loop = ["-o", "asyncio_default_fixture_loop_scope=function"]
+        settings = ["-c", os.devnull, "--rootdir", str(folder), "-r", "E"]
+        command = [*pytest, *plugins, *loop, *settings, "--show-capture=no", "--no-summary", *more]
+        names = [str(file) for file in files]
+        done = subprocess.run([*command, *names], cwd=folder, env=environment, check=False)
+        if done.returncode not in (0, 1):
+            sys.exit(f"LangGraph's tests could not be run: pytest ended with {done.returncode}")
+        return _read(Path(results))
+
+
+def _read(results: Path) -> Outcomes:
+    outcomes: Outcomes = defaultdict(dict)
+    for file in results.iterdir():
+        for text in file.read_text(encoding="utf-8").splitlines():
+            line: dict[str, Any] = json.loads(text)
+            before = outcomes[line["name"]].get(line["saver"])
+            if before is None or line["outcome"] == "failed":
+                outcomes[line["name"]][line["saver"]] = line["outcome"], line["text"]
+    return outcomes
+
+
+def differences(outcomes: Outcomes, store: str) -> dict[str, str]:
+    """Return the tests that LangGraph's saver passes and ours does not, with the report."""
+    unknown = ("missing", "it was not run")
+    ours = {name: by_saver.get(f"ours_{store}", unknown) for name, by_saver in outcomes.items()}
+    return {
+        name: ours[name][1]
+        for name, by_saver in outcomes.items()
+        if by_saver.get(PEER, unknown)[0] == "passed" and ours[name][0] != "passed"
+    }
+
+
+def judged(found: dict[str, str], allowed: dict[str, str], run_: set[str]) -> list[str]:
+    """Return what is wrong: differences that nobody allowed, and allowances that nobody needs."""
+    wrong = [f"{name} fails only with SqlSaver:\n{found[name]}" for name in found.keys() - allowed]
+    for name in allowed:
+        if name not in run_:
+            wrong.append(f"{name} is listed as a difference, and there is no such test")
+        elif name not in found:
+            wrong.append(f"{name} is listed as a difference, and passes; remove it")
+    return sorted(wrong)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, compare, report; 0 if every difference is an allowed one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stores", default=",".join(STORES), help="which of our stores are run")
+    parser.add_argument("--workers", default="2", help="processes")
+    parser.add_argument("--brief", action="store_true", help="only the last line of each report")
+    known, more = parser.parse_known_args(arguments)
+    stores = known.stores.split(",")
+    version = importlib.metadata.version("langgraph")
+    outcomes = run(unpacked(version), stores, known.workers, more)
+    allowed = yaml.safe_load((HERE / "differences.yaml").read_text(encoding="utf-8")) or {}
+    if more:  # some of the tests: what was not run cannot be missing
+        allowed = {name: why for name, why in allowed.items() if name in outcomes}
+    bad = 0
+    for store in stores:
+        found = differences(outcomes, store)
+        wrong = judged(found, allowed, set(outcomes))
+        bad += len(wrong)
+        print(*(_brief(one) if known.brief else one for one in wrong), sep="\n")
+        passed = sum(by.get(f"ours_{store}", ("",))[0] == "passed" for by in outcomes.values())
+        theirs = sum(by.get(PEER, ("",))[0] == "passed" for by in outcomes.values())
+        print(
+            f"langgraph {version}, {store}: {passed} of {len(outcomes)} tests pass "
+            f"({theirs} with LangGraph's saver); {len(found)} differ, {len(wrong)} unexplained"
+        )
+    return 1 if bad else 0
+
+
+def _brief(text: str) -> str:
+    lines = text.splitlines()
+    told = [line for line in lines if line.startswith("E ")]
+    return f"{lines[0]} {told[-1] if told else lines[-1]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
