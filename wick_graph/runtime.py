@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 
 from wick_graph import keys
 from wick_graph.constants import (
@@ -26,6 +26,7 @@ from wick_graph.hooks.protocol import HookContext
 from wick_graph.messages.check import PrefixValidator
 from wick_graph.messages.estimate import PrefixEstimate, sent_tokens
 from wick_graph.messages.lower import Lowering
+from wick_graph.messages.portable import Portable
 from wick_graph.models.binder import Binder
 from wick_graph.models.resolve import ModelChoice
 from wick_graph.moments import NULL_PORT, JournalOptions, Place, Port
@@ -112,6 +113,8 @@ class Run:
     """Seconds that it may take; None leaves it to the agent."""
     on_busy: OnBusy = "reject"
     """What becomes of it where another run goes on in its thread."""
+    answers: tuple[ToolMessage, ...] = ()
+    """Of the input: results of calls that the thread must know."""
     key: str | None = None
     """The caller's idempotency key; `run_id` is made of it."""
     lease: Lease | None = field(default=None, repr=False)
@@ -141,6 +144,10 @@ class Run:
     """Remembers the checked part of the history, so that a step checks only what is new."""
     lowering: Lowering | None = field(default=None, repr=False)
     """Remembers the lowered part likewise."""
+    portable: Portable = field(default_factory=Portable, repr=False)
+    """Remembers the portable part likewise."""
+    fittings: dict[int, Any] = field(default_factory=dict, repr=False)
+    """Remembers, for each model that was asked, what was fitted to its provider."""
     sizes: PrefixEstimate = field(default_factory=lambda: PrefixEstimate(sent_tokens), repr=False)
     """Remembers the counted part likewise."""
 
@@ -185,10 +192,10 @@ class NodeContext:
         return len(request.system_text) // CHARS_PER_TOKEN + messages + tools
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
-        """Turn a chain of seven roles into the four that a model reads."""
+        """Turn a chain of seven roles into the four that a model reads, as every provider takes it."""
         if self.run.lowering is None:
             self.run.lowering = Lowering(self.spec.name)
-        return self.run.lowering.lower(messages)
+        return self.run.portable.apply(self.run.lowering.lower(messages))
 
     def tools(self, state: Mapping[str, Any]) -> Mapping[str, BoundTool]:
         """Return the tools that exist in this state, by name, in their order."""

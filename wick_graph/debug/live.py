@@ -19,7 +19,7 @@ from wick_graph.debug.trail import Lines
 from wick_graph.drive import ENGINE_LOOP
 from wick_graph.errors import DebugError
 from wick_graph.moments import Directive
-from wick_graph.result import read_input
+from wick_graph.messages.inputs import read_history
 from wick_graph.runtime import Run
 
 Door = Literal["sync", "async"]
@@ -50,7 +50,7 @@ class Living(Attached):
             MessageError: The input is refused.
         """
         self._refuse_file()
-        value = {"messages": read_input(input, allow_system=True)}
+        value = {"messages": read_history(input)[0]}
         thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
         goal = goal_of("step" if stop_on_entry else "cont", None)
         return self._started(value, {keys.THREAD_ID: thread}, door, goal, timeout)

@@ -24,7 +24,7 @@ from wick_graph.errors import (
     ThreadBusyError,
     ThreadNotFoundError,
 )
-from wick_graph.graph import lifecycle_again, lifecycle_stamp
+from wick_graph.graph import lifecycle_again, lifecycle_history, lifecycle_stamp
 from wick_graph.graph.answers import take_answers
 from wick_graph.graph.lifecycle_again import Earlier
 from wick_graph.graph.lifecycle_turn import take_turn
@@ -149,6 +149,8 @@ async def begin(opened: Opened, io: Leaves) -> None:
     run, threads = opened.run, _threads(opened)
     listen(opened)
     set_limits(opened)
+    if run.answers:
+        await lifecycle_history.refuse_strays(opened, io)
     if threads is not None and run.thread_id is not None:
         await _refuse_nothing(opened, io, threads)
         await take_turn(run, opened.saver.leases, io, lambda: _open(opened, threads))
