@@ -443,7 +443,7 @@ def _gemini_part(part: Mapping[str, Any], role: str, where: str) -> None:
     if "inlineData" in part:
         blob = part["inlineData"]
         need(
-            role == "user" and blob.get("mimeType") in GEMINI_IMAGES,
+            role == "user" and _mime(blob) in GEMINI_IMAGES,
             f"{where}: Unsupported MIME type",
         )
         try:
@@ -469,9 +469,13 @@ def _gemini_part(part: Mapping[str, Any], role: str, where: str) -> None:
         )
 
 
+def _mime(blob: Mapping[str, Any]) -> Any:
+    return blob.get("mimeType") or blob.get("mime_type")  # either is its name in JSON
+
+
 def gemini_signature(part: Mapping[str, Any]) -> str:
     call = part.get("functionCall")
-    return sign(part.get("text", "") if call is None else f"{call['name']}{call.get('args') or {}}")
+    return sign(part.get("text", "") if call is None else f"{call.get('args') or {}}")
 
 
 def _gemini_signatures(contents: list[Mapping[str, Any]]) -> None:

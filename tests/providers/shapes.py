@@ -459,7 +459,10 @@ def _(world: World) -> None:
 @shape("records of agents that called each other", "the request, as words of the user")
 def _(world: World) -> None:
     world.ask("Hi.")
-    world.write(agent_call("Look.", "worker", caller="tester"), agent_response("Found.", "worker"))
+    world.write(
+        agent_call("Look.", "worker", caller="tester"),
+        agent_response("Found.", "worker", task_id="t1"),
+    )
     world.ask("And?")
 
 
@@ -470,7 +473,7 @@ def _(world: World) -> None:
         HumanMessage("Go."),
         _ai("", ("c1", "worker"), ("c2", "worker")),
         agent_call("Look.", "worker", caller="tester", tool_call_id="c1"),
-        agent_response("Found.", "worker", tool_call_id="c1"),
+        agent_response("Found.", "worker", task_id="t1", tool_call_id="c1"),
         error_message("no", "worker", tool_call_id="c2"),
     )
     world.ask("And?")
@@ -507,7 +510,7 @@ for _source in (
     "OpenAI chat",
     "OpenAI responses",
     "Anthropic",
-    "Anthropic thinking",
+    "Anthropic without thinking",
     "Google",
     "Ollama",
 ):
@@ -517,6 +520,6 @@ for _source in (
 @shape("a thread that goes to another model and back", "each its own thoughts")
 def _(world: World) -> None:
     world.ask("Hi.", calls("add", text="So.", thought="Hmm."), Said(text="Done.", thought="Hm."))
-    for other in ("OpenAI responses", "Anthropic thinking", "Google", "OpenAI chat"):
+    for other in ("OpenAI responses", "Anthropic", "Google", "OpenAI chat"):
         world.ask_elsewhere(other, calls("add", text="So.", thought=f"{other}?"), "Done.")
     world.ask("And?", calls("add", thought="Hmm."), "Done.")

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.providers import table
 from tests.providers.shapes import SHAPES, Shape
 from tests.providers.strict import Strict
-from tests.providers.world import PROVIDERS, World, model_of
+from tests.providers.world import COLUMNS, PROVIDERS, World, model_of
 from wick_graph import Agent
 from wick_graph.errors import MessageError
 from wick_graph.models import resolve_model
@@ -44,10 +45,13 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         kit.close()
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("provider", COLUMNS)
 @pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])
-def test_a_shape_is_answered_or_refused(ground: Ground, shape: Shape, provider: str) -> None:
+def test_a_shape_is_answered_or_refused_as_the_docs_say(
+    ground: Ground, shape: Shape, provider: str
+) -> None:
     world = ground.world(provider)
+    assert table.outcome(shape, provider) == ("refused" if shape.refused else "200")
     if shape.refused:
         with pytest.raises(MessageError, match=shape.refused):
             shape.play(world)
@@ -55,5 +59,9 @@ def test_a_shape_is_answered_or_refused(ground: Ground, shape: Shape, provider: 
         assert ground.store.threads.get(world.thread) is None
         return
     shape.play(world)
-    world.live_on()
+    world.live_on(fork=(SHAPES.index(shape) + COLUMNS.index(provider)) % 2 == 0)
     assert not world.kit.refused
+
+
+def test_the_docs_hold_the_matrix() -> None:
+    assert table.written() == table.section(), "run `python -m tests.providers.table`"

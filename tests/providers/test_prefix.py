@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.providers.strict import Strict, blocks_of
 from tests.providers.world import add, calls, model_of, show
 from tests.support.wire import Call
 from wick_graph import Agent
-from wick_graph.backends import Root
+from wick_graph.backends import LocalBackend, Root
 from wick_graph.hooks import (
     Budget,
     BudgetHook,
@@ -74,8 +75,8 @@ HOOKS: dict[str, Make] = {
     "skills": lambda path, store: [SkillsHook(filled(path), ["skills"])],
     "lazy skills": lambda path, store: [LazySkillsHook(filled(path), ["skills"])],
     "todolist": lambda path, store: [TodoListHook()],
-    "filesystem": lambda path, store: [FilesystemHook(filled(path))],
-    "budget": lambda path, store: [BudgetHook(Budget(max_tokens=10**9))],
+    "filesystem": lambda path, store: [FilesystemHook(LocalBackend(filled(path).path))],
+    "budget": lambda path, store: [BudgetHook(Budget(tokens=10**9))],
     "tracing": lambda path, store: [TracingHook(lambda record: None)],
     "summarization": lambda path, store: [SummarizationHook(window=6_000)],
     "background": background,
@@ -106,7 +107,7 @@ def prompts(kit: Strict) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("provider", ["Anthropic", "OpenAI chat"])
+@pytest.mark.parametrize("provider", ["Anthropic without thinking", "OpenAI chat"])
 @pytest.mark.parametrize("name", HOOKS)
 def test_the_prompt_keeps_its_beginning(
     kit: Strict, store: SqlSaver, tmp_path: Path, name: str, provider: str
@@ -136,7 +137,7 @@ def test_the_prompt_keeps_its_beginning(
     assert len(kit.asked) == 6
     sent = prompts(kit)
     own = 1 if name == "background" else 0  # how the tasks stand is said last
-    for before, after in zip(sent, sent[1:], strict=False):
+    for before, after in pairwise(sent):
         kept = before[: len(before) - own]
         assert after[: len(kept)] == kept
         assert len(after) > len(before)
@@ -147,7 +148,9 @@ def test_a_new_thread_begins_with_the_same_prompt(
     kit: Strict, store: SqlSaver, tmp_path: Path, name: str
 ) -> None:
     hooks = HOOKS[name](tmp_path, store)
-    agent = Agent("it", model_of(kit, "Anthropic"), system_prompt="Be brief.", hooks=hooks)
+    agent = Agent(
+        "it", model_of(kit, "Anthropic without thinking"), system_prompt="Be brief.", hooks=hooks
+    )
     for thread in ("one", "two"):
         agent.invoke("Hello.", thread_id=thread)
     first, second = prompts(kit)
@@ -157,7 +160,9 @@ def test_a_new_thread_begins_with_the_same_prompt(
 def test_memory_that_has_changed_is_framed_by_another_mark(
     kit: Strict, store: SqlSaver, tmp_path: Path
 ) -> None:
-    agent = Agent("it", model_of(kit, "Anthropic"), hooks=HOOKS["memory"](tmp_path, store))
+    agent = Agent(
+        "it", model_of(kit, "Anthropic without thinking"), hooks=HOOKS["memory"](tmp_path, store)
+    )
     agent.invoke("Hello.")
     (tmp_path / "work" / "AGENTS.md").write_text("I like coffee.\n", "utf-8")
     agent.invoke("Hello.")
@@ -172,7 +177,7 @@ def test_langchain_s_caching_middleware_finds_the_last_turn_in_the_cache(
     hooks = [*HOOKS[name](tmp_path, store), MiddlewareHook(AnthropicPromptCachingMiddleware())]
     agent = Agent(
         "it",
-        resolve_model(model_of(kit, "Anthropic"), env={}),
+        resolve_model(model_of(kit, "Anthropic without thinking"), env={}),
         system_prompt="Be brief. " * 50,
         tools=[add, show],
         hooks=hooks,
@@ -183,7 +188,7 @@ def test_langchain_s_caching_middleware_finds_the_last_turn_in_the_cache(
         result = agent.invoke(text, thread_id="t")
     assert len(kit.used) == 6
     assert kit.used[0]["read"] == 0
-    for before, after in zip(kit.used, kit.used[1:], strict=False):
+    for before, after in pairwise(kit.used):
         assert after["read"] == before["read"] + before["written"], "all that was sent before"
         assert after["written"] > 0
         assert after["rest"] == 0

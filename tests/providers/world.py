@@ -26,8 +26,7 @@ PROVIDERS: Final[Mapping[str, Mapping[str, Any]]] = {
         "model": "gpt-5-mini",
         "params": {"use_responses_api": True, "output_version": "responses/v1"},
     },
-    "Anthropic": {"provider": "anthropic", "model": "claude-haiku-4-5"},
-    "Anthropic thinking": {
+    "Anthropic": {
         "provider": "anthropic",
         "model": "claude-haiku-4-5",
         "max_tokens": 4_000,
@@ -35,8 +34,10 @@ PROVIDERS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "Google": {"provider": "google", "model": "gemini-3-flash-preview"},
     "Ollama": {"provider": "ollama", "model": "qwen3"},
+    "Anthropic without thinking": {"provider": "anthropic", "model": "claude-haiku-4-5"},
 }
-"""The columns of the matrix, and the model of each."""
+"""Models, by the names of the columns; the last only begins threads that others go on with."""
+COLUMNS: Final = [*PROVIDERS][:-1]
 _THREADS: Final = count()
 
 
@@ -147,15 +148,15 @@ class World:
             return
         raise AssertionError("the model call did not fail")
 
-    def live_on(self) -> None:
-        """Go on with the thread in every way: a turn, as a stream, in a copy, after a stop."""
+    def live_on(self, *, fork: bool) -> None:
+        """Go on with the thread, or a copy: a new turn, stopped before its model call, resumed."""
+        copy = f"{self.thread}-copy" if fork else self.thread
+        if fork:
+            self.store.threads.fork(self.thread, copy)
+        agent, config = self.agent(), {"configurable": {"thread_id": copy}}
+        wait: Any = {"messages": [("user", "What is 0+2?")]}
         self.kit.will_say(calls("add"), "Two.")
-        for event in self.agent().stream("What is 0+2?", thread_id=self.thread):
+        agent.graph.invoke(wait, config, interrupt_before=["model"])
+        for event in agent.stream_resume(copy):
             if isinstance(event, Failed) and event.exception is not None:
                 raise event.exception
-        copy = f"{self.thread}-copy"
-        self.store.threads.fork(self.thread, copy)
-        config: Any = {"configurable": {"thread_id": copy}}
-        wait = {"messages": [("user", "Wait.")]}
-        self.agent().graph.invoke(wait, config, interrupt_before=["model"])
-        self.agent().resume(copy)

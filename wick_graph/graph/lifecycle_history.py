@@ -9,6 +9,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from wick_graph import keys
 from wick_graph.drive import Leaves
 from wick_graph.errors import MessageError
+from wick_graph.messages.inputs import UNNAMED
 
 if TYPE_CHECKING:
     from wick_graph.graph.lifecycle import Opened
@@ -22,14 +23,14 @@ async def refuse_strays(opened: Opened, io: Leaves) -> None:
     Raises:
         MessageError: Names the call; nothing is stored.
     """
-    asked: set[str] = set()
+    asked: dict[str, str] = {}
     answered: set[str] = set()
     known: set[str | None] = set()
     for message in await _stored(opened, io):
         known.add(message.id)
         if isinstance(message, AIMessage):
-            calls = {call["id"] or "" for call in message.tool_calls}
-            asked, answered = asked | calls, answered - calls
+            calls = {call["id"] or "": call["name"] for call in message.tool_calls}
+            asked, answered = {**asked, **calls}, answered.difference(calls)
         elif isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
     for answer in opened.run.answers:
@@ -44,6 +45,8 @@ async def refuse_strays(opened: Opened, io: Leaves) -> None:
             raise MessageError(
                 f"the call {answer.tool_call_id!r:.80} has its answer; send the next message alone"
             )
+        if answer.name == UNNAMED:
+            answer.name = asked[answer.tool_call_id]  # a copy of our own, not stored yet
 
 
 async def _stored(opened: Opened, io: Leaves) -> list[Any]:

@@ -83,7 +83,9 @@ def validate_history(
             _check_said(index, message, allow_system)
         elif isinstance(message, AIMessage):
             _check_assistant(index, message)
-            calls = {call["id"] or "" for call in (*message.tool_calls, *message.invalid_tool_calls)}
+            calls = {
+                call["id"] or "" for call in (*message.tool_calls, *message.invalid_tool_calls)
+            }
             asked, answered = asked | calls, answered - calls
         elif not _call_id(message):
             raise MessageError(f"message[{index}]: tool message missing tool_call_id")

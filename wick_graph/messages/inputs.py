@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage, convert_to_messages
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    convert_to_messages,
+)
 
 from wick_graph.errors import MessageError
 from wick_graph.messages.check import validate_history, validate_user_input
+from wick_graph.messages.copies import changed_copy
 from wick_graph.messages.marsys import from_response_dict
 from wick_graph.messages.pictures import PICTURES, picture_problem
 from wick_graph.messages.roles import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_TOOL, ROLE_USER
 
+UNNAMED: Final = "unnamed"
+"""The tool of a result that does not say of which; the thread knows it."""
 _ROLES: Final = {
     "human": ROLE_USER,
     "ai": ROLE_ASSISTANT,
@@ -56,7 +65,24 @@ def read_history(
     made = _read(given, tuple(dict.fromkeys(_ROLES.values())))
     elsewhere = validate_history(made, allow_system=allow_system)
     _check_blocks(made)
-    return made, elsewhere
+    made = _named(made)
+    wanted = {answer.tool_call_id for answer in elsewhere}
+    return made, tuple(m for m in made if isinstance(m, ToolMessage) and m.tool_call_id in wanted)
+
+
+def _named(messages: list[BaseMessage]) -> list[BaseMessage]:
+    """Return the messages, each result of a tool with the tool's name."""
+    names: dict[str | None, str] = {}
+    out: list[BaseMessage] = []
+    for message in messages:
+        if isinstance(message, AIMessage):
+            calls = (*message.tool_calls, *message.invalid_tool_calls)
+            names.update({call["id"]: call["name"] or UNNAMED for call in calls})
+        elif isinstance(message, ToolMessage) and not message.name:
+            name = names.get(message.tool_call_id, UNNAMED)
+            message = changed_copy(message, name=name)
+        out.append(message)
+    return out
 
 
 def _read(given: Any, roles: Sequence[str]) -> list[BaseMessage]:
@@ -106,7 +132,9 @@ def _from_dict(i: int, item: Mapping[str, Any], roles: Sequence[str]) -> BaseMes
 def _answer(item: Mapping[str, Any], role: str, content: Any) -> BaseMessage:
     """Read what an assistant or a tool has said."""
     if role == ROLE_TOOL:
-        fields = {key: item[key] for key in ("tool_call_id", "name", "id", "status") if item.get(key)}
+        fields = {
+            key: item[key] for key in ("tool_call_id", "name", "id", "status") if item.get(key)
+        }
         return ToolMessage(**{"content": content, "tool_call_id": "", **fields})
     for place, call in enumerate(item.get("tool_calls") or ()):
         if not isinstance(call, Mapping) or not call.get("id"):

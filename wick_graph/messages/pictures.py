@@ -17,9 +17,9 @@ def picture_of(block: dict[str, Any]) -> tuple[str, str]:
     """
     source = block.get("source") if isinstance(block.get("source"), dict) else block
     assert isinstance(source, dict)
-    url = source.get("url")
-    if isinstance(inner := source.get("image_url"), dict):
-        url = inner.get("url")
+    url = source.get("url") or source.get("image_url")
+    if isinstance(url, dict):
+        url = url.get("url")
     if isinstance(url, str):
         return _of_url(url)
     kind = source.get("media_type") or source.get("mime_type")

@@ -63,9 +63,7 @@ _GOOGLE: Final = Provider(
     pictures=_STILL,
     addresses=False,
 )
-_OLLAMA: Final = Provider(
-    blocks=frozenset(), pictures=_STILL, addresses=False, in_results=False
-)
+_OLLAMA: Final = Provider(blocks=frozenset(), pictures=_STILL, addresses=False, in_results=False)
 _BY_KIND: Final = {
     "anthropic-chat": _ANTHROPIC,
     "chat-google-generative-ai": _GOOGLE,
@@ -202,7 +200,9 @@ def _turns_closed(messages: Sequence[BaseMessage]) -> Iterator[BaseMessage]:
             yield HumanMessage(GO_ON)
             bare = False
         if isinstance(message, AIMessage) and message.tool_calls:
-            first = message.content[0] if isinstance(message.content, list) and message.content else ""
+            first = (
+                message.content[0] if isinstance(message.content, list) and message.content else ""
+            )
             bare = not (isinstance(first, dict) and first.get("type") in _THOUGHTS)
         yield message
     if bare:
