@@ -192,7 +192,7 @@ class NodeContext:
         return len(request.system_text) // CHARS_PER_TOKEN + messages + tools
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
-        """Turn a chain of seven roles into the four that a model reads, as every provider takes it."""
+        """Turn a chain of seven roles into what a model reads, as every provider takes it."""
         if self.run.lowering is None:
             self.run.lowering = Lowering(self.spec.name)
         return self.run.portable.apply(self.run.lowering.lower(messages))

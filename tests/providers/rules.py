@@ -205,7 +205,7 @@ def openai_responses(body: Mapping[str, Any]) -> None:
             own = False
         need(
             thought is None or own,
-            f"Item '{thought}' of type 'reasoning' was provided without its required following item.",
+            f"Item '{thought}' of type 'reasoning' was provided without its following item.",
         )
         thought = None
     need(thought is None, f"Item '{thought}' … was provided without its required following item.")
@@ -413,7 +413,7 @@ def gemini(body: Mapping[str, Any]) -> None:
             need(sorted(given) == sorted(before), "function response names must match the calls")
         need(
             not given or before is not None,
-            "Please ensure that function response turn comes immediately after a function call turn.",
+            "Please ensure that function response turn comes after a function call turn.",
         )
         need(
             not calls or last == "user",
@@ -490,7 +490,7 @@ def _gemini_signatures(contents: list[Mapping[str, Any]]) -> None:
         need(
             not calls or calls[0].get("thoughtSignature"),
             "Function call is missing a thought_signature in functionCall parts. Additional data, "
-            f"function call `default_api:{calls and calls[0]['functionCall']['name']}`, position {i}.",
+            f"position {i}.",
         )
 
 

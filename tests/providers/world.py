@@ -16,7 +16,10 @@ from wick_graph import Agent, WickError, tool
 from wick_graph.events import Failed
 from wick_graph.store import SqlSaver
 
-PNG: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PNG: Final = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJ"
+    "RU5ErkJggg=="
+)
 PICTURE: Final = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
 
 PROVIDERS: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -191,6 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server: _Server
+
     def do_GET(self) -> None:
         provider = self.server.provider
         request = self._request(None)

@@ -1,4 +1,4 @@
-"""Results of tools that a caller gives for calls of the thread: taken once, and never from nowhere."""
+"""Results of tools that a caller gives for calls of the thread: each call has one."""
 
 from __future__ import annotations
 

@@ -104,11 +104,11 @@ class Portable:
         replaced = changed(self._seen[:known], body[:known])
         if not replaced and known == len(self._seen):
             return True
-        if self._same and known == len(self._seen):
-            if all(_plain(self._seen[i]) and _plain(body[i]) for i in replaced):
-                for i in replaced:
-                    self._seen[i] = self._out[i] = body[i]
-                return True
+        alike = all(_plain(self._seen[i]) and _plain(body[i]) for i in replaced)
+        if self._same and known == len(self._seen) and alike:
+            for i in replaced:
+                self._seen[i] = self._out[i] = body[i]
+            return True
         return self._rewound(replaced[0] if replaced else known)
 
     def _rewound(self, at: int) -> bool:
