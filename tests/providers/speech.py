@@ -150,7 +150,7 @@ def responses(said: Said, asked: Mapping[str, Any], usage: Mapping[str, int]) ->
                 "encrypted_content": sealed,
             }
         )
-    part = {"type": "refusal", "refusal": said.refusal}
+    part: dict[str, Any] = {"type": "refusal", "refusal": said.refusal}
     if said.text:
         part = {"type": "output_text", "text": said.text, "annotations": []}
     if said.text or said.refusal:
@@ -193,7 +193,7 @@ def responses(said: Said, asked: Mapping[str, Any], usage: Mapping[str, int]) ->
 def _items_streamed(items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for index, item in enumerate(items):
         at = {"output_index": index, "item_id": item["id"]}
-        empty = {**item, **{k: [] for k in ("content", "summary") if k in item}}
+        empty = {k: [] if k in ("content", "summary") else value for k, value in item.items()}
         if item["type"] == "function_call":
             empty["arguments"] = ""
         yield {"type": "response.output_item.added", "output_index": index, "item": empty}
