@@ -20,7 +20,7 @@ from langchain_core.messages import (
 )
 
 from wick_graph.messages.content import has_content
-from wick_graph.messages.copies import changed_copy
+from wick_graph.messages.copies import M, changed_copy
 from wick_graph.messages.names import portable_tool_name
 from wick_graph.messages.prefix import changed
 
@@ -288,7 +288,7 @@ def _renamed_notes(notes: dict[str, Any], names: dict[str, tuple[str, str]]) -> 
     return kept
 
 
-def _with(message: Any, changes: dict[str, Any]) -> Any:
+def _with(message: M, changes: dict[str, Any]) -> M:
     """Return a copy with other values, or the message itself if it has them."""
     held = message.__dict__
     if all(held[name] is value or held[name] == value for name, value in changes.items()):
