@@ -213,7 +213,9 @@ def test_arguments_that_are_no_json_are_kept_and_closed() -> None:
     assert result.text == "Hm."
     sent = model.calls[0].messages
     assert [m.type for m in sent] == ["human", "ai", "tool", "human"]
-    assert sent[1].tool_calls[0]["args"] == {}
+    asked = sent[1]
+    assert isinstance(asked, AIMessage)
+    assert asked.tool_calls[0]["args"] == {}
     assert not counted.runs
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
+from langchain_core.messages import AIMessage
 
 from tests.providers.speech import Said
 from tests.providers.strict import Strict, blocks_of
@@ -33,6 +34,7 @@ from wick_graph.models import resolve_model
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent
 from wick_graph.testing import ScriptedModel
+from wick_graph.tracing.jsonl import JsonlRecorder
 
 Make = Callable[[Path, SqlSaver], list[Any]]
 
@@ -77,7 +79,7 @@ HOOKS: dict[str, Make] = {
     "todolist": lambda path, store: [TodoListHook()],
     "filesystem": lambda path, store: [FilesystemHook(LocalBackend(filled(path).path))],
     "budget": lambda path, store: [BudgetHook(Budget(tokens=10**9))],
-    "tracing": lambda path, store: [TracingHook(lambda record: None)],
+    "tracing": lambda path, store: [TracingHook(JsonlRecorder(path / "trace.jsonl"))],
     "summarization": lambda path, store: [SummarizationHook(window=6_000)],
     "background": background,
     "all of them": lambda path, store: [
@@ -192,6 +194,8 @@ def test_langchain_s_caching_middleware_finds_the_last_turn_in_the_cache(
         assert after["read"] == before["read"] + before["written"], "all that was sent before"
         assert after["written"] > 0
         assert after["rest"] == 0
-    usage = result.messages[-1].usage_metadata
+    last = result.messages[-1]
+    assert isinstance(last, AIMessage)
+    usage = last.usage_metadata
     assert usage is not None
     assert usage["input_token_details"]["cache_read"] == kit.used[-1]["read"]

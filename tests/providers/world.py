@@ -20,7 +20,10 @@ PNG: Final = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJ"
     "RU5ErkJggg=="
 )
-PICTURE: Final = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+PICTURE: Final[dict[str, Any]] = {
+    "type": "image_url",
+    "image_url": {"url": f"data:image/png;base64,{PNG}"},
+}
 
 PROVIDERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "OpenAI chat": {"provider": "openai", "model": "gpt-4.1-mini"},
@@ -156,7 +159,8 @@ class World:
         copy = f"{self.thread}-copy" if fork else self.thread
         if fork:
             self.store.threads.fork(self.thread, copy)
-        agent, config = self.agent(), {"configurable": {"thread_id": copy}}
+        agent = self.agent()
+        config: Any = {"configurable": {"thread_id": copy}}
         wait: Any = {"messages": [("user", "What is 0+2?")]}
         self.kit.will_say(calls("add"), "Two.")
         agent.graph.invoke(wait, config, interrupt_before=["model"])

@@ -55,9 +55,7 @@ class Living(Attached):
         value = {"messages": messages}
         thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
         goal = goal_of("step" if stop_on_entry else "cont", None)
-        return self._started(
-            value, {keys.THREAD_ID: thread}, door, goal, timeout, answers=answers
-        )
+        return self._started(value, {keys.THREAD_ID: thread}, door, goal, timeout, answers=answers)
 
     def answer(self, value: Any, *, door: Door = "sync", timeout: float | None = None) -> Stop:
         """Answer what an interrupt asks, and let the thread go on to the next stop; see `run`.
