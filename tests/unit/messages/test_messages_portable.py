@@ -99,14 +99,15 @@ def test_the_rules_hold_for_any_chain(chain: list[BaseMessage]) -> None:
 @settings(deadline=None)
 @given(CHAINS, st.data())
 def test_the_cached_form_says_the_same_whatever_is_exchanged(
-    chain: list[BaseMessage], draw: st.DataObject
+    chain: list[BaseMessage], drawn: st.DataObject
 ) -> None:
+    draw: Any = drawn.draw
     cached = Portable()
     for _ in range(4):
-        step = chain[: draw.draw(st.integers(0, len(chain)))]
-        if step and draw.draw(st.booleans()):
-            step[draw.draw(st.integers(0, len(step) - 1))] = draw.draw(MESSAGES)
-        if draw.draw(st.booleans()):
+        step = chain[: draw(st.integers(0, len(chain)))]
+        if step and draw(st.booleans()):
+            step[draw(st.integers(0, len(step) - 1))] = draw(MESSAGES)
+        if draw(st.booleans()):
             step.append(SystemMessage("for this call alone"))
         assert data(cached.apply(step)) == data(portable(step))
 
