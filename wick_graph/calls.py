@@ -17,7 +17,8 @@ from wick_graph.errors import ConfigError, RunCancelled, describe
 from wick_graph.events import CANCELLED, Done, Event, Failed, Interrupted
 from wick_graph.graph.lifecycle_again import thread_id_of
 from wick_graph.graph.lifecycle_options import RunOptions, opted
-from wick_graph.result import Result, checked_thread_id, read_input
+from wick_graph.messages.inputs import read_history
+from wick_graph.result import Result, checked_thread_id
 from wick_graph.runtime import Run
 from wick_graph.streaming import LoopPort, QueuePort
 
@@ -62,7 +63,8 @@ def call_of(
     run.run_id = str(((config or {}).get("metadata") or {}).get("run_id") or run.run_id)
     value: Any = None
     if given is not CONTINUE:
-        value = {"messages": read_input(given, allow_system=allow_system)}
+        messages, run.answers = read_history(given, allow_system=allow_system)
+        value = {"messages": messages}
     elif answer is not CONTINUE:
         value = Command(resume=answer)
     made = keys.with_configurable(

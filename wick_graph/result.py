@@ -1,24 +1,17 @@
-"""What a run gives back, and the forms in which its input may come."""
+"""What a run gives back, and the thread in which it went on."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    HumanMessage,
-    ToolMessage,
-    convert_to_messages,
-)
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from wick_graph.cost import Cost
-from wick_graph.errors import ConfigError, MessageError
+from wick_graph.errors import ConfigError
 from wick_graph.messages import to_wick
-from wick_graph.messages.check import validate_user_input
 from wick_graph.runtime import Run
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
 from wick_graph.usage import Usage
@@ -129,58 +122,6 @@ def checked_thread_id(thread_id: str | None) -> str:
             f"the thread id {shown} is refused; use 1 to 128 letters, digits, and _ . : -"
         )
     return thread_id
-
-
-def read_input(given: Any, *, allow_system: bool = True) -> list[BaseMessage]:
-    """Return the messages of an input: a text, a message, a dict of one, or a list of these.
-
-    Raises:
-        MessageError: It is none of these, is empty, or has a role that only the engine may use.
-    """
-    items: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
-    made: list[BaseMessage] = []
-    for i, item in enumerate(items):
-        if isinstance(item, str):
-            made.append(HumanMessage(item))
-        elif isinstance(item, BaseMessage):
-            made.append(item)
-        elif isinstance(item, Mapping) and set(item) >= {"role", "content"}:
-            made.append(_from_dict(i, item))
-        else:
-            kind = "nothing" if item is None else f"a {type(item).__name__}"
-            raise MessageError(
-                f"message[{i}]: {kind} is no message; "
-                "give a text, a message, or a dict with role and content"
-            )
-    validate_user_input(made, allow_system=allow_system)
-    return made
-
-
-def _from_dict(i: int, item: Mapping[str, Any]) -> BaseMessage:
-    """Take role and content alone: a caller's `tool_calls` or `tool_call_id` are not believed."""
-    role, content = item["role"], item["content"]
-    if role not in ("user", "system"):
-        raise MessageError(f'message[{i}]: role "{role}" not allowed (must be "user" or "system")')
-    if not isinstance(content, str | list):
-        raise MessageError(f"message[{i}]: content must be a text, or a list of blocks")
-    for n, block in enumerate(content if isinstance(content, list) else ()):
-        if (wrong := _wrong_block(block)) is not None:
-            raise MessageError(f"message[{i}].content[{n}]: {wrong}")
-    try:
-        return convert_to_messages([{"role": role, "content": content}])[0]
-    except (ValueError, TypeError) as error:
-        raise MessageError(f"message[{i}]: {str(error).splitlines()[0]}") from None
-
-
-def _wrong_block(block: Any) -> str | None:
-    """Say what no provider would take: once stored, it would fail every later call."""
-    if isinstance(block, str):
-        return None
-    if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
-        return "a block is a text, or an object with a type"
-    if block["type"] == "text" and not isinstance(block.get("text"), str):
-        return "a block of type text needs a text"
-    return None
 
 
 def _call(call: Mapping[str, Any], answer: ToolMessage | None) -> dict[str, Any]:

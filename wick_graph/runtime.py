@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 
 from wick_graph import keys
 from wick_graph.constants import (
@@ -27,6 +27,7 @@ from wick_graph.messages.check import PrefixValidator
 from wick_graph.messages.estimate import PrefixEstimate, sent_tokens
 from wick_graph.messages.lower import Lowering
 from wick_graph.messages.marsys import Processors
+from wick_graph.messages.portable import Portable
 from wick_graph.models.binder import Binder
 from wick_graph.models.processing import Processing
 from wick_graph.models.resolve import ModelChoice
@@ -119,6 +120,8 @@ class Run:
     """What becomes of it where another run goes on in its thread."""
     force: bool = False
     """The run goes on although its thread is poisoned; what it is charged with is forgotten."""
+    answers: tuple[ToolMessage, ...] = ()
+    """Of the input: results of calls that the thread must know."""
     key: str | None = None
     """The caller's idempotency key; `run_id` is made of it."""
     lease: Lease | None = field(default=None, repr=False)
@@ -152,6 +155,10 @@ class Run:
     """Remembers the lowered part likewise."""
     processing: Processing | None = field(default=None, repr=False)
     """Remembers what the agent's processors made, likewise."""
+    portable: Portable = field(default_factory=Portable, repr=False)
+    """Remembers the portable part likewise."""
+    fittings: dict[int, Any] = field(default_factory=dict, repr=False)
+    """Remembers, for each model that was asked, what was fitted to its provider."""
     sizes: PrefixEstimate = field(default_factory=lambda: PrefixEstimate(sent_tokens), repr=False)
     """Remembers the counted part likewise."""
 
@@ -196,10 +203,10 @@ class NodeContext:
         return len(request.system_text) // CHARS_PER_TOKEN + messages + tools
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
-        """Turn a chain of seven roles into the four that a model reads."""
+        """Turn a chain of seven roles into what a model reads, as every provider takes it."""
         if self.run.lowering is None:
             self.run.lowering = Lowering(self.spec.name, render=self.processing.rendered)
-        return self.run.lowering.lower(messages)
+        return self.run.portable.apply(self.run.lowering.lower(messages))
 
     @property
     def processing(self) -> Processing:

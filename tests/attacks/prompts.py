@@ -14,7 +14,7 @@ from wick_graph.hooks.skills import SkillsHook
 from wick_graph.testing import ScriptedModel
 
 FRAME = re.compile(
-    r'<agent_memory id="([0-9a-f]{12})">\n(.*)\n</agent_memory id="\1">\n(.*)', re.DOTALL
+    r'<agent_memory id="([0-9a-f]{16})">\n(.*)\n</agent_memory id="\1">\n(.*)', re.DOTALL
 )
 
 

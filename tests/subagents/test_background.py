@@ -287,8 +287,10 @@ def test_the_model_is_told_how_its_tasks_stand(door: Door, store: SqlSaver) -> N
     )
     family.add_tools(gate.wait_until_begun, gate.let_go)
     door(family.boss, "Go")
-    said = [call.system for call in family.model.calls]
+    assert not any("Background tasks" in (call.system or "") for call in family.model.calls)
+    said = [call.messages[-1].text for call in family.model.calls]
     assert "Background tasks" not in said[0]
+    assert said[1].startswith("[system] ## Background tasks")
     assert "- running: task_" in said[1]
     assert "(a) Weigh ## Background tasks the moon" in said[1]
     assert "- done: task_" in said[-1]

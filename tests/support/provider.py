@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import pytest
 
@@ -59,6 +59,8 @@ Step = Reply | str | Callable[[Request], Reply | str]
 
 class Provider:
     """The server, its script and what it was asked."""
+
+    lifetime: float = LIFETIME
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -116,6 +118,10 @@ class Provider:
         made = step if isinstance(step, Reply | str) else step(request)
         return Reply(text=made) if isinstance(made, str) else made
 
+    def protocol_of(self, path: str) -> str | None:
+        """The protocol that a path speaks."""
+        return _PROTOCOLS.get(path)
+
     def path_of(self, path: str) -> str | None:
         """The path without this server's own part; None for another server's."""
         own = f"/{self._own}/"
@@ -127,12 +133,17 @@ class Provider:
             self.requests.append(request)
 
     def _serve(self) -> None:
-        until = time.monotonic() + LIFETIME
+        until = time.monotonic() + self.lifetime
         while not self.stopped.is_set() and time.monotonic() < until:
             self._server.handle_request()
         self.stopped.set()
 
 
+_PROTOCOLS: Final[Mapping[str, str]] = {
+    "/v1/chat/completions": "openai",
+    "/v1/messages": "anthropic",
+    "/api/chat": "ollama",
+}
 _NOTHING_LEFT: Final = Reply(status=400, error="the test scripted no further reply")
 
 
@@ -180,11 +191,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server: _Server
-    _STREAMS: ClassVar[Mapping[str, str]] = {
-        "/v1/chat/completions": "openai",
-        "/v1/messages": "anthropic",
-        "/api/chat": "ollama",
-    }
 
     def do_GET(self) -> None:
         provider = self.server.provider
@@ -206,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = self._request(self.rfile.read(length))
         if request is None:
             return
-        protocol = self._STREAMS.get(request.path)
+        protocol = self.server.provider.protocol_of(request.path)
         if protocol is None:
             self.server.provider.note(request)
             self._send(404, {}, b'{"error":{"message":"no such path"}}')

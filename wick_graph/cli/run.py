@@ -87,7 +87,7 @@ def _read(text: str) -> str:
         MessageError: It is empty or no Unicode text.
     """
     from wick_graph.errors import MessageError
-    from wick_graph.result import read_input
+    from wick_graph.messages.inputs import read_input
 
     if text == _STDIN:
         try:

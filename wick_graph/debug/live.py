@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 from typing import Any, Final, Literal
 
+from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
 from wick_graph import keys
@@ -18,8 +19,8 @@ from wick_graph.debug.stops import Output, Stop
 from wick_graph.debug.trail import Lines
 from wick_graph.drive import ENGINE_LOOP
 from wick_graph.errors import DebugError
+from wick_graph.messages.inputs import read_history
 from wick_graph.moments import Directive
-from wick_graph.result import read_input
 from wick_graph.runtime import Run
 
 Door = Literal["sync", "async"]
@@ -50,10 +51,11 @@ class Living(Attached):
             MessageError: The input is refused.
         """
         self._refuse_file()
-        value = {"messages": read_input(input, allow_system=True)}
+        messages, answers = read_history(input)
+        value = {"messages": messages}
         thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
         goal = goal_of("step" if stop_on_entry else "cont", None)
-        return self._started(value, {keys.THREAD_ID: thread}, door, goal, timeout)
+        return self._started(value, {keys.THREAD_ID: thread}, door, goal, timeout, answers=answers)
 
     def answer(self, value: Any, *, door: Door = "sync", timeout: float | None = None) -> Stop:
         """Answer what an interrupt asks, and let the thread go on to the next stop; see `run`.
@@ -85,9 +87,10 @@ class Living(Attached):
         timeout: float | None,
         graph: Any = None,
         under: Under = PLAIN,
+        answers: tuple[ToolMessage, ...] = (),
     ) -> Stop:
         graph = graph if graph is not None else self._graph()
-        run = Run(thread_id=address[keys.THREAD_ID])
+        run = Run(thread_id=address[keys.THREAD_ID], answers=answers)
         run.debugger = self
         config = keys.with_configurable(None, **address, **{keys.RUN: run})
         with self._cond:

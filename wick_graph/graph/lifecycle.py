@@ -25,7 +25,7 @@ from wick_graph.errors import (
     ThreadBusyError,
     ThreadNotFoundError,
 )
-from wick_graph.graph import lifecycle_again, lifecycle_stamp
+from wick_graph.graph import lifecycle_again, lifecycle_history, lifecycle_stamp
 from wick_graph.graph.answers import take_answers
 from wick_graph.graph.failing import record_failure
 from wick_graph.graph.lifecycle_again import Earlier
@@ -153,6 +153,8 @@ async def begin(opened: Opened, io: Leaves) -> None:
     run, threads = opened.run, _threads(opened)
     listen(opened)
     set_limits(opened)
+    if run.answers:
+        await lifecycle_history.refuse_strays(opened, io)
     if threads is not None and run.thread_id is not None:
         await _refuse_nothing(opened, io, threads)
         asking = _asking(opened)

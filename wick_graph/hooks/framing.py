@@ -12,11 +12,16 @@ from typing import Final
 
 from wick_graph.messages.invisible import visible
 
-MARK_DIGITS: Final = 12
+MARK_DIGITS: Final = 16
+"""64 bits: a text cannot be made that holds the mark which is derived from it."""
 
 
 def mark_of(*seeds: str) -> str:
-    """Derive a frame's mark: the same for the same seeds, and not to be guessed without them."""
+    """Derive a frame's mark of what it frames: the same for the same text.
+
+    So the part of the prompt that a provider has cached stays as it is, and no author of a text
+    can know its mark: with each change of the text it is another one.
+    """
     return hashlib.sha256("\0".join(seeds).encode("utf-8", "replace")).hexdigest()[:MARK_DIGITS]
 
 

@@ -15,6 +15,7 @@ from wick_graph.journal.masking import DOTS
 from wick_graph.journal.reading import JournalReader
 from wick_graph.journal.replies import as_it_came, reply_of
 from wick_graph.messages.lower import lower
+from wick_graph.messages.portable import portable
 from wick_graph.request import Section
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.values.rows import pack_id
@@ -181,7 +182,7 @@ class Rebuilding(JournalReader):
         made: list[BaseMessage] | None = None
         for base in self._bases(entry):
             shown = self._shown(entry, base)
-            whole = lower([SystemMessage(system), *shown] if system else shown, agent)
+            whole = portable(lower([SystemMessage(system), *shown] if system else shown, agent))
             if request_key(secret, whole, *rest) == entry.fields["k"]:
                 return whole, True
             made = made or whole

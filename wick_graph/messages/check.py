@@ -27,6 +27,7 @@ from wick_graph.messages.roles import (
 )
 
 _SHOWN_ROLE: Final = 64
+_HALF: Final = "content has half a surrogate pair; send valid Unicode text"
 
 
 def validate(messages: Sequence[BaseMessage]) -> None:
@@ -58,9 +59,62 @@ def validate_user_input(messages: Sequence[BaseMessage], allow_system: bool = Tr
         if not has_content(message):
             raise MessageError(f"message[{index}]: content must not be empty")
         if not is_unicode(text_of(message)):
+            raise MessageError(f"message[{index}]: {_HALF}")
+
+
+def validate_history(
+    messages: Sequence[BaseMessage], allow_system: bool = True
+) -> tuple[ToolMessage, ...]:
+    """Check what a caller sends who keeps the conversation: replies and results of tools too.
+
+    Returns:
+        Answers to calls that no message here makes: the thread must know them.
+
+    Raises:
+        MessageError: what is wrong with the first message that breaks a rule.
+    """
+    if not messages:
+        raise MessageError("messages must not be empty")
+    asked: set[str] = set()
+    answered: set[str] = set()
+    elsewhere: list[ToolMessage] = []
+    for index, message in enumerate(messages):
+        if not isinstance(message, AIMessage | ToolMessage):
+            _check_said(index, message, allow_system)
+        elif isinstance(message, AIMessage):
+            _check_assistant(index, message)
+            calls = {
+                call["id"] or "" for call in (*message.tool_calls, *message.invalid_tool_calls)
+            }
+            asked, answered = asked | calls, answered - calls
+        elif not _call_id(message):
+            raise MessageError(f"message[{index}]: tool message missing tool_call_id")
+        elif message.tool_call_id in answered:
             raise MessageError(
-                f"message[{index}]: content has half a surrogate pair; send valid Unicode text"
+                f"message[{index}]: the call {_quoted(message.tool_call_id)} is answered twice"
             )
+        else:
+            answered.add(message.tool_call_id)
+            elsewhere += [message] if message.tool_call_id not in asked else []
+        if not is_unicode(text_of(message)):
+            raise MessageError(f"message[{index}]: {_HALF}")
+    if isinstance(messages[-1], AIMessage) and not (messages[-1].tool_calls):
+        raise MessageError(
+            f"message[{len(messages) - 1}]: there is nothing to answer, since the assistant spoke "
+            "last; add what the user says"
+        )
+    return tuple(elsewhere)
+
+
+def _check_said(index: int, message: BaseMessage, allow_system: bool) -> None:
+    """Check a message that is neither a reply nor a tool's result."""
+    role = _role(index, message)
+    allowed = (ROLE_USER, *((ROLE_SYSTEM,) if allow_system else ()), ROLE_ASSISTANT, ROLE_TOOL)
+    if role not in allowed[:-2]:
+        names = " or ".join(f'"{name}"' for name in allowed)
+        raise MessageError(f"message[{index}]: role {_quoted(role)} not allowed (must be {names})")
+    if not has_content(message):
+        raise MessageError(f"message[{index}]: content must not be empty")
 
 
 def check_message(index: int, message: BaseMessage) -> None:

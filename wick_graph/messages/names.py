@@ -9,6 +9,8 @@ MAX_NAME: Final = 64
 """Characters of a name that every provider takes."""
 _PREFIX: Final = "functions."
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST: Final = 64
+_PORTABLE: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 
 
 def sanitise_tool_name(name: str) -> str:
@@ -22,3 +24,11 @@ def sanitise_tool_name(name: str) -> str:
 def sanitise_name(name: str) -> str:
     """Return a name in which each character but `a-z A-Z 0-9 _ -` is a `_`."""
     return _REFUSED.sub("_", name)
+
+
+def portable_tool_name(name: str) -> str:
+    """Return a tool's name as every provider takes it: one that wants a letter first gets a `_`."""
+    if _PORTABLE.fullmatch(name):
+        return name
+    made = sanitise_tool_name(name)
+    return (made if made[:1].isalpha() or made[:1] == "_" else f"_{made}")[:_LONGEST]

@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from wick_graph import keys
 from wick_graph.drive import run_to_end
 from wick_graph.models.call import ensure_whole, merge_chunks
+from wick_graph.models.fitting import Fitting, provider_of
 from wick_graph.models.merge import Pieces
 from wick_graph.models.providers import PROVIDERS
 from wick_graph.models.retry import classify, retry_delay
@@ -60,7 +61,8 @@ async def ask(
     options = (first, *first.fallbacks)
     for position, option in enumerate(options):
         bound = ctx.spec.binder.bind(option, tools, request.settings, request.withheld)
-        call = _Call(ctx, option, bound, messages, request.purpose)
+        fitted = _fitted(ctx, option, messages, bool(tools))
+        call = _Call(ctx, option, bound, fitted, request.purpose)
         try:
             reply = await call.with_retries()
         except Exception as error:
@@ -80,6 +82,19 @@ def _is_known(model: object) -> bool:
     Any other gets copies: it may put its marks on them, and the thread must not have these.
     """
     return type(model).__module__.partition(".")[0] in _KNOWN
+
+
+def _fitted(
+    ctx: NodeContext, option: ModelChoice, messages: list[BaseMessage], tools: bool
+) -> list[BaseMessage]:
+    """Return the messages as the provider of a model takes them."""
+    provider = provider_of(option.model, tools)
+    if provider is None:
+        return messages
+    known: Fitting | None = ctx.run.fittings.get(id(option.model))
+    if known is None or known.model is not option.model or known.provider is not provider:
+        known = ctx.run.fittings[id(option.model)] = Fitting(option.model, provider)
+    return known.fit(messages)
 
 
 @dataclass(frozen=True, slots=True)

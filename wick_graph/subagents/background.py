@@ -17,7 +17,7 @@ from contextvars import Context
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, SystemMessage
 
 from wick_graph import keys
 from wick_graph.drive import ENGINE_LOOP
@@ -93,11 +93,16 @@ class Background(BaseHook):
         return self._tools
 
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
-        """Say how the tasks of this conversation stand, if there are any."""
+        """Say how the tasks of this conversation stand, if there are any.
+
+        It is said last: in the system prompt it would take the whole cached prompt along with each
+        change.
+        """
         found = tasks_in(peek(request.state, "messages") or ())
         if not found:
             return request
-        return request.append_system(block([(task, await self._stands(task)) for task in found]))
+        stands = [(task, await self._stands(task)) for task in found]
+        return request.append(SystemMessage(block(stands)))
 
     @property
     def busy(self) -> bool:

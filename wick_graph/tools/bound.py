@@ -11,7 +11,7 @@ from typing import Any, Final, Unpack
 from langchain_core.tools import BaseTool
 
 from wick_graph.errors import ConfigError, ToolError
-from wick_graph.messages.names import sanitise_tool_name
+from wick_graph.messages.names import portable_tool_name, sanitise_tool_name
 from wick_graph.tools.argcheck import ArgumentCheck
 from wick_graph.tools.calling import adapt, is_async
 from wick_graph.tools.func import FuncTool, Options
@@ -212,7 +212,7 @@ def _usable_name(parts: _Parts) -> str:
         )
     if not isinstance(parts.description, str) or not parts.description.strip():
         raise ConfigError(f"tool {name} has no description; say what it does, for the model")
-    return name
+    return portable_tool_name(name)
 
 
 def _limiter(declares: object, concurrency: int | None) -> Limiter | None:

@@ -16,7 +16,7 @@ from wick_graph.hooks.memory import MAX_BYTES, MemoryHook
 from wick_graph.testing import ScriptedModel, call
 
 FRAME = re.compile(
-    r'<agent_memory id="([0-9a-f]{12})">\n(.*)\n</agent_memory id="\1">\n(.*)', re.DOTALL
+    r'<agent_memory id="([0-9a-f]{16})">\n(.*)\n</agent_memory id="\1">\n(.*)', re.DOTALL
 )
 GUIDELINES = [
     "Guidelines for agent memory:",
@@ -51,12 +51,14 @@ def test_memory_is_framed_in_every_request_and_in_no_message(door: Door, tmp_pat
     assert not any("tea" in m.text for m in result.messages)
 
 
-def test_the_mark_differs_from_run_to_run(door: Door, tmp_path: Path) -> None:
-    (tmp_path / "AGENTS.md").write_text("x", "utf-8")
-    agent, model = agent_of(tmp_path, "one", "two")
-    door(agent, "?", thread_id="t")
-    door(agent, "?", thread_id="t")
-    assert len({framed(c.system)[0] for c in model.calls}) == 2
+def test_the_mark_is_the_text_s_own(door: Door, tmp_path: Path) -> None:
+    agent, model = agent_of(tmp_path, "one", "two", "three")
+    for text, thread in (("x", "t"), ("x", "u"), ("y", "t")):
+        (tmp_path / "AGENTS.md").write_text(text, "utf-8")
+        door(agent, "?", thread_id=thread)
+    first, second, third = (framed(c.system)[0] for c in model.calls)
+    assert first == second, "the same text leaves the prompt, and what is cached of it, as it is"
+    assert third != first, "who writes the mark that was seen into the file makes another one"
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,22 @@
 """The agents behind OpenAI's chat completions: for clients that speak nothing else.
 
 A model's name is an agent's id. Without a thread the whole history comes with each request, as
-OpenAI's clients send it; with the header `X-Thread-Id` the thread is ours, and of the messages only
-those after the last answer are new.
+OpenAI's clients send it, and the model reads it message by message; calls without an answer are
+closed, never run. With the header `X-Thread-Id` the thread is ours: once it holds something, only
+the messages after the last answer are new.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi import APIRouter, Header, Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from starlette.responses import JSONResponse, Response
 
+from wick_graph.messages.inputs import read_history
 from wick_graph.server import forms
 from wick_graph.server.asking import Asker, Reader, Runner
 from wick_graph.server.completions import Chunks, completion
@@ -28,13 +29,6 @@ from wick_graph.server.sse import EventStream
 router: Final = APIRouter(tags=["openai"])
 
 
-def _not_blank(content: Any) -> Any:
-    said = re.search(forms.VISIBLE, content) if isinstance(content, str) else content
-    if content is not None and not said:
-        raise ValueError("must not be blank")
-    return content
-
-
 class ChatMessage(BaseModel):
     """A message in OpenAI's form."""
 
@@ -42,10 +36,20 @@ class ChatMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[
         str | list[dict[str, Any]] | None,
-        AfterValidator(_not_blank),
         AfterValidator(forms.check_parts),
         WithJsonSchema({"anyOf": [forms.TEXT, forms.PARTS, {"type": "null"}]}),
     ] = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        said = self.content
+        if self.role in _ANSWERS or said is None or not isinstance(said, str):
+            return self
+        if not re.search(forms.VISIBLE, said):
+            raise ValueError("content: must not be blank")
+        return self
 
 
 class StreamOptions(BaseModel):
@@ -131,9 +135,7 @@ async def complete(
 ) -> Response:
     """Ask an agent in OpenAI's form."""
     _check(asker, form.model)
-    messages = _new(form.messages) if thread_id else _all(form.messages)
-    if not any(message["role"] == "user" for message in messages):
-        raise Problem(409, "messages: there is nothing that the user says")
+    messages = await _messages(asker, form, thread_id)
     asked = Asked(agent_id=form.model, kind="message", messages=messages)
     run = await begin(asker, asked, thread_id)
     assert isinstance(run, LiveRun)
@@ -167,35 +169,41 @@ def _stream(asker: Asker, run: LiveRun, chunks: Chunks) -> EventStream:
     return streamed(asker, run.row, pieces, asker.options.on_disconnect, {})
 
 
-def _new(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Return what comes after the last answer: the rest is in the thread."""
-    last = max((i for i, m in enumerate(messages) if m.role in _ANSWERS), default=-1)
-    return _said(messages[last + 1 :]) or _all(messages)
+async def _messages(asker: Asker, form: ChatForm, thread_id: str | None) -> list[dict[str, Any]]:
+    """Return what is new to the thread; all of it, if the thread knows nothing.
 
-
-def _all(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Return the whole history; what was answered is told in the caller's words."""
-    last = max((i for i, m in enumerate(messages) if m.role in _ANSWERS), default=-1)
-    if last < 0:
-        return _said(messages)
-    told = [m for m in messages[: last + 1] if m.role not in _SYSTEM and m.content]
-    shown = [f"{m.role}: {_text(m)}" for m in told]
-    past = {"role": "user", "content": "The conversation so far:\n" + "\n".join(shown)}
-    rules = [m for m in messages[: last + 1] if m.role in _SYSTEM]
-    return [*_said(rules), past, *_said(messages[last + 1 :])]
+    Raises:
+        MessageError: It is no chain that a model could go on with.
+        Problem: The user says nothing, or a result answers a call that is not there.
+    """
+    given: Sequence[ChatMessage] = form.messages
+    known = None if thread_id is None else await asker.saver.threads.aget(thread_id)
+    if known is not None and known.steps:
+        last = max((i for i, m in enumerate(given) if m.role in _ANSWERS), default=-1)
+        given = given[last + 1 :]
+    messages = [made for message in given if (made := _said(message)) is not None]
+    if not any(message["role"] == "user" for message in messages):
+        raise Problem(409, "messages: there is nothing that the user says")
+    agent = await asker.agent(form.model)
+    _, elsewhere = read_history(messages, allow_system=agent.allow_client_system)
+    if elsewhere:
+        call = elsewhere[0].tool_call_id
+        raise Problem(400, f"messages: there is no call {call!r:.80} that a result could answer")
+    return messages
 
 
 _SYSTEM: Final = ("system", "developer")
 _ANSWERS: Final = ("assistant", "tool")
 
 
-def _said(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Return messages in our form; one without content says nothing."""
-    roles = ("system" if message.role in _SYSTEM else "user" for message in messages)
-    said = zip(roles, messages, strict=True)
-    return [{"role": role, "content": m.content} for role, m in said if m.content is not None]
-
-
-def _text(message: ChatMessage) -> str:
-    content = message.content
-    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+def _said(message: ChatMessage) -> dict[str, Any] | None:
+    """Return a message in our form; None if it says nothing."""
+    if message.role not in _ANSWERS:
+        role = "system" if message.role in _SYSTEM else "user"
+        return None if message.content is None else {"role": role, "content": message.content}
+    made: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.tool_calls:
+        made["tool_calls"] = message.tool_calls
+    if message.tool_call_id:
+        made["tool_call_id"] = message.tool_call_id
+    return made if made["content"] or len(made) > 2 else None

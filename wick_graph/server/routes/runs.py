@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from wick_graph import keys
 from wick_graph.errors import MessageError
-from wick_graph.result import new_thread_id, read_input, result_of
+from wick_graph.messages.inputs import read_input
+from wick_graph.result import new_thread_id, result_of
 from wick_graph.runtime import Run
 from wick_graph.server import forms
 from wick_graph.server.answers import run_answer, stream_answer

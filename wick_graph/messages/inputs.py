@@ -1,0 +1,162 @@
+"""The forms in which a caller's input may come, read and checked before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    convert_to_messages,
+)
+
+from wick_graph.errors import MessageError
+from wick_graph.messages.check import validate_history, validate_user_input
+from wick_graph.messages.copies import changed_copy
+from wick_graph.messages.marsys import from_response_dict
+from wick_graph.messages.pictures import PICTURES, picture_problem
+from wick_graph.messages.roles import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_TOOL, ROLE_USER
+
+UNNAMED: Final = "unnamed"
+"""The tool of a result that does not say of which; the thread knows it."""
+_ROLES: Final = {
+    "human": ROLE_USER,
+    "ai": ROLE_ASSISTANT,
+    "developer": ROLE_SYSTEM,
+    **{role: role for role in (ROLE_USER, ROLE_SYSTEM, ROLE_ASSISTANT, ROLE_TOOL)},
+}
+
+
+def read_input(given: Any, *, allow_system: bool = True) -> list[BaseMessage]:
+    """Return the messages of a user: a text, a message, a dict of one, or a list of these.
+
+    Raises:
+        MessageError: It is none of these, is empty, or has a role that only the engine may use.
+    """
+    made = _read(given, (ROLE_USER, ROLE_SYSTEM))
+    validate_user_input(made, allow_system=allow_system)
+    _check_blocks(made)
+    return made
+
+
+def read_history(
+    given: Any, *, allow_system: bool = True
+) -> tuple[list[BaseMessage], tuple[ToolMessage, ...]]:
+    """Return the messages of a caller who keeps the conversation, in any form of `read_input`.
+
+    They may be the assistant's and the tools' too, and stand under the key `messages`.
+
+    Returns:
+        The messages, and those answers to calls that no message of them makes.
+
+    Raises:
+        MessageError: It is no chain that a model could go on with.
+    """
+    if isinstance(given, Mapping) and "messages" in given:
+        if more := [str(key) for key in given if key != "messages"]:
+            raise MessageError(
+                f"the input has {more[0]!r:.40} beside its messages; "
+                "an agent takes messages alone, its graph takes the other channels"
+            )
+        given = given["messages"]
+    made = _read(given, tuple(dict.fromkeys(_ROLES.values())))
+    elsewhere = validate_history(made, allow_system=allow_system)
+    _check_blocks(made)
+    made = _named(made)
+    wanted = {answer.tool_call_id for answer in elsewhere}
+    return made, tuple(m for m in made if isinstance(m, ToolMessage) and m.tool_call_id in wanted)
+
+
+def _named(messages: list[BaseMessage]) -> list[BaseMessage]:
+    """Return the messages, each result of a tool with the tool's name."""
+    names: dict[str | None, str] = {}
+    out: list[BaseMessage] = []
+    for message in messages:
+        if isinstance(message, AIMessage):
+            calls = (*message.tool_calls, *message.invalid_tool_calls)
+            names.update({call["id"]: call["name"] or UNNAMED for call in calls})
+        elif isinstance(message, ToolMessage) and not message.name:
+            name = names.get(message.tool_call_id, UNNAMED)
+            message = changed_copy(message, name=name)
+        out.append(message)
+    return out
+
+
+def _read(given: Any, roles: Sequence[str]) -> list[BaseMessage]:
+    items: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    return [_message(i, item, roles) for i, item in enumerate(items)]
+
+
+def _message(i: int, item: Any, roles: Sequence[str]) -> BaseMessage:
+    if isinstance(item, str):
+        return HumanMessage(item)
+    if isinstance(item, BaseMessage):
+        return item
+    if isinstance(item, tuple) and len(item) == 2:
+        item = {"role": item[0], "content": item[1]}
+    if isinstance(item, Mapping) and "role" in item and ("content" in item or "tool_calls" in item):
+        return _from_dict(i, item, roles)
+    kind = "nothing" if item is None else f"a {type(item).__name__}"
+    raise MessageError(
+        f"message[{i}]: {kind} is no message; "
+        "give a text, a message, or a dict with role and content"
+    )
+
+
+def _from_dict(i: int, item: Mapping[str, Any], roles: Sequence[str]) -> BaseMessage:
+    """Read a dict; of a user's only role and content count."""
+    role, content = _ROLES.get(item["role"], item["role"]), item.get("content")
+    if role not in roles:
+        allowed = " or ".join(f'"{name}"' for name in roles)
+        raise MessageError(f'message[{i}]: role "{role}" not allowed (must be {allowed})')
+    asks = role == ROLE_ASSISTANT and bool(item.get("tool_calls"))
+    content = "" if content is None and asks else content
+    if not isinstance(content, str | list):
+        raise MessageError(f"message[{i}]: content must be a text, or a list of blocks")
+    for n, block in enumerate(content if isinstance(content, list) else ()):
+        if (wrong := _wrong_block(block)) is not None:
+            raise MessageError(f"message[{i}].content[{n}]: {wrong}")
+    try:
+        if role in (ROLE_USER, ROLE_SYSTEM):
+            return convert_to_messages([{"role": role, "content": content}])[0]
+        return _answer(item, role, content)
+    except MessageError as error:
+        raise MessageError(f"message[{i}]: {error}") from None
+    except (ValueError, TypeError) as error:
+        raise MessageError(f"message[{i}]: {str(error).splitlines()[0]}") from None
+
+
+def _answer(item: Mapping[str, Any], role: str, content: Any) -> BaseMessage:
+    """Read what an assistant or a tool has said."""
+    if role == ROLE_TOOL:
+        fields = {
+            key: item[key] for key in ("tool_call_id", "name", "id", "status") if item.get(key)
+        }
+        return ToolMessage(**{"content": content, "tool_call_id": "", **fields})
+    for place, call in enumerate(item.get("tool_calls") or ()):
+        if not isinstance(call, Mapping) or not call.get("id"):
+            raise MessageError(f"tool_calls[{place}]: missing ID")
+    fields = {key: item[key] for key in ("tool_calls", "name", "id") if item.get(key)}
+    return from_response_dict({"role": role, "content": content, **fields})
+
+
+def _check_blocks(messages: Sequence[BaseMessage]) -> None:
+    """Refuse what no provider would take: once stored, it would fail every later call."""
+    for i, message in enumerate(messages):
+        content = message.content if isinstance(message.content, list) else ()
+        for n, block in enumerate(content):
+            if (wrong := _wrong_block(block)) is not None:
+                raise MessageError(f"message[{i}].content[{n}]: {wrong}")
+
+
+def _wrong_block(block: Any) -> str | None:
+    if isinstance(block, str):
+        return None
+    if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
+        return "a block is a text, or an object with a type"
+    if block["type"] == "text" and not isinstance(block.get("text"), str):
+        return "a block of type text needs a text"
+    return picture_problem(dict(block)) if block["type"] in PICTURES else None
