@@ -260,6 +260,21 @@ def test_a_lease_that_is_renewed_stays(mine: SqlSaver, other: SqlSaver) -> None:
         mine.leases.renew()
 
 
+def test_a_lease_that_is_not_renewed_ends(
+    mine: SqlSaver, other: SqlSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner lives, and may stand still."""
+    without(monkeypatch, "look", "renew")
+    passed = [time.time()]
+    mine.clock = other.clock = lambda: passed[0]
+    lease = mine.leases.take("t")
+    passed[0] += LEASE_SECONDS - 1
+    assert other.leases.epoch("t") == lease.epoch
+    passed[0] += 2
+    assert other.leases.epoch("t") is None
+    other.leases.take("t")
+
+
 def test_the_keeper_renews_often_enough(mine: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its own turns, so that a slow machine changes nothing."""
     home = sys.modules[Leases.__module__]

@@ -154,7 +154,7 @@ DURABLE: Final = (
     _mutant(
         "expired-lease-holds",
         "A lease that was not renewed ends.",
-        ("test_a_frozen_owner_cannot_commit_after_a_takeover",),
+        ("test_a_lease_that_is_not_renewed_ends",),
         ("_holds", "0 < until - core.now()", "until - core.now()"),
     ),
     _mutant(
@@ -274,7 +274,7 @@ DURABLE: Final = (
     _mutant(
         "never-is-retried",
         "A tool that may not be repeated is not retried.",
-        ("test_a_tool_that_may_not_be_repeated_is_tried_once",),
+        ("test_only_what_may_be_repeated_is_tried_again[never-1]",),
         ("execute", 'if tool.replay != "never" else 0', "if True else 0"),
     ),
     _mutant(

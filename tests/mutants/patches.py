@@ -163,15 +163,10 @@ def node_id(test: str) -> str:
 
 def copy_tree(to: Path) -> None:
     """Copy what tests need of the tree, compiled modules too: then only what is changed is new."""
+    to.mkdir()
     for name in _COPIED:
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, to / name, symlinks=True)
         else:
             shutil.copy2(source, to / name)
-
-
-def write(files: dict[Path, str], to: Path) -> None:
-    """Change a copy of the tree."""
-    for path, text in files.items():
-        (to / path).write_text(text, encoding="utf-8")

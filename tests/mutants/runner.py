@@ -9,30 +9,53 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
+import pytest
+
 from tests.mutants.mutants import MUTANTS
-from tests.mutants.patches import Mutant, NotFound, copy_tree, mutated, node_id, write
+from tests.mutants.patches import Mutant, NotFound, copy_tree, mutated, node_id
+from tests.source import ROOT
 
 _BROKEN: Final = ("ImportError", "ModuleNotFoundError", "NameError", "SyntaxError")
 """What fails in this way tests nothing: the mutant does not run."""
 _SECONDS: Final = 300
 """For all the tests of one mutant."""
-_TEST_SECONDS: Final = 60
-_PLUGINS: Final = ("pytest_asyncio.plugin", "pytest_socket", "pytest_timeout")
+_FAILED: Final = 70
+"""How a child ends that could not run pytest."""
+_OURS: Final = frozenset({"tests", "wick_graph"})
+_WARM: Final = (
+    *("pytest_asyncio.plugin", "pytest_socket", "pytest_timeout", "xml.etree.ElementTree"),
+    *("langgraph.graph.state", "langgraph.prebuilt", "langgraph.checkpoint.memory"),
+    *("langchain_core.tools", "langchain_core.language_models", "langchain.chat_models"),
+    *("langsmith.client", "langsmith.run_helpers", "hypothesis", "jsonschema", "re2"),
+    *("sqlalchemy.dialects.sqlite", "sqlalchemy.dialects.postgresql", "cryptography.fernet"),
+    *("fastapi", "uvicorn", "httpx", "yaml", "rich.console", "typer", "docker", "psycopg"),
+)
+_PLUGINS: Final = (
+    *("pytest_asyncio.plugin", "pytest_socket", "pytest_timeout"),
+    "wick_graph.pytest_plugin",
+)
 """What the tests need; to load all that is installed takes longer than most of them."""
 # A promise is the store's, whatever the database: SQLite starts at once.
-_OPTIONS: Final = ("-q", "-k", "not postgres", "--tb=short", "-p", "no:cacheprovider")
+_OPTIONS: Final = (
+    *("-q", "--tb=short", "-k", "not postgres", "-p", "no:cacheprovider", "--timeout", "60"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of what is warm
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,47 +69,128 @@ class Outcome:
     seconds: float
 
 
-def run(mutant: Mutant) -> Outcome:
-    """Run a mutant's tests in a copy of the tree that it has changed; each has to fail."""
-    began = time.monotonic()
-    try:
-        files, ids = mutated(mutant), [node_id(test) for test in mutant.tests]
-    except (NotFound, SyntaxError) as error:
-        return Outcome(mutant, False, str(error), 0.0)
-    with tempfile.TemporaryDirectory(prefix="wick-mutant-") as folder:
-        copy = Path(folder, "tree")
-        copy.mkdir()
-        copy_tree(copy)
-        write(files, copy)
-        caught, why = _tested(copy, ids)
-    return Outcome(mutant, caught, why, time.monotonic() - began)
+def warm() -> None:
+    """Import what all tests import of others: a child that is forked then begins with it."""
+    for name in _WARM:
+        with suppress(ImportError):
+            importlib.import_module(name)
 
 
-def _tested(copy: Path, ids: Sequence[str]) -> tuple[bool, str]:
-    """Say whether all of these tests fail, and how."""
-    report = copy.parent / "report.xml"
-    plugins = [word for name in (*_PLUGINS, "wick_graph.pytest_plugin") for word in ("-p", name)]
-    command = [sys.executable, "-m", "pytest", *plugins, *_OPTIONS, f"--junitxml={report}", *ids]
-    path = os.pathsep.join(filter(None, (str(copy), os.environ.get("PYTHONPATH"))))
-    env = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": f"--timeout {_TEST_SECONDS}"}
-    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    env.pop("PYTEST_XDIST_WORKER", None)
-    try:
-        done = subprocess.run(
-            command, cwd=copy, env=env, capture_output=True, text=True, timeout=_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        return False, f"no answer within {_SECONDS} s"
-    if done.returncode not in (0, 1) or not report.exists():
-        return False, f"pytest ended with {done.returncode}: {_last(done.stdout + done.stderr)}"
-    failures = _failures(report)
-    lacking = [one for one in ids if not _lines_of(one, failures)]
-    if lacking:
-        return False, "survives " + ", ".join(one.rpartition("::")[2] for one in lacking)
-    lines = [_lines_of(one, failures)[0] for one in ids]
-    if broken := [line for line in lines if line.startswith(_BROKEN)]:
-        return False, f"does not run: {broken[0]}"
-    return True, " · ".join(lines)
+def run_all(mutants: Sequence[Mutant], workers: int) -> Iterator[Outcome]:
+    """Run mutants, so many at a time, each in a copy of the tree and a process of its own."""
+    warm()
+    with tempfile.TemporaryDirectory(prefix="wick-mutants-") as folder:
+        free = [Path(folder, str(number)) for number in range(workers)]
+        for place in free:
+            copy_tree(place)
+        running: dict[int, _Trial] = {}
+        waiting = list(reversed(mutants))
+        while waiting or running:
+            while waiting and free:
+                mutant = waiting.pop()
+                try:
+                    trial = _Trial.of(mutant, free[-1])
+                except (NotFound, SyntaxError) as error:
+                    yield Outcome(mutant, False, str(error), 0.0)
+                    continue
+                free.pop()
+                running[trial.begin()] = trial
+            for pid in [*running]:
+                if (status := _ended(pid, running[pid])) is not None:
+                    trial = running.pop(pid)
+                    free.append(trial.tree)
+                    yield trial.outcome(status)
+            time.sleep(0.02)
+
+
+def _ended(pid: int, trial: _Trial) -> int | None:
+    """Return how a trial's process ended; one that takes too long is ended."""
+    if time.monotonic() - trial.began > _SECONDS:
+        os.kill(pid, signal.SIGKILL)
+        return os.waitpid(pid, 0)[1]
+    done, status = os.waitpid(pid, os.WNOHANG)
+    return status if done else None
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A mutant in a copy of the tree."""
+
+    mutant: Mutant
+    tree: Path
+    ids: list[str]
+    files: dict[Path, str]
+    began: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, mutant: Mutant, tree: Path) -> _Trial:
+        return cls(mutant, tree, [node_id(test) for test in mutant.tests], mutated(mutant))
+
+    @property
+    def report(self) -> Path:
+        return self.tree.with_suffix(".xml")
+
+    @property
+    def said(self) -> Path:
+        return self.tree.with_suffix(".txt")
+
+    def begin(self) -> int:
+        """Change the copy, run the tests in a child, and return its id."""
+        for path, text in self.files.items():
+            (self.tree / path).write_text(text, encoding="utf-8")
+        self.report.unlink(missing_ok=True)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._test()
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(_FAILED)
+        return pid
+
+    def _test(self) -> None:
+        """Run pytest on the copy, and on nothing of the tree that this program stands in."""
+        said = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        os.chdir(self.tree)
+        for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
+            del sys.modules[name]
+        sys.path[:] = [str(self.tree), *(one for one in sys.path if one not in ("", str(ROOT)))]
+        sys.dont_write_bytecode = True  # else what was compiled could outlive its source
+        kept = os.environ.get("PYTHONPATH")
+        os.environ |= {
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(self.tree), kept))),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+        os.environ.pop("PYTEST_XDIST_WORKER", None)
+        os.environ.pop("PYTEST_ADDOPTS", None)
+        plugins = [word for name in _PLUGINS for word in ("-p", name)]
+        code = pytest.main([*plugins, *_OPTIONS, f"--junitxml={self.report}", *self.ids])
+        sys.stdout.flush()
+        os._exit(int(code))
+
+    def outcome(self, status: int) -> Outcome:
+        """Put the copy back, and say whether all of the tests failed, and how."""
+        for path in self.files:
+            shutil.copy2(ROOT / path, self.tree / path)
+        caught, why = self._judged(os.waitstatus_to_exitcode(status))
+        return Outcome(self.mutant, caught, why, time.monotonic() - self.began)
+
+    def _judged(self, code: int) -> tuple[bool, str]:
+        if code not in (0, 1) or not self.report.exists():
+            return False, f"pytest ended with {code}: {_last(self.said.read_text('utf-8'))}"
+        failures = _failures(self.report)
+        lacking = [one for one in self.ids if not _lines_of(one, failures)]
+        if lacking:
+            return False, "survives " + ", ".join(one.rpartition("::")[2] for one in lacking)
+        lines = [_lines_of(one, failures)[0] for one in self.ids]
+        if broken := [line for line in lines if line.startswith(_BROKEN)]:
+            return False, f"does not run: {broken[0]}"
+        return True, " · ".join(lines)
 
 
 def _failures(report: Path) -> list[tuple[str, str]]:
@@ -147,12 +251,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _table(chosen: Sequence[Mutant], workers: int) -> int:
     began = time.monotonic()
     survived = 0
-    with ThreadPoolExecutor(workers) as pool:
-        for outcome in pool.map(run, chosen):
-            survived += not outcome.caught
-            word = "caught" if outcome.caught else "SURVIVED"
-            name, why = outcome.mutant.name, outcome.why[:150]
-            print(f"{word:9} {outcome.seconds:5.1f} s  {name:34} {why}", flush=True)
+    for outcome in run_all(chosen, workers):
+        survived += not outcome.caught
+        word = "caught" if outcome.caught else "SURVIVED"
+        name, why = outcome.mutant.name, outcome.why[:150]
+        print(f"{word:9} {outcome.seconds:5.1f} s  {name:34} {why}", flush=True)
     took = time.monotonic() - began
     print(f"{len(chosen) - survived} of {len(chosen)} caught in {took:.0f} s")
     return 1 if survived or not chosen else 0
