@@ -169,7 +169,8 @@ class _Trial:
         os.environ.pop("PYTEST_XDIST_WORKER", None)
         os.environ.pop("PYTEST_ADDOPTS", None)
         plugins = [word for name in _PLUGINS for word in ("-p", name)]
-        code = pytest.main([*plugins, *_OPTIONS, f"--junitxml={self.report}", *self.ids])
+        here = (f"--junitxml={self.report}", f"--basetemp={self.tree.with_suffix('.tmp')}")
+        code = pytest.main([*plugins, *_OPTIONS, *here, *self.ids])
         sys.stdout.flush()
         os._exit(int(code))
 

@@ -12,10 +12,12 @@ import httpx
 import pytest
 
 from tests.server.support import Served, frames
+from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.server import log
 from wick_graph.server.log import Channel, events_after
 from wick_graph.store import SqlSaver
 from wick_graph.store.keeping import pages
+from wick_graph.store.keeping.streams import Streams
 
 RUNS = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222")
 ASKED = {"agent": "default", "kind": "message", "messages": []}
@@ -186,3 +188,40 @@ def test_every_number_of_a_live_run_gives_the_next_ones(server: Served) -> None:
     assert sorted(found) == [*range(24)]
     for number, text in found.items():
         assert frames(text) == whole[number:], number
+
+
+# --- what a reader has seen is written, and a run ends once ---------------------------------------
+
+
+async def test_readers_are_told_of_nothing_that_is_not_written(
+    channels: tuple[Channel, asyncio.Task[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, work = channels
+    first = channel.row.first
+    await write(channel, first, first)
+
+    def full(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(Streams, "append", full)
+    reader = asyncio.create_task(told(channel, first, channel, EVENTS))
+    await channel.put(event(first + 1))
+    with pytest.raises(StorageError, match="the disk is full"):
+        await asyncio.wait_for(work, 20)
+    assert await reader == []
+
+
+async def test_a_run_has_one_end(channels: tuple[Channel, asyncio.Task[None]]) -> None:
+    """One that another server ended is not ended again, nor does it say more."""
+    channel, work = channels
+    streams, first = channel.saver.streams, channel.row.first
+    await write(channel, first, first)
+    await streams.run(streams.give_up, channel.row, "it was given up")
+    await channel.put(DONE)
+    with pytest.raises(ThreadBusyError):
+        await asyncio.wait_for(work, 20)
+    found = await streams.run(streams.read, "t", first - 1, channel.row)
+    assert [what["event"] for _, what in found] == ["on_tool_start", "error"]
+    row = await streams.run(streams.get, "t", channel.row.run_id)
+    assert row is not None
+    assert row.status == "failed"
