@@ -17,6 +17,9 @@ from wick_graph.testing import calls
 from wick_graph.tools.bound import bind_tool
 from wick_graph.tools.execute import execute
 
+UNLIMITED: Any = {"recursion_limit": 1_000}
+"""LangGraph's own limit, which would end such a run too, is far away."""
+
 
 def answered(messages: list[Any]) -> bool:
     """Whether each call has its answer, in order."""
@@ -29,7 +32,7 @@ def test_invented_calls_end_at_the_limit_without_any_tool(door: Door, limit: int
     """An agent without tools withholds none: only the count of the iterations ends such a run."""
     steps = [wild("invented", n=n) for n in range(limit + 3)]
     agent, model = agent_of(*steps, tools=[], max_iterations=limit)
-    result = door(agent, "go on and on")
+    result = door(agent, "go on and on", config=UNLIMITED)
     assert len(model.calls) == limit
     assert result.stopped_because == "limit"
     assert answered(result.messages)
@@ -49,7 +52,7 @@ def test_a_hook_that_offers_tools_again_does_not_lengthen_a_run(door: Door, limi
 
     steps = [wild("add", a=n, b=1) for n in range(limit + 3)]
     agent, model = agent_of(*steps, hooks=[Offering()], max_iterations=limit)
-    result = door(agent, "go on and on")
+    result = door(agent, "go on and on", config=UNLIMITED)
     assert len(model.calls) == limit
     assert result.stopped_because == "limit"
     assert answered(result.messages)

@@ -236,6 +236,33 @@ DURABLE: Final = (
         ("Router.invoke", "not run.told and (run.ended", "(run.ended"),
     ),
     _mutant(
+        "before-agent-waits-though-told",
+        "What somebody is told of is on disk: the opening of an input too.",
+        ("test_what_is_committed_when[observed-never]",),
+        ("before_agent", "made_again and not ctx.run.told", "made_again"),
+    ),
+    _mutant(
+        "request-waits-though-told",
+        "What somebody is told of is on disk: the request too.",
+        ("test_what_is_committed_when[observed-safe]",),
+        ("modify_request", "not updates and not run.told", "not updates"),
+    ),
+    _mutant(
+        "nothing-waits",
+        "What a crash makes again costs no commit of its own.",
+        ("test_what_is_committed_when[alone-never]",),
+        ("modify_request", "run.may_wait = not updates and not run.told", "run.may_wait = False"),
+    ),
+    _mutant(
+        "results-are-not-waited-for",
+        "The result of a call is in the ledger when the next model call begins.",
+        (
+            "test_what_is_committed_when[observed-safe]",
+            "test_without_a_saver_s_promise_the_ledger_keeps_its_own[observed-safe]",
+        ),
+        ("_repeatable", "await _finish(call, result, ctx, ledger)", "pass"),
+    ),
+    _mutant(
         "flusher-sleeps",
         "Nothing waits longer than a moment.",
         ("test_nothing_waits_longer_than_a_moment",),
@@ -579,13 +606,13 @@ VISIBLE: Final = (
     _mutant(
         "errors-not-redacted",
         "An error of a tool shows no key.",
-        ("test_failures",),
+        ("test_an_error_shows_no_secret",),
         ("failure", "REDACTOR.text(_describe(error))", "_describe(error)"),
     ),
     _mutant(
         "redactor-forgets-keys",
-        "Every key of a configuration is known as a secret.",
-        ("test_every_key_of_a_configuration_is_known_as_a_secret",),
+        "What is learnt to be a secret is hidden from then on.",
+        ("test_an_error_shows_no_secret",),
         ("Redactor.learn", "if new != self.known:", "if False:"),
     ),
     _mutant(
@@ -673,7 +700,7 @@ FAITHFUL: Final = (
     _mutant(
         "branches-share-an-index",
         "Lists that grew from one another do not mislead each other.",
-        ("test_branches_that_grew_from_one_list_do_not_mislead_each_other",),
+        ("test_a_message_of_another_branch_replaces_nothing",),
         ("MessageList.find", "and self[at].id == message_id", ""),
     ),
     _mutant(
@@ -805,7 +832,7 @@ GUARDED: Final = (
     _mutant(
         "approval-not-bound",
         "A decision that names no call is for the call that the person was shown.",
-        ("test_an_answer_to_an_older_question_is_no_answer_to_a_newer_one",),
+        ("test_a_decision_that_names_no_call_is_for_what_was_shown",),
         ("_bound", 'return {**answer, "hash": question["hash"]}', "return answer"),
     ),
     _mutant(
@@ -829,7 +856,7 @@ GUARDED: Final = (
     _mutant(
         "bare-text-approves",
         "A bare text is no decision.",
-        ("test_what_is_no_fitting_decision_is_asked_again",),
+        ("test_a_text_that_sounds_like_one_is_no_decision[yes]",),
         ("read_decision", "if not isinstance(answer, Mapping) or", "if answer == 'yes':\n        return Approve()\n    if not isinstance(answer, Mapping) or"),
     ),
     _mutant(
