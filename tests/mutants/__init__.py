@@ -1,1 +1,1 @@
-"""Promises broken on purpose: each small patch must be caught by the tests that are named with it."""
+"""Promises broken on purpose: the tests that are named with each small patch must catch it."""

@@ -57,6 +57,17 @@ class Mutant:
     quick: bool = False
 
 
+def mutant(
+    name: str,
+    promise: str,
+    tests: tuple[str, ...],
+    *changes: tuple[str, str, str],
+    quick: bool = False,
+) -> Mutant:
+    """Make a mutant of changes: symbol, old fragment, new one."""
+    return Mutant(name, promise, tests, tuple(Patch(*change) for change in changes), quick)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a fragment begins and ends in a file."""

@@ -1,9 +1,9 @@
 """Run the mutants: each in a copy of the tree, never in the tree itself.
 
-    python -m tests.mutants                 all of them, two at a time
-    python -m tests.mutants lease journal   those with one of these words in their names
-    python -m tests.mutants --quick         those that every test run has too
-    python -m tests.mutants --list          what there is
+python -m tests.mutants                 all of them, two at a time
+python -m tests.mutants lease journal   those with one of these words in their names
+python -m tests.mutants --quick         those that every test run has too
+python -m tests.mutants --list          what there is
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class _Trial:
 def _failures(report: Path) -> list[tuple[str, str]]:
     """Return the failed tests, by file and name, and the first lines of what failed them."""
     made = []
-    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314  # pytest's own
+    for case in ElementTree.parse(report).iter("testcase"):
         for failure in case.findall("failure"):
             place = case.get("classname", "").replace(".", "/") + ".py::" + case.get("name", "")
             made.append((place, failure.get("message", "").strip().partition("\n")[0]))
@@ -215,7 +215,17 @@ def _last(text: str) -> str:
 def baseline(mutants: Sequence[Mutant]) -> bool:
     """Run all that the mutants name in the tree as it is: a test that fails anyway is no net."""
     ids = sorted({node_id(test) for mutant in mutants for test in mutant.tests})
-    options = ["-n", "2", "--dist", "loadgroup", "-k", "not postgres", "-p", "no:cacheprovider", "-q"]
+    options = [
+        "-n",
+        "2",
+        "--dist",
+        "loadgroup",
+        "-k",
+        "not postgres",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+    ]
     print(f"{len(ids)} tests in the tree as it is …", flush=True)
     return subprocess.run([sys.executable, "-m", "pytest", *options, *ids]).returncode == 0
 

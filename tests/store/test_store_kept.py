@@ -201,4 +201,3 @@ def test_pruning_keeps_what_other_rows_point_to(
         found = fresh.get_tuple({"configurable": {"thread_id": "t"}})
     assert found is not None
     assert found.checkpoint["channel_values"] == {"log": [second]}
-

@@ -35,7 +35,14 @@ def test_a_token_is_its_secret(tokens: Tokens) -> None:
     head, secret = first[: -len(second.rpartition("_")[2])], first.split("_", 2)[2]
     assert tokens.check(first) == mine
     last = "A" if secret[-1] != "A" else "B"
-    others = (first[:-1] + last, f"wk_{mine.id}_{second.split('_', 2)[2]}", head, "", "wk__", secret)
+    others = (
+        first[:-1] + last,
+        f"wk_{mine.id}_{second.split('_', 2)[2]}",
+        head,
+        "",
+        "wk__",
+        secret,
+    )
     assert [tokens.check(other) for other in others] == [None] * len(others)
 
 

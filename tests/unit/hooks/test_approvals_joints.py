@@ -1,4 +1,4 @@
-"""Where approvals meet other parts: changed tools, sub-agents, forks, and stores that are sealed."""
+"""Where approvals meet other parts: changed tools, sub-agents, forks, sealed stores."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def test_what_waits_is_answered_after_the_keys_were_changed(tmp_path: Path) -> N
 
         both = calls(("act", {"n": 1}), ("write", {"path": "a"}))
         hooks = [ApprovalHook({"write": True})]
-        return Agent("a", ScriptedModel([both, "Done."]), tools=[act, write], hooks=hooks, store=store)
+        return Agent(
+            "a", ScriptedModel([both, "Done."]), tools=[act, write], hooks=hooks, store=store
+        )
 
     with SqlSaver.from_url(url, keys=Keys([old])) as store:
         asked = made(store).invoke("Go", thread_id="t")
