@@ -153,11 +153,7 @@ BOUNDED: Final = (
         "run-does-not-extend-life",
         "A thread's time begins anew when its run ends.",
         ("test_a_thread_is_kept_for_its_whole_time_and_no_longer",),
-        (
-            "CLOSE",
-            'expires_at=_b("at") + threads.c.ttl',
-            'expires_at=threads.c.expires_at + 0 * _b("at")',
-        ),
+        ("Threads.close", "(status, now, now,", "(status, now, 0.0,"),
     ),
     mutant(
         "removal-without-batches",

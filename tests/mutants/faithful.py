@@ -156,7 +156,7 @@ FAITHFUL: Final = (
     mutant(
         "fork-without-ledger",
         "A fork knows which calls have run.",
-        ("test_a_copy_of_a_crashed_thread_runs_nothing_again",),
+        ("test_a_fork_does_again_what_came_behind_it_and_nothing_that_came_before",),
         ("_Copy.run", "self._calls()", "pass"),
     ),
     mutant(
