@@ -66,10 +66,11 @@ def agent_of(url: str, world: World, replay: Replay, *, still: bool = False) -> 
         os.kill(os.getpid(), signal.SIGKILL)
         return "never"
 
-    script = [calls(("act", {}), ("die", {})), "ok", "more"]
+    script: list[Any] = [calls(("act", {}), ("die", {})), "ok", "more"]
     store = SqlSaver.from_url(url)
     if still:
         store._core._flusher.close()
+        store.leases.close()  # the keeper reads, and what waits is written before any read
     return Agent(model=ScriptedModel(script), tools=[act, die], store=store)
 
 
@@ -124,7 +125,7 @@ def test_two_equal_calls_of_one_reply_both_run(url: str) -> None:
         effects.append(n)
         return f"acted {len(effects)}"
 
-    script = [calls(("act", {"n": 1}), ("act", {"n": 1})), call("act", n=1), "ok"]
+    script: list[Any] = [calls(("act", {"n": 1}), ("act", {"n": 1})), call("act", n=1), "ok"]
     with Agent(model=ScriptedModel(script), tools=[act], store=url) as agent:
         result = agent.invoke("?", thread_id="t")
     assert effects == [1, 1, 1]
