@@ -8,7 +8,7 @@ MODEL  ?=
 TRIALS ?= 1000
 export ASK
 
-.PHONY: run test cov fmt lint type all test-slow test-langgraph test-local-llm bench bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type all test-slow test-langgraph test-local-llm mutants bench bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -71,6 +71,9 @@ kill: $(BIN)/.bench        ## kill runs of ours, LangGraph's and DBOS's alike; A
 test-kill: $(BIN)/.test   ## the durability tests at their sizes for the night; TRIALS=1000
 	@WICK_KILL_TRIALS=$(TRIALS) WICK_ZOMBIES=300 WICK_FAULTS=$$(seq -s, 1 60) \
 	  $(BIN)/python -m pytest tests/durability -s --timeout 0 $(ARGS)
+
+mutants: $(BIN)/.test      ## break each promise on purpose: a test must notice; ARGS="--quick", ARGS=lease
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

@@ -159,3 +159,15 @@ def test_the_small_reducers() -> None:
     assert merge({"a": 1, "b": 1}, {"b": 2}) == {"a": 1, "b": 2}
     assert merge(None, None) == {}
     assert add_numbers({"a": 1}, {"a": 2, "b": 3}) == {"a": 3, "b": 3}
+
+
+def test_a_message_of_another_branch_replaces_nothing() -> None:
+    """Two branches share what they know of places; the same place holds another message in each."""
+    base = reduce_messages([], [HumanMessage("a", id="a")])
+    one = reduce_messages(base, [HumanMessage("x", id="x")])
+    other = reduce_messages(base, [HumanMessage("y", id="y")])
+    assert other.find("x") is None
+    assert [m.id for m in reduce_messages(other, [HumanMessage("x", id="x")])] == ["a", "y", "x"]
+    removed = reduce_messages(other, [RemoveMessage(id="x")])
+    assert [m.id for m in removed] == ["a", "y"]
+    assert [m.id for m in one] == ["a", "x"]

@@ -21,6 +21,7 @@ from wick_graph.backends import LocalBackend
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.sandbox import confine, seccomp
+from wick_graph.sandbox.choose import choose
 from wick_graph.sandbox.environment import find_program
 from wick_graph.sandbox.plan import NOBODY, identity_for
 from wick_graph.testing import ScriptedModel
@@ -78,6 +79,7 @@ import sys
 from wick_graph.backends import LocalBackend
 from wick_graph.errors import ConfigError
 from wick_graph.sandbox import confine, seccomp
+from wick_graph.sandbox.choose import choose
 confine.refuse(seccomp.program())
 print(LocalBackend(sys.argv[1], execute="auto").level)
 print(LocalBackend(sys.argv[1], execute="require").level)
@@ -301,3 +303,19 @@ def test_a_plan_that_fails_runs_nothing(work: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_confines_is_found_by_the_programs_own_path() -> None:
     assert Path(str(confine.__file__)).is_file()
+
+
+def test_a_level_that_confines_nothing_is_not_taken(tmp_path: Path) -> None:
+    """It counts only after a command has run in it and found itself confined."""
+    tried: list[str] = []
+
+    def fails(sandbox: Any) -> str:
+        tried.append(sandbox.level)
+        return "it can list /"
+
+    found, why = choose("auto", str(tmp_path), (), fails)
+    assert found is None
+    assert tried
+    assert why.count("it can list /") == len(tried)
+    with pytest.raises(ConfigError, match="it can list /"):
+        choose("require", str(tmp_path), (), fails)

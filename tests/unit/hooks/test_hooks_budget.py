@@ -199,3 +199,13 @@ def test_without_the_extra_a_budget_in_dollars_is_refused(monkeypatch: pytest.Mo
     with pytest.raises(ConfigError, match=r"pip install 'wick-graph\[cost\]'"):
         BudgetHook(Budget(usd=1))
     BudgetHook(Budget(tokens=1))
+
+
+@pytest.mark.parametrize("per", ["run", "thread"])
+def test_a_budget_that_is_exactly_used_up_is_used_up(per: Any) -> None:
+    prefix = "run_" if per == "run" else ""
+    tokens, dollars = Budget(tokens=10, per=per), Budget(usd=1, per=per)
+    for used, ends in ((9, False), (10, True), (11, True)):
+        assert bool(tokens.spent_up({"cost": {f"{prefix}tokens": used}})) is ends
+    for nano, ends in ((999_999_999, False), (1_000_000_000, True)):
+        assert bool(dollars.spent_up({"cost": {f"{prefix}nano_usd": nano}})) is ends

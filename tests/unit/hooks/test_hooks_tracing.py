@@ -301,6 +301,22 @@ def test_opentelemetry_is_told_of_failures_and_events(
     assert dict(event.attributes) == {"wick.kinds": ("a",), "wick.deep": '{"b": 1}'}
 
 
+@pytest.mark.parametrize("content", [False, True])
+def test_the_words_of_an_error_leave_only_where_content_is_wanted(
+    exported: tuple[Any, InMemorySpanExporter], content: bool
+) -> None:
+    """In any attribute, status or event; the length and the hash tell one error from another."""
+    tracer, exporter = exported
+    words = "the patient is called Miller"
+    with recording(OtelRecorder(tracer, content=content)), pytest.raises(ModelError):
+        agent_of(error(words)).invoke("?")
+    finished: Any = exporter.get_finished_spans()
+    (span,) = finished
+    told = repr((dict(span.attributes), span.status.description, span.events))
+    assert ("Miller" in told) is content
+    assert any(name.endswith("error_hash") for name in span.attributes) is not content
+
+
 @pytest.mark.parametrize("kind", ["stream", "astream"])
 def test_a_run_that_is_streamed_is_recorded_too(kind: str) -> None:
     recorder = Recorder()

@@ -22,6 +22,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from wick_graph.constants import MAX_RESULT_CHARS
 from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.redact import Redactor
 from wick_graph.tools import cap, failure, normalise
 
 CALL = ToolCall(id="call_1", name="look", args={})
@@ -306,3 +307,16 @@ def test_any_json_value_gives_a_result(value: Any) -> None:
     result.output.encode()
     if isinstance(value, dict | list):
         json.loads(result.output)
+
+
+def test_an_error_shows_no_secret() -> None:
+    secret, plain = "sk-" + "a1B2" * 8, "an unremarkable word"
+    for error in (RuntimeError(f"refused: {secret}"), ToolError(f"refused: {secret}")):
+        text = failure(CALL, error).error
+        assert text is not None
+        assert secret not in text
+        assert "[redacted: OpenAI key]" in text
+    redactor = Redactor()
+    redactor.learn([plain])
+    assert redactor.text(f"it is {plain}.") == "it is [redacted: known secret]."
+    assert redactor.found(plain) == ["known secret"]

@@ -1,0 +1,148 @@
+"""Which rows are committed when: by node, by who is told, by the tool, by LangGraph's durability.
+
+Another connection looks at the file at four points of a run: in each of two model calls, in the
+tool between them, and when the run has returned. Nothing is written because time has passed. A
+row of the table says up to which node everything is on disk at each point, and how the ledger knows
+the call; what comes later waits, and a crash makes it again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import BaseMessage
+
+from wick_graph import Agent, SqlSaver, tool
+from wick_graph.testing import ScriptedModel, call
+
+Look = Callable[[str], None]
+
+
+class Looking(ScriptedModel):
+    """Look at the file before each reply."""
+
+    def __init__(self, look: Look, *steps: Any) -> None:
+        super().__init__(list(steps))
+        object.__setattr__(self, "_look", look)
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
+        object.__getattribute__(self, "_look")("model")
+        return super()._generate(messages, *args, **kwargs)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def saver(path: Path) -> Iterator[SqlSaver]:
+    with SqlSaver.from_url(f"sqlite:///{path}") as opened:
+        opened._core._flusher.close()
+        yield opened
+
+
+def seen(path: Path) -> tuple[int, int, str]:
+    """Count checkpoints and tasks with writes, and tell the ledger's states."""
+    db = sqlite3.connect(path)
+    try:
+        (checkpoints,) = db.execute("SELECT count(*) FROM checkpoints").fetchone()
+        (tasks,) = db.execute("SELECT count(*) FROM writes").fetchone()
+        states = [state for (state,) in db.execute("SELECT state FROM calls ORDER BY rid")]
+        return checkpoints, tasks, ",".join(states)
+    finally:
+        db.close()
+
+
+def observe(
+    saver: SqlSaver, path: Path, *, observed: bool, replay: Any, durability: Any
+) -> dict[str, tuple[int, int, str]]:
+    """Run one turn with a call and one without, and tell what was on disk at each point."""
+    found: dict[str, tuple[int, int, str]] = {}
+
+    def look(where: str) -> None:
+        name = f"{where} 2" if where in found else where
+        found[name] = seen(path)
+
+    @tool(replay=replay)
+    def act() -> str:
+        """Act."""
+        look("tool")
+        return "acted"
+
+    agent = Agent(model=Looking(look, call("act"), "ok"), tools=[act], store=saver)
+    given: Any = {"messages": [("user", "?")]}
+    config: Any = {"configurable": {"thread_id": "t"}}
+    if observed:
+        for _ in agent.graph.stream(given, config, stream_mode="updates", durability=durability):
+            pass
+    else:
+        agent.graph.invoke(given, config, durability=durability)
+    look("end")
+    return found
+
+
+NODES = (
+    *("input", "start", "before_agent", "modify_request", "model"),
+    *("tools", "modify_request 2", "model 2"),
+)
+"""After what a run of two model calls has its checkpoints, in their order."""
+ALONE = {"model": "start", "tool": "model", "model 2": "model", "end": "model 2"}
+"""The last node of which everything is committed, at each point, where nobody is told."""
+OBSERVED = {
+    **{"model": "modify_request", "tool": "model"},
+    **{"model 2": "modify_request 2", "end": "model 2"},
+}
+ONCE = {"model": "", "tool": "intent", "model 2": "done", "end": "done"}
+"""What the ledger knows of a call that may not simply be repeated."""
+TOLD = {"model": "", "tool": "", "model 2": "done", "end": "done"}
+NOTHING = {"model": "", "tool": "", "model 2": "", "end": ""}
+TABLE = {
+    ("alone", "never"): (ALONE, ONCE),
+    ("alone", "key"): (ALONE, ONCE),
+    ("alone", "safe"): (ALONE, NOTHING),
+    ("observed", "never"): (OBSERVED, ONCE),
+    ("observed", "key"): (OBSERVED, ONCE),
+    ("observed", "safe"): (OBSERVED, TOLD),
+}
+
+every_row = pytest.mark.parametrize(("who", "replay"), TABLE)
+
+
+@every_row
+def test_what_is_committed_when(saver: SqlSaver, path: Path, who: str, replay: Any) -> None:
+    found = observe(saver, path, observed=who == "observed", replay=replay, durability="sync")
+    nodes, ledger = TABLE[who, replay]
+    assert {at: NODES[checkpoints - 1] for at, (checkpoints, _, _) in found.items()} == nodes
+    assert {at: NODES[tasks] for at, (_, tasks, _) in found.items()} == nodes
+    assert {at: states for at, (_, _, states) in found.items()} == ledger
+
+
+@every_row
+def test_without_a_saver_s_promise_the_ledger_keeps_its_own(
+    saver: SqlSaver, path: Path, who: str, replay: Any
+) -> None:
+    """With `exit` there is one checkpoint, at the end; calls are on record all the same."""
+    found = observe(saver, path, observed=who == "observed", replay=replay, durability="exit")
+    _, ledger = TABLE[who, replay]
+    assert {at: (one, two) for at, (one, two, _) in found.items()} == {
+        **dict.fromkeys(("model", "tool", "model 2"), (0, 0)),
+        "end": (1, 0),
+    }
+    assert {at: states for at, (_, _, states) in found.items()} == ledger
+
+
+@every_row
+def test_what_is_written_in_the_background_is_there_at_the_end(
+    saver: SqlSaver, path: Path, who: str, replay: Any
+) -> None:
+    """With `async` LangGraph says when it hands a step over; the ledger waits for nobody."""
+    found = observe(saver, path, observed=who == "observed", replay=replay, durability="async")
+    _, ledger = TABLE[who, replay]
+    assert found["end"][:2] == (len(NODES), len(NODES) - 1)
+    assert {at: states for at, (_, _, states) in found.items()} == ledger
+    assert [*found] == ["model", "tool", "model 2", "end"]

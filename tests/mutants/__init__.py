@@ -1,0 +1,1 @@
+"""Promises broken on purpose: the tests that are named with each small patch must catch it."""

@@ -1,0 +1,244 @@
+"""What nobody allowed does not happen, whoever asks for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.patches import mutant
+
+GUARDED: Final = (
+    mutant(
+        "approval-hash-ignored",
+        "A decision is for the call that was shown.",
+        ("test_a_decision_is_bound_to_the_call_that_was_shown",),
+        ("_misfit", 'decision.hash != question["hash"]', "False"),
+        quick=True,
+    ),
+    mutant(
+        "approval-not-bound",
+        "A decision that names no call is for the call that the person was shown.",
+        ("test_a_decision_that_names_no_call_is_for_what_was_shown",),
+        ("_bound", 'return {**answer, "hash": question["hash"]}', "return answer"),
+    ),
+    mutant(
+        "approval-without-arguments",
+        "The hash of a call covers its arguments.",
+        ("test_the_hash_tells_every_call_from_every_other",),
+        ("call_hash", "call.args, ", ""),
+    ),
+    mutant(
+        "approval-without-the-tools-word",
+        "The hash of a call covers what the tool says of itself.",
+        ("test_a_decision_is_bound_to_what_the_tool_said_of_itself",),
+        ("call_hash", ", call.ctx.told()", ""),
+    ),
+    mutant(
+        "failing-rule-allows",
+        "A rule that fails asks.",
+        ("test_a_rule_that_fails_asks_and_says_why",),
+        ("_asks", 'return f"the rule {rule.text} failed ({error})"', "return None"),
+    ),
+    mutant(
+        "bare-text-approves",
+        "A bare text is no decision.",
+        ("test_a_text_that_sounds_like_one_is_no_decision[yes]",),
+        (
+            "read_decision",
+            "if not isinstance(answer, Mapping) or",
+            "if answer == 'yes':\n        return Approve()\n"
+            "    if not isinstance(answer, Mapping) or",
+        ),
+    ),
+    mutant(
+        "rejected-call-runs",
+        "A rejected call is not run.",
+        ("test_each_decision_does_what_it_says",),
+        (
+            "ApprovalHook.wrap_tool_call",
+            "case Reject(message=message):\n                return",
+            "case Reject(message=message):\n                await next(call)\n"
+            "                return",
+        ),
+    ),
+    mutant(
+        "one-answer-for-all",
+        "One answer to several questions is refused.",
+        ("test_a_bare_answer_to_several_questions_is_refused_and_they_wait_on",),
+        ("_by_id", "if len(waiting) > 1:", "if False:"),
+    ),
+    mutant(
+        "level-falls-back",
+        "A level that does not work here is refused, not replaced.",
+        ("test_without_bubblewrap_the_next_level_is_said",),
+        (
+            "choose",
+            "names = [setting] if setting in _MAKERS else list(_MAKERS)",
+            "names = list(_MAKERS)",
+        ),
+    ),
+    mutant(
+        "level-is-not-tried",
+        "A level counts only after a command was confined in it.",
+        ("test_a_level_that_confines_nothing_is_not_taken",),
+        ("choose", "if not (wrong := works(found)):", "if not (wrong := ''):"),
+    ),
+    mutant(
+        "links-lead-outside",
+        "The kernel confines a path below its folder.",
+        ("test_files::test_attack",),
+        ("Openat2.open", "_RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS", "_RESOLVE_NO_MAGICLINKS"),
+    ),
+    mutant(
+        "dots-lead-outside",
+        "The walk does not leave its folder.",
+        ("test_files::test_attack",),
+        ("_up", "if len(held) == 1:", "if False:"),
+    ),
+    mutant(
+        "foreign-hard-links-read",
+        "A hard link to somebody else's file is refused.",
+        ("test_files::test_attack",),
+        ("Root._must_be_own_file", "status.st_nlink > 1 and status.st_uid != self._owner", "False"),
+    ),
+    mutant(
+        "loopback-is-public",
+        "No spelling of loopback is reached.",
+        ("test_no_spelling_of_loopback_is_reached",),
+        ("Client._address", "for address in addresses:", "for address in ():"),
+    ),
+    mutant(
+        "one-address-checked",
+        "Every address of a name is checked.",
+        ("test_a_name_with_one_private_address_is_refused",),
+        ("Client._address", "for address in addresses:", "for address in addresses[:1]:"),
+    ),
+    mutant(
+        "mapped-addresses-pass",
+        "An IPv4 address inside of an IPv6 one decides.",
+        ("test_what_is_not_the_public_internet_is_refused",),
+        ("_kind", "if address in _MAPPED:", "if False:"),
+        ("_embedded", "if address in _6TO4:", "if False:"),
+    ),
+    mutant(
+        "credentials-follow-redirects",
+        "Credentials do not follow a redirect to another origin.",
+        ("test_another_origin_gets_no_credentials",),
+        ("Client._follow", "if target.origin != before.origin:", "if False:"),
+    ),
+    mutant(
+        "redirect-unchecked",
+        "A redirect leads through the same checks.",
+        ("test_each_redirect_is_checked",),
+        (
+            "Client._refusal",
+            "if target.at(address) in self.allow:",
+            "if target.at(address) in self.allow or target.path != '/start':",
+        ),
+    ),
+    mutant(
+        "scope-reversed",
+        "A token does no more than its scope allows.",
+        ("test_scopes",),
+        ("Caller.allows", "SCOPES.index(self.scope) >= SCOPES.index(wanted)", "True"),
+    ),
+    mutant(
+        "expired-token-passes",
+        "An expired token is refused.",
+        ("test_a_token_ends",),
+        ("Tokens.check", "info.expires.timestamp() <= now", "False"),
+    ),
+    mutant(
+        "revoked-token-passes",
+        "A revoked token is refused.",
+        ("test_a_token_ends",),
+        ("Tokens.check", "if info.revoked is not None:", "if False:"),
+    ),
+    mutant(
+        "secret-not-compared",
+        "A token is refused whose secret is another one.",
+        ("test_a_token_is_its_secret",),
+        (
+            "Tokens.check",
+            "not hmac.compare_digest(_hash(secret), expected) or info is None",
+            "info is None",
+        ),
+    ),
+    mutant(
+        "run-of-another-tenant",
+        "A tenant finds its own runs alone.",
+        ("test_a_tenant_finds_its_own_runs_alone",),
+        ("RUNS", '.where(threads.c.tenant == _b("tenant"))', '.where(_b("tenant").is_not(None))'),
+    ),
+    mutant(
+        "thread-of-another-tenant",
+        "The same id is another thread for another tenant.",
+        ("test_a_tenant_finds_its_own_threads_alone",),
+        ("Threads._query", ".where(threads.c.tenant == self._core.tenant)", ""),
+    ),
+    mutant(
+        "foreign-hosts-served",
+        "A request under another host name is refused.",
+        ("test_D31_pages_of_other_origins",),
+        ("Guard._check_origin", "if (origin is not None and not same) or foreign:", "if False:"),
+    ),
+    mutant(
+        "key-of-another-request",
+        "An idempotency key is for one request.",
+        ("test_D36_idempotency_keys",),
+        ("Runs._known", "if row.asked != request or there:", "if False:"),
+    ),
+    mutant(
+        "check-value-not-checked",
+        "A flipped bit is found.",
+        ("test_a_row_that_was_tampered_with_is_found",),
+        ("unseal", "if not body.startswith(_check(payload, context)):", "if False:"),
+    ),
+    mutant(
+        "check-without-context",
+        "A row fits its own place alone.",
+        ("test_a_row_that_was_tampered_with_is_found",),
+        ("unseal", "_check(payload, context)", "_check(payload, ())"),
+        ("seal", "_check(payload, context)", "_check(payload, ())"),
+    ),
+    mutant(
+        "encrypted-without-context",
+        "An encrypted row fits its own place alone.",
+        ("test_a_threads_own_texts_are_bound_to_it",),
+        ("_Thread.seal", "ormsgpack.packb(context)", "b''"),
+        ("_Thread.unseal", "head + ormsgpack.packb(context)", "head"),
+    ),
+    mutant(
+        "one-key-for-all-threads",
+        "Each thread has a key of its own.",
+        ("test_a_thread_does_not_go_by_another_name",),
+        ("_Thread.__init__", "_THREAD + name))", "_THREAD))"),
+    ),
+    mutant(
+        "result-for-any-arguments",
+        "An encrypted result is that of its arguments.",
+        ("test_a_result_is_that_of_its_arguments",),
+        ("place_of", "if seals.hides else", "if False else"),
+    ),
+    mutant(
+        "keys-for-everybody",
+        "A file of keys that others may read is refused.",
+        ("test_a_file_that_others_may_use_is_refused",),
+        ("Keys.from_file", "status.st_mode & _OTHERS", "False"),
+    ),
+    mutant(
+        "every-class-allowed",
+        "No class is found by a name from the database.",
+        ("test_a_class_that_is_no_longer_allowed_is_not_rebuilt",),
+        (
+            "AllowList._loaded",
+            'if (module, path.rpartition(".")[2]) not in self._names:',
+            "if False:",
+        ),
+    ),
+    mutant(
+        "depth-unbounded",
+        "Sub-agents are bounded in depth.",
+        ("test_depth_and_number_are_bounded",),
+        ("delegation", "if len(path) >= max_depth:", "if False:"),
+    ),
+)

@@ -1,0 +1,55 @@
+"""Tokens: each ends by its time and by being revoked, and is good for its own secret alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.store.test_store_threads import Clock
+from wick_graph.store import SqlSaver
+from wick_graph.store.keeping.tokens import SCOPES, Tokens
+
+
+@pytest.fixture
+def tokens(saver: SqlSaver) -> Tokens:
+    return Tokens(saver._core)
+
+
+def test_a_token_ends(saver: SqlSaver, tokens: Tokens) -> None:
+    clock = Clock()
+    saver.clock = clock
+    short, info = tokens.create("anna", lasts=60)
+    endless, _ = tokens.create("anna")
+    assert tokens.check(short) == info
+    clock.time += 59
+    assert tokens.check(short) == info
+    clock.time += 1
+    assert tokens.check(short) is None
+    assert tokens.check(endless) is not None
+    assert tokens.revoke(endless)
+    assert tokens.check(endless) is None
+
+
+def test_a_token_is_its_secret(tokens: Tokens) -> None:
+    first, mine = tokens.create("anna", scope="read")
+    second, _ = tokens.create("ben", scope="admin")
+    head, secret = first[: -len(second.rpartition("_")[2])], first.split("_", 2)[2]
+    assert tokens.check(first) == mine
+    last = "A" if secret[-1] != "A" else "B"
+    others = (
+        first[:-1] + last,
+        f"wk_{mine.id}_{second.split('_', 2)[2]}",
+        head,
+        "",
+        "wk__",
+        secret,
+    )
+    assert [tokens.check(other) for other in others] == [None] * len(others)
+
+
+def test_a_scope_includes_those_before_it_and_no_other(tokens: Tokens) -> None:
+    assert SCOPES == ("read", "run", "admin")
+    for scope in SCOPES:
+        token, _ = tokens.create("anna", scope=scope)
+        found = tokens.check(token)
+        assert found is not None
+        assert (found.scope, found.tenant) == (scope, "anna")
