@@ -81,6 +81,15 @@ class Guard:
         self._memory: Final = _forms(rules.memory)
         self._obeyed: Final = Patterns((*OBEYED, *rules.protect))
         self._writable: Final = Patterns(rules.writable)
+        self._loosened: Final = rules.writable
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Say what of the second list tools may change."""
+        if not self._loosened:
+            return ()
+        listed = ", ".join(map(shown, self._loosened))
+        return (f"tools may change {listed}, which other programs run or obey (writable:)",)
 
     def never(self, path: str, rel: str) -> str:
         """Say why no tool may write here, in the rest of a sentence; empty if one may.

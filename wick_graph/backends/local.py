@@ -94,7 +94,8 @@ class LocalBackend:
         self.level: Final = sandbox.level if sandbox else ""
         self.confinement: Final = sandbox.says if sandbox else ""
         notice = self._commands.notice if self._commands else NO_EXECUTE
-        self.notices: Final[tuple[str, ...]] = (notice,) if notice else ()
+        found = (notice,) if notice else ()
+        self.notices: Final[tuple[str, ...]] = (*found, *self._places.guard.notices)
         self._ripgrep: Final = search.find_ripgrep(self.workdir) if ripgrep else None
 
     def ls(self, path: str = ".", limit: int | None = None) -> Listing:

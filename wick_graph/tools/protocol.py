@@ -54,6 +54,8 @@ class ToolContext:
     """LangChain's `RunnableConfig` of the step."""
     replayed: bool = False
     """True where the call may have run before, up to a crash."""
+    allowed: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """The arguments with which a person has allowed this very call; None where nobody was asked."""
     check: Callable[[Any], str | None] = field(default=_nothing_wrong, repr=False, compare=False)
     """Say what is wrong with arguments for the tool that the model named; None if nothing is."""
     told: Callable[[], Mapping[str, Any] | None] = field(

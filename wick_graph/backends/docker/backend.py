@@ -72,7 +72,6 @@ class DockerBackend:
 
     can_execute: Final = True
     level: Final[Level] = "container"
-    notices: Final[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -116,6 +115,7 @@ class DockerBackend:
         self._root: Final = Root(folder, mechanism=mechanism)
         self._guard: Final = Guard(self._root, rules or Rules())
         self._guard.prepare()
+        self.notices: Final[tuple[str, ...]] = self._guard.notices
         self._names: Final = Names(self.folder, self.workdir)
         self._timeout: Final = timeout
         self._engine: Final = Engine(host)
