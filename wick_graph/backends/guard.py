@@ -27,7 +27,9 @@ OWN_FOLDER: Final = ".wick"
 """Where a backend keeps whole results and notes; tools read it and do not write it."""
 GOVERNS: Final = "is protected: it governs agents, and tools never write it"
 OWN: Final = "is protected: tools do not write there"
-_LOOK_EVERY: Final = 256
+_NOT_ENTERED: Final = frozenset({"node_modules", "__pycache__"})
+_NOT_ENTERED_BELOW: Final = "site-packages/"
+"""What is installed there has files of such names in thousands, and nobody obeys them."""
 
 Key = tuple[tuple[int, int], tuple[str, ...]]
 """A path as a folder that exists, by device and number, and the names below it."""
@@ -331,6 +333,8 @@ class _Look:
                 return
             if top and not entry.is_symlink():
                 self._tops.append(path)
+        if rel.endswith(_NOT_ENTERED_BELOW) or entry.name in _NOT_ENTERED:
+            return
         if is_dir and (not top or (self._enter is not None and self._enter((path,)))):
             pending.append((f"{path}/", mine, inside or top))
 

@@ -40,7 +40,7 @@ MAX_WATCHED: Final = 100_000
 """Names of a working directory among which a command looks for what other programs obey."""
 WATCH_SECONDS: Final = 1.0
 """What one such look may take."""
-MAX_SHUT: Final = 200
+MAX_SHUT: Final = 500
 """Files and folders of a working directory that one command is shown read-only."""
 MAX_KEPT_FILES: Final = 1_000
 """Whole results that a working directory holds; the oldest ones give way."""
