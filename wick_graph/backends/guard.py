@@ -80,6 +80,7 @@ class Guard:
         self._work: Final = os.path.realpath(root.path)
         self._named: Final = _forms(rules.control)
         self._control: Final = (*self._named, *_forms(f"{one}/" for one in rules.code))
+        self._spelt: Final = tuple(folded(one.rstrip("/")) for one in self._control)
         self._memory: Final = _forms(rules.memory)
         self._obeyed: Final = Patterns((*OBEYED, *rules.protect))
         self._writable: Final = Patterns(rules.writable)
@@ -106,9 +107,13 @@ class Guard:
             return ""
         folder, _, name = path.rpartition("/")
         try:
-            ways = [*_ways(os.path.realpath(folder or "/"), name)]
+            real = os.path.realpath(folder or "/")
+            ways = [*_ways(real, name)]
         except ValueError:  # no path can be written like that, which is said when it is used
             return ""
+        written = folded(f"{real.rstrip('/')}/{name}")
+        if any(_is_below(written, one) or _is_below(one, written) for one in self._spelt):
+            return GOVERNS
         held = [_key(one) for one in self._control]
         return GOVERNS if any(_meet(way, one) for one in held for way in ways) else ""
 
