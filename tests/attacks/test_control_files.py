@@ -191,7 +191,7 @@ def test_an_agent_below_does_not_open_it(fs: FileSystem, work: Path) -> None:
     below = {"helper": Subagent(lambda: helper, "Helps.")}
     boss = ScriptedModel([wild("delegate_to_agent", agent="helper", task="go"), "ok"])
     told = Agent("boss", boss, tools=[delegation(below)]).invoke("go")
-    assert "tried" in [m.text for m in told.messages if m.type == "tool"][0]
+    assert "tried" in next(m.text for m in told.messages if m.type == "tool")
     tasks = Background(below)
     begins = ScriptedModel(
         [wild("start_async_task", agent="helper", task="go"), respond(ends), "ok"], cursor="fifo"
