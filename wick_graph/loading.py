@@ -32,7 +32,7 @@ from wick_graph.hooks.approvals import misspelt
 from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.mcp import McpServer, Target
-from wick_graph.middleware import make
+from wick_graph.middleware import make, must_hold_nothing
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.moments import JournalOptions
 from wick_graph.store import SqlSaver
@@ -309,6 +309,8 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
         rules = Rules() if to_look_at else rules_of(config, file)
         backend = backend_of(config, _workdir(config, file.base_dir, to_look_at), rules)
         key = "middleware"
+        for entry in config.middleware:
+            must_hold_nothing({"use": entry.use, "args": entry.args}, rules)
         more = [make(entry.use, entry.args, file.base_dir) for entry in config.middleware]
         key = "budget"
         hooks = activate(config, backend)

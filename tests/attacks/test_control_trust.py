@@ -260,11 +260,6 @@ def test_the_book_is_out_of_reach(tmp_path: Path, home: Path) -> None:
     (tmp_path / "agents.yaml").write_text(
         "agents: {default: {backend: {type: local, workdir: ., execute: 'off'}}}", "utf-8"
     )
-    (hook,) = [
-        h
-        for h in hooks_of("default", load_config(tmp_path / "agents.yaml"))
-        if h.name == "filesystem"
-    ]
-    backend: Any = getattr(hook, "backend")  # noqa: B009  (of the kind of the hook)
+    (backend,) = backends_in(hooks_of("default", load_config(tmp_path / "agents.yaml")))
     with backend, pytest.raises(Exception, match="governs agents"):
         backend.write("state/wick_graph/trusted.json", json.dumps({"a": "b"}).encode())
