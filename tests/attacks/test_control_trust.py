@@ -14,7 +14,7 @@ from wick_graph.cli import trusting
 from wick_graph.cli.app import call
 from wick_graph.config import digest_of, is_trusted, load_config, trust, trust_folder
 from wick_graph.errors import ConfigError
-from wick_graph.loading import hooks_of, load
+from wick_graph.loading import backends_in, hooks_of, load
 from wick_graph.server import ServerOptions, Service
 
 TEXT = """\
