@@ -52,7 +52,7 @@ def agent_for(fs: Any, path: str, *hooks: Any, **options: Any) -> Agent:
 
 
 def answer_of(result: Any) -> str:
-    return next(m.text for m in result.messages if m.type == "tool")
+    return str(next(m.text for m in result.messages if m.type == "tool"))
 
 
 @pytest.mark.parametrize("path", NAMED)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import Folder
 from wick_graph.cli import trusting
 from wick_graph.cli.app import call
 from wick_graph.config import digest_of, is_trusted, load_config, trust, trust_folder
@@ -183,27 +181,41 @@ def test_looking_starts_no_program_and_asks_for_nothing(
     assert not (folder / "ran").exists()
 
 
-def test_trust_by_command_by_hash_and_by_option(folder: Path, home: Path) -> None:
-    place = Folder(folder)
-    os.environ.pop("WICK_TRUST", None)
-    shown = place.wick("trust", "--show")
-    assert (shown.code, shown.out.strip()) == (0, digest(folder))
+def test_trust_by_command_by_hash_and_by_option(
+    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    assert call(["trust", "--show"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.strip() == digest(folder)
     assert "server.py" in shown.err
     assert not home.exists(), "to show is not to trust"
-    for said in (["run", "hello", "--trust"], ["trust"], ["run", "hello"]):
-        ended = place.wick(*said)
-        if said[0] == "run":  # it is started, and speaks no MCP
-            assert (folder / "ran").exists(), ended.err
-            (folder / "ran").unlink()
+    assert ran(folder, ["--trust"])
+    assert not ran(folder, [])
+    monkeypatch.setenv("WICK_TRUST", digest(folder))
+    assert ran(folder, [])
+    monkeypatch.delenv("WICK_TRUST")
+    assert call(["trust"]) == 0
+    assert ran(folder, [])
     (folder / "server.py").write_text(SERVER + "# changed\n", "utf-8")
-    again = place.wick("run", "hello")
-    assert (again.code, (folder / "ran").exists()) == (2, False)
+    assert not ran(folder, [])
 
 
-def test_a_file_that_starts_nothing_needs_no_trust(folder: Path, home: Path) -> None:
+def ran(folder: Path, options: list[str]) -> bool:
+    """Say whether a run starts the server, which speaks no MCP and is refused then."""
+    assert call(["run", "hello", *options]) == 2
+    started = (folder / "ran").exists()
+    (folder / "ran").unlink(missing_ok=True)
+    return started
+
+
+def test_a_file_that_starts_nothing_needs_no_trust(
+    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
     (folder / "agents.yaml").write_text(PLAIN, "utf-8")
-    assert Folder(folder).wick("run", "hello").code == 0
-    assert Folder(folder).wick("trust").code == 0
+    assert call(["run", "hello"]) == 0
+    assert call(["trust"]) == 0
     assert not home.exists()
 
 
@@ -218,7 +230,7 @@ def test_at_a_terminal_a_person_is_asked_once(
     asked: list[str] = []
     monkeypatch.chdir(folder)
     monkeypatch.setattr(trusting, "can_ask", lambda: True)
-    monkeypatch.setattr(trusting, "line", lambda text: asked.append(text) or typed)
+    monkeypatch.setattr(trusting, "line", lambda text: (asked.append(text), typed)[1])
     if trusted:
         trusting.trusted_file(Path("agents.yaml"))
         trusting.trusted_file(Path("agents.yaml"))

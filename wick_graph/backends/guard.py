@@ -191,8 +191,12 @@ class Guard:
         An empty path is the directory itself.
 
         Raises:
-            ToolError: There is too much of it.
+            ToolError: There is too much of it, or a part cannot be shown so.
         """
+        try:
+            self.prepare()  # a file may have been removed since
+        except ConfigError as error:
+            raise ToolError(str(error)) from error
         held = self.held()
         if self._work in held:
             return [("", True)]
