@@ -230,7 +230,12 @@ def test_at_a_terminal_a_person_is_asked_once(
     asked: list[str] = []
     monkeypatch.chdir(folder)
     monkeypatch.setattr(trusting, "can_ask", lambda: True)
-    monkeypatch.setattr(trusting, "line", lambda text: (asked.append(text), typed)[1])
+
+    def answer(text: str) -> str:
+        asked.append(text)
+        return typed
+
+    monkeypatch.setattr(trusting, "line", answer)
     if trusted:
         trusting.trusted_file(Path("agents.yaml"))
         trusting.trusted_file(Path("agents.yaml"))
