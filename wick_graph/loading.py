@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -13,10 +12,19 @@ from typing import Any, Self
 from langchain_core.language_models import FakeListChatModel
 
 from wick_graph.agent import Agent
-from wick_graph.backends import LocalBackend
+from wick_graph.backends import LocalBackend, Rules
 from wick_graph.backends.docker import DockerBackend
 from wick_graph.backends.docker.sandboxes import make_folder
-from wick_graph.config import AgentConfig, AgentsFile, McpServerConfig, load_config
+from wick_graph.config import (
+    AgentConfig,
+    AgentsFile,
+    McpServerConfig,
+    code_folders,
+    control_plane,
+    folder_of,
+    load_config,
+    memory_files,
+)
 from wick_graph.config.nearest import did_you_mean
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.activation import activate, backend_of
@@ -24,7 +32,7 @@ from wick_graph.hooks.approvals import misspelt
 from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.mcp import McpServer, Target
-from wick_graph.middleware import make
+from wick_graph.middleware import make, must_hold_nothing
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.moments import JournalOptions
 from wick_graph.store import SqlSaver
@@ -298,14 +306,28 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
     config = file.agent(agent_id)
     key = "backend"
     try:
-        backend = backend_of(config, _workdir(config, file.base_dir, to_look_at))
+        rules = Rules() if to_look_at else rules_of(config, file)
+        backend = backend_of(config, _workdir(config, file.base_dir, to_look_at), rules)
         key = "middleware"
+        for entry in config.middleware:
+            must_hold_nothing({"use": entry.use, "args": entry.args}, rules)
         more = [make(entry.use, entry.args, file.base_dir) for entry in config.middleware]
         key = "budget"
         hooks = activate(config, backend)
     except (ConfigError, OSError) as error:
         raise file.error(("agents", agent_id, key), str(error)) from None
     return _inside(hooks, more)
+
+
+def rules_of(config: AgentConfig, file: AgentsFile) -> Rules:
+    """Say what the tools of an agent leave alone."""
+    return Rules(
+        control=control_plane(file),
+        memory=memory_files(file),
+        protect=config.protect,
+        writable=config.writable,
+        code=code_folders(),
+    )
 
 
 def backends_in(hooks: Sequence[BaseHook]) -> list[LocalBackend | DockerBackend]:
@@ -326,14 +348,10 @@ def _workdir(config: AgentConfig, base_dir: Path, to_look_at: bool) -> Path:
     backend = config.backend
     if backend is None:
         return base_dir
-    docker = backend.type == "docker"
-    named = (backend.folder or "workspace") if docker else (backend.workdir or ".")
-    workdir = Path(os.path.normpath(base_dir.absolute() / named))
+    workdir = folder_of(backend, base_dir)
     if to_look_at and not workdir.is_dir():
         return base_dir.absolute()  # nothing is read from it
-    if docker:
-        make_folder(workdir)
-    workdir.mkdir(parents=True, exist_ok=True)
+    make_folder(workdir)
     return workdir
 
 

@@ -131,7 +131,9 @@ steps:
   - {call: write_file, args: {path: presentation.md, content: "# AI Presentation"}}
   - I've created your presentation about AI.
 """
-    agent = f"backend: {backend}\nskills: {{paths: [skills]}}"
+    # commands without a sandbox would not leave the skills beside them alone
+    held = backend.replace("execute: local", "execute: 'off'")
+    agent = f"backend: {held}\nskills: {{paths: [skills]}}"
     made = story(tmp_path, "Create a presentation about AI", agent, script)
     (made.work / "skills/slides").mkdir(parents=True)
     front = "---\nname: slides\ndescription: Create presentations\n---\n"
@@ -227,11 +229,13 @@ backend: {backend}
 
 @pytest.mark.parametrize((), [pytest.param(id="I-06")])
 def test_the_sample_has_files_skills_and_memory(tmp_path: Path, backend: str) -> None:
-    script = """\
+    # a container shows them read-only in its folder; without a sandbox they lie outside of it
+    base = tmp_path if backend == LOCAL else tmp_path / "workspace"
+    script = f"""\
 steps:
-  - {call: read_file, args: {path: skills/csv/SKILL.md}}
-  - {call: edit_file, args: {path: AGENTS.md, old_text: tea, new_text: coffee}}
-  - {call: execute, args: {command: cat AGENTS.md}}
+  - {{call: read_file, args: {{path: {base}/skills/csv/SKILL.md}}}}
+  - {{call: edit_file, args: {{path: {base}/AGENTS.md, old_text: tea, new_text: coffee}}}}
+  - {{call: execute, args: {{command: cat {base}/AGENTS.md}}}}
   - Noted.
 """
     agent = f"""\
@@ -239,13 +243,13 @@ name: code-assistant
 system_prompt: You are a coding assistant.
 context_window: 128000
 backend: {backend}
-skills: {{paths: [skills]}}
-memory: {{paths: [AGENTS.md]}}
+skills: {{paths: [{base}/skills]}}
+memory: {{paths: [{base}/AGENTS.md]}}
 """
     noted = story(tmp_path, "I prefer coffee", agent, script)
-    (noted.work / "skills/csv").mkdir(parents=True)
-    (noted.work / "skills/csv/SKILL.md").write_text("---\ndescription: Analyze\n---\nBODY\n")
-    (noted.work / "AGENTS.md").write_text("I like tea.")
+    (base / "skills/csv").mkdir(parents=True)
+    (base / "skills/csv/SKILL.md").write_text("---\ndescription: Analyze\n---\nBODY\n")
+    (base / "AGENTS.md").write_text("I like tea.")
     told = noted.tell(AFTER)
     assert told["hooks"] == [*HOOKS[:3], "skills", "memory", HOOKS[3]]
     assert told["offered"] == [["write_todos", *FILE_TOOLS]] * 4

@@ -438,13 +438,15 @@ agents:
         args: {run_limit: 3}
       - use: deepagents.MemoryMiddleware
         args:
-          backend: {use: deepagents.FilesystemBackend, args: {root_dir: ".", virtual_mode: true}}
+          backend: {use: deepagents.FilesystemBackend, args: {root_dir: ROOT, virtual_mode: true}}
           sources: [/none.md]
 """
 
 
 def test_a_file_names_them(tmp_path: Path) -> None:
-    (tmp_path / "agents.yaml").write_text(FILE, encoding="utf-8")
+    (tmp_path / "workspace").mkdir()
+    text = FILE.replace("ROOT", f"{tmp_path}/workspace")
+    (tmp_path / "agents.yaml").write_text(text, encoding="utf-8")
     (tmp_path / "script.yaml").write_text("steps:\n- text: Hello.\n", encoding="utf-8")
     (tmp_path / "spare.yaml").write_text("steps:\n- text: Spare.\n", encoding="utf-8")
     with load(tmp_path / "agents.yaml") as agents:
@@ -459,6 +461,27 @@ def test_a_file_names_them(tmp_path: Path) -> None:
         "MemoryMiddleware",
     ]
     assert [m.text for m in result.messages] == ["I am ada@****.com", "Hello."]
+
+
+BACKENDS = [
+    ("FilesystemBackend", "virtual_mode: true", "could write .*which governs agents"),
+    ("FilesystemBackend", "virtual_mode: false", "add virtual_mode: true"),
+    ("LocalShellBackend", "timeout: 9", "could write .*which governs agents"),
+]
+
+
+@pytest.mark.parametrize(("kind", "more", "says"), BACKENDS)
+def test_its_file_tools_reach_nothing_that_governs(
+    tmp_path: Path, kind: str, more: str, says: str
+) -> None:
+    """The tools of a middleware know none of our rules: its folder must hold nothing of it."""
+    used = f"{{use: deepagents.{kind}, args: {{root_dir: {tmp_path}, {more}}}}}"
+    entry = f"{{use: deepagents.FilesystemMiddleware, args: {{backend: {used}}}}}"
+    text = f"agents: {{default: {{model: 'scripted:s.yaml', middleware: [{entry}]}}}}\n"
+    (tmp_path / "agents.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "s.yaml").write_text("steps: [ready]", encoding="utf-8")
+    with load(tmp_path / "agents.yaml") as agents, pytest.raises(ConfigError, match=says):
+        agents["default"]
 
 
 @pytest.mark.parametrize(

@@ -270,9 +270,9 @@ def test_wick_run_says_the_level_at_its_start(work: Path, open_path: Path) -> No
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-@pytest.mark.parametrize("sockets", [True, False])
-def test_the_filter_ends_every_way_in_an_answer(machine: str, sockets: bool) -> None:
-    raw = seccomp.program(machine, sockets=sockets)
+@pytest.mark.parametrize("namespaces", [True, False])
+def test_the_filter_ends_every_way_in_an_answer(machine: str, namespaces: bool) -> None:
+    raw = seccomp.program(machine, namespaces=namespaces)
     code = list(struct.iter_unpack("=HBBI", raw))
     assert len(code) < 256
     for at, (operation, yes, no, _) in enumerate(code):

@@ -34,7 +34,7 @@ agents:
   outer:
     backend: {type: local, workdir: ., execute: 'off'}
   loose:
-    backend: {type: local, workdir: desk, execute: local}
+    backend: {type: local, workdir: loosely, execute: local}
     skills: {paths: [FOLDER/kept]}
 """
 SKILL = "---\nname: knit\ndescription: Knit a scarf.\n---\nTwo needles.\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from wick_graph.backends.guard import Rules
 from wick_graph.backends.local import LocalBackend
-from wick_graph.backends.places import PROTECTED, ExtraRoot
+from wick_graph.backends.obeyed import OBEYED
+from wick_graph.backends.places import ExtraRoot
 from wick_graph.backends.protocol import (
     Edited,
     Entry,
@@ -20,7 +22,7 @@ from wick_graph.backends.protocol import (
 from wick_graph.backends.root import Root
 
 __all__ = [
-    "PROTECTED",
+    "OBEYED",
     "Edited",
     "Entry",
     "Executed",
@@ -32,6 +34,7 @@ __all__ = [
     "Match",
     "Matches",
     "Root",
+    "Rules",
     "Stop",
     "Text",
     "Written",

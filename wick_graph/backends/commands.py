@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from wick_graph.backends import keep, process
 from wick_graph.backends.capture import Spool
+from wick_graph.backends.guard import Guard, Seen
 from wick_graph.backends.limits import (
     LEAST_FREE_BYTES,
     LEAST_FREE_PART,
@@ -19,7 +21,7 @@ from wick_graph.backends.limits import (
 from wick_graph.backends.protocol import Executed, Stop
 from wick_graph.backends.root import Root
 from wick_graph.errors import ConfigError, ToolError
-from wick_graph.sandbox import HOLDS, PROBE, Sandbox, Setting, choose
+from wick_graph.sandbox import HOLDS, PROBE, Launch, Sandbox, Setting, choose
 
 
 class Commands:
@@ -28,6 +30,7 @@ class Commands:
     Args:
         workdir: The directory; it must exist.
         setting: A level, `auto`, or `require`; see `wick_graph.sandbox`.
+        guard: What commands leave alone.
         readable: Further folders that a confined command can read; absolute.
         timeout: Seconds that a command may take if the call does not say.
 
@@ -40,6 +43,7 @@ class Commands:
         workdir: str,
         setting: Setting,
         *,
+        guard: Guard | None = None,
         readable: Sequence[str] = (),
         timeout: float,
     ) -> None:
@@ -52,6 +56,9 @@ class Commands:
         self._said = ""
         sandbox, missing = choose(setting, workdir, readable, self._probe)
         self.sandbox: Final[Sandbox | None] = sandbox
+        self._guard: Final = guard
+        if sandbox is not None and guard is not None:
+            guard.prepare() if sandbox.apart else guard.must_be_apart(sandbox.level)
         self.notice: Final = self._notice(missing)
         """What a person must know beyond the level, such as why there is none."""
 
@@ -68,21 +75,40 @@ class Commands:
         must_be_command(command)
         seconds = seconds_of(timeout, self._timeout)
         must_have_room(self._workdir)
-        return process.run(
+        launch, before = self._launch(self.sandbox)
+        done = process.run(
             process.shell(command),
-            self.sandbox,
+            launch,
+            level=self.sandbox.level,
             cwd=self._workdir,
             timeout=seconds,
             spool=spool,
             stop=stop or Stop(),
         )
+        if self._guard is None or not (note := self._guard.note(before, apart=self.sandbox.apart)):
+            return done
+        return replace(done, notes=(*done.notes, note))
+
+    def _launch(self, sandbox: Sandbox) -> tuple[Launch, Seen]:
+        """Prepare a start; say also what other programs obey by now."""
+        if self._guard is None:
+            return sandbox.launch(), Seen()
+        before = self._guard.look(inside=not sandbox.apart)
+        binds = self._guard.binds(before) if sandbox.apart else []
+        try:
+            return sandbox.launch(binds), before
+        except BaseException:
+            for one in binds:
+                os.close(one.fd)
+            raise
 
     def _probe(self, sandbox: Sandbox) -> str:
         """Run the probe in a level; return what is wrong with it."""
         try:
             done = process.run(
                 process.shell(PROBE, self._workdir, sandbox.level),
-                sandbox,
+                sandbox.launch(probe=True),
+                level=sandbox.level,
                 cwd=self._workdir,
                 timeout=PROBE_SECONDS,
                 spool=_nowhere,

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from wick_graph.backends.guard import OWN_FOLDER
 from wick_graph.backends.limits import MAX_KEPT_BYTES, MAX_KEPT_FILES
-from wick_graph.backends.places import OWN_FOLDER
 from wick_graph.backends.root import Root
 from wick_graph.errors import ToolError
 

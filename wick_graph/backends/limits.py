@@ -36,6 +36,12 @@ LEAST_FREE_PART: Final = 0.05
 LEAST_FREE_BYTES: Final = 2**30
 GRACE_SECONDS: Final = 0.25
 """What a command leaves running in the background may write for this long after its end."""
+MAX_WATCHED: Final = 100_000
+"""Names of a working directory among which a command looks for what other programs obey."""
+WATCH_SECONDS: Final = 1.0
+"""What one such look may take."""
+MAX_SHUT: Final = 500
+"""Files and folders of a working directory that one command is shown read-only."""
 MAX_KEPT_FILES: Final = 1_000
 """Whole results that a working directory holds; the oldest ones give way."""
 MAX_KEPT_BYTES: Final = 2**30

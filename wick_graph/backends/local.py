@@ -14,6 +14,7 @@ from wick_graph.backends import keep, search
 from wick_graph.backends.beneath import Mechanism
 from wick_graph.backends.commands import Commands, must_be_seconds, spool_into
 from wick_graph.backends.editing import replace_first
+from wick_graph.backends.guard import Rules
 from wick_graph.backends.limits import (
     COMMAND_SECONDS,
     GLOB_SECONDS,
@@ -22,7 +23,7 @@ from wick_graph.backends.limits import (
 )
 from wick_graph.backends.names import shown
 from wick_graph.backends.patterns import compile_glob, is_by_name
-from wick_graph.backends.places import PROTECTED, ExtraRoot, Place, Places
+from wick_graph.backends.places import ExtraRoot, Place, Places
 from wick_graph.backends.protocol import (
     Edited,
     Executed,
@@ -60,7 +61,7 @@ class LocalBackend:
         extra_roots: Folders and files elsewhere that tools may reach, such as skills (read-only)
             and memory files (writable). They count also where they lie inside the directory.
         timeout: Seconds that a command may take if the call does not say.
-        protected: Names that tools do not write, nor anything below them.
+        rules: What tools leave alone, beside what other programs run or obey later.
         symlinks: `deny`, or `inside` to read through relative links that stay below the root.
         mechanism: How paths are confined; see `Root`.
         ripgrep: Search by `rg` where it is installed.
@@ -77,14 +78,14 @@ class LocalBackend:
         readable: Collection[str] = (),
         extra_roots: Iterable[ExtraRoot] = (),
         timeout: float = COMMAND_SECONDS,
-        protected: Collection[str] = PROTECTED,
+        rules: Rules | None = None,
         symlinks: Literal["deny", "inside"] = "deny",
         mechanism: Mechanism = "auto",
         ripgrep: bool = True,
     ) -> None:
         must_be_seconds(timeout)
         self._places: Final = Places(
-            workdir, extra_roots, protected=protected, symlinks=symlinks, mechanism=mechanism
+            workdir, extra_roots, rules=rules, symlinks=symlinks, mechanism=mechanism
         )
         self.workdir: Final = self._places.work.path
         self._commands: Final = self._open_commands(execute, readable, timeout)
@@ -93,7 +94,8 @@ class LocalBackend:
         self.level: Final = sandbox.level if sandbox else ""
         self.confinement: Final = sandbox.says if sandbox else ""
         notice = self._commands.notice if self._commands else NO_EXECUTE
-        self.notices: Final[tuple[str, ...]] = (notice,) if notice else ()
+        found = (notice,) if notice else ()
+        self.notices: Final[tuple[str, ...]] = (*found, *self._places.guard.notices)
         self._ripgrep: Final = search.find_ripgrep(self.workdir) if ripgrep else None
 
     def ls(self, path: str = ".", limit: int | None = None) -> Listing:
@@ -113,10 +115,15 @@ class LocalBackend:
                 digest = keep.digest(read_at(fd, 0, status.st_size))
         return Text(place.path, window.text, status.st_size, digest, window.notes)
 
-    def write(self, path: str, data: bytes) -> Written:
+    def asks(self, path: str) -> str:
+        """Say why a person must allow a change of this file; empty if nobody need."""
+        place = self._places.find(path)
+        return "" if place.refusal() else place.asks()
+
+    def write(self, path: str, data: bytes, *, allowed: bool = False) -> Written:
         """Replace a file atomically, or create it and the directories above it."""
         place = self._places.find(path)
-        place.must_be_writable()
+        place.must_be_writable(allowed=allowed)
         _must_fit(place, len(data))
         with _locked(place.path):
             place.root.replace(place.rel, data)
@@ -131,10 +138,11 @@ class LocalBackend:
         unique: bool = False,
         seen: Mapping[str, str] | None = None,
         key: str = "",
+        allowed: bool = False,
     ) -> Edited:
         """Replace the first occurrence of a text; every other byte stays as it is."""
         place = self._places.find(path)
-        place.must_be_writable()
+        place.must_be_writable(allowed=allowed)
         if not old:
             raise ToolError("old_text is empty; give the text to replace, or use write_file")
         if old == new:
@@ -217,7 +225,13 @@ class LocalBackend:
         if execute is None:
             return None
         try:
-            return Commands(self.workdir, execute, readable=tuple(readable), timeout=timeout)
+            return Commands(
+                self.workdir,
+                execute,
+                guard=self._places.guard,
+                readable=tuple(readable),
+                timeout=timeout,
+            )
         except BaseException:
             self._places.close()
             raise

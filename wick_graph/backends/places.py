@@ -3,51 +3,15 @@
 from __future__ import annotations
 
 import os
-import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from wick_graph.backends.beneath import Mechanism
-from wick_graph.backends.names import shown
+from wick_graph.backends.guard import Guard, Rules
+from wick_graph.backends.names import plain, shown
 from wick_graph.backends.root import Root
 from wick_graph.errors import ConfigError, RefusedError, ToolError
-
-OWN_FOLDER: Final = ".wick"
-"""Where a backend keeps whole results and notes; tools read it and do not write it."""
-
-PROTECTED: Final = frozenset(
-    {
-        ".git",
-        ".gitattributes",
-        ".gitconfig",
-        ".gitmodules",
-        ".hg",
-        ".svn",
-        OWN_FOLDER,
-        ".env",
-        ".envrc",
-        ".netrc",
-        ".npmrc",
-        ".pypirc",
-        ".ssh",
-        ".bash_login",
-        ".bash_logout",
-        ".bash_profile",
-        ".bashrc",
-        ".profile",
-        ".zlogin",
-        ".zprofile",
-        ".zshenv",
-        ".zshrc",
-        "AGENTS.md",
-        "SKILL.md",
-    }
-)
-"""Names that tools do not write, nor anything below them: what would be obeyed or run later.
-
-A file that is an extra root of its own may be written whatever it is called.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +32,37 @@ class Place:
     """As the root takes it."""
     path: str
     """The one absolute path, without `.`, `..` and doubled slashes."""
-    refusal: str = ""
-    """Why it may not be written; empty if it may."""
+    below: str
+    """The path below the working directory or the extra root; empty for an extra file itself."""
+    guard: Guard | None
+    """What tools leave alone; None where they write nothing."""
 
-    def must_be_writable(self) -> None:
+    def must_be_writable(self, *, allowed: bool = False) -> None:
         """Refuse what is protected.
 
+        Args:
+            allowed: Whether a person has allowed this very change.
+
         Raises:
-            RefusedError: Nobody may write here.
+            RefusedError: Nobody may write here, or nobody has allowed it.
         """
-        if self.refusal:
-            raise RefusedError(f"{shown(self.path)} {self.refusal}")
+        if refusal := self.refusal():
+            raise RefusedError(f"{shown(self.path)} {refusal}")
+        if not allowed and (why := self.asks()):
+            raise RefusedError(f"{shown(self.path)} is protected: {why}; ask the user to do it")
+
+    def refusal(self) -> str:
+        """Say why no tool may write here; empty if one may."""
+        if self.guard is None:
+            return "is read-only for tools"
+        forms = dict.fromkeys([(self.path, self.below), (_meant(self.path), _meant(self.below))])
+        return next((why for form in forms if (why := self.guard.never(*form))), "")
+
+    def asks(self) -> str:
+        """Say why a person must allow that it is written; empty if nobody need."""
+        if self.guard is None:
+            return ""
+        return self.guard.asks(self.below) or self.guard.asks(_meant(self.below))
 
 
 class Places:
@@ -96,13 +80,13 @@ class Places:
         workdir: str | os.PathLike[str],
         extra: Iterable[ExtraRoot],
         *,
-        protected: Collection[str] = PROTECTED,
+        rules: Rules | None = None,
         symlinks: Literal["deny", "inside"] = "deny",
         mechanism: Mechanism = "auto",
     ) -> None:
         self.work: Final = Root(workdir, symlinks=symlinks, mechanism=mechanism)
         self._real: Final = os.path.realpath(workdir)
-        self._protected: Final = frozenset(_folded(name) for name in protected)
+        self.guard: Final = Guard(self.work, rules or Rules())
         self._extra: list[_Extra] = []
         for one in extra:
             path = _normal(one.path)
@@ -131,13 +115,10 @@ class Places:
             name = _normal(self.work.path + name[len(self._real) :])
         for one in self._extra:
             if _is_below(name, one.path) and (one.is_dir or name == one.path):
-                refusal = "" if one.writable else "is read-only for tools"
-                if one.writable and one.is_dir:
-                    refusal = self._refusal(name, one.path)
-                return Place(one.root, absolute, name, refusal)
+                return self._place(one.root, absolute, name, one)
         if not path:
             raise ToolError("the path is empty; write '.' for the working directory")
-        return Place(self.work, path, name, self._refusal(name, self.work.path))
+        return self._place(self.work, path, name, None)
 
     def close(self) -> None:
         """Close all roots."""
@@ -145,12 +126,11 @@ class Places:
         for one in self._extra:
             one.root.close()
 
-    def _refusal(self, path: str, root: str) -> str:
-        rest = path[len(root) :] if _is_below(path, root) else path
-        for part in rest.split("/"):
-            if part and _folded(part) in self._protected:
-                return f"is protected: tools do not write {shown(part)}; ask the user to do it"
-        return ""
+    def _place(self, root: Root, rel: str, name: str, extra: _Extra | None) -> Place:
+        base = self.work.path if extra is None else extra.path
+        below = name[len(base) :].lstrip("/") if _is_below(name, base) else name
+        guard = self.guard if extra is None or extra.writable else None
+        return Place(root, rel, name, below, guard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +152,15 @@ def _normal(path: str) -> str:
     return "/" + "/".join(parts)
 
 
+def _meant(path: str) -> str:
+    """Return the path that is meant by one in which bytes are written out."""
+    if "\\x" not in path:
+        return path
+    try:
+        return os.fsdecode(plain(os.fsencode(path)))
+    except UnicodeEncodeError:  # refused when it is used
+        return path
+
+
 def _is_below(path: str, root: str) -> bool:
     return path == root or path.startswith(root if root == "/" else f"{root}/")
-
-
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

@@ -21,7 +21,7 @@ from wick_graph.backends.capture import Output, Spool
 from wick_graph.backends.limits import GRACE_SECONDS
 from wick_graph.backends.protocol import Executed, Stop
 from wick_graph.errors import ToolError
-from wick_graph.sandbox import Launch, Sandbox
+from wick_graph.sandbox import Launch
 
 TIMED_OUT: Final = 124
 _READ_BYTES: Final = 2**16
@@ -36,25 +36,26 @@ def shell(command: str, *arguments: str) -> tuple[str, ...]:
 
 def run(
     program: Sequence[str],
-    sandbox: Sandbox,
+    launch: Launch,
     *,
+    level: str,
     cwd: str,
     timeout: float,
     spool: Spool,
     stop: Stop,
 ) -> Executed:
-    """Run a program in a sandbox, without input, and wait until all its processes are gone.
+    """Run a program as a sandbox launches it, and wait until all its processes are gone.
 
     Raises:
         ToolError: It could not be started.
     """
-    running = _Running(program, sandbox.launch(), cwd, spool)
+    running = _Running(program, launch, cwd, spool)
     stop.then(running.end)
     try:
         running.watch(timeout)
     finally:
         running.close()
-    return running.result(stop, sandbox)
+    return running.result(stop, level)
 
 
 def _reaper(
@@ -140,7 +141,7 @@ class _Running:
         if self.folder is not None:  # where its reaper was killed, it is still there
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def result(self, stop: Stop, sandbox: Sandbox) -> Executed:
+    def result(self, stop: Stop, level: str) -> Executed:
         """Say how it ended."""
         written = self.output.close()
         if self._said("leader") is None or self._said("failed") is not None:
@@ -155,7 +156,7 @@ class _Running:
             timed_out=self.timed_out,
             signal=None if number is None or self.timed_out else signal.Signals(number).name,
             notes=tuple(self.output.notes(stop.is_set())),
-            level=sandbox.level,
+            level=level,
         )
 
     def _pipes(self) -> dict[str, int]:

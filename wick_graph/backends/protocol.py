@@ -195,10 +195,19 @@ class FileSystem(Protocol):
         """Read a file from a line (counted from 1, behind `byte`), as far as one answer goes."""
         ...
 
-    def write(self, path: str, data: bytes) -> Written:
+    def asks(self, path: str) -> str:
+        """Say why a person must allow a change of this file; empty if nobody need."""
+        ...
+
+    def write(self, path: str, data: bytes, *, allowed: bool = False) -> Written:
         """Replace a file, or create it and the directories above it.
 
         Atomic: whatever happens, the file has its old content or the new one.
+
+        Args:
+            path: The file.
+            data: Its new content.
+            allowed: Whether a person has allowed this very change.
         """
         ...
 
@@ -211,6 +220,7 @@ class FileSystem(Protocol):
         unique: bool = False,
         seen: Mapping[str, str] | None = None,
         key: str = "",
+        allowed: bool = False,
     ) -> Edited:
         """Replace the first occurrence of a text; every other byte stays as it is.
 
@@ -222,6 +232,7 @@ class FileSystem(Protocol):
             seen: Digests of the contents that the caller knows, by absolute path; a file that
                 has another one by now is refused.
             key: The call's own key: one that changed the file before does not change it again.
+            allowed: Whether a person has allowed this very change.
         """
         ...
 

@@ -163,6 +163,17 @@ class Root:
         with _closing(self._open(rel, O_PATH)) as fd:
             return os.fstat(fd)
 
+    def handle(self, rel: str) -> int:
+        """Return a descriptor that only names a file or a directory; the caller closes it."""
+        return self._open(rel, O_PATH)
+
+    def make_dir(self, rel: str) -> None:
+        """Make a directory, and those above it, where they are missing."""
+        try:
+            os.close(self._make_dirs(self._below(rel, encoded(rel))))
+        except OSError as error:
+            raise refused(rel, error, "made") from error
+
     def close(self) -> None:
         """Give the descriptor back; what comes later is refused. May be called twice."""
         self._close()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from wick_graph.backends.guard import OWN_FOLDER
 from wick_graph.backends.limits import MAX_DEPTH, SKIPPED_DIRS
-from wick_graph.backends.places import OWN_FOLDER
 from wick_graph.backends.protocol import Stop
 from wick_graph.backends.root import Root
 from wick_graph.errors import ToolError

@@ -25,6 +25,7 @@ from wick_graph.cli import (
     store,
     threads,
     token,
+    trust,
     validate,
 )
 from wick_graph.errors import WickError
@@ -50,6 +51,7 @@ app.command("mcp")(mcp.mcp)
 app.add_typer(token.app, name="token")
 app.add_typer(store.app, name="store")
 app.command("validate")(validate.validate)
+app.command("trust")(trust.trust)
 app.command("schema")(schema.schema)
 
 

@@ -18,6 +18,7 @@ import typer
 from wick_graph.cli import asking, output
 from wick_graph.cli.agents import DEFAULT_FILE, AgentArgument, pick
 from wick_graph.cli.live import Live
+from wick_graph.cli.trusting import load_trusted
 from wick_graph.cli.turns import Turns, Where, say_notices
 from wick_graph.errors import WickError
 
@@ -44,6 +45,7 @@ def chat(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     thread: Annotated[str | None, _THREAD] = None,
     model: Annotated[str | None, output.MODEL] = None,
+    trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Talk with an agent at the terminal.
@@ -52,14 +54,13 @@ def chat(
     removed meanwhile, but never the one that is talked in.
     """
     from wick_graph.errors import ConfigError
-    from wick_graph.loading import load
     from wick_graph.result import checked_thread_id
     from wick_graph.store.database.opening import dialect_of
 
     if not (asking.can_ask() and output.is_terminal(sys.stdout)):
         raise ConfigError('wick chat needs a terminal; elsewhere write wick run "…"')
     thread_id = checked_thread_id(thread)
-    with load(config, model=model) as agents:
+    with load_trusted(config, model=model, trust=trust) as agents:
         for notice in agents.config.notices:
             output.say(f"note: {notice}")
         agent_id = pick(agent, agents.config)

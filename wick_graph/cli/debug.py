@@ -15,6 +15,7 @@ import typer
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE, from_code, pick
 from wick_graph.cli.stores import known, opened
+from wick_graph.cli.trusting import load_trusted, trusted_file
 
 if TYPE_CHECKING:
     from wick_graph.debug.terminal import Shell
@@ -57,6 +58,7 @@ class _Wanted:
     last: bool
     config: Path
     record: Level | None
+    trust: bool = False
 
     @property
     def file(self) -> Path | None:
@@ -84,6 +86,7 @@ def debug(
     batch: Annotated[bool, _BATCH] = False,
     mi: Annotated[bool, typer.Option("--mi", help="Speak JSON, one object a line.")] = False,
     config: Annotated[Path, _CONFIG] = DEFAULT_FILE,
+    trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Step through a run, forwards and backwards.
@@ -93,7 +96,13 @@ def debug(
     script or what it is about is refused as a whole, 3 when it ends at a breakpoint.
     """
     wanted = _Wanted(
-        target=target, text=text, thread=thread, last=last, config=config, record=record
+        target=target,
+        text=text,
+        thread=thread,
+        last=last,
+        config=config,
+        record=record,
+        trust=trust,
     )
     begin = [f"break {place}" for place in breaks or ()]
     begin += ["replay"] if replay else []
@@ -265,14 +274,11 @@ def _agent(wanted: _Wanted, stack: ExitStack, name: str | None) -> Any:
     """
     from dataclasses import replace
 
-    from wick_graph.config import load_config
-    from wick_graph.loading import load
-
     if name is not None and ":" in name:
         agent = from_code(name)
     else:
-        agents = stack.enter_context(load(wanted.config))
-        agent = agents[pick(name, load_config(wanted.config))]
+        agents = stack.enter_context(load_trusted(wanted.config, trust=wanted.trust))
+        agent = agents[pick(name, agents.config)]
     if wanted.record is not None:
         agent.spec = replace(agent.spec, journal=replace(agent.spec.journal, level=wanted.record))
     return agent
@@ -298,13 +304,12 @@ class _Doors:
         return _agent(self.wanted, self.stack, self.name())
 
     def look(self) -> Any:
-        from wick_graph.config import load_config
         from wick_graph.loading import outline
 
         name = self.name()
         if name is not None and ":" in name:
             return _agent(self.wanted, self.stack, name)
-        file = load_config(self.wanted.config)
+        file = trusted_file(self.wanted.config, trust=self.wanted.trust, looks=True)
         return outline(pick(name, file), file)
 
     def name(self) -> str | None:

@@ -13,6 +13,7 @@ import typer
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE
 from wick_graph.cli.stores import known, opened
+from wick_graph.cli.trusting import trusted_file
 
 if TYPE_CHECKING:
     from wick_graph.exports.masked import Hider
@@ -217,7 +218,6 @@ def _patterns(source: Source) -> tuple[str, ...]:
 
 def picture_of_thread(source: Source) -> Picture | None:
     """Draw the thread's agent as it is now, with the thread laid over it, if it is known here."""
-    from wick_graph.config import load_config
     from wick_graph.graph import build_graph
     from wick_graph.loading import outline
     from wick_graph.picture import overlay_of, picture_of
@@ -225,7 +225,8 @@ def picture_of_thread(source: Source) -> Picture | None:
     name = _agent_name(source)
     if name is None:
         return None
-    built = build_graph(outline(name, load_config(source.config)).spec, source.saver)
+    file = trusted_file(source.config, looks=True)
+    built = build_graph(outline(name, file).spec, source.saver)
     return picture_of(built).with_run(overlay_of(built, source.journal.thread_id))
 
 

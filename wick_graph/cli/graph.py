@@ -12,6 +12,7 @@ import typer
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE, from_code, pick
 from wick_graph.cli.stores import known, opened
+from wick_graph.cli.trusting import trusted_file
 
 if TYPE_CHECKING:
     from wick_graph.config import AgentsFile
@@ -92,13 +93,12 @@ def _form_of(file: Path | None) -> Form:
 
 
 def _picture(agent: str | None, config: Path) -> Picture:
-    from wick_graph.config import load_config
     from wick_graph.loading import outline
     from wick_graph.picture import picture_of
 
     if agent is not None and ":" in agent:
         return picture_of(from_code(agent).graph)
-    file = load_config(config)
+    file = trusted_file(config, looks=True)
     return picture_of(outline(pick(agent, file), file).graph)
 
 
@@ -132,11 +132,10 @@ def _run(agent: str | None, config: Path, thread_id: str) -> Picture:
         ConfigError: The agent is not known.
         ThreadNotFoundError: The store has no such thread; nothing is created.
     """
-    from wick_graph.config import load_config
     from wick_graph.graph import build_graph
     from wick_graph.picture import overlay_of, picture_of
 
-    file = load_config(config)
+    file = trusted_file(config, looks=True)
     with opened(file) as found:
         store, info = known(found, thread_id)
         built = build_graph(_of_thread(agent, file, info).spec, store)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE, AgentArgument, pick
+from wick_graph.cli.trusting import trusted_file
 
 if TYPE_CHECKING:
     from wick_graph.hooks import Hooks
@@ -28,10 +29,9 @@ def hooks(
 
     Outermost first, with the tools that each brings.
     """
-    from wick_graph.config import load_config
     from wick_graph.loading import outline
 
-    file = load_config(config)
+    file = trusted_file(config, looks=True)
     agent_id = pick(agent, file)
     described = describe(outline(agent_id, file).spec.hooks)
     if as_json:

@@ -9,6 +9,7 @@ import typer
 
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE
+from wick_graph.cli.trusting import load_trusted
 
 _PORT: Final[Any] = typer.Option(
     "--port",
@@ -23,17 +24,17 @@ def mcp(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     port: Annotated[int | None, _PORT] = None,
     model: Annotated[str | None, output.MODEL] = None,
+    trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Be an MCP server whose tools are the agents."""
     from wick_graph.errors import ConfigError
-    from wick_graph.loading import load
 
     try:
         from wick_graph.mcp.face import face
     except ImportError:
         raise ConfigError('wick mcp needs the MCP SDK; pip install "wick-graph[mcp]"') from None
-    with load(config, model=model) as agents:
+    with load_trusted(config, model=model, trust=trust) as agents:
         if port is None:
             face(agents).run("stdio")
         else:

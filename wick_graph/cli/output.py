@@ -213,6 +213,9 @@ DEBUG: Final[Any] = typer.Option(
 MODEL: Final[Any] = typer.Option(
     "--model", "-m", metavar="SPEC", help="Use this model: provider:model."
 )
+TRUST: Final[Any] = typer.Option(
+    "--trust", help="Start the programs and the code that the file names, trusted before or not."
+)
 RESULT_AS_JSON: Final[Any] = typer.Option(
     "--json", help="Print the result as JSON; with --stream, each event a line."
 )

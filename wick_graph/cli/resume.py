@@ -9,6 +9,7 @@ import typer
 
 from wick_graph.cli import asking, output
 from wick_graph.cli.agents import DEFAULT_FILE
+from wick_graph.cli.trusting import load_trusted
 from wick_graph.cli.turns import Turns, Where, show_flags, watched, why
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def resume(
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
+    trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Go on in a thread, wherever it stopped.
@@ -49,10 +51,8 @@ def resume(
     Exit codes: 0 answered or waiting, 1 the run failed, 2 the command or the configuration is
     wrong, 130 cancelled, 143 ended by SIGTERM.
     """
-    from wick_graph.loading import load
-
     flags: dict[str, Any] = {"approve": approve, "reject": reject, "answer": answer, "edit": edit}
-    with load(config, model=model) as agents:
+    with load_trusted(config, model=model, trust=trust) as agents:
         info = _known(agents, thread_id)
         asked = asking.in_order(_waiting(agents.store, thread_id))
         answers = asking.from_flags(asked, **flags, all_approve=all_approve)

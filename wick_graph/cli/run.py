@@ -12,6 +12,7 @@ import typer
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE, pick
 from wick_graph.cli.live import program
+from wick_graph.cli.trusting import load_trusted
 from wick_graph.cli.turns import Where, watched
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def run(
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
+    trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Put a text to an agent.
@@ -45,12 +47,11 @@ def run(
     Exit codes: 0 answered or waiting, 1 the run failed, 2 the command or the configuration is
     wrong, 130 cancelled, 143 ended by SIGTERM.
     """
-    from wick_graph.loading import load
     from wick_graph.result import checked_thread_id
     from wick_graph.store.database.opening import dialect_of
 
     thread_id = checked_thread_id(thread)
-    with load(config, model=model) as agents:
+    with load_trusted(config, model=model, trust=trust) as agents:
         agent_id, text = _split(words, agents.config)
         text = _read(text)
         kept = dialect_of(agents.config.store_url).lasts

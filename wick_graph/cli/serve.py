@@ -9,6 +9,7 @@ import typer
 
 from wick_graph.cli import output
 from wick_graph.cli.agents import DEFAULT_FILE
+from wick_graph.cli.trusting import trusted_file
 from wick_graph.constants import DEFAULT_PORT
 
 _HOST: Final[Any] = typer.Option("--host", metavar="ADDRESS", help="Where to listen.")
@@ -67,14 +68,13 @@ def serve(
     reload: Annotated[bool, _RELOAD] = False,
     otel: Annotated[bool, _OTEL] = False,
     model: Annotated[str | None, output.MODEL] = None,
+    trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Serve the agents over HTTP until SIGTERM or Ctrl-C.
 
     Asks for a token (`wick token create`); runs go on without their readers, and after a crash.
     """
-    from wick_graph.config import load_config
-
     server = _server()
     options = server.ServerOptions(
         host=host,
@@ -93,7 +93,7 @@ def serve(
             requests_per_minute=requests_per_minute,
         ),
     )
-    service = server.Service(load_config(config), options, model=model, path=config)
+    service = server.Service(trusted_file(config, trust=trust), options, model=model, path=config)
 
     def ready(address: str) -> None:
         output.say(f"serving {', '.join(service.local.agents)} on {address}, {_terms(service)}")

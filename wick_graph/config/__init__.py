@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from wick_graph.config.control import code_folders, control_plane, folder_of, memory_files, place_of
 from wick_graph.config.fields import slug
 from wick_graph.config.guests import McpServerConfig
 from wick_graph.config.load import agent_config, describe, load_config, parse_config
@@ -20,6 +21,7 @@ from wick_graph.config.schema import (
     SearchConfig,
     SkillsConfig,
 )
+from wick_graph.config.trusted import digest_of, is_trusted, trust, trust_folder
 
 __all__ = [
     "AgentConfig",
@@ -33,10 +35,19 @@ __all__ = [
     "SearchConfig",
     "SkillsConfig",
     "agent_config",
+    "code_folders",
+    "control_plane",
     "describe",
     "did_you_mean",
+    "digest_of",
+    "folder_of",
+    "is_trusted",
     "load_config",
+    "memory_files",
     "nearest",
     "parse_config",
+    "place_of",
     "slug",
+    "trust",
+    "trust_folder",
 ]

@@ -23,6 +23,7 @@ from pydantic import (
 from wick_graph.config import durations
 from wick_graph.config.environment import ENV_FIELDS, expand
 from wick_graph.config.places import Places, show_key
+from wick_graph.config.starts import Starts
 from wick_graph.errors import ExpressionError
 from wick_graph.expressions import compile_expression
 
@@ -66,6 +67,9 @@ class Reading:
     base_dir: Path
     places: Places
     notices: tuple[str, ...] = field(default=())
+    path: Path | None = None
+    """The file itself; None for a text."""
+    starts: Starts = field(default_factory=Starts)
 
 
 def slug(name: str) -> str:

@@ -16,6 +16,7 @@ from wick_graph.config.places import KeyPath, Places, one_line
 from wick_graph.config.problems import config_error
 from wick_graph.config.reader import MAX_BYTES, Tree, read_yaml
 from wick_graph.config.schema import AgentConfig, AgentsFile, ModelConfig
+from wick_graph.config.starts import starts_of
 from wick_graph.config.trust import file_notices
 from wick_graph.errors import ConfigError
 
@@ -35,7 +36,7 @@ def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> Agent
     """
     file = Path(path)
     text, status = _read(file, str(path))
-    return _load(text, str(path), file.absolute().parent, env, status)
+    return _load(text, str(path), file.absolute().parent, env, status, file.absolute())
 
 
 def parse_config(
@@ -122,6 +123,7 @@ def _load(
     base_dir: Path,
     env: Mapping[str, str] | None,
     status: os.stat_result | None,
+    path: Path | None = None,
 ) -> AgentsFile:
     tree = read_yaml(text, source)
     top = _top(tree, source)
@@ -133,6 +135,8 @@ def _load(
         base_dir=base_dir,
         places=places,
         notices=file_notices(tree.data, status, source),
+        path=path,
+        starts=starts_of(data.get("agents"), base_dir),
     )
     try:
         loaded = AgentsFile.model_validate(data, context=reading)

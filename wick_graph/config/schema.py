@@ -55,6 +55,7 @@ from wick_graph.config.fields import (
 from wick_graph.config.guests import McpServerConfig, MiddlewareConfig, SubagentConfig
 from wick_graph.config.nearest import did_you_mean
 from wick_graph.config.places import KeyPath, Places, show_key
+from wick_graph.config.starts import Starts
 from wick_graph.config.store_url import (
     DEFAULT_STORE,
     check_keys,
@@ -120,8 +121,8 @@ class BackendConfig(Block):
 
     type: Literal["local", "docker"]
     workdir: Text | None = None
-    """Local: the folder; a relative one belongs to the YAML file's folder. Docker: where the
-    folder appears in the container, `/workspace` if it is left out."""
+    """Local: the folder, `./workspace` if it is left out; a relative one belongs to the YAML file's
+    folder. Docker: where the folder appears in the container, `/workspace` if it is left out."""
     execute: Literal["auto", "require", "bwrap", "landlock", "local", "off"] = "auto"
     """The sandbox level of commands, if the backend is local: `auto` takes the strongest that
     works here and runs none if none does, `require` refuses to start then; `local` runs them with
@@ -200,6 +201,11 @@ class AgentConfig(Block):
     backend: BackendConfig | None = None
     skills: SkillsConfig | None = None
     memory: MemoryConfig | None = None
+    protect: Texts = ()
+    """Names and patterns of files that other programs run or obey, beside those that are known:
+    file tools ask before they change one, and sandboxes show them read-only to commands."""
+    writable: Texts = ()
+    """Names and patterns of such files that tools may change all the same."""
     context_window: Tokens | None = None
     max_iterations: Annotated[int, Field(ge=1, le=1000)] = MAX_ITERATIONS
     """Model calls in one run."""
@@ -283,6 +289,8 @@ class AgentsFile(Block):
     _places: Places = PrivateAttr(default_factory=lambda: Places(source="configuration"))
     _notices: tuple[str, ...] = PrivateAttr(default=())
     _tools_dir: Path | None = PrivateAttr(default=None)
+    _path: Path | None = PrivateAttr(default=None)
+    _starts: Starts = PrivateAttr(default_factory=Starts)
 
     def model_post_init(self, context: Any, /) -> None:
         """Take over what the reader knows about the file."""
@@ -290,6 +298,7 @@ class AgentsFile(Block):
             self._base_dir = context.base_dir
             self._places = context.places
             self._notices = context.notices
+            self._path, self._starts = context.path, context.starts
         for key, config in list(self.agents.items()):
             if "name" not in config.model_fields_set:
                 self.agents[key] = named = config.model_copy(update={"name": key})
@@ -299,6 +308,16 @@ class AgentsFile(Block):
     def source(self) -> str:
         """What the file is called in errors."""
         return self._places.source
+
+    @property
+    def path(self) -> Path | None:
+        """The file, absolute; None for a configuration that is none."""
+        return self._path
+
+    @property
+    def starts(self) -> Starts:
+        """What the file starts: programs, and code that it names."""
+        return self._starts
 
     @property
     def base_dir(self) -> Path:

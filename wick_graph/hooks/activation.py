@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
-from wick_graph.backends import ExtraRoot, FileSystem, LocalBackend
+from wick_graph.backends import ExtraRoot, FileSystem, LocalBackend, Rules
 from wick_graph.backends.docker import BoxOptions, DockerBackend
-from wick_graph.config import AgentConfig, BackendConfig, BudgetConfig
+from wick_graph.config import AgentConfig, BackendConfig, BudgetConfig, place_of
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.approvals import approval_hook
 from wick_graph.hooks.budget import Budget, BudgetHook
@@ -54,8 +53,15 @@ def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[Bas
     return hooks
 
 
-def backend_of(config: AgentConfig, workdir: Path) -> LocalBackend | DockerBackend | None:
+def backend_of(
+    config: AgentConfig, workdir: Path, rules: Rules | None = None
+) -> LocalBackend | DockerBackend | None:
     """Open an agent's backend in a folder; None where it has none.
+
+    Args:
+        config: The agent's configuration.
+        workdir: The folder.
+        rules: What its tools leave alone.
 
     Tools read the folders of its skills and write its memory files, also outside of the folder
     where the configuration gives an absolute path; a relative one never leads out of it. A
@@ -69,14 +75,17 @@ def backend_of(config: AgentConfig, workdir: Path) -> LocalBackend | DockerBacke
         return None
     extra = tuple(_extra_roots(config, str(workdir)))
     if backend.type == "docker":
-        return docker_backend(backend, workdir, extra)
+        return docker_backend(backend, workdir, extra, rules)
     execute = None if backend.execute == "off" else backend.execute
     readable = tuple(str(workdir / folder) for folder in backend.readable)
-    return LocalBackend(workdir, execute=execute, readable=readable, extra_roots=extra)
+    return LocalBackend(workdir, execute=execute, readable=readable, extra_roots=extra, rules=rules)
 
 
 def docker_backend(
-    backend: BackendConfig, folder: Path, extra: tuple[ExtraRoot, ...] = ()
+    backend: BackendConfig,
+    folder: Path,
+    extra: tuple[ExtraRoot, ...] = (),
+    rules: Rules | None = None,
 ) -> DockerBackend:
     """Open the backend of a `type: docker`.
 
@@ -91,13 +100,14 @@ def docker_backend(
     options = BoxOptions(
         image=backend.image or usual.image, workdir=backend.workdir or usual.workdir
     )
-    return DockerBackend(folder, options=options, host=backend.docker_host, extra_roots=extra)
+    host = backend.docker_host
+    return DockerBackend(folder, options=options, host=host, extra_roots=extra, rules=rules)
 
 
 def _extra_roots(config: AgentConfig, workdir: str) -> Iterator[ExtraRoot]:
     for block, writable in ((config.skills, False), (config.memory, True)):
         for path in block.paths if block is not None else ():
-            absolute = posixpath.normpath(posixpath.join(workdir, path))
+            absolute = place_of(config, Path(workdir), path, folder=Path(workdir))
             escapes = not path.startswith("/") and not absolute.startswith(f"{workdir}/")
             # Where there is no folder, there is nothing to read; it may come later.
             if not escapes and Path(absolute).parent.is_dir():

@@ -10,7 +10,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeAlias
 
 from langgraph.types import interrupt
@@ -117,19 +117,7 @@ class ApprovalHook(BaseHook):
     async def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
         """Run the call, or what became of it; stop here until somebody has decided."""
         why = self.why(call)
-        if why is None:
-            return await next(call)
-        problem = call.ctx.check(call.args)
-        if problem:  # it would fail whatever a person says; nothing inside may mend it unseen
-            return failure(call, ToolError(problem))
-        match self._decided(call, why):
-            case Edit(args=args):
-                return await next(call.replace(args=dict(args), raw_args=""))
-            case Reject(message=message):
-                return failure(call, ToolError(f"{REJECTED}: {message}" if message else REJECTED))
-            case Respond(message=message):
-                return normalise(message, call)
-        return await next(call)
+        return await next(call) if why is None else await approved(call, why, next)
 
     def why(self, call: ToolCall) -> str | None:
         """Say why a call needs approval; None if it needs none."""
@@ -140,26 +128,48 @@ class ApprovalHook(BaseHook):
                 return why
         return None
 
-    def _decided(self, call: ToolCall, why: str) -> Decision:
-        """Ask until there is a decision that fits this very call."""
-        question: dict[str, Any] = {
-            "kind": KIND,
-            "tool": call.name,
-            "args": call.args,
-            "call_id": call.id,
-            "index": call.ctx.index,
-            "hash": call_hash(call),
-            "decisions": list(DECISIONS),
-            "why": why,
-        }
-        asked = question
-        while True:
-            decision = read_decision(interrupt(asked))
-            problem = decision if isinstance(decision, str) else _misfit(decision, call, question)
-            if not isinstance(decision, str) and problem is None:
-                _note(call, decision)
-                return decision
-            asked = {**question, "problem": problem}
+
+async def approved(call: ToolCall, why: str, next: Any) -> Any:
+    """Run a call, or what became of it, once a person has decided; stop here until then.
+
+    Args:
+        call: The call.
+        why: Why it needs approval, in a few words.
+        next: Runs it.
+    """
+    problem = call.ctx.check(call.args)
+    if problem:  # it would fail whatever a person says; nothing inside may mend it unseen
+        return failure(call, ToolError(problem))
+    match _decided(call, why):
+        case Edit(args=args):
+            call = call.replace(args=dict(args), raw_args="")
+        case Reject(message=message):
+            return failure(call, ToolError(f"{REJECTED}: {message}" if message else REJECTED))
+        case Respond(message=message):
+            return normalise(message, call)
+    return await next(call.replace(ctx=replace(call.ctx, allowed=call.args)))
+
+
+def _decided(call: ToolCall, why: str) -> Decision:
+    """Ask until there is a decision that fits this very call."""
+    question: dict[str, Any] = {
+        "kind": KIND,
+        "tool": call.name,
+        "args": call.args,
+        "call_id": call.id,
+        "index": call.ctx.index,
+        "hash": call_hash(call),
+        "decisions": list(DECISIONS),
+        "why": why,
+    }
+    asked = question
+    while True:
+        decision = read_decision(interrupt(asked))
+        problem = decision if isinstance(decision, str) else _misfit(decision, call, question)
+        if not isinstance(decision, str) and problem is None:
+            _note(call, decision)
+            return decision
+        asked = {**question, "problem": problem}
 
 
 def approval_hook(config: AgentConfig) -> ApprovalHook | None:

@@ -148,7 +148,8 @@ def _write_file(fs: FileSystem, turns: Turns) -> FuncTool[..., Any]:
     def write_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         content = clean_text(args["content"])
         _in_turn(fs, turns, ctx, args["path"])
-        done = fs.write(args["path"], content.encode())
+        allowed = ctx.allowed is not None
+        done = fs.write(args["path"], content.encode(), allowed=allowed)
         turns.wrote(step_of(ctx.key), done.path, done.digest)
         text = answer({"path": done.path, "bytes_written": done.bytes_written})
         return _result(ctx, text, _written(ctx, done.path, content, done.digest))
@@ -174,6 +175,7 @@ def _edit_file(fs: FileSystem, turns: Turns, require_unique: bool) -> FuncTool[.
             unique=require_unique,
             seen={**(peek(ctx.state, "seen") or {}), **changed},
             key=ctx.key,
+            allowed=ctx.allowed is not None,
         )
         turns.wrote(step_of(ctx.key), done.path, done.digest)
         said: dict[str, Any] = {

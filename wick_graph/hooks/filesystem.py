@@ -11,9 +11,11 @@ from typing import Any, Final
 from wick_graph.backends import FileSystem
 from wick_graph.constants import RESULT_TAIL_CHARS
 from wick_graph.errors import ToolError
+from wick_graph.hooks.approvals import approved
 from wick_graph.hooks.file_tools import file_tools, stem_of
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
-from wick_graph.hooks.turns import WRITERS, Turns, step_of
+from wick_graph.hooks.turns import PATH_NAMES, WRITERS, Turns, step_of
+from wick_graph.keys import CHECKPOINTER, configurable
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.request import ModelRequest
 from wick_graph.tools.protocol import ToolContext
@@ -70,11 +72,29 @@ class FilesystemHook(BaseHook):
         ctx: ToolContext | None = call.ctx
         if ctx is None:
             return await next(call)
+        if ctx.allowed is not None and ctx.allowed != call.args:  # other arguments were allowed
+            call = call.replace(ctx=replace(ctx, allowed=None))
         try:
-            return await next(call.replace(ctx=replace(ctx, keep=partial(self._keep, ctx))))
+            if why := self._asks(call):
+                return await approved(call, why, partial(self._kept, next))
+            return await self._kept(next, call)
         finally:
             if call.name in WRITERS:
                 self._turns.end(step_of(ctx.key), ctx.index)
+
+    async def _kept(self, next: Any, call: ToolCall) -> Any:
+        ctx = call.ctx
+        return await next(call.replace(ctx=replace(ctx, keep=partial(self._keep, ctx))))
+
+    def _asks(self, call: ToolCall) -> str:
+        """Say why a person must allow a call; empty if nobody need, has to, or can be asked."""
+        if call.name not in WRITERS or call.ctx.allowed == call.args or not can_ask(call.ctx):
+            return ""
+        paths = (call.args[name] for name in PATH_NAMES if name in call.args)
+        try:
+            return next(filter(None, (self.backend.asks(str(path)) for path in paths)), "")
+        except ToolError:  # the tool says it
+            return ""
 
     def _keep(self, ctx: ToolContext, result: ToolResult, limit: int) -> ToolResult:
         text = read_text(result)
@@ -90,6 +110,11 @@ class FilesystemHook(BaseHook):
             note = f"[the whole result is in {path}; read parts of it by read_file or grep]\n\n"
             shown = shown[: len(shown) - tail] + note + shown[len(shown) - tail :]
         return with_text(result.replace(output=cap(result.output, limit)), shown)
+
+
+def can_ask(ctx: ToolContext) -> bool:
+    """Say whether a question of this call is kept until somebody answers it."""
+    return bool(configurable(ctx.config).get(CHECKPOINTER))
 
 
 def commands_section(backend: FileSystem) -> str:

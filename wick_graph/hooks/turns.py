@@ -22,7 +22,7 @@ WRITERS: Final = frozenset({"write_file", "edit_file"})
 WAIT_SECONDS: Final = 2.0
 """How long a call waits for an earlier one, which may wait for a person itself."""
 _MAX_STEPS: Final = 256
-_PATH_NAMES: Final = ("path", "file_path")
+PATH_NAMES: Final = ("path", "file_path")
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ def earlier_writers(state: Mapping[str, Any], index: int, path: str, workdir: st
         i
         for i, call in enumerate(reply.tool_calls[:index])
         if call["name"] in WRITERS
-        and any(_normal(call["args"].get(name), workdir) == mine for name in _PATH_NAMES)
+        and any(_normal(call["args"].get(name), workdir) == mine for name in PATH_NAMES)
     }
 
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from wick_graph.sandbox.choose import HOLDS, PROBE, choose
-from wick_graph.sandbox.plan import Launch, Level, Sandbox, Setting
+from wick_graph.sandbox.plan import Bind, Launch, Level, Sandbox, Setting
 
-__all__ = ["HOLDS", "PROBE", "Launch", "Level", "Sandbox", "Setting", "choose"]
+__all__ = ["HOLDS", "PROBE", "Bind", "Launch", "Level", "Sandbox", "Setting", "choose"]

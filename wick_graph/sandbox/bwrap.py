@@ -19,6 +19,7 @@ from wick_graph.sandbox.environment import find_program, sealed_environment
 from wick_graph.sandbox.plan import (
     NOBODY,
     TMP_BYTES,
+    Bind,
     Identity,
     Launch,
     Level,
@@ -36,6 +37,8 @@ _CONFIGURATION: Final = (
     *("/etc/alternatives", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/ld.so.conf"),
     *("/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types", "/etc/pki", "/etc/ssl"),
 )
+SOCKET_PROBE: Final = "/.wick-socket-probe"
+"""Where the program lies, while the level is probed, that tries what the filter refuses."""
 _LEAST_VERSION: Final = (0, 8)
 _VERSION_SECONDS: Final = 10
 
@@ -70,7 +73,9 @@ class Bubblewrap:
         _must_be_new_enough(program)
         self._who: Final = identity_for(self._workdir)
 
-    def launch(self) -> Launch:
+    apart: Final = True
+
+    def launch(self, binds: Sequence[Bind] = (), *, probe: bool = False) -> Launch:
         """Prepare the start of one command."""
         uid, gid = (self._who.uid, self._who.gid) if self._who else (os.geteuid(), os.getegid())
         fds = {
@@ -86,12 +91,18 @@ class Bubblewrap:
         for folder in self._readable:
             options += ["--ro-bind-try", folder, folder]
         options += ["--bind", self._workdir, self._workdir, "--chdir", self._workdir]
-        options += ["--remount-ro", "/", "--seccomp", str(fds["filter"]), "--"]
+        for one in binds:
+            options += ["--ro-bind-fd" if one.read_only else "--bind-fd", str(one.fd), one.path]
+        if probe:
+            fds["probe"] = _held(seccomp.socket_probe())
+            options += ["--perms", "0555", "--ro-bind-data", str(fds["probe"]), SOCKET_PROBE]
+        options += ["--remount-ro", "/", "--seccomp", str(fds["filter"])]
+        fds["options"] = _held(b"".join(os.fsencode(option) + b"\0" for option in options))
         return Launch(
             env=sealed_environment(self._readable),
-            before=(self._program, *options),
+            before=(self._program, "--args", str(fds["options"]), "--"),
             plan=confined(self._who),
-            fds=tuple(fds.values()),
+            fds=(*fds.values(), *(one.fd for one in binds)),
         )
 
 
@@ -139,9 +150,21 @@ def _held(data: bytes) -> int:
 
 
 def _must_be_new_enough(program: str) -> None:
+    found = re.search(r"(\d+)\.(\d+)", said := _says(program, "--version"))
+    if found is None or (int(found[1]), int(found[2])) < _LEAST_VERSION:
+        least = ".".join(map(str, _LEAST_VERSION))
+        raise ConfigError(f"bubblewrap {least} or later is needed, this is {said.strip()[:60]!r}")
+    if "--ro-bind-fd" not in _says(program, "--help"):
+        raise ConfigError(
+            "bubblewrap with the option --ro-bind-fd is needed (0.10, or 0.8 with its security "
+            f"update), this is {said.strip()[:60]!r}"
+        )
+
+
+def _says(program: str, option: str) -> str:
     try:
-        said = subprocess.run(
-            [program, "--version"],
+        return subprocess.run(
+            [program, option],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             env={"PATH": "/usr/bin:/bin"},
@@ -150,7 +173,3 @@ def _must_be_new_enough(program: str) -> None:
         ).stdout.decode("utf-8", "replace")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"bubblewrap cannot be started: {error}") from error
-    found = re.search(r"(\d+)\.(\d+)", said)
-    if found is None or (int(found[1]), int(found[2])) < _LEAST_VERSION:
-        least = ".".join(map(str, _LEAST_VERSION))
-        raise ConfigError(f"bubblewrap {least} or later is needed, this is {said.strip()[:60]!r}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, get_args
 
 from wick_graph.errors import ConfigError
-from wick_graph.sandbox.bwrap import Bubblewrap
+from wick_graph.sandbox.bwrap import SOCKET_PROBE, Bubblewrap
 from wick_graph.sandbox.landlock import Landlock
 from wick_graph.sandbox.local import Local
 from wick_graph.sandbox.plan import Sandbox, Setting
@@ -18,10 +18,11 @@ from wick_graph.sandbox.plan import Sandbox, Setting
 Try = Callable[[Sandbox], str]
 """Run a probe in a level; return what is wrong with it, nothing if it holds."""
 
-PROBE: Final = """
-cd -- "$1" 2>/dev/null || { echo "it cannot reach the directory"; exit; }
-[ -w /proc/sys/kernel/core_pattern ] && { echo "it can write the kernel's own files"; exit; }
-[ "$2" = landlock ] && ls / >/dev/null 2>&1 && { echo "it can list /"; exit; }
+PROBE: Final = f"""
+cd -- "$1" 2>/dev/null || {{ echo "it cannot reach the directory"; exit; }}
+[ -w /proc/sys/kernel/core_pattern ] && {{ echo "it can write the kernel's own files"; exit; }}
+[ "$2" = landlock ] && ls / >/dev/null 2>&1 && {{ echo "it can list /"; exit; }}
+[ "$2" != bwrap ] || {{ {SOCKET_PROBE}; [ $? = 1 ]; }} || {{ echo "it can make any socket"; exit; }}
 [ -w . ] && echo confined || echo "confined, without writing"
 """
 """A script for `sh`: arguments are the directory and the level. It opens nothing for writing."""

@@ -18,7 +18,7 @@ from typing import Final
 from wick_graph.errors import ConfigError
 from wick_graph.sandbox import confine, seccomp
 from wick_graph.sandbox.environment import sealed_environment
-from wick_graph.sandbox.plan import Launch, Level, confined, identity_for
+from wick_graph.sandbox.plan import Bind, Launch, Level, confined, identity_for
 
 _LEAST_ABI: Final = 6
 """The first one that keeps signals and abstract sockets in: Linux 6.12."""
@@ -63,7 +63,9 @@ class Landlock:
             )
         self._who: Final = identity_for(self._workdir)
 
-    def launch(self) -> Launch:
+    apart: Final = False
+
+    def launch(self, binds: Sequence[Bind] = (), *, probe: bool = False) -> Launch:
         """Prepare the start of one command."""
         rules = {
             "program": [*_PROGRAMS, *self._readable],
@@ -75,7 +77,7 @@ class Landlock:
             self._who,
             confine=str(Path(confine.__file__).resolve()),
             rules=rules,
-            filter=seccomp.program(sockets=False).hex(),
+            filter=seccomp.program(namespaces=False).hex(),
             tmp=f"{tempfile.gettempdir()}/wick-{secrets.token_hex(8)}",
         )
         return Launch(env=sealed_environment(self._readable), plan=plan)

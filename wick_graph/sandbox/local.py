@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from wick_graph.sandbox.environment import clean_environment
-from wick_graph.sandbox.plan import LIMITS, PROCESSES, Launch, Level
+from wick_graph.sandbox.plan import LIMITS, PROCESSES, Bind, Launch, Level
 
 
 class Local:
@@ -20,7 +21,9 @@ class Local:
     def __init__(self, workdir: str) -> None:
         self._workdir: Final = workdir
 
-    def launch(self) -> Launch:
+    apart: Final = False
+
+    def launch(self, binds: Sequence[Bind] = (), *, probe: bool = False) -> Launch:
         """Prepare the start of one command."""
         plan = {"limits": dict(LIMITS), "processes": PROCESSES}
         return Launch(env=clean_environment(self._workdir), plan=plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
@@ -54,6 +54,18 @@ class Launch:
     """Descriptors that `before` names; whoever starts the command closes them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A part of the working directory that a command is shown apart from it."""
+
+    fd: int
+    """Opened by name alone, so that nobody can put something else in its place."""
+    path: str
+    """Where it is; absolute."""
+    read_only: bool
+    """Else it is only kept from being renamed."""
+
+
 class Sandbox(Protocol):
     """A level, made ready for one working directory."""
 
@@ -67,8 +79,18 @@ class Sandbox(Protocol):
         """Say in one sentence what a command can and cannot do."""
         ...
 
-    def launch(self) -> Launch:
-        """Prepare the start of one command."""
+    @property
+    def apart(self) -> bool:
+        """Say whether parts of the working directory can be shown read-only."""
+        ...
+
+    def launch(self, binds: Sequence[Bind] = (), *, probe: bool = False) -> Launch:
+        """Prepare the start of one command.
+
+        Args:
+            binds: What is shown apart; their descriptors belong to the launch.
+            probe: Whether the command is the one that looks if the level holds.
+        """
         ...
 
 

@@ -70,7 +70,46 @@ _REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
     "userfaultfd": (323, 282),
     "vhangup": (153, 58),
 }
+_REACHING: Final[dict[str, tuple[int, int]]] = {
+    # They reach other processes of the machine by no file and no signal.
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "msgctl": (71, 187),
+    "msgget": (68, 186),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
+    "process_madvise": (440, 440),
+    "semctl": (66, 191),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmdt": (67, 197),
+    "shmget": (29, 194),
+    "socket": (41, 198),
+}
+"""Refused as well where no namespaces stand around a command."""
+_ON_ONESELF: Final[dict[str, tuple[int, int, tuple[int, ...]]]] = {
+    # name: (x86_64, aarch64, what the first arguments must be: the number 0 is whoever calls)
+    "ioprio_set": (251, 30, (1, 0)),
+    "prlimit64": (302, 261, (0,)),
+    "sched_setaffinity": (203, 122, (0,)),
+    "sched_setattr": (314, 274, (0,)),
+    "sched_setparam": (142, 118, (0,)),
+    "sched_setscheduler": (144, 119, (0,)),
+    "setpriority": (141, 140, (0, 0)),
+}
+"""Refused there for any other process than the one that calls."""
 _SOCKET: Final = (41, 198)
+_SOCKETPAIR: Final = (53, 199)
+_UNIX: Final = 1
+_FAMILIES: Final = (_UNIX, 2, 10, 16)
+"""UNIX, INET, INET6 and NETLINK: those that a network namespace holds. AF_VSOCK, for one, reaches
+the machine below."""
+VSOCK: Final = 40
 _CLONE: Final = (56, 220)
 _CLONE3: Final = (435, 435)
 _IOCTL: Final = (16, 29)
@@ -92,6 +131,11 @@ _AT_NUMBER: Final = 0
 _AT_ARCHITECTURE: Final = 4
 _AT_FIRST_ARGUMENT: Final = 16
 _AT_SECOND_ARGUMENT: Final = 24
+_REFUSE: Final = (_RETURN, 0, 0, _ERRNO | _EPERM)
+_PERMIT: Final = (_RETURN, 0, 0, _ALLOW)
+
+_ELF_HEADERS: Final = 64 + 56
+_NO_SECTIONS: Final = (0, 0, 64, 56, 1, 0, 0, 0)
 
 Instruction = tuple[int, int, int, int]
 """Operation, jump if true, jump if false, operand."""
@@ -102,12 +146,14 @@ def supported(machine: str = "") -> bool:
     return (machine or platform.machine()) in _AUDIT
 
 
-def program(machine: str = "", *, sockets: bool = True) -> bytes:
+def program(machine: str = "", *, namespaces: bool = True) -> bytes:
     """Build the filter.
 
     Args:
         machine: `x86_64` or `aarch64`; this machine's own if it is empty.
-        sockets: Whether new sockets may be made. Pairs of connected ones always may.
+        namespaces: Whether namespaces stand around the command. Sockets are then those that a
+            network namespace holds. Without them none can be made but connected pairs, and no
+            other process can be reached.
 
     Raises:
         KeyError: There is no filter for the processor; see `supported`.
@@ -115,8 +161,6 @@ def program(machine: str = "", *, sockets: bool = True) -> bytes:
     machine = machine or platform.machine()
     which = tuple(_AUDIT).index(machine)
     refused = [numbers[which] for numbers in _REFUSED.values()]
-    if not sockets:
-        refused.append(_SOCKET[which])
     code = _head(machine)
     code += _number_is(_CLONE3[which], [(_RETURN, 0, 0, _ERRNO | _ENOSYS)])
     code += _number_is(
@@ -124,8 +168,8 @@ def program(machine: str = "", *, sockets: bool = True) -> bytes:
         [
             (_LOAD, 0, 0, _AT_FIRST_ARGUMENT),
             (_JUMP_ANY_BIT, 0, 1, _NEW_NAMESPACES),
-            (_RETURN, 0, 0, _ERRNO | _EPERM),
-            (_RETURN, 0, 0, _ALLOW),
+            _REFUSE,
+            _PERMIT,
         ],
     )
     code += _number_is(
@@ -134,12 +178,65 @@ def program(machine: str = "", *, sockets: bool = True) -> bytes:
             (_LOAD, 0, 0, _AT_SECOND_ARGUMENT),  # the low half: the kernel looks at no more
             (_JUMP_EQUAL, 1, 0, _TIOCSTI),
             (_JUMP_EQUAL, 0, 1, _TIOCLINUX),
-            (_RETURN, 0, 0, _ERRNO | _EPERM),
-            (_RETURN, 0, 0, _ALLOW),
+            _REFUSE,
+            _PERMIT,
         ],
     )
+    code += _number_is(_SOCKETPAIR[which], _family(_FAMILIES if namespaces else (_UNIX,)))
+    if namespaces:
+        code += _number_is(_SOCKET[which], _family(_FAMILIES))
+    else:
+        refused += [numbers[which] for numbers in _REACHING.values()]
+        for *numbers, wanted in _ON_ONESELF.values():
+            code += _number_is(numbers[which], _arguments(wanted))
     code += _one_of([number for number in refused if number is not None])
     return b"".join(struct.pack("=HBBI", *one) for one in code)
+
+
+def socket_probe(machine: str = "", family: int = VSOCK) -> bytes:
+    """Build a program that makes a socket and ends with the error's number.
+
+    Its exit code is 1 (EPERM) where a filter refuses the family. It is machine code of a few
+    instructions, because nothing else can be relied on to be there inside of a sandbox.
+    """
+    machine = machine or platform.machine()
+    if machine == "x86_64":
+        code = b"\xbf" + struct.pack("<I", family)  # edi = family
+        code += b"\xbe\x01\0\0\0\x31\xd2\xb8\x29\0\0\0\x0f\x05"  # socket(edi, 1, 0)
+        code += b"\xf7\xd8\x89\xc7\xb8\x3c\0\0\0\x0f\x05"  # exit(-eax)
+    else:
+        words = (
+            0xD2800000 | family << 5,  # x0 = family
+            *(0xD2800021, 0xD2800002, 0xD28018C8, 0xD4000001),  # socket(x0, 1, 0)
+            *(0xCB0003E0, 0xD2800BA8, 0xD4000001),  # exit(-x0)
+        )
+        code = struct.pack("<8I", *words)
+    size = _ELF_HEADERS + len(code)
+    kind = {"x86_64": 62, "aarch64": 183}[machine]
+    at = 0x400000
+    header = b"\x7fELF\2\1\1".ljust(16, b"\0")
+    header += struct.pack("<HHIQQQIHHHHHH", 2, kind, 1, at + _ELF_HEADERS, 64, *_NO_SECTIONS)
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, at, at, size, size, 0x10000)
+    return header + segment + code
+
+
+def _family(allowed: Sequence[int]) -> list[Instruction]:
+    """Allow a socket of these families alone."""
+    count = len(allowed)
+    found = [(_JUMP_EQUAL, count - at, 0, family) for at, family in enumerate(allowed)]
+    return [(_LOAD, 0, 0, _AT_FIRST_ARGUMENT), *found, _REFUSE, _PERMIT]
+
+
+def _arguments(wanted: Sequence[int]) -> list[Instruction]:
+    """Allow a call whose first arguments are these; the kernel looks at their low halves."""
+    found: list[Instruction] = []
+    for at, value in enumerate(wanted):
+        found += [
+            (_LOAD, 0, 0, _AT_FIRST_ARGUMENT + 8 * at),
+            (_JUMP_EQUAL, 1, 0, value),
+            _REFUSE,
+        ]
+    return [*found, _PERMIT]
 
 
 def _head(machine: str) -> list[Instruction]:
@@ -147,7 +244,7 @@ def _head(machine: str) -> list[Instruction]:
     head = [
         (_LOAD, 0, 0, _AT_ARCHITECTURE),
         (_JUMP_EQUAL, 1, 0, _AUDIT[machine]),
-        (_RETURN, 0, 0, _ERRNO | _EPERM),
+        _REFUSE,
         (_LOAD, 0, 0, _AT_NUMBER),
     ]
     if machine == "x86_64":
@@ -163,4 +260,4 @@ def _one_of(numbers: Sequence[int]) -> list[Instruction]:
     """Refuse these calls and allow all others."""
     count = len(numbers)
     found = [(_JUMP_EQUAL, count - at, 0, number) for at, number in enumerate(sorted(numbers))]
-    return [*found, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | _EPERM)]
+    return [*found, _PERMIT, _REFUSE]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from wick_graph.config import AgentsFile, load_config
+from wick_graph.config import AgentsFile, digest_of, is_trusted, load_config
 from wick_graph.constants import SWEEP_INTERVAL_SECONDS
 from wick_graph.errors import (
     ConfigError,
@@ -89,6 +89,8 @@ class Service:
     ) -> None:
         self.file, self.options = file, options or ServerOptions()
         self.model, self._path = model, path
+        self._trusted = digest_of(file)
+        """What is started now: whoever made the server has trusted it."""
         self._seen = _stamp(path) if path else ()
         """What the file was like when it was read."""
         self.tracer = RequestTracer.exporting() if self.options.otel and not tracer else tracer
@@ -252,6 +254,12 @@ class Service:
 
     def _built(self, path: Path) -> tuple[AgentsFile, Agents]:
         file = load_config(path)
+        digest = digest_of(file)
+        if digest != self._trusted and not is_trusted(file, digest):
+            raise ConfigError(
+                f"{path} starts programs or code that nobody has trusted as they are now; "
+                "look at it, say wick trust, and save it again"
+            )
         store = (self.file.store_url, self.file.keys_source)
         if (file.store_url, file.keys_source) != store:
             raise ConfigError(f"{path} names another store; restart the server to use it")

@@ -14,13 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from wick_graph.config import AgentConfig, AgentsFile, BackendConfig
+from wick_graph.config import AgentConfig, AgentsFile, BackendConfig, folder_of
 from wick_graph.server.problems import log
 
 LOCAL: Final = "local"
 """The tenant of a server without tokens, and of the command line."""
 _PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_DEFAULT_FOLDERS: Final = {"docker": "workspace", "local": "."}
 
 
 def folder_name(tenant: str) -> str:
@@ -98,8 +97,7 @@ class _Mapped:
         return backend.model_copy(update=made)
 
     def _folder(self, backend: BackendConfig) -> Path:
-        named = backend.folder if backend.type == "docker" else backend.workdir
-        return _joined(self._base, named or _DEFAULT_FOLDERS[backend.type])
+        return folder_of(backend, self._base)
 
     def _own(self, path: Path, *, alone: Path) -> Path:
         """Return the tenant's counterpart of a path: what lies in one folder lies in one again.

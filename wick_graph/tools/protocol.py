@@ -55,6 +55,8 @@ class ToolContext:
     replayed: bool = False
     """True where the call runs again, or may: after a crash, a failure or a cancelled run, after an
     interrupt that the tool raised, at a further attempt, or because a hook calls it once more."""
+    allowed: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """The arguments with which a person has allowed this very call; None where nobody was asked."""
     check: Callable[[Any], str | None] = field(default=_nothing_wrong, repr=False, compare=False)
     """Say what is wrong with arguments for the tool that the model named; None if nothing is."""
     told: Callable[[], Mapping[str, Any] | None] = field(

@@ -80,6 +80,7 @@ def test_the_least_file_has_the_defaults() -> None:
         "name": "a", "model": "auto", "system_prompt": "", "tools": (), "backend": None,
         "approvals": {}, "search": None,
         "skills": None, "memory": None, "context_window": None, "max_iterations": 25,
+        "protect": (), "writable": (),
         "ttl": 3600.0, "max_tokens": None, "temperature": None, "tool_timeout": 300.0,
         "budget": None, "journal": "steps", "deadline": None, "retention": None,
         "middleware": (), "mcp_servers": {}, "subagents": {},

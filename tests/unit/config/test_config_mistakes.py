@@ -90,10 +90,10 @@ def refusal(text: str) -> str:
         pytest.param(
             'name: x\n"a\\nb\\tc": 1\n',
             'agents.yaml:2: "a\\nb\\tc": unknown key; valid keys: name, model, system_prompt, '
-            "tools, backend, skills, memory, context_window, max_iterations, ttl, max_tokens, "
-            "temperature, tool_timeout, deadline, retention, budget, approvals, middleware, "
-            "mcp_servers, subagents, search, journal, allow_client_system, store, store_keys, "
-            "defaults, agents",
+            "tools, backend, skills, memory, protect, writable, context_window, max_iterations, "
+            "ttl, max_tokens, temperature, tool_timeout, deadline, retention, budget, approvals, "
+            "middleware, mcp_servers, subagents, search, journal, allow_client_system, store, "
+            "store_keys, defaults, agents",
             id="F6-strange-key",
         ),
         *(

@@ -61,7 +61,10 @@ class MemoryFiles:
         text = self._text(path)
         return Text(self._at(path), text, len(text), str(hash(text)))
 
-    def write(self, path: str, data: bytes) -> Written:
+    def asks(self, path: str) -> str:
+        return ""
+
+    def write(self, path: str, data: bytes, *, allowed: bool = False) -> Written:
         self.files[self._at(path)] = data.decode()
         return Written(self._at(path), len(data), str(hash(data.decode())))
 
@@ -74,6 +77,7 @@ class MemoryFiles:
         unique: bool = False,
         seen: Mapping[str, str] | None = None,
         key: str = "",
+        allowed: bool = False,
     ) -> Edited:
         text = self._text(path)
         if old not in text:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Literal, Self
 
@@ -16,14 +16,15 @@ from wick_graph.backends.commands import (
     seconds_of,
     spool_into,
 )
-from wick_graph.backends.docker.box import Box, BoxOptions
+from wick_graph.backends.docker.box import Box, BoxOptions, shut_in
 from wick_graph.backends.docker.boxes import Boxes, Status
 from wick_graph.backends.docker.engine import Engine
 from wick_graph.backends.docker.names import Names
 from wick_graph.backends.docker.running import Running
+from wick_graph.backends.guard import Guard, Rules
 from wick_graph.backends.limits import COMMAND_SECONDS, PROBE_SECONDS
 from wick_graph.backends.local import LocalBackend
-from wick_graph.backends.places import PROTECTED, ExtraRoot
+from wick_graph.backends.places import ExtraRoot
 from wick_graph.backends.process import shell
 from wick_graph.backends.protocol import (
     Edited,
@@ -38,6 +39,12 @@ from wick_graph.backends.protocol import (
 from wick_graph.backends.root import Root
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.sandbox import Level
+
+_LOOK: Final = """
+cat -- "$1"; echo; shift
+for part; do ls -di -- "$part" | { read -r number rest; echo "$number"; }; done
+"""
+"""A script for `sh`: shows a file, and the numbers by which the system knows others."""
 
 
 class DockerBackend:
@@ -54,7 +61,7 @@ class DockerBackend:
         host: The engine's address; None for what the environment says.
         extra_roots: As in `LocalBackend`; containers see those that exist, read-only.
         timeout: Seconds that a command may take if the call does not say.
-        protected: As in `LocalBackend`.
+        rules: As in `LocalBackend`.
         symlinks: As in `LocalBackend`.
         mechanism: As in `LocalBackend`.
         ripgrep: As in `LocalBackend`.
@@ -65,7 +72,6 @@ class DockerBackend:
 
     can_execute: Final = True
     level: Final[Level] = "container"
-    notices: Final[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -76,7 +82,7 @@ class DockerBackend:
         host: str | None = None,
         extra_roots: Iterable[ExtraRoot] = (),
         timeout: float = COMMAND_SECONDS,
-        protected: Collection[str] = PROTECTED,
+        rules: Rules | None = None,
         symlinks: Literal["deny", "inside"] = "deny",
         mechanism: Mechanism = "auto",
         ripgrep: bool = True,
@@ -93,7 +99,7 @@ class DockerBackend:
             folder,
             extra_roots=extra,
             timeout=timeout,
-            protected=protected,
+            rules=rules,
             symlinks=symlinks,
             mechanism=mechanism,
             ripgrep=ripgrep,
@@ -107,12 +113,15 @@ class DockerBackend:
         self.user: Final = user
         self.host: Final = host
         self._root: Final = Root(folder, mechanism=mechanism)
+        self._guard: Final = Guard(self._root, rules or Rules())
+        self._guard.prepare()
+        self.notices: Final[tuple[str, ...]] = self._guard.notices
         self._names: Final = Names(self.folder, self.workdir)
         self._timeout: Final = timeout
         self._engine: Final = Engine(host)
         real = os.path.realpath(folder)
         self._boxes: Final = Boxes(
-            lambda: self._checked(Box(self._engine, self.options, real, user, extra))
+            lambda shut: self._checked(Box(self._engine, self.options, real, user, extra, shut))
         )
 
     @property
@@ -126,7 +135,8 @@ class DockerBackend:
         Raises:
             ConfigError: There is no engine, or it cannot run one.
         """
-        self._boxes.give(self._boxes.take(), killed=False)
+        shut = shut_in(self._root, self._guard, self._guard.look(inside=False))
+        self._boxes.give(self._boxes.take(shut), killed=False)
 
     def stop(self) -> None:
         """End all containers; the next command launches one anew. Files stay."""
@@ -143,10 +153,15 @@ class DockerBackend:
             found = self._files.read(self._names.inward(path), line=line, lines=lines, byte=byte)
         return replace(found, path=self._names.outward(found.path))
 
-    def write(self, path: str, data: bytes) -> Written:
+    def asks(self, path: str) -> str:
+        """Say why a person must allow a change of this file; empty if nobody need."""
+        with self._names.told():
+            return self._files.asks(self._names.inward(path))
+
+    def write(self, path: str, data: bytes, *, allowed: bool = False) -> Written:
         """Replace a file atomically, or create it and the directories above it."""
         with self._names.told():
-            done = self._files.write(self._names.inward(path), data)
+            done = self._files.write(self._names.inward(path), data, allowed=allowed)
         return replace(done, path=self._names.outward(done.path))
 
     def edit(
@@ -158,6 +173,7 @@ class DockerBackend:
         unique: bool = False,
         seen: Mapping[str, str] | None = None,
         key: str = "",
+        allowed: bool = False,
     ) -> Edited:
         """Replace the first occurrence of a text; every other byte stays as it is."""
         known = {
@@ -168,7 +184,13 @@ class DockerBackend:
         }
         with self._names.told():
             done = self._files.edit(
-                self._names.inward(path), old, new, unique=unique, seen=known, key=key
+                self._names.inward(path),
+                old,
+                new,
+                unique=unique,
+                seen=known,
+                key=key,
+                allowed=allowed,
             )
         return replace(done, path=self._names.outward(done.path))
 
@@ -197,8 +219,9 @@ class DockerBackend:
         must_be_command(command)
         seconds = seconds_of(timeout, self._timeout)
         must_have_room(self.folder)
+        before = self._guard.look(inside=False)
         try:
-            box = self._boxes.take()
+            box = self._boxes.take(shut_in(self._root, self._guard, before))
         except ConfigError as error:
             raise ToolError(f"the command could not be started: {error}") from error
         killed = True
@@ -206,7 +229,8 @@ class DockerBackend:
             done, killed = self._run(box, shell(command), seconds, name, stop or Stop())
         finally:
             self._boxes.give(box, killed=killed)
-        return done
+        note = self._guard.note(before, apart=True)
+        return replace(done, notes=(*done.notes, note)) if note else done
 
     def keep(self, name: str, data: bytes) -> str:
         """Keep a whole result in a file of the backend's own; return the path to read it by."""
@@ -243,22 +267,24 @@ class DockerBackend:
         return done, running.killed
 
     def _checked(self, box: Box) -> Box:
-        """Make sure that the engine shows the very folder that is here.
+        """Make sure that the engine shows the very folder that is here, and its parts apart.
 
         Raises:
             ConfigError: It shows another one, as an engine on another machine does.
         """
         token = secrets.token_hex(16)
         path = self.keep(f"engine-{token[:8]}.txt", token.encode())
+        parts = [f"{self.workdir}/{one.rel}".rstrip("/") for one in box.shut]
         try:
-            program = shell('cat -- "$1"', path)
+            program = shell(_LOOK, path, *parts)
             done, _ = self._run(box, program, PROBE_SECONDS, "engine", Stop())
         except BaseException:
             box.kill()
             raise
         finally:
             self._root.remove(path[len(self.workdir) + 1 :])
-        if done.stdout != token:
+        # what was swapped for a link between the look and the mount has another number
+        if done.stdout.split() != [token, *(str(one.file[1]) for one in box.shut)]:
             box.kill()
             raise ConfigError(
                 f"the container does not see {self.folder} ({done.stderr.strip()[:200]}); "

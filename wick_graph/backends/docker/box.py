@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from wick_graph.backends.docker.engine import OWNER, USER, Engine, owner, remove, sdk
+from wick_graph.backends.guard import Guard, Seen
 from wick_graph.backends.places import ExtraRoot
+from wick_graph.backends.root import Root
+from wick_graph.errors import ToolError
 from wick_graph.sandbox.plan import FILE_BYTES, NOBODY, OPEN_FILES, PROCESSES, TMP_BYTES
 
 PREFIX: Final = "wick-sandbox"
@@ -39,6 +42,37 @@ class BoxOptions:
     cpus: float = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """A part of the folder that is shown apart."""
+
+    rel: str
+    """Below the folder; empty for the folder itself."""
+    read_only: bool
+    """Else it is only kept from being renamed."""
+    file: tuple[int, int]
+    """Device and number: a file that took another one's place is not shut any more."""
+
+
+def shut_in(root: Root, guard: Guard, seen: Seen) -> tuple[Shut, ...]:
+    """Say what of a folder is to be shown apart.
+
+    Raises:
+        ToolError: There is too much of it, or a part cannot be opened.
+    """
+    found = []
+    for rel, read_only in guard.shut(seen):
+        try:
+            rel.encode()  # the engine takes no other names
+            status = root.stat(rel or ".")
+        except (UnicodeEncodeError, ToolError):
+            if rel in seen.tops or not read_only:
+                continue
+            raise
+        found.append(Shut(rel, read_only, (status.st_dev, status.st_ino)))
+    return tuple(found)
+
+
 class Box:
     """A running container, and one folder of this machine in it."""
 
@@ -49,8 +83,10 @@ class Box:
         folder: str,
         user: str,
         extra: Sequence[ExtraRoot] = (),
+        shut: tuple[Shut, ...] = (),
     ) -> None:
         self.engine: Final = engine
+        self.shut: Final = shut
         name = f"{PREFIX}-{user}-{secrets.token_hex(4)}"
         who = _identity(engine, folder)
         with engine.speaking(f"creating a container of the image {options.image!r}") as client:
@@ -59,7 +95,7 @@ class Box:
                 name=name,
                 labels={OWNER: owner(), USER: user},
                 user=who,
-                mounts=_mounts(folder, options.workdir, extra),
+                mounts=_mounts(folder, options.workdir, extra, shut),
                 working_dir=options.workdir,
                 **_hardened(options),
             )
@@ -142,10 +178,17 @@ def _hardened(options: BoxOptions) -> dict[str, Any]:
     }
 
 
-def _mounts(folder: str, workdir: str, extra: Sequence[ExtraRoot]) -> list[Any]:
+def _mounts(
+    folder: str, workdir: str, extra: Sequence[ExtraRoot], shut: Sequence[Shut]
+) -> list[Any]:
     """Show the folder, and read-only what tools may read beside it, under its own path."""
     mount = sdk().types.Mount
-    shown = [mount(workdir, folder, type="bind")]
+    whole = any(not one.rel for one in shut)
+    shown = [mount(workdir, folder, type="bind", read_only=whole)]
+    for part in shut:
+        if part.rel:
+            inside, here = f"{workdir}/{part.rel}", f"{folder}/{part.rel}"
+            shown.append(mount(inside, here, type="bind", read_only=part.read_only))
     for root in extra:
         below = root.path == folder or root.path.startswith(f"{folder}/")
         if not below and os.path.exists(root.path):  # noqa: PTH110  (a path as text)

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final, Literal
 
-from wick_graph.backends.docker.box import Box
+from wick_graph.backends.docker.box import Box, Shut
 from wick_graph.errors import ConfigError
 
 Status = Literal["idle", "launching", "launched", "error"]
@@ -19,10 +19,10 @@ class Boxes:
     """Containers that are alike. A command gets one for itself, so that what it leaves is known.
 
     Args:
-        make: Launches a container.
+        make: Launches a container, given what it shows apart.
     """
 
-    def __init__(self, make: Callable[[], Box]) -> None:
+    def __init__(self, make: Callable[[tuple[Shut, ...]], Box]) -> None:
         self._make: Final = make
         self._lock: Final = threading.Lock()
         self._places: Final = threading.BoundedSemaphore(_AT_ONCE)
@@ -42,8 +42,10 @@ class Boxes:
                 return "launched"
             return "error" if self._failed else "idle"
 
-    def take(self) -> Box:
+    def take(self, shut: tuple[Shut, ...]) -> Box:
         """Return a container in which nothing runs; it is given back by `give`.
+
+        One that shows other things apart is killed, and another one launched.
 
         Raises:
             ConfigError: None can be launched.
@@ -51,10 +53,10 @@ class Boxes:
         self._places.acquire()
         try:
             while (box := self._waiting()) is not None:
-                if box.runs():
+                if box.shut == shut and box.runs():
                     return box
                 self._forget(box)
-            return self._launched()
+            return self._launched(shut)
         except BaseException:
             self._places.release()
             raise
@@ -83,12 +85,12 @@ class Boxes:
         with self._lock:
             return self._idle.pop() if self._idle else None
 
-    def _launched(self) -> Box:
+    def _launched(self, shut: tuple[Shut, ...]) -> Box:
         with self._lock:
             self._launching += 1
         box = None
         try:
-            box = self._make()
+            box = self._make(shut)
         finally:
             with self._lock:
                 self._launching -= 1

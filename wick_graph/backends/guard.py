@@ -1,0 +1,425 @@
+"""What tools leave alone in and around a working directory: two lists, and how each is held.
+
+The control plane is what governs agents. Tools never write it. What other programs obey later
+(`obeyed`) is changed by file tools only after a person has allowed it. A sandbox that can show
+parts of a directory read-only shows both so; where a command can change them, its result names
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from wick_graph.backends.limits import MAX_SHUT, MAX_WATCHED, WATCH_SECONDS
+from wick_graph.backends.names import shown
+from wick_graph.backends.obeyed import OBEYED, Patterns, folded
+from wick_graph.backends.root import Root
+from wick_graph.errors import ConfigError, ToolError
+from wick_graph.sandbox import Bind
+
+OWN_FOLDER: Final = ".wick"
+"""Where a backend keeps whole results and notes; tools read it and do not write it."""
+GOVERNS: Final = "is protected: it governs agents, and tools never write it"
+OWN: Final = "is protected: tools do not write there"
+_NOT_ENTERED: Final = frozenset({"node_modules", "__pycache__"})
+_NOT_ENTERED_BELOW: Final = "site-packages/"
+"""What is installed there has files of such names in thousands, and nobody obeys them."""
+
+Key = tuple[tuple[int, int], tuple[str, ...]]
+"""A path as a folder that exists, by device and number, and the names below it."""
+Stamp = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What tools leave alone.
+
+    Args:
+        control: Absolute paths of files that govern agents, and of folders, which end in `/`.
+        memory: Absolute paths of files that file tools may change and commands never.
+        protect: More names and patterns that other programs obey, beside `OBEYED`.
+        writable: Names and patterns of those that tools may change after all.
+        code: Absolute paths of folders of code that this program loads; they govern agents too.
+    """
+
+    control: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ()
+    protect: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What of a working directory other programs obey, at one moment."""
+
+    files: dict[str, Stamp] = field(default_factory=dict)
+    """By path below the directory: what would differ after a change."""
+    tops: tuple[str, ...] = ()
+    """Paths to be shown read-only; what is below them is not repeated."""
+    cut: bool = False
+    """The directory was too large to be looked through."""
+
+
+class Guard:
+    """The rules for one working directory.
+
+    Args:
+        root: The directory.
+        rules: What tools leave alone.
+    """
+
+    def __init__(self, root: Root, rules: Rules) -> None:
+        self._root: Final = root
+        self._work: Final = os.path.realpath(root.path)
+        self._named: Final = _forms(rules.control)
+        self._control: Final = (*self._named, *_forms(f"{one}/" for one in rules.code))
+        self._spelt: Final = tuple(folded(one.rstrip("/")) for one in self._control)
+        self._memory: Final = _forms(rules.memory)
+        self._obeyed: Final = Patterns((*OBEYED, *rules.protect))
+        self._writable: Final = Patterns(rules.writable)
+        self._loosened: Final = rules.writable
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Say what of the second list tools may change."""
+        if not self._loosened:
+            return ()
+        listed = ", ".join(map(shown, self._loosened))
+        return (f"tools may change {listed}, which other programs run or obey (writable:)",)
+
+    def never(self, path: str, rel: str) -> str:
+        """Say why no tool may write here, in the rest of a sentence; empty if one may.
+
+        Args:
+            path: Absolute, without links below its root.
+            rel: Its path below the root that it belongs to.
+        """
+        if OWN_FOLDER in (folded(part) for part in rel.split("/")):
+            return OWN
+        if not self._control:
+            return ""
+        folder, _, name = path.rpartition("/")
+        try:
+            real = os.path.realpath(folder or "/")
+            ways = [*_ways(real, name)]
+        except ValueError:  # no path can be written like that, which is said when it is used
+            return ""
+        written = folded(f"{real.rstrip('/')}/{name}")
+        if any(_is_below(written, one) or _is_below(one, written) for one in self._spelt):
+            return GOVERNS
+        held = [_key(one) for one in self._control]
+        return GOVERNS if any(_meet(way, one) for one in held for way in ways) else ""
+
+    def asks(self, rel: str) -> str:
+        """Say why a person must allow a change of this file; empty if nobody need.
+
+        Args:
+            rel: Its path below the root that it belongs to.
+        """
+        found = self._obeyed.first_in(rel)
+        if not found or self._writable.first_in(rel):
+            return ""
+        return f"other programs run or obey {shown(found)}"
+
+    def held(self) -> list[str]:
+        """List what commands may never change at or below the directory, there or not yet.
+
+        The directory itself is in the list if it lies in a folder that governs agents.
+        """
+        found = dict.fromkeys(
+            self._work if _is_below(self._work, one.rstrip("/")) and one.endswith("/") else one
+            for one in (*self._control, *self._memory)
+            if _is_below(one.rstrip("/"), self._work)
+            or (one.endswith("/") and _is_below(self._work, one.rstrip("/")))
+        )
+        return [*found, *self._links()]
+
+    def must_be_apart(self, level: str) -> None:
+        """Refuse a level that cannot show a part of the directory read-only.
+
+        Raises:
+            ConfigError: The directory holds what commands may never change.
+        """
+        if found := self.held():
+            raise ConfigError(
+                f"the working directory {self._root.path} holds {found[0].rstrip('/')}, which "
+                f"commands at the level {level} could change; give the agent a folder of its own, "
+                "such as workdir: ./workspace with skills and memory outside of it by absolute "
+                "paths, or write execute: 'off'"
+            )
+
+    def prepare(self) -> None:
+        """Make what is to be shown read-only and is not there yet.
+
+        Raises:
+            ConfigError: It cannot be made, or not be shown so.
+        """
+        for path in self.held():
+            if path == self._work:
+                continue
+            rel = path[len(self._work) + 1 :].rstrip("/")
+            try:
+                self._make(rel, path)
+                os.close(self._root.handle(rel))
+            except (ToolError, OSError) as error:
+                raise ConfigError(
+                    f"{path.rstrip('/')} lies in the working directory of commands and cannot be "
+                    f"shown to them read-only ({error}); give it a folder of its own outside"
+                ) from None
+
+    def look(self, *, inside: bool = True, shut: Collection[str] = ()) -> Seen:
+        """Find what other programs obey, as it is now.
+
+        Args:
+            inside: Whether folders that are obeyed as a whole, such as `.git`, are looked into.
+            shut: Those that need not be, since nothing could change in them.
+        """
+        enter = {*shut}.isdisjoint if inside else None
+        return _Look(self._root.path, self._obeyed, self._writable, enter).seen()
+
+    def shut(self, seen: Seen) -> list[tuple[str, bool]]:
+        """List what is shown apart from the directory: paths below it, and whether read-only.
+
+        A folder above a path that is read-only is shown apart too: it can then not be renamed.
+        An empty path is the directory itself.
+
+        Raises:
+            ToolError: There is too much of it, or a part cannot be shown so.
+        """
+        try:
+            self.prepare()  # a file may have been removed since
+        except ConfigError as error:
+            raise ToolError(str(error)) from error
+        held = self.held()
+        if self._work in held:
+            return [("", True)]
+        wanted = {path[len(self._work) + 1 :].rstrip("/") for path in held} | {*seen.tops}
+        if len(wanted) > MAX_SHUT:
+            raise ToolError(
+                f"there are {len(wanted):,} files that other programs obey, and at most "
+                f"{MAX_SHUT:,} can be shown read-only; ask the user to name those that commands "
+                "may change under writable: in agents.yaml"
+            )
+        tops = {one for one in wanted if not any(above in wanted for above in _above(one))}
+        pins = {above for one in tops for above in _above(one)}
+        return sorted([(one, True) for one in tops] + [(one, False) for one in pins])
+
+    def binds(self, seen: Seen) -> list[Bind]:
+        """Open what is shown apart; the descriptors belong to the caller.
+
+        Raises:
+            ToolError: There is too much of it, or a part cannot be opened.
+        """
+        made: list[Bind] = []
+        try:
+            for rel, read_only in self.shut(seen):
+                try:
+                    fd = self._root.handle(rel or ".")
+                except ToolError:
+                    if rel in seen.tops or not read_only:  # it went away meanwhile
+                        continue
+                    raise
+                made.append(Bind(fd, f"{self._work}/{rel}".rstrip("/"), read_only))
+        except BaseException:
+            for one in made:
+                os.close(one.fd)
+            raise
+        return made
+
+    def note(self, before: Seen, *, apart: bool) -> str:
+        """Say what of this came to be or changed since; empty if nothing did.
+
+        Args:
+            before: What was seen then.
+            apart: Whether it was shown read-only.
+        """
+        after = self.look(shut=before.tops if apart else ())
+        names = [rel for rel, is_now in after.files.items() if before.files.get(rel) != is_now]
+        names += [f"{rel} (removed)" for rel in before.files.keys() - after.files.keys()]
+        said = []
+        if names:
+            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            listed = ", ".join(shown(name) for name in sorted(names)[:_NAMED])
+            said.append(
+                f"files that other programs run or obey were created or changed: {listed}{more}; "
+                "tell the user, who should look at them"
+            )
+        if after.cut or before.cut:
+            said.append("the directory is too large to be looked through for such files")
+        return "; ".join(said)
+
+    def _make(self, rel: str, path: str) -> None:
+        try:
+            self._root.stat(rel)
+        except ToolError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            if path.endswith("/"):
+                self._root.make_dir(rel)
+            elif path in self._memory:
+                self._root.replace(rel, b"")
+            else:
+                raise
+
+    def _links(self) -> Iterator[str]:
+        """Find other names of files that govern agents: hard links below the directory."""
+        wanted = {*_linked(self._named)}
+        if not wanted:
+            return
+        for folder, _, names in os.walk(self._work):
+            for name in names:
+                path = f"{folder}/{name}"
+                if _identity(path) in wanted and not any(
+                    _is_below(path, one.rstrip("/")) for one in self._control
+                ):
+                    yield path
+
+
+_NAMED: Final = 20
+"""Files that a result names."""
+
+
+class _Look:
+    """One walk through a directory for what other programs obey."""
+
+    def __init__(
+        self,
+        folder: str,
+        obeyed: Patterns,
+        writable: Patterns,
+        enter: Callable[[Iterable[str]], bool] | None,
+    ) -> None:
+        self._folder = folder
+        self._enter = enter
+        self._obeyed = obeyed
+        self._writable = writable
+        self._files: dict[str, Stamp] = {}
+        self._tops: list[str] = []
+        self._left = MAX_WATCHED
+        self._until = time.monotonic() + WATCH_SECONDS
+
+    def seen(self) -> Seen:
+        """Walk; links are looked at and not followed."""
+        pending: list[tuple[str, tuple[str, ...], bool]] = [("", (), False)]
+        while pending and not self._is_over():
+            rel, parts, inside = pending.pop()
+            try:
+                with os.scandir(f"{self._folder}/{rel}") as entries:
+                    for entry in entries:
+                        self._entry(entry, rel, parts, inside, pending)
+            except OSError:  # it went away, or may not be read
+                continue
+        return Seen(self._files, tuple(self._tops), cut=bool(pending))
+
+    def _entry(
+        self,
+        entry: os.DirEntry[str],
+        rel: str,
+        parts: tuple[str, ...],
+        inside: bool,
+        pending: list[tuple[str, tuple[str, ...], bool]],
+    ) -> None:
+        self._left -= 1
+        if not parts and entry.name == OWN_FOLDER:
+            return
+        mine = (*parts, folded(entry.name))
+        path = f"{rel}{entry.name}"
+        top = not inside and self._obeyed.ends_at(mine)
+        if top and self._writable.first_in(path):
+            return
+        is_dir = entry.is_dir(follow_symlinks=False)
+        if top or (inside and not is_dir):
+            try:
+                self._files[path] = _stamp(entry.stat(follow_symlinks=False))
+            except OSError:
+                return
+            if top and not entry.is_symlink():
+                self._tops.append(path)
+        if rel.endswith(_NOT_ENTERED_BELOW) or entry.name in _NOT_ENTERED:
+            return
+        if is_dir and (not top or (self._enter is not None and self._enter((path,)))):
+            pending.append((f"{path}/", mine, inside or top))
+
+    def _is_over(self) -> bool:
+        return self._left <= 0 or time.monotonic() > self._until
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    """Return what a change shows in; of a folder only which one it is."""
+    if stat.S_ISDIR(status.st_mode):
+        return status.st_ino, status.st_mode
+    return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _forms(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return paths with links in them followed, as a name and as what it leads to."""
+    found: dict[str, None] = {}
+    for path in paths:
+        end = "/" if path.endswith("/") else ""
+        folder, _, name = os.path.abspath(path).rpartition("/")  # noqa: PTH100  (as text)
+        for one in (f"{os.path.realpath(folder or '/')}/{name}", os.path.realpath(path)):
+            found[(one.replace("//", "/").rstrip("/") or "/") + (end if one != "/" else "")] = None
+    return tuple(found)
+
+
+def _key(path: str) -> Key:
+    """Name a path by the deepest folder of it that exists."""
+    return next(_ways(path.rstrip("/"), ""))
+
+
+def _ways(path: str, name: str) -> Iterator[Key]:
+    """Name a path by each folder of it that exists, deepest first."""
+    tail = (folded(name),) if name else ()
+    while True:
+        try:
+            status = os.stat(path or "/")  # noqa: PTH116  (a path as text, like all here)
+            if stat.S_ISDIR(status.st_mode):
+                yield (status.st_dev, status.st_ino), tail
+        except OSError:
+            pass
+        if path in ("", "/"):
+            return
+        path, _, last = path.rpartition("/")
+        tail = (folded(last), *tail)
+
+
+def _meet(way: Key, held: Key) -> bool:
+    """Say whether one of two paths below the same folder is at or above the other."""
+    shorter = min(len(way[1]), len(held[1]))
+    return way[0] == held[0] and way[1][:shorter] == held[1][:shorter]
+
+
+def _linked(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the files of the control plane that have more than one name."""
+    for path in paths:
+        inner = (f"{f}/{n}" for f, _, names in os.walk(path) for n in names)
+        for one in inner if path.endswith("/") else (path,):
+            if (found := _identity(one)) is not None:
+                yield found
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Identify a file that has more than one name."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink < 2:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root if root == "/" else f"{root}/")
+
+
+def _above(rel: str) -> list[str]:
+    """List the folders above a path, without the directory itself."""
+    return [str(one) for one in Path(rel).parents][:-1]
