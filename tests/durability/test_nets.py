@@ -154,7 +154,7 @@ def lost(mine: SqlSaver, other: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> tu
     """A lease under which one call was begun, and the lease of who took its thread."""
     without(monkeypatch, "look", "renew")
     lease = mine.leases.take("t")
-    assert mine.ledger(lease).begin("step:0", "act", {}, "never") == Go(1)
+    assert mine.ledger(lease).begin("step:0", "act", {}, "never") == Go(again=False)
     return lease, taken_over(mine, other)
 
 
@@ -187,32 +187,33 @@ def test_a_lost_lease_marks_no_call_as_waiting(
     mine: SqlSaver, other: SqlSaver, lost: tuple[Lease, Lease]
 ) -> None:
     with pytest.raises(ThreadBusyError, match="taken over by another run"):
-        mine.ledger(lost[0]).wait("step:0")
+        mine.ledger(lost[0]).wait("step:0", "act", {})
     assert states(other) == ["intent"]
 
 
-def test_a_call_that_kills_is_not_tried_a_fourth_time(mine: SqlSaver) -> None:
+def test_a_call_with_a_key_is_told_that_it_runs_again(mine: SqlSaver) -> None:
+    """It may run as often as its run dies; whether the thread goes on, its charges decide."""
     ledger = mine.ledger(mine.leases.take("t"))
     said = [ledger.begin("step:0", "act", {}, "key") for _ in range(5)]
-    assert said == [Go(1), Go(2), Go(3), Unknown(poisoned=True), Unknown(poisoned=False)]
+    assert said == [Go(again=False), *[Go(again=True)] * 4]
 
 
 def test_a_call_that_was_under_way_is_unknown_for_good(mine: SqlSaver, other: SqlSaver) -> None:
     """Its intent is on disk when `begin` returns, and no later try runs it, not even by right."""
     ledger = mine.ledger(mine.leases.take("t"))
-    assert ledger.begin("step:0", "act", {}, "never") == Go(1)
+    assert ledger.begin("step:0", "act", {}, "never") == Go(again=False)
     assert states(other) == ["intent"]
-    assert ledger.begin("step:0", "act", {}, "never") == Unknown(poisoned=False)
-    assert ledger.begin("step:0", "act", {}, "safe") == Unknown(poisoned=False)
+    assert ledger.begin("step:0", "act", {}, "never") == Unknown()
+    assert ledger.begin("step:0", "act", {}, "safe") == Unknown()
     assert states(other) == ["unknown"]
 
 
 def test_a_call_that_waits_is_run_by_right(mine: SqlSaver) -> None:
     ledger = mine.ledger(mine.leases.take("t"))
     ledger.begin("step:0", "act", {}, "never")
-    ledger.wait("step:0")
+    ledger.wait("step:0", "act", {})
     assert ledger.look("step:0", "act", {}) is None
-    assert ledger.begin("step:0", "act", {}, "never") == Go(1)
+    assert ledger.begin("step:0", "act", {}, "never") == Go(again=False)
 
 
 def test_a_finished_call_is_found_under_its_own_arguments_alone(mine: SqlSaver) -> None:
