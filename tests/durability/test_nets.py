@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from wick_graph import Agent, SqlSaver, tool
-from wick_graph.errors import RunError, ThreadBusyError
+from wick_graph.errors import ThreadBusyError
 from wick_graph.store.checkpoints.forks_meant import MeantForks
 from wick_graph.store.checkpoints.leases import Lease, Leases
 from wick_graph.store.checkpoints.owners import LEASE_SECONDS
@@ -213,7 +211,7 @@ def test_a_call_that_waits_is_run_by_right(mine: SqlSaver) -> None:
     ledger.begin("step:0", "act", {}, "never")
     ledger.wait("step:0", "act", {})
     assert ledger.look("step:0", "act", {}) is None
-    assert ledger.begin("step:0", "act", {}, "never") == Go(again=False)
+    assert ledger.begin("step:0", "act", {}, "never") == Go(again=True)
 
 
 def test_a_finished_call_is_found_under_its_own_arguments_alone(mine: SqlSaver) -> None:
@@ -353,32 +351,3 @@ def test_a_thread_is_wrested_from_the_owner_that_was_meant_alone(
     assert other.leases.wrest("t", first.epoch) is None
     assert other.leases.epoch("t") == second.epoch
     assert other.leases.wrest("t", second.epoch) is not None
-
-
-def test_three_deaths_at_one_step_poison_it(url: str) -> None:
-    """Though the tool does no harm any more."""
-
-    def agent_of(*, deadly: bool) -> Agent:
-        @tool(replay="safe")
-        def act() -> str:
-            """Act."""
-            if deadly:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return "acted"
-
-        return Agent(model=ScriptedModel([call("act"), "ok"]), tools=[act], store=url)
-
-    def die(work: Callable[[Agent], object]) -> None:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                work(agent_of(deadly=True))
-            finally:
-                os._exit(0)
-        assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
-
-    die(lambda agent: agent.invoke("?", thread_id="t"))
-    die(lambda agent: agent.resume("t"))
-    die(lambda agent: agent.resume("t"))
-    with agent_of(deadly=False) as agent, pytest.raises(RunError, match="poison: 3 runs in a row"):
-        agent.resume("t")

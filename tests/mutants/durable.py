@@ -70,7 +70,7 @@ DURABLE: Final = (
         "unknown-is-run-again",
         "A call of a `never` tool that was under way is not run again.",
         ("test_a_call_that_was_under_way_is_unknown_for_good",),
-        ("Ledger._known", 'if replay == "never" or state == "unknown":', "if False:"),
+        ("Ledger._known", '(replay == "never" or state == "unknown")', "False"),
     ),
     mutant(
         "done-is-run-again",
@@ -85,10 +85,16 @@ DURABLE: Final = (
         ("Ledger._hash", "json.dumps([name, args]", "json.dumps([name]"),
     ),
     mutant(
-        "poison-one-later",
-        "A call that took the process down three times is not tried a fourth time.",
-        ("test_a_call_that_kills_is_not_tried_a_fourth_time",),
-        ("Ledger._known", "tries >= MAX_TRIES", "tries > MAX_TRIES"),
+        "innocent-is-charged",
+        "A death charges only the run that was the only suspect.",
+        ("test_six_threads_that_wait_for_a_model_survive_five_kills[sqlite]",),
+        ("judge", "until > 0 and alone and not survived", "until > 0 and not survived"),
+    ),
+    mutant(
+        "progress-does-not-clear",
+        "Whatever is newly recorded clears a run of what it was charged with.",
+        ("test_a_reply_of_six_calls_that_gets_one_further_each_time_is_never_refused[sqlite]",),
+        ("judge", "if mark != stood:", "if until < 0:"),
     ),
     mutant(
         "result-told-before-it-is-kept",
@@ -109,7 +115,7 @@ DURABLE: Final = (
             "test_a_call_that_waits_is_run_by_right",
             "test_a_call_that_asks_runs_once_for_its_answer",
         ),
-        ("Ledger._known", 'if state == "waiting":', "if False:"),
+        ("Ledger._known", 'state != "waiting" and ', ""),
     ),
     mutant(
         "ledger-key-without-step",
@@ -127,7 +133,7 @@ DURABLE: Final = (
         "busy-thread-is-taken",
         "A thread that a live owner holds is not taken.",
         ("test_a_second_run_on_a_thread_is_told_that_it_is_busy",),
-        ("Leases._turn", "raise ThreadBusyError(_BUSY.format(thread_id))", "pass"),
+        ("Leases._standing", "raise ThreadBusyError(_BUSY.format(thread_id))", "pass"),
     ),
     mutant(
         "same-epoch-again",
@@ -191,9 +197,9 @@ DURABLE: Final = (
     ),
     mutant(
         "poisoned-thread-goes-on",
-        "A thread at whose step three runs died goes on with a new message alone.",
-        ("test_three_deaths_at_one_step_poison_it",),
-        ("_refuse_poison", "lease.tries >= MAX_TRIES", "lease.tries > MAX_TRIES"),
+        "A thread whose run died three times alone is refused until somebody forces it.",
+        ("test_a_run_with_a_key_that_dies_each_time_is_poisoned_too[sqlite]",),
+        ("_refuse_poison", "lease.charges >= MAX_CHARGES", "lease.charges > MAX_CHARGES"),
     ),
     mutant(
         "interrupts-may-wait",

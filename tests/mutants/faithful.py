@@ -11,7 +11,11 @@ FAITHFUL: Final = (
         "tool-message-at-the-end",
         "An answer stands behind its call, whenever it comes.",
         ("test_answers_stand_in_call_order_whenever_they_come",),
-        ("reduce_messages", "_file_answer(out, message)", "out.push(message)"),
+        (
+            "reduce_messages",
+            "_file_answer(out, dated(message, _held(gone, message.id)))",
+            "out.push(message)",
+        ),
     ),
     mutant(
         "second-answer-is-added",

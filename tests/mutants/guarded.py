@@ -54,10 +54,9 @@ GUARDED: Final = (
         "A rejected call is not run.",
         ("test_each_decision_does_what_it_says",),
         (
-            "ApprovalHook.wrap_tool_call",
-            "case Reject(message=message):\n                return",
-            "case Reject(message=message):\n                await next(call)\n"
-            "                return",
+            "approved",
+            "case Reject(message=message):\n            return",
+            "case Reject(message=message):\n            await next(call)\n            return",
         ),
     ),
     mutant(
@@ -228,11 +227,12 @@ GUARDED: Final = (
     mutant(
         "every-class-allowed",
         "No class is found by a name from the database.",
-        ("test_a_class_that_is_no_longer_allowed_is_not_rebuilt",),
+        ("test_a_loaded_class_is_not_found_by_its_name",),
         (
-            "AllowList._loaded",
-            'if (module, path.rpartition(".")[2]) not in self._names:',
-            "if False:",
+            "AllowList.find",
+            "return self._classes.get(key)",
+            "module, _, name = key.partition(':')\n"
+            "        return self._classes.get(key) or getattr(sys.modules.get(module), name, None)",
         ),
     ),
     mutant(

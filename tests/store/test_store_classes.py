@@ -280,7 +280,8 @@ def test_an_unknown_class_is_data_when_it_is_read(url: str) -> None:
 
 
 def test_our_own_agent_goes_on_after_an_unknown_class(url: str) -> None:
-    told = HumanMessage("see", id="1", additional_kwargs={"extra": Stranger(1)})
+    kept = {"extra": Stranger(1), "timestamp": "2026-01-01T00:00:00+00:00"}
+    told = HumanMessage("see", id="1", additional_kwargs=kept)
 
     def agent(saver: SqlSaver) -> Agent:
         return Agent("a", ScriptedModel(["one", "two"]), store=saver)
