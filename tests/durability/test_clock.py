@@ -179,7 +179,8 @@ def folder(tmp_path: Path) -> Iterator[Served]:
         served.process.communicate()
 
 
-@pytest.mark.parametrize("by", SHIFTS)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("by", [-MINUTES, YEAR])
 def test_commands_and_servers_go_on(folder: Served, by: float) -> None:
     for at, ahead in enumerate((0.0, by, 0.0)):
         folder.env["AHEAD"] = str(ahead)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.base import Checkpoint
+from langgraph.checkpoint.base import Checkpoint, empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 
 from tests.store.conftest import Counts, Outside
@@ -20,6 +20,7 @@ from tests.store.store_graphs import agent, config, looping_graph
 from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent
 from wick_graph.store import SqlSaver
+from wick_graph.store.values.rows import pack_id
 from wick_graph.testing import ScriptedModel, call
 
 
@@ -402,3 +403,37 @@ def test_a_text_that_is_missing_is_an_error(saver: SqlSaver, outside: Outside) -
     outside.run("DELETE FROM blobs")
     with pytest.raises(Exception, match="table blobs of thread 't' is damaged"):
         line.get()
+
+
+@pytest.mark.parametrize("late", [("x", "y"), ("y",)])
+def test_a_subgraphs_checkpoint_may_be_stored_before_its_graphs(
+    saver: SqlSaver, late: tuple[str, ...]
+) -> None:
+    """LangGraph stores in the background; the order is that in which they were made."""
+    made = {name: empty_checkpoint() for name in ("x", "y", "inner", "z")}
+    outer, inner = config("t", checkpoint_ns=""), config("t", checkpoint_ns="in:1")
+
+    def put(name: str) -> None:
+        known: Any = {"source": "loop", "step": 1, "parents": {}}
+        if name == "inner":
+            known["parents"] = {"": made["y"]["id"]}
+        parent = {"y": "x", "z": "y"}.get(name)
+        at = dict(inner["configurable"] if name == "inner" else outer["configurable"])
+        if parent:
+            at["checkpoint_id"] = made[parent]["id"]
+            saver.get_tuple({"configurable": at})
+        saver._core.forks.ask(("t", ""), pack_id(made["x"]["id"]))
+        saver.put({"configurable": at}, made[name], known, {})
+
+    for name in ("x", "y"):
+        if name not in late:
+            put(name)
+    for name in ("inner", *late, "z"):
+        put(name)
+    listed = [one.config["configurable"]["checkpoint_id"] for one in saver.list(config("t"))]
+    assert listed == [made[name]["id"] for name in ("z", "inner", "y", "x")]
+    head = saver.get_tuple(outer)
+    assert head is not None
+    assert head.checkpoint["id"] == made["z"]["id"]
+    upto = config("t", checkpoint_id=made["y"]["id"])
+    assert [*saver.list(inner, before=upto)] == []

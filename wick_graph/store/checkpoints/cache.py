@@ -24,6 +24,8 @@ _DIGESTS: Final = 50_000
 _TEXTS: Final = 32
 _RESERVED: Final = 64
 _STEPS: Final = 64
+_ROOM: Final = 8
+"""Checkpoints that a graph may have under way when one of them is continued inside."""
 
 
 def digest(core: bytes) -> bytes:
@@ -71,6 +73,16 @@ class Lane:
 
 
 @dataclass(slots=True)
+class Reserved:
+    """Numbers that are kept for a checkpoint which is not stored yet."""
+
+    checkpoint: bytes
+    low: int
+    """The first number below its own that is free."""
+    number: int
+
+
+@dataclass(slots=True)
 class ThreadCache:
     """Names, lanes and content of one thread, valid for one generation of its rows."""
 
@@ -92,12 +104,12 @@ class ThreadCache:
     """Per namespace, the id and the number of the latest checkpoint."""
     last: int | None = None
     """The number of the thread's last checkpoint; None if the database must be asked."""
-    reserved: dict[bytes, int] = field(default_factory=dict)
-    """Numbers of checkpoints that others were made of before they were stored themselves."""
     written: dict[int, dict[bytes, dict[int, list[Any]]]] = field(default_factory=dict)
     """Per namespace and checkpoint, what the step after it has written to each channel."""
     saved: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     """Per namespace, the arguments of the last `Step.checkpoint`."""
+    reserved: dict[str, Reserved] = field(default_factory=dict)
+    """Per namespace, numbers for a checkpoint that others were made of before it was stored."""
     lanes: dict[int, Lane] = field(default_factory=dict)
     exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
     """Lane, head and digest of an item: its place."""
@@ -195,16 +207,34 @@ class ThreadCache:
         self.last += 1
         return self.last
 
-    def reserve(self, db: Database, ns: int | None, checkpoint: bytes) -> None:
+    def reserve(self, db: Database, name: str, checkpoint: bytes) -> None:
         """Give a checkpoint its number before what was made of it gets one.
 
-        A graph's checkpoint may be stored in the background, while a graph inside of it runs.
+        A graph's checkpoint may be stored in the background, while a graph inside of it runs; so
+        may the one before it, for which there is room below.
         """
-        if checkpoint in self.reserved or (ns is not None and self.seq(db, ns, checkpoint)):
+        held, ns = self.reserved.get(name), self.find_name(db, 0, name)
+        if held is not None and held.checkpoint == checkpoint:
             return
+        if ns is not None and self.seq(db, ns, checkpoint):
+            return
+        low = self.next_seq(db)
+        self.last = low + _ROOM
         while len(self.reserved) >= _RESERVED:
             del self.reserved[next(iter(self.reserved))]
-        self.reserved[checkpoint] = self.next_seq(db)
+        self.reserved[name] = Reserved(checkpoint, low, self.last)
+
+    def take_seq(self, db: Database, name: str, checkpoint: bytes) -> int:
+        """Return the number of a checkpoint that is stored now."""
+        held = self.reserved.get(name)
+        if held is None:
+            return self.next_seq(db)
+        if checkpoint < held.checkpoint and held.low < held.number:
+            # Both ids were made in this process, which never makes a lower one after a higher.
+            held.low += 1
+            return held.low - 1
+        del self.reserved[name]
+        return held.number if checkpoint == held.checkpoint else self.next_seq(db)
 
     def seq(self, db: Database, ns: int, checkpoint: bytes | None) -> int:
         """Return the number of a checkpoint, 0 for one that is not stored."""

@@ -105,13 +105,13 @@ class Step:
             cache, db = self._cache, self._db
             for name, outer in parents.items():
                 if isinstance(name, str) and isinstance(outer, str):
-                    cache.reserve(db, cache.find_name(db, 0, name), pack_id(outer))
+                    cache.reserve(db, name, pack_id(outer))
 
     def _put(self, context: tuple[Any, ...], meta: bytes | None, body: CheckpointBody) -> None:
         """Write a checkpoint's row: a new one has the next number, and is the head."""
         db, cache, own, parent = self._db, self._cache, context[2], context[3]
         step = cache.seq(db, self._ns, parent)
-        body.seq = seq = cache.reserved.pop(own, None) or cache.next_seq(db)
+        body.seq = seq = cache.take_seq(db, self._namespace, own)
         sealed = cache.seals.seal(body.dump(), *context, meta)
         if db.execute(sql.PUT, (*context, 0, meta, sealed, seq)).rowcount:
             head = cache.heads.get(self._ns)

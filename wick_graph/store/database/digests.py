@@ -142,6 +142,21 @@ class Account:
         return sums
 
 
+RUN_ROW: Final = prepared(
+    select(*(runs.c[name] for name in HASHED[runs]), runs.c.body).where(
+        runs.c.thread == _b("t"), runs.c.number == _b("n")
+    ),
+    *("t", "n"),
+)
+CALL_ROW: Final = prepared(
+    select(*(calls.c[name] for name in HASHED[calls]), calls.c.body).where(
+        calls.c.thread == _b("t"), calls.c.key == _b("k")
+    ),
+    *("t", "k"),
+)
+"""What the hashes of such rows are made of, for the path of every turn."""
+
+
 # --- what is not on the path of every step ----------------------------------------------------
 
 

@@ -19,7 +19,14 @@ from wick_graph.store.checkpoints.owners import is_alive
 from wick_graph.store.checkpoints.reading import Reader, find
 from wick_graph.store.database import journal_sql, sql
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.digests import BLOBS, MOMENTS, RUNS, changing, row_hash
+from wick_graph.store.database.digests import (
+    BLOBS,
+    MOMENTS,
+    RUN_ROW,
+    RUNS,
+    hash_of,
+    row_hash,
+)
 from wick_graph.store.database.schema import LANE_BITS, PLACES, runs
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.codec import Codec
@@ -334,5 +341,11 @@ def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
     if batch.run is not None:
         row = batch.run
         keys = (thread, row.number, row.run, row.branch, row.status, row.started, row.ended)
-        with changing(db, runs, thread, runs.c.thread == thread, runs.c.number == row.number):
-            db.execute(journal_sql.PUT_RUN, (*keys, seal(row.body or b"", thread, row.number)))
+        sealed = seal(row.body or b"", thread, row.number)
+        before = db.execute(RUN_ROW, (thread, row.number)).fetchone()
+        db.execute(journal_sql.PUT_RUN, (*keys, sealed))
+        told = [*keys[1:]]
+        if before is not None:  # its run, and when that began, stay as they were
+            db.account.remove(RUNS, thread, hash_of(runs, before))
+            told[1], told[4] = before[1], before[4]
+        db.account.add(RUNS, thread, row_hash(told, sealed))

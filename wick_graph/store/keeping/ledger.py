@@ -18,7 +18,7 @@ from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.checkpoints.leases import Lease, check
 from wick_graph.store.database import sql
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.digests import CALLS, changing, hashes, row_hash
+from wick_graph.store.database.digests import CALL_ROW, CALLS, changing, hash_of, row_hash
 from wick_graph.store.database.schema import calls
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.blobs import HASH_BYTES
@@ -197,8 +197,8 @@ class Ledger:
         row = (text_bytes(key), text_bytes(name), hashed, state, lease.epoch, tries, now, ended)
         before = self._written.pop(key, None)
         if before is None:
-            mine = (calls.c.thread == lease.thread, calls.c.key == row[0])
-            before = next(iter(hashes(db, calls, *mine)), None)
+            found = db.execute(CALL_ROW, (lease.thread, row[0])).fetchone()
+            before = None if found is None else hash_of(calls, found)
         if before is not None:
             db.account.remove(CALLS, lease.thread, before)
         db.execute(sql.PUT_CALL, (lease.thread, *row, body))
