@@ -46,6 +46,7 @@ _FINAL: Final = (
 _DAMAGED: Final = ("malformed", "not a database", "disk I/O", "decode")
 _ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the driver raises: its own sentence about a damaged schema may be no text."""
+_LOOK_AGAIN: Final = 0.02
 _PAGES: Final = 1_000
 """Free pages that are given back to the file system at once."""
 
@@ -284,11 +285,23 @@ def _prepare(connection: sqlite3.Connection, path: Path | None, synchronous: Syn
         _create(connection, path)
     migrate(connection, path)
     check_schema(connection, path)
-    if path is not None and run("PRAGMA journal_mode=WAL").fetchone()[0] != "wal":
+    if path is not None and _with_log(connection) != "wal":
         raise StorageError(f"{path} cannot use a write-ahead log; put it on a local disk")
     run(f"PRAGMA synchronous={synchronous}")
     if run("PRAGMA synchronous").fetchone()[0] != _LEVELS[synchronous]:
         raise StorageError("SQLite does not accept the setting for synchronous; use another build")
+
+
+def _with_log(connection: sqlite3.Connection) -> str:
+    """Switch to a write-ahead log; SQLite itself does not wait here for who reads meanwhile."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode=WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_AGAIN)
 
 
 def _create(connection: sqlite3.Connection, path: Path | None) -> None:
