@@ -19,6 +19,7 @@ from wick_graph.errors import ModelError, RunError
 from wick_graph.events import Done
 from wick_graph.store.checkpoints import suspects
 from wick_graph.store.checkpoints.suspects import MAX_CHARGES, unpacked
+from wick_graph.store.verifying import verify
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call, calls
 
@@ -503,3 +504,12 @@ def test_a_deadly_child_poisons_its_parent_and_does_not_wait_for_it(
     assert deaths >= 1 + MAX_CHARGES
     with pytest.raises(RunError, match="poison"):
         agent().resume("t")
+
+
+def test_a_process_that_goes_down_on_purpose_leaves_a_whole_store(url: str) -> None:
+    """What it notes of the suspect that runs alone is under the row's checksum."""
+    with SqlSaver.from_url(url) as store:
+        lease = store.leases.take("t")
+        lease.mark = b"recorded"
+        store.leases.spare()
+        assert verify(store).findings == []

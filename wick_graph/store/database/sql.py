@@ -342,7 +342,9 @@ RENEW_LEASE: Final = prepared(
 )
 """One that was given back meanwhile stays given back."""
 SPARE_LEASE: Final = prepared(
-    update(leases).values(tries=_b("n")).where(*_held, leases.c.until > literal_column("0")),
+    update(leases)
+    .values(**checked(leases, {"tries": _b("n")}))
+    .where(*_held, leases.c.until > literal_column("0")),
     *("n", "t", "e"),
 )
 END_LEASE: Final = prepared(
