@@ -180,7 +180,7 @@ def test_a_background_task_is_recorded_when_it_begins_and_once_when_it_has_ended
     assert metadata_of(found[0])["caller"] == "boss"
     assert metadata_of(found[1])["completion_time"] > 0
     sent = [m.type for m in family.model.calls[-1].messages if m.type != "system"]
-    assert sent == ["human", *("ai", "tool") * 3]
+    assert sent == ["human", *("ai", "tool") * 3, "human"]  # how the tasks stand, last
 
 
 def test_a_background_task_that_failed_is_recorded(store: SqlSaver) -> None:

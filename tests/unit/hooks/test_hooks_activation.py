@@ -292,6 +292,7 @@ def test_six_hooks_that_do_nothing_cost_nothing(
     # LangGraph saves the input's step beside its first writes: where these come first, the first
     # message has a row for each of the two.
     assert abs(with_six[2].pop("items") - plain[2].pop("items")) <= 1
-    assert with_six == plain
+    assert abs(with_six[1] - plain[1]) <= 4096  # a row more may need a page
+    assert (with_six[0], with_six[2]) == (plain[0], plain[2])
     writing = [*before, *six[:5], Writes("hook-5")]
     assert stored(writing, "writes") != plain, "what is stored would be seen"
