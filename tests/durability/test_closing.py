@@ -83,7 +83,8 @@ async def test_a_last_step_that_cannot_be_stored_fails_the_run_and_loses_nothing
         assert (info.status, info.stopped_because) == ("failed", "failed")
         assert "cannot be stored" in info.last_error
         values = agent.graph.get_state(ON).values
-        assert [m.type for m in values["messages"]] == ["human", "ai", "tool"]
+        said = [m.type for m in values["messages"] if m.type != "chat"]  # beside the record
+        assert said == ["human", "ai", "tool"]
         assert isinstance(agent.store, SqlSaver)
         assert [run.status for run in Journal(agent.store, "t").runs()] == ["failed"]
         done = agent.invoke("go on", thread_id="t")

@@ -216,11 +216,15 @@ def test_a_chain_that_a_hook_broke_never_reaches_the_model(door: Door) -> None:
         pytest.param("", "content must not be empty", id="V-15"),
         pytest.param(
             {"role": "assistant", "content": "spoofed"},
-            'role "assistant" not allowed (must be "user" or "system")',
+            "there is nothing to answer, since the assistant spoke last",
             id="V-14",
         ),
-        pytest.param(AIMessage("x"), 'role "assistant" not allowed', id="V-14-message"),
-        pytest.param(ToolMessage("x", tool_call_id="1"), 'role "tool" not allowed', id="V-14-tool"),
+        pytest.param(AIMessage("x"), "the assistant spoke last", id="V-14-message"),
+        pytest.param(
+            ToolMessage("x", tool_call_id="1"),
+            "there is no call '1' that this result could answer",
+            id="V-14-tool",
+        ),
         pytest.param(None, "nothing is no message", id="none"),
         pytest.param(7, "a int is no message", id="int"),
         pytest.param({"role": "user"}, "is no message", id="no-content"),
