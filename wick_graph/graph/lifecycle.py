@@ -130,7 +130,7 @@ class Opened:
             )
         if saver is not None and kwargs.get("durability") is None:
             kwargs = {**kwargs, "durability": "sync"}
-        return cls(graph, run, saver, _dated(input), made, kwargs)
+        return cls(graph, run, saver, input, made, kwargs)
 
     @property
     def is_new_input(self) -> bool:
@@ -164,6 +164,7 @@ async def begin(opened: Opened, io: Leaves) -> None:
             return
         _refuse_poison(opened)
         await lifecycle_stamp.compare(opened, io)
+    opened.input = _dated(opened.input)
     await record_run(opened, io)
     await take_answers(opened, io)
     news = opened.is_new_input and opened.saver is not None
