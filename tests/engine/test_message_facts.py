@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from langchain_core.caches import InMemoryCache
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 
 from tests.engine.support import Door, add, async_door, sync_door, wild
 from tests.source import ROOT
@@ -351,6 +353,64 @@ def test_other_savers_keep_the_record_too() -> None:
     assert roles == ["user", "error", "error", "assistant"]
 
 
+ON: Any = {"configurable": {"thread_id": "t"}}
+
+
+async def _aupdate(agent: Agent, values: Any, **where: Any) -> None:
+    await agent.graph.aupdate_state(ON, values, **where)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("own", [True, False])
+def test_an_update_of_the_state_keeps_the_record(
+    asynchronous: bool, own: bool, store: SqlSaver
+) -> None:
+    no = error(RuntimeError("no"))
+    agent = agent_of(store if own else InMemorySaver(), *[no] * 9)
+
+    def update(values: Any, **where: Any) -> list[str]:
+        with pytest.raises(ModelError):
+            agent.invoke([HumanMessage("Hi", id="hi")], thread_id="t")
+        before = agent.graph.get_state(ON).values["messages"]
+        if asynchronous:
+            asyncio.run(_aupdate(agent, values, **where))
+        else:
+            agent.graph.update_state(ON, values, **where)
+        assert agent.graph.get_state(ON).values["messages"][: len(before)] == before
+        found = [to_wick(m)["role"] for m in stored(agent, "t")][len(before) - 1 :]
+        agent.graph.update_state(ON, {"messages": [RemoveMessage(REMOVE_ALL)]})
+        assert stored(agent, "t") == []
+        return found
+
+    edited = HumanMessage("Edited")
+    assert update({"messages": [edited]}) == ["error", "user"]
+    assert update({"messages": edited}, as_node="model") == ["error", "user"]
+    assert update(None) == ["error"]
+    assert update(None, as_node="__end__") == ["error"]
+    assert update(Command(update={"messages": [edited]})) == ["error", "user"]
+
+
+def test_an_update_as_an_input_keeps_the_record(store: SqlSaver) -> None:
+    agent = agent_of(store, error(RuntimeError("no")), "Better", "Best")
+    with pytest.raises(ModelError):
+        agent.invoke("Hi", thread_id="t")
+    values = {"messages": [HumanMessage("Again")]}
+    agent.graph.update_state(ON, values, as_node="__input__")
+    assert agent.resume("t").text == "Best"  # the step that failed goes on beside the input
+    roles = [to_wick(m)["role"] for m in stored(agent, "t")]
+    assert roles == ["user", "error", "user", "assistant", "assistant"]
+
+
+def test_an_update_can_remove_the_record(store: SqlSaver) -> None:
+    agent = agent_of(store, *[error(RuntimeError("no"))] * 3)
+    for gone in ([], [REMOVE_ALL]):
+        with pytest.raises(ModelError):
+            agent.invoke([HumanMessage("Hi", id="hi")], thread_id="t")
+        ids = gone or [stored(agent, "t")[-1].id]
+        agent.graph.update_state(ON, {"messages": [RemoveMessage(str(one)) for one in ids]})
+        assert [m.type for m in stored(agent, "t")] == (["human"] if not gone else [])
+
+
 def test_an_input_that_is_refused_leaves_no_record(store: SqlSaver) -> None:
     agent = agent_of(store, "Hello")
     agent.invoke("Hi", thread_id="t")
@@ -406,6 +466,35 @@ def test_a_failed_hook_around_a_tool_keeps_the_finished_calls(store: SqlSaver) -
     assert timedelta(0) < (times(stored(agent, "t"))[-1] or datetime.now(UTC)) - (
         times(stored(agent, "t"))[0] or datetime.now(UTC)
     )
+
+
+@DOORS
+@pytest.mark.parametrize("own", [True, False])
+def test_the_next_turn_keeps_the_record_beside_finished_calls(
+    door: Door, own: bool, store: SqlSaver
+) -> None:
+    class Breaks(BaseHook):
+        name = "breaks"
+        phases = ("wrap_tool_call",)
+
+        async def wrap_tool_call(self, call: Any, next: Any) -> Any:
+            if call.args["a"] == 2:
+                await asyncio.sleep(0.3)  # the other call has finished by then
+                raise RuntimeError("no")
+            return await next(call)
+
+    def put(a: int) -> str:
+        """Put something down."""
+        return "put"
+
+    model = ScriptedModel([calls(("put", {"a": 1}), ("put", {"a": 2})), "Done"], cursor="fifo")
+    saver = store if own else InMemorySaver()
+    agent = Agent("a", model, store=saver, tools=[put], hooks=[Breaks()])
+    with pytest.raises(Exception, match="breaks"):
+        door(agent, "Go", thread_id="t")
+    assert door(agent, "And now?", thread_id="t").text == "Done"
+    roles = [to_wick(m)["role"] for m in stored(agent, "t")]
+    assert roles == ["user", "assistant", "tool", "tool", "error", "user", "assistant"]
 
 
 def test_a_call_that_was_left_open_by_a_failure_is_answered_before_the_next_turn(

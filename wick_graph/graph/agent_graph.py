@@ -6,14 +6,17 @@ LangGraph's `invoke` and `ainvoke` call those two, so both doors, used directly 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
+from wick_graph import keys
 from wick_graph.drive import ASYNC_LEAVES, ENGINE_LOOP, SYNC_LEAVES, run_to_end
 from wick_graph.errors import WickError
 from wick_graph.graph import lifecycle
+from wick_graph.graph.failing import with_records
 from wick_graph.runtime import AgentSpec
 
 
@@ -94,3 +97,26 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
                 raise told from error
         else:
             await lifecycle.end(opened, ASYNC_LEAVES)
+
+    def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
+        """Update as LangGraph does; records that lie beside the thread's head stay in it."""
+        saver = self._holds_records(config)
+        if saver is not None:
+            supersteps = with_records(saver.get_tuple(config), supersteps)
+        return super().bulk_update_state(config, supersteps)
+
+    async def abulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
+        """Update as LangGraph does; records that lie beside the thread's head stay in it."""
+        saver = self._holds_records(config)
+        if saver is not None:
+            supersteps = with_records(await saver.aget_tuple(config), supersteps)
+        return await super().abulk_update_state(config, supersteps)
+
+    def _holds_records(self, config: Any) -> Any:
+        """Return the saver of a thread whose head is updated; a named checkpoint has no records."""
+        named = keys.configurable(config)
+        if not named.get(keys.THREAD_ID) or named.get(keys.CHECKPOINT_ID):
+            return None
+        saver = named.get(keys.CHECKPOINTER, self.checkpointer)
+        inner = named.get(keys.CHECKPOINT_NS) or not isinstance(saver, BaseCheckpointSaver)
+        return None if inner else saver

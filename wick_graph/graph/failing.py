@@ -7,10 +7,14 @@ whoever reads the thread or goes on with it finds the record among its messages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.constants import END
+from langgraph.types import Command, Overwrite, StateUpdate
 
 from wick_graph import keys
 from wick_graph.drive import Leaves
@@ -61,3 +65,38 @@ def _earlier(saved: Any) -> list[tuple[str, Any]]:
         for task, channel, value in saved.pending_writes or ()
         if task == keys.NULL_TASK_ID and channel not in WRITES_IDX_MAP
     ]
+
+
+def with_records(saved: Any, supersteps: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+    """Return updates of a thread's head that begin with the records filed beside it.
+
+    LangGraph reads what no task wrote when a run goes on, and drops it when the state is updated.
+    """
+    records = [
+        message
+        for channel, value in (() if saved is None else _earlier(saved))
+        if channel == "messages" and not isinstance(value, Overwrite)
+        for message in (value if isinstance(value, list) else [value])
+    ]
+    if not records or not supersteps or not supersteps[0]:
+        return supersteps
+    (values, as_node, *rest), *others = supersteps[0]
+    if as_node in (END, "__copy__"):  # END applies them itself; a copy is what the head was before
+        return supersteps
+    first = StateUpdate(_joined(records, values), as_node, *rest)
+    return [[first, *others], *supersteps[1:]]
+
+
+def _joined(records: list[Any], values: Any) -> Any:
+    """Put records before the messages of an update, in whichever form that comes."""
+    if isinstance(values, Command):
+        return replace(values, update=_joined(records, values.update))
+    if isinstance(values, Mapping):
+        given = values.get("messages")
+        if isinstance(given, Overwrite):  # nothing that was said before is to stay
+            return values
+        given = [] if given is None else given if isinstance(given, list) else [given]
+        return {**values, "messages": [*records, *given]}
+    if isinstance(values, list | tuple):
+        return [("messages", records), *values]
+    return {"messages": records} if values is None else values

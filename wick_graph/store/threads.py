@@ -143,13 +143,18 @@ class Threads:
         if status not in _ENDS:
             raise StorageError(f"a run cannot end as {status!r}; use idle, waiting or failed")
         key, core = _key(thread_id), self._core
-        with core.writing(thread_id) as db:
-            if lease is not None and not holds(db, lease):
-                return
+
+        def write(db: Database) -> None:
             now = core.now()
             text = core.close_text(error, key, "last_error")
             mine = (status, now, now, stopped_because, text)
             db.execute(sql.CLOSE, (*mine, core.tenant, key))
+
+        if lease is not None:
+            lease.ending = write
+        with core.writing(thread_id) as db:
+            if lease is None or holds(db, lease):
+                write(db)
 
     def has_writes(self, thread_id: str, channel: str) -> bool:
         """Say whether the latest step has written to a channel what no checkpoint holds yet."""

@@ -15,6 +15,7 @@ from wick_graph.store.checkpoints.cache import ThreadCache
 from wick_graph.store.checkpoints.forks_meant import MeantForks
 from wick_graph.store.checkpoints.lives import Lives, Ttl
 from wick_graph.store.checkpoints.steady import note_time, steady_time
+from wick_graph.store.checkpoints.strays import Strays
 from wick_graph.store.database import forks, sql
 from wick_graph.store.database.dialect import Database, Dialect, ThreadRow
 from wick_graph.store.database.group import Group
@@ -60,6 +61,7 @@ class Core(Transactions):
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
         self.forks = MeantForks()
+        self.strays = Strays()
         self.owed: dict[int, Owed] = {}
         """By thread: leases of this store that are nobody's any more."""
         self._debug = debug
@@ -288,6 +290,7 @@ class Core(Transactions):
         """Begin anew in the child; what waits is the parent's."""
         self._renew()
         self.caches = OrderedDict()
+        self.strays = Strays()
         if not self._closed:
             self.worker = Worker(self)
         if self._connection is not None:  # in memory, and the parent's

@@ -72,6 +72,8 @@ class Lease:
     """Called with a reason when the run is to stop; with an empty one when the lease is lost."""
     along: Callable[[Database], None] | None = field(default=None, repr=False)
     """Writes what belongs into every transaction under this lease: the run's journal."""
+    ending: Callable[[Database], None] | None = field(default=None, repr=False)
+    """Writes how its run ended; once more where the commit of that may have failed."""
 
     def lose(self) -> None:
         """Note that the thread has another owner, and end what still runs under this lease."""
@@ -316,11 +318,22 @@ class Leases:
         self._owe(lease, charges)
         self._end(lease, charges)
 
-    def _end(self, lease: Lease, charges: int) -> None:
+    def _end(
+        self,
+        lease: Lease,
+        charges: int,
+        ending: Callable[[Database], None] | None = None,
+    ) -> None:
         with self._core.writing(lease.thread_id) as db:
             given = db.execute(sql.END_LEASE, (0.0, charges, lease.thread, lease.epoch))
-            if given.rowcount and lease.along is not None:
+            if not given.rowcount:
+                return
+            if ending is not None:
+                ending(db)
+            if lease.along is not None:
                 lease.along(db)
+            if self._core.strays:
+                self._core.strays.sweep(db, lease.thread)
 
     def _owe(self, lease: Lease, charges: int) -> None:
         """Note that a lease is nobody's, whatever the database may say.
@@ -329,10 +342,13 @@ class Leases:
         """
         self._core.owed[lease.thread] = Owed(lease, lease.epoch, charges)
 
-    def settle(self) -> None:
-        """Give back what the database has not taken yet; what it refuses again is kept."""
-        before = time.monotonic() - LOOK_SECONDS / 2  # a commit may still be under way for others
-        owed = {thread: one for thread, one in self._core.owed.items() if one.since < before}
+    def settle(self, *, at_once: bool = False) -> None:
+        """Give back what the database has not taken yet; what it refuses again is kept.
+
+        A commit may still be under way for others, so it waits a moment unless `at_once`.
+        """
+        before = time.monotonic() - (0.0 if at_once else LOOK_SECONDS / 2)
+        owed = {thread: one for thread, one in self._core.owed.items() if one.since <= before}
         if not owed:
             return
         query = select(leases.c.thread, leases.c.epoch)
@@ -342,7 +358,7 @@ class Leases:
                 epochs = dict(db.execute(*compiled(query)).fetchall())
             for thread, one in owed.items():
                 if epochs.get(thread) == one.epoch:
-                    self._end(one.lease, one.charges)
+                    self._end(one.lease, one.charges, one.lease.ending)
                 if self._core.owed.get(thread) is one:
                     del self._core.owed[thread]
 
@@ -411,8 +427,9 @@ class Leases:
                 continue
 
     def close(self) -> None:
-        """End the keeper; leases that are still held end by themselves."""
+        """End the keeper and give back what is owed; leases that are held end by themselves."""
         self._wake.set()
+        self.settle(at_once=True)
 
 
 def _after(epoch: int) -> int:

@@ -123,7 +123,7 @@ class Saving:
             known: Step = cache.step[1]
             return known
         fence(self.core, db, lease, cache.id, at.thread_id)
-        made = Step(db, cache, self.codec, at.thread_id, at.ns, self.core.forks)
+        made = Step(db, cache, self.codec, at.thread_id, at.ns, self.core.forks, self.core.strays)
         cache.step = (of, made)
         return made
 

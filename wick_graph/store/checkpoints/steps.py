@@ -11,6 +11,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from wick_graph.store.checkpoints.cache import ThreadCache
 from wick_graph.store.checkpoints.forks_meant import MeantForks
 from wick_graph.store.checkpoints.reading import Reader, find
+from wick_graph.store.checkpoints.strays import Strays
 from wick_graph.store.checkpoints.writing import Writer
 from wick_graph.store.checkpoints.written import NOTHING
 from wick_graph.store.database import sql
@@ -43,8 +44,10 @@ class Step:
         thread_id: str,
         ns: str,
         forks: MeantForks,
+        strays: Strays,
     ) -> None:
         self._forks = forks
+        self._strays = strays
         self._db = db
         self._cache = cache
         self._codec = codec
@@ -98,6 +101,8 @@ class Step:
         )
         self._writer.flush()
         self._put(context, meta, body)
+        if self._strays:
+            self._strays.sweep(self._db, self._cache.id, (self._ns, own))
 
     def _number_outer(self, parents: Any) -> None:
         """Let the checkpoints of graphs around this one have lower numbers than its own."""
@@ -166,6 +171,8 @@ class Step:
 
     def _count(self, keys: tuple[int, int, bytes, bytes], sealed: bytes) -> None:
         step = self._cache.seq(self._db, self._ns, keys[2])
+        if not step:
+            self._strays.note(*keys[:3])
         self._db.account.add(WRITES, self._cache.id, row_hash((), sealed), step)
 
     def has_checkpoint(self, checkpoint: str) -> bool:

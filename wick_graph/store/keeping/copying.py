@@ -259,15 +259,15 @@ class _Copy:
             if self._sound(checkpoints, row.rid):
                 self._checkpoint(row, hidden)
         for *keys, sealed in self._db.execute(*compiled(writes_of(self._old))).fetchall():
-            if not self._sound(writes, (keys[1], *keys[2:4])):
-                continue
+            step = self._seqs.get((keys[1], bytes(keys[2])))
+            if step is None or not self._sound(writes, (keys[1], *keys[2:4])):
+                continue  # without its checkpoint it belongs to nothing
             body = WritesBody.load(self._from.unseal(sealed, self._what, *keys))
             parts = ((i, self._lanes[c], self._form(form)) for i, c, form in body.entries())
             body.flat = [part for entry in parts for part in entry]
             moved = (self._new, self._lanes[keys[1]], *keys[2:])
             made = self._into.seal(body.dump(), *moved)
             self._to.execute(sql.PUT_WRITES, (*moved, made))
-            step = self._seqs.get((keys[1], bytes(keys[2])), 0)
             self._to.account.add(WRITES, self._new, row_hash((), made), step)
         self._calls()
         journal_rows.copy(self._db, self._from, self._old, self._to, self._into, self._new)

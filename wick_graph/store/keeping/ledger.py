@@ -8,7 +8,8 @@ again only if its tool says that this is safe.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -74,8 +75,7 @@ class Ledger:
             StorageError: The database refuses.
         """
         hashed = self._hash(name, args)
-        with self._core.writing(self._lease.thread_id) as db:
-            check(db, self._lease)
+        with self._writing(key) as db:
             row = self._row(db, key)
             if row is not None and row[0] == hashed:
                 return self._known(db, key, row, replay)
@@ -116,8 +116,7 @@ class Ledger:
             StorageError: The result cannot be stored, or the run lost its thread.
         """
         payload = self._codec.pack(fields)
-        with self._core.writing(self._lease.thread_id) as db:
-            check(db, self._lease)
+        with self._writing(key) as db:
             hashed, seals = self._hash(name, args), self._seals
             place = place_of(seals, self._lease.thread, text_bytes(key), hashed)
             self._put(db, key, name, hashed, "done", 1, seals.seal(payload, *place))
@@ -151,9 +150,19 @@ class Ledger:
 
     def wait(self, key: str, name: str, args: Mapping[str, Any]) -> None:
         """Note that a call stopped to ask somebody: the answer starts it anew, by right."""
-        with self._core.writing(self._lease.thread_id) as db:
-            check(db, self._lease)
+        with self._writing(key) as db:
             self._put(db, key, name, self._hash(name, args), "waiting", 1)
+
+    @contextmanager
+    def _writing(self, key: str) -> Iterator[Database]:
+        """Write to the row of a call; nothing is remembered of one that was not stored."""
+        try:
+            with self._core.writing(self._lease.thread_id) as db:
+                check(db, self._lease)
+                yield db
+        except BaseException:
+            self._written.pop(key, None)
+            raise
 
     def _known(self, db: Database, key: str, row: tuple[Any, ...], replay: Replay) -> Verdict:
         _, state, tries, _ = row

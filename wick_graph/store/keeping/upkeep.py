@@ -15,6 +15,7 @@ from wick_graph.constants import RUN_KNOWN_SECONDS
 from wick_graph.store.checkpoints import blobs_kept, calls_kept
 from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.checkpoints.reading import Reader, Row, ancestors
+from wick_graph.store.checkpoints.strays import drop_old
 from wick_graph.store.database import sql
 from wick_graph.store.database.compiling import checked, compiled
 from wick_graph.store.database.dialect import Database
@@ -186,8 +187,10 @@ def prune(
 def _drop_checkpoints(core: Core, reader: Reader, wanted: Wanted) -> list[int]:
     db, number = reader.db, reader.cache.id
     rows = all_rows(db, number)
+    stored = ((row.ns, row.id) for row, _ in rows)
+    strays = drop_old(db, number, stored, reader.cache.find_name(db, 0, ""))
     kept = wanted([row for row, hidden in rows if not hidden])
-    if len(kept) == len(rows):
+    if len(kept) == len(rows) and not strays:
         return []
     needed = _needed(db, reader, [row for row, _ in rows if row.rid in kept])
     for row, hidden in rows:
