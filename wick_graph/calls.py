@@ -64,6 +64,7 @@ def call_of(
     value: Any = None
     if given is not CONTINUE:
         messages, run.answers = read_history(given, allow_system=allow_system)
+        run.named = any(message.id is not None for message in messages)
         value = {"messages": messages}
     elif answer is not CONTINUE:
         value = Command(resume=answer)

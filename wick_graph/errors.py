@@ -102,6 +102,10 @@ class RunError(WickError):
     code = "run"
 
 
+class NothingWaitsError(RunError):
+    """Refuse a decision about a call in a thread where no call waits for one."""
+
+
 class ReplayError(WickError):
     """Report a request or a call that a recording does not hold, with the nearest that it does."""
 

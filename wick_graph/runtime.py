@@ -122,6 +122,8 @@ class Run:
     """The run goes on although its thread is poisoned; what it is charged with is forgotten."""
     answers: tuple[ToolMessage, ...] = ()
     """Of the input: results of calls that the thread must know."""
+    named: bool = False
+    """Of the input: messages have ids, so the thread may hold them already."""
     key: str | None = None
     """The caller's idempotency key; `run_id` is made of it."""
     lease: Lease | None = field(default=None, repr=False)

@@ -16,10 +16,19 @@ import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import interrupt
 
 from wick_graph import Agent, events, tool
-from wick_graph.errors import ConfigError, ModelError, RunError, StorageError, ThreadBusyError
+from wick_graph.errors import (
+    ConfigError,
+    ModelError,
+    NothingWaitsError,
+    RunError,
+    StorageError,
+    ThreadBusyError,
+)
+from wick_graph.hooks import Approve
 from wick_graph.testing import ScriptedModel, call, calls, error
 
 DOORS = pytest.mark.parametrize("door", ["invoke", "ainvoke"])
@@ -407,6 +416,55 @@ def test_a_run_that_failed_is_tried_again_under_its_key(tmp_path: Path) -> None:
             agent.invoke("go", thread_id="t", idempotency_key="k")
         assert agent.invoke("go", thread_id="t", idempotency_key="k").text == "ok"
         assert texts(agent)[0::2] == ["human go", "ai ok"]  # the record of the failure between
+
+
+@DOORS
+def test_a_key_is_one_run_in_langgraph_s_own_saver_too(door: str) -> None:
+    agent = Agent(
+        "it", ScriptedModel([error("no"), "one", "two"], cursor="fifo"), store=InMemorySaver()
+    )
+    with pytest.raises(ModelError):
+        through(door, agent, "go", thread_id="t", idempotency_key="k")
+    for _ in range(3):
+        again = through(door, agent, "go", thread_id="t", idempotency_key="k")
+        assert (again.text, again.stopped_because) == ("one", "done")
+    with pytest.raises(RunError, match="used for another input"):
+        through(door, agent, "other", thread_id="t", idempotency_key="k")
+    assert through(door, agent, "more", thread_id="t").text == "two"
+    assert through(door, agent, "go", thread_id="t", idempotency_key="k").text == "one"
+
+
+@DOORS
+def test_a_key_that_waits_in_langgraph_s_own_saver(door: str) -> None:
+    def ask() -> str:
+        """Ask somebody."""
+        return f"they said {interrupt('which one?')}"
+
+    model = ScriptedModel([call("ask"), "ok"], cursor="fifo")
+    agent = Agent("it", model, tools=[ask], store=InMemorySaver())
+    first = through(door, agent, "go", thread_id="t", idempotency_key="k")
+    again = through(door, agent, "go", thread_id="t", idempotency_key="k")
+    assert again.stopped_because == "interrupted"
+    assert [i.id for i in again.interrupts] == [i.id for i in first.interrupts]
+    assert agent.resume("t", "this").text == "ok"
+    done = through(door, agent, "go", thread_id="t", idempotency_key="k")
+    assert (done.text, done.stopped_because) == ("ok", "done")
+
+
+@DOORS
+@pytest.mark.parametrize("answer", [Approve(), {"decision": "approve"}, {"0" * 32: Approve()}])
+def test_a_decision_that_nothing_waits_for_is_refused(
+    tmp_path: Path, door: str, answer: Any
+) -> None:
+    with agent_of(tmp_path / "t.db", "one", "two") as agent:
+        agent.invoke("go", thread_id="t")
+        go_on = agent.resume if door == "invoke" else lambda *a: asyncio.run(agent.aresume(*a))
+        with pytest.raises(NothingWaitsError, match="nothing in thread t waits for a decision"):
+            go_on("t", answer)
+        info = agent.threads.get("t")
+        assert (info.status, info.stopped_because) == ("idle", "done")
+        assert agent.resume("t").text == "one"
+        assert agent.invoke("more", thread_id="t").text == "two"
 
 
 # --- what a thread says of itself ----------------------------------------------------------------

@@ -379,7 +379,9 @@ def _marks(part: Any) -> int:
 # --- Gemini ---------------------------------------------------------------------------------------
 
 GEMINI_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/webp"})
-_PARTS: Final = {"text", "inlineData", "fileData", "functionCall", "functionResponse"}
+_GEMINI_FILES: Final = GEMINI_IMAGES | {"application/pdf", "audio/wav"}
+_CODE: Final = {"executableCode", "codeExecutionResult"}
+_PARTS: Final = {"text", "inlineData", "fileData", "functionCall", "functionResponse", *_CODE}
 
 
 @rule
@@ -443,13 +445,14 @@ def _gemini_part(part: Mapping[str, Any], role: str, where: str) -> None:
     if "inlineData" in part:
         blob = part["inlineData"]
         need(
-            role == "user" and _mime(blob) in GEMINI_IMAGES,
+            role == "user" and _mime(blob) in _GEMINI_FILES,
             f"{where}: Unsupported MIME type",
         )
         try:
             base64.b64decode(blob["data"].replace("-", "+").replace("_", "/"), validate=True)
         except binascii.Error:
             raise Refused(f"{where}: Base64 decoding failed") from None
+    need(role == "model" or not _CODE.intersection(part), f"{where}: code in a user turn")
     if "functionCall" in part:
         need(role == "model", f"{where}: function call in a user turn")
         _gemini_name(part["functionCall"]["name"], where)

@@ -69,6 +69,8 @@ def _ai(text: str, *asked: tuple[str, str], **fields: Any) -> AIMessage:
     return AIMessage(text, tool_calls=made, **fields)
 
 
+PDF: Final = "JVBERi0="
+_PDF: Final = "data:application/pdf;base64"
 TEXT: Final = {"type": "text", "text": "What is this?"}
 
 # --- what a user says -------------------------------------------------------------------------
@@ -133,6 +135,40 @@ given(
     ),
 )
 
+given(
+    "a text block with keys of another provider",
+    "the text; Anthropic keeps its marks",
+    told({**TEXT, "cache_control": {"type": "ephemeral"}, "foo": 1}),
+)
+given(
+    "a file in each of the forms of the clients",
+    "it, or a note in the place of a form that the client cannot write",
+    told(
+        TEXT,
+        {"type": "file", "file": {"file_data": f"{_PDF},{PDF}", "filename": "a.pdf"}},
+        {"type": "file", "base64": PDF, "mime_type": "application/pdf", "filename": "a.pdf"},
+        {"type": "file", "url": "https://example.com/a.pdf"},
+        {"type": "file", "source_type": "text", "text": "A.", "mime_type": "text/plain"},
+        {"type": "audio", "base64": PDF, "mime_type": "audio/wav"},
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "A."}},
+        {"type": "document", "data": PDF},
+    ),
+)
+for _kind in ("file", "media", "document", "audio", "input_audio"):
+    given(f"a block without data: {_kind}", "", told({"type": _kind}), refused="needs its data")
+given(
+    "a file whose data is no base64",
+    "",
+    told({"type": "media", "data": "???", "mime_type": "application/pdf"}),
+    refused="no base64",
+)
+given(
+    "a file of no known type",
+    "",
+    told({"type": "file", "base64": PDF}),
+    refused="needs a mime_type",
+)
+
 # --- system messages ---------------------------------------------------------------------------
 
 given(
@@ -156,11 +192,21 @@ given(
 )
 
 
+given(
+    "a system message with a picture first",
+    "its text, and the picture in a message of the user",
+    SystemMessage(["Look.", PICTURE]),
+    SystemMessage([PICTURE]),
+    "Hi.",
+)
+given("a system message that is a picture, alone", "the picture", SystemMessage([PICTURE]))
+
+
 @shape("a later system message", "`[system] …` of the user")
 def _(world: World) -> None:
     world.ask("Hi.")
     world.ask([SystemMessage("Be brief."), HumanMessage("Go on.")])
-    world.ask(SystemMessage("Be kind."))
+    world.ask([SystemMessage([PICTURE, "Be kind."]), SystemMessage([PICTURE])])
 
 
 # --- what a model says -------------------------------------------------------------------------
@@ -395,6 +441,60 @@ given(
             {"type": "text", "text": "Hello."},
         ]
     ),
+    HumanMessage("And?"),
+)
+
+
+def _marked(mark: str, *blocks: Any) -> AIMessage:
+    return AIMessage([*blocks], response_metadata={"model_provider": mark} if mark else {})
+
+
+_CODE: Final = {"type": "executable_code", "executable_code": "1", "language": "PYTHON"}
+given(
+    "assistant's messages without a text: pictures, code",
+    "them, with the provider that made them; else a note",
+    HumanMessage("Hi."),
+    _marked("", PICTURE),
+    HumanMessage("And?"),
+    _marked("anthropic", PICTURE),
+    HumanMessage("And?"),
+    _marked("google_genai", _CODE),
+    HumanMessage("And?"),
+    _marked("google_genai", {"type": "executable_code"}),
+    HumanMessage("And?"),
+    _marked("google_genai", {"type": "hologram"}),
+    HumanMessage("And?"),
+)
+given(
+    "calls in blocks and notes that are no calls of the message",
+    "nothing of them",
+    HumanMessage("Hi."),
+    AIMessage("x", additional_kwargs={"function_call": {"name": "add", "arguments": "{}"}}),
+    HumanMessage("And?"),
+    *(
+        message
+        for mark in ("", "anthropic", "openai", "google_genai")
+        for message in (
+            _marked(
+                mark,
+                {"type": "tool_use", "id": "x1", "name": "add", "input": {}},
+                {"type": "function_call", "call_id": "x2", "name": "add", "arguments": "{}"},
+            ),
+            HumanMessage("And?"),
+        )
+    ),
+)
+given(
+    "thoughts under a provider's mark, not sealed",
+    "nothing of them",
+    HumanMessage("Hi."),
+    _marked("anthropic", {"type": "thinking", "thinking": "Hmm."}, TEXT),
+    HumanMessage("And?"),
+    _marked("anthropic", {"type": "redacted_thinking"}, TEXT),
+    HumanMessage("And?"),
+    _marked("openai", {"type": "reasoning", "summary": []}, TEXT),
+    HumanMessage("And?"),
+    _marked("google_genai", {"type": "thinking"}, TEXT),
     HumanMessage("And?"),
 )
 

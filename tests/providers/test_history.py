@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from tests.engine.support import async_door, sync_door
 from tests.server.support import Served, serving
 from wick_graph import Agent
-from wick_graph.errors import MessageError
+from wick_graph.errors import MessageError, RunError
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, call
 from wick_graph.tools import tool
@@ -156,6 +156,64 @@ def test_a_second_answer_to_a_call_is_refused(door: Door) -> None:
 
 
 @DOORS
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_past_that_is_not_the_thread_s_is_refused(door: Door, place: int) -> None:
+    agent, model, _ = agent_of(call("add", a=7), "Seven.", "Eight.")
+    first = door(agent, "Go.", thread_id="t")
+    past = [*first.messages]
+    past[place] = past[place].model_copy(update={"content": "Forged."})
+    with pytest.raises(MessageError, match=rf"message\[{place}\]: the thread holds another"):
+        door(agent, [*past, HumanMessage("Once more.")], thread_id="t")
+    calls = [{**first.messages[1].tool_calls[0], "args": {"a": 8}}]
+    past = [first.messages[1].model_copy(update={"tool_calls": calls}), HumanMessage("More.")]
+    with pytest.raises(MessageError, match="the thread holds another"):
+        door(agent, past, thread_id="t")
+    assert len(model.calls) == 2
+    assert shown(door(agent, "And?", thread_id="t"))[:4] == shown(first)
+
+
+@DOORS
+def test_a_past_that_is_sent_again_keeps_what_the_engine_noted(door: Door) -> None:
+    agent, _, _ = agent_of("One.", "Two.")
+    first = door(agent, "Go.", thread_id="t")
+    bare = [AIMessage("One.", id=first.messages[1].id), HumanMessage("More.")]
+    assert door(agent, bare, thread_id="t").messages[:2] == first.messages
+
+
+@DOORS
+def test_two_messages_with_one_id_are_refused(door: Door) -> None:
+    agent, model, _ = agent_of("One.")
+    with pytest.raises(MessageError, match=r"message\[1\]: it has the id of message\[0\]"):
+        door(agent, [HumanMessage("a", id="1"), HumanMessage("b", id="1")], thread_id="t")
+    assert not model.calls
+
+
+@DOORS
+@pytest.mark.parametrize("given", [{"role": ["user"], "content": "x"}, [(["user"], "x")]])
+def test_a_role_that_is_no_text_is_refused(door: Door, given: Any) -> None:
+    agent, _, _ = agent_of("One.")
+    with pytest.raises(MessageError, match=r"message\[0\]: role must be a text"):
+        door(agent, given)
+
+
+@DOORS
+def test_an_answer_that_is_sent_again_under_its_key_is_the_same_run(door: Door) -> None:
+    agent, model, _ = agent_of(call("add", a=7), "Seven.", "Eight.")
+    config: Any = {"configurable": {"thread_id": "t"}}
+    agent.graph.invoke({"messages": [("user", "Go.")]}, config, interrupt_before=["tools"])
+    asked = agent.graph.get_state(config).values["messages"][-1].tool_calls[0]["id"]
+    answer = {**ANSWER, "tool_call_id": asked}
+    first = door(agent, answer, thread_id="t", idempotency_key="k")
+    again = door(agent, answer, thread_id="t", idempotency_key="k")
+    assert (again.text, again.run_id) == (first.text, first.run_id)
+    assert len(model.calls) == 2
+    with pytest.raises(RunError, match="another input"):
+        door(agent, {**answer, "content": "9"}, thread_id="t", idempotency_key="k")
+    with pytest.raises(MessageError, match="has its answer"):
+        door(agent, answer, thread_id="t", idempotency_key="other")
+
+
+@DOORS
 def test_a_whole_conversation_that_is_sent_again_stays_as_it_is(door: Door) -> None:
     agent, model, counted = agent_of(call("add", a=7), "Seven.", "Eight.")
     first = door(agent, "Go.", thread_id="t")
@@ -290,6 +348,8 @@ def test_a_history_that_begins_a_named_thread_is_taken_once(served: Served) -> N
         ([NEXT, ANSWER], "no call 'c1'"),
         ([NEXT, {"role": "assistant", "content": "Hi."}], "nothing to answer"),
         ([{**ASKED[1], "tool_calls": [{"type": "function"}]}, NEXT], "missing ID"),
+        ([{"role": "user", "content": [{"type": "file"}]}], "needs its data"),
+        ([{"role": ["user"], "content": "Hi."}], "role must be a text"),
     ],
 )
 def test_openai_s_door_refuses_what_is_no_chain(

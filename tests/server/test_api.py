@@ -249,6 +249,15 @@ def test_resume_answers_too(http: httpx.Client) -> None:
     assert (nothing.status_code, nothing.json()) == (404, {"error": "thread not found"})
 
 
+def test_a_decision_that_nothing_waits_for_is_a_conflict(http: httpx.Client) -> None:
+    thread = http.post("/agents/default/invoke", json=ASK).json()["thread_id"]
+    body = {"thread_id": thread, "answer": {"decision": "approve"}}
+    answer = http.post("/agents/resume", json=body)
+    assert answer.status_code == 409
+    assert "waits for a decision" in answer.json()["error"]
+    assert http.get(f"/threads/{thread}").json()["stopped_because"] == "done"
+
+
 def test_tools_come_and_go(http: httpx.Client) -> None:
     tool = {
         "name": "weather",

@@ -16,7 +16,7 @@ from langgraph.types import Command, Interrupt
 
 from wick_graph import keys
 from wick_graph.drive import Leaves
-from wick_graph.errors import RunError
+from wick_graph.errors import NothingWaitsError, RunError
 from wick_graph.hooks.approvals import KIND, plain_decision
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ async def take_answers(opened: Opened, io: Leaves) -> None:
 
     Raises:
         RunError: Several questions wait, and the answer does not say which it is for.
+        NothingWaitsError: It is a decision, and no question was asked; the thread stays as it is.
     """
     command, saver = opened.input, opened.saver
     if not isinstance(command, Command) or command.resume is None or saver is None:
@@ -90,7 +91,15 @@ async def take_answers(opened: Opened, io: Leaves) -> None:
     saved: Any = await io.either(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
     asked = questions(saved)
     answers = _by_id(command.resume, [question for question in asked if question.waits])
+    if not asked and any(map(_decides, (command.resume, *(answers or {}).values()))):
+        opened.untouched = True
+        raise NothingWaitsError(
+            f"nothing in thread {opened.run.thread_id} waits for a decision; "
+            "send a message, or resume without an answer"
+        )
     if answers is None:
+        plain = plain_decision(command.resume)
+        opened.input = Command(resume=plain, update=command.update, goto=command.goto)
         return
     for question in asked:
         if question.is_direct:
@@ -127,12 +136,22 @@ def _by_id(answer: Any, waiting: list[Question]) -> dict[str, Any] | None:
     return {waiting[0].id: answer} if waiting else None
 
 
+def _decides(answer: Any) -> bool:
+    """Say whether an answer is a decision about a call."""
+    answer = plain_decision(answer)
+    return isinstance(answer, Mapping) and "decision" in answer
+
+
 def _bound(answer: Any, asked: Interrupt) -> Any:
     """Bind a decision that names no call to the call that the person was shown."""
     answer = plain_decision(answer)
     question = asked.value
-    decides = isinstance(answer, Mapping) and "decision" in answer and not answer.get("hash")
-    if decides and isinstance(question, Mapping) and question.get("kind") == KIND:
+    if (
+        _decides(answer)
+        and not answer.get("hash")
+        and isinstance(question, Mapping)
+        and question.get("kind") == KIND
+    ):
         return {**answer, "hash": question["hash"]}
     return answer
 

@@ -153,7 +153,7 @@ async def begin(opened: Opened, io: Leaves) -> None:
     run, threads = opened.run, _threads(opened)
     listen(opened)
     set_limits(opened)
-    if run.answers:
+    if (run.answers or run.named) and not await lifecycle_again.is_repeated(opened, io):
         await lifecycle_history.refuse_strays(opened, io)
     if threads is not None and run.thread_id is not None:
         await _refuse_nothing(opened, io, threads)
@@ -164,6 +164,10 @@ async def begin(opened: Opened, io: Leaves) -> None:
             return
         _refuse_poison(opened)
         await lifecycle_stamp.compare(opened, io)
+    elif run.key is not None:
+        await lifecycle_again.look_back(opened, io)
+        if opened.earlier is not None:
+            return
     opened.input = _dated(opened.input)
     await record_run(opened, io)
     await take_answers(opened, io)

@@ -72,14 +72,23 @@ def input_hash(messages: Sequence[BaseMessage]) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+async def is_repeated(opened: Opened, io: Leaves) -> bool:
+    """Say whether the run's key was used in its thread before."""
+    if opened.run.key is None or opened.saver is None:
+        return False
+    return await _newest_of(opened, io) is not None
+
+
 async def look_back(opened: Opened, io: Leaves) -> None:
     """Find the run that a key was used for: its end is given again, or it goes on.
 
     Raises:
         RunError: The key was used for another input.
     """
-    run, saver = opened.run, opened.saver
-    if run.key is None or saver is None or opened.before is None:
+    run, saver, before = opened.run, opened.saver, opened.before
+    if run.key is None or saver is None:
+        return
+    if before is None and hasattr(saver, "threads"):  # LangGraph's savers have no list of threads
         return
     saved = await _newest_of(opened, io)
     if saved is None:
@@ -93,7 +102,8 @@ async def look_back(opened: Opened, io: Leaves) -> None:
     graph = opened.graph
     at, is_head = await _end_of_turn(opened, saved, io)
     state: Any = await io.either(lambda: graph.get_state(at), lambda: graph.aget_state(at))
-    waits = is_head and opened.before.status == "waiting"
+    asks = bool(state.interrupts) if before is None else before.status == "waiting"
+    waits = is_head and asks
     if is_head and state.next and not waits:
         opened.untouched = False
         opened.input, run.resumed = None, True

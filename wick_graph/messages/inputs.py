@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,15 @@ from wick_graph.messages.roles import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_TOOL, RO
 
 UNNAMED: Final = "unnamed"
 """The tool of a result that does not say of which; the thread knows it."""
+_FILES: Final = frozenset(
+    {"file", "input_file", "media", "document", "audio", "input_audio", "video"}
+)
+_TYPED: Final = frozenset({"file", "media", "audio", "video"})
+_DATA: Final = (
+    *("data", "base64", "url", "text", "id", "file_id", "file_uri", "file_url", "file_data"),
+    *("source", "content", "file", "input_audio"),
+)
+"""Keys under which clients write what is in a file, or where it is."""
 _ROLES: Final = {
     "human": ROLE_USER,
     "ai": ROLE_ASSISTANT,
@@ -38,6 +48,7 @@ def read_input(given: Any, *, allow_system: bool = True) -> list[BaseMessage]:
     """
     made = _read(given, (ROLE_USER, ROLE_SYSTEM))
     validate_user_input(made, allow_system=allow_system)
+    _check_ids(made)
     _check_blocks(made)
     return made
 
@@ -64,6 +75,7 @@ def read_history(
         given = given["messages"]
     made = _read(given, tuple(dict.fromkeys(_ROLES.values())))
     elsewhere = validate_history(made, allow_system=allow_system)
+    _check_ids(made)
     _check_blocks(made)
     made = _named(made)
     wanted = {answer.tool_call_id for answer in elsewhere}
@@ -108,6 +120,8 @@ def _message(i: int, item: Any, roles: Sequence[str]) -> BaseMessage:
 
 def _from_dict(i: int, item: Mapping[str, Any], roles: Sequence[str]) -> BaseMessage:
     """Read a dict; of a user's only role and content count."""
+    if not isinstance(item["role"], str):
+        raise MessageError(f"message[{i}]: role must be a text, such as {ROLE_USER!r}")
     role, content = _ROLES.get(item["role"], item["role"]), item.get("content")
     if role not in roles:
         allowed = " or ".join(f'"{name}"' for name in roles)
@@ -143,6 +157,17 @@ def _answer(item: Mapping[str, Any], role: str, content: Any) -> BaseMessage:
     return from_response_dict({"role": role, "content": content, **fields})
 
 
+def _check_ids(messages: Sequence[BaseMessage]) -> None:
+    """Refuse an id that two messages bear: the later one would stand in the other's place."""
+    places: dict[str, int] = {}
+    for i, message in enumerate(messages):
+        if message.id is not None and places.setdefault(message.id, i) != i:
+            raise MessageError(
+                f"message[{i}]: it has the id of message[{places[message.id]}]; "
+                "leave the id out, or give each message its own"
+            )
+
+
 def _check_blocks(messages: Sequence[BaseMessage]) -> None:
     """Refuse what no provider would take: once stored, it would fail every later call."""
     for i, message in enumerate(messages):
@@ -159,4 +184,29 @@ def _wrong_block(block: Any) -> str | None:
         return "a block is a text, or an object with a type"
     if block["type"] == "text" and not isinstance(block.get("text"), str):
         return "a block of type text needs a text"
-    return picture_problem(dict(block)) if block["type"] in PICTURES else None
+    if block["type"] in PICTURES:
+        return picture_problem(dict(block))
+    return _file_problem(block["type"], block) if block["type"] in _FILES else None
+
+
+def _file_problem(kind: str, block: Mapping[str, Any]) -> str | None:
+    """Say why no provider reads a file, a sound or a film, or None."""
+    held = block.get(kind) if kind == "input_audio" else block
+    if not _is_data(held):
+        return f"a block of type {kind} needs its data, or the address of it"
+    data = block.get("base64") or block.get("data")
+    if data is None or kind not in _TYPED:
+        return None
+    if not isinstance(block.get("mime_type"), str):
+        return f"a block of type {kind} with data needs a mime_type"
+    try:
+        binascii.a2b_base64(data, strict_mode=isinstance(data, str))
+    except (TypeError, ValueError):
+        return f"the data of a block of type {kind} is no base64"
+    return None
+
+
+def _is_data(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_is_data(value.get(key)) for key in _DATA)
+    return bool(value) and isinstance(value, str | bytes | list)

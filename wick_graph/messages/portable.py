@@ -38,17 +38,20 @@ _SIGNATURES: Final = "__gemini_function_call_thought_signatures__"
 """Where Google's client keeps the signatures of calls, by the calls' ids."""
 _OWN_CALLS: Final = ("tool_calls", "function_call")
 """Where clients keep calls a second time."""
+_CALL_BLOCKS: Final = frozenset({"tool_use", "function_call", "tool_call"})
+"""Types of blocks that are calls, in a reply's content."""
 
 
 def portable(messages: list[BaseMessage]) -> list[BaseMessage]:
     """Return a chain of the four roles as every provider takes it; the very list if it is so.
 
     - the system messages that the chain begins with become one; a later one becomes
-      `[system] …` of the user;
+      `[system] …` of the user; what is no text in them is said by the user;
     - a chain that does not begin with the user gets a first message of the user;
     - blank text is left out, or shown as `(blank)` where nothing else would be left;
     - ids of calls get at most 40 letters, digits, `_` and `-`, each its own in the chain;
-    - each call is answered right behind its message, and each answer has its call.
+    - each call is answered right behind its message, and each answer has its call;
+    - a block of a call, or a client's note of one, that is none of the message's calls is left out.
 
     What stands at a place depends only on what stands before it: a chain that grows keeps its
     beginning. No message is changed.
@@ -76,9 +79,9 @@ class Portable:
             self._take(message)
             self._seen.append(message)
         head = messages[:start]
-        one = _one_system(head)
+        one = _system_first(head)
         tail: list[BaseMessage] = [_closing(*call) for call in self._open.values()]
-        if not self._out and head:
+        if not self._out and head and not (one and isinstance(one[-1], HumanMessage)):
             tail = [HumanMessage(BEGIN)]
         if self._same and not tail and one == head:
             return messages
@@ -156,7 +159,7 @@ class Portable:
         return _with(message, changes)
 
     def _reply(self, message: AIMessage) -> AIMessage | None:
-        content = _blocks(message.content)
+        content = _called(_blocks(message.content), message)
         asked = [*message.tool_calls, *map(_without_arguments, message.invalid_tool_calls)]
         calls = list({c["id"]: c for c in reversed(asked) if c["id"] and c["name"]}.values())[::-1]
         if not calls and not _says(content):
@@ -169,7 +172,10 @@ class Portable:
             made.append(ToolCall(type="tool_call", name=name, args=call["args"], id=names[old][0]))
         self._open = names.copy()
         if made == message.tool_calls and not message.invalid_tool_calls:
-            return _with(message, {"content": content})
+            notes = message.additional_kwargs
+            if not made and "function_call" in notes:
+                notes = _renamed_notes(notes, names)
+            return _with(message, {"content": content, "additional_kwargs": notes})
         return changed_copy(
             message,
             content=_renamed(content, names),
@@ -196,26 +202,49 @@ def _first_other(messages: list[BaseMessage]) -> int:
     return len(messages)
 
 
-def _one_system(head: list[BaseMessage]) -> list[BaseMessage]:
-    """Return one system message that says what all of them say, or none."""
+def _system_first(head: list[BaseMessage]) -> list[BaseMessage]:
+    """Return one system message with the texts of all, and one of the user with what is no text."""
     contents = [content for message in head if (content := _blocks(message.content))]
-    if len(contents) == 1 and len(head) == 1 and contents[0] is head[0].content:
-        return head
-    if not contents:
-        return []
     if all(isinstance(content, str) for content in contents):
-        return [SystemMessage("\n\n".join(map(str, contents)))]
-    blocks: list[Any] = []
+        if len(contents) == 1 and len(head) == 1 and contents[0] is head[0].content:
+            return head
+        return [SystemMessage("\n\n".join(map(str, contents)))] if contents else []
+    texts: list[Any] = []
+    others: list[Any] = []
     for content in contents:
-        blocks += [{"type": "text", "text": content}] if isinstance(content, str) else content
-    return [SystemMessage(blocks)]
+        for block in [_text(content)] if isinstance(content, str) else content:
+            (texts if block.get("type") == "text" else others).append(block)
+    if not others and len(head) == 1 and contents[0] is head[0].content:
+        return head
+    made: list[BaseMessage] = [SystemMessage(texts)] if texts else []
+    return [*made, HumanMessage([_text(SYSTEM_LABEL.strip()), *others])] if others else made
 
 
 def _later_system(message: SystemMessage) -> HumanMessage | None:
-    text = message.text
+    content, text = _blocks(message.content), message.text
+    others = [b for b in content if b.get("type") != "text"] if isinstance(content, list) else []
+    if others:
+        return HumanMessage([_text((SYSTEM_LABEL + text).strip()), *others], id=message.id)
     if not text or text.isspace():
         return None
     return HumanMessage(SYSTEM_LABEL + text, id=message.id)
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _called(content: Any, message: AIMessage) -> Any:
+    """Return a reply's content without blocks of calls that are none of its calls."""
+    if isinstance(content, str):
+        return content
+    ids = {call["id"] for call in (*message.tool_calls, *message.invalid_tool_calls)}
+    kept = [b for b in content if b.get("type") not in _CALL_BLOCKS or _id_of(b) in ids]
+    return content if len(kept) == len(content) else kept
+
+
+def _id_of(block: dict[str, Any]) -> Any:
+    return block.get("call_id" if "call_id" in block else "id")
 
 
 def _said(message: BaseMessage) -> BaseMessage:
@@ -248,7 +277,7 @@ def _is_usual(block: dict[Any, Any]) -> bool:
 
 def _usual(block: Any) -> dict[Any, Any]:
     if isinstance(block, str):
-        return {"type": "text", "text": block}
+        return _text(block)
     if not _is_usual(block):
         return {**block, "image_url": {"url": block["image_url"]}}
     found: dict[Any, Any] = block

@@ -23,6 +23,8 @@ GO_ON: Final = "(go on)"
 """Ends a turn of another model where Anthropic would miss the thoughts of that turn."""
 SHOWN_BELOW: Final = "(shown below)"
 """A result that is a picture, where the picture stands behind the results."""
+NO_WORDS: Final = "(nothing that this model reads)"
+"""A reply of another model that was no text, or a picture alone."""
 
 _ANY: Final = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 _STILL: Final = _ANY - {"image/gif"}
@@ -44,24 +46,43 @@ class Provider:
     """A picture may be an address. Google's client would fetch it itself, from this machine."""
     in_results: bool = True
     """A tool's result may hold pictures."""
+    forms: frozenset[str] = frozenset()
+    """Keys of which a file has one, in the forms that the client can write; empty for any."""
+    texts: frozenset[str] = frozenset({"type", "text"})
+    """Keys of a block of text; others are left out."""
+    replies: Callable[[dict[str, Any]], bool] = lambda block: True
+    """Whether it takes a block of a reply back that bears its mark; callers can make such."""
     thinks: Callable[[BaseChatModel], bool] = lambda model: False
     """Whether each reply with calls must begin with a thought, in the turn that goes on."""
 
 
-_CHAT: Final = Provider(blocks=frozenset({"input_audio", "file", "audio"}), in_results=False)
+_DATA: Final = frozenset({"base64", "data"})
+_CHAT: Final = Provider(
+    blocks=frozenset({"input_audio", "file", "audio"}),
+    forms=_DATA | {"file", "file_id", "id"},
+    in_results=False,
+)
 _RESPONSES: Final = Provider(
-    name="openai", blocks=frozenset({"file", "input_file", "input_text", "input_image"})
+    name="openai",
+    blocks=frozenset({"file", "input_file", "input_text", "input_image"}),
+    forms=_DATA | {"file", "file_id", "id", "url"},
+    replies=lambda block: block.get("type") != "reasoning" or bool(block.get("id")),
 )
 _ANTHROPIC: Final = Provider(
     name="anthropic",
     blocks=frozenset({"document", "file", "search_result", "container_upload"}),
+    forms=_DATA | {"file_id", "id", "url"},
+    texts=frozenset({"type", "text", "cache_control", "citations"}),
+    replies=lambda block: _is_anthropics(block),
     thinks=lambda model: _thinks(model),
 )
 _GOOGLE: Final = Provider(
     name="google_genai",
     blocks=frozenset({"media", "file", "audio", "video"}),
+    forms=_DATA | {"file_id"},
     pictures=_STILL,
     addresses=False,
+    replies=lambda block: _is_googles(block),
 )
 _OLLAMA: Final = Provider(blocks=frozenset(), pictures=_STILL, addresses=False, in_results=False)
 _BY_KIND: Final = {
@@ -113,7 +134,13 @@ class Fitting:
     def _make(self, message: BaseMessage) -> BaseMessage:
         content: Any = message.content
         if isinstance(message, AIMessage):
-            made = content if self._is_own(message) else _words(content)
+            if self._is_own(message):
+                made = list(filter(self.provider.replies, content))
+                made = content if len(made) == len(content) else made
+            else:
+                made = _words(content)
+            if not made and not message.tool_calls:
+                made = NO_WORDS
             return changed_copy(message, content=made) if made is not content else message
         made = [self._block(block) for block in content]
         same = all(new is old for new, old in zip(made, content, strict=True))
@@ -127,12 +154,24 @@ class Fitting:
     def _block(self, block: Any) -> Any:
         kind = block.get("type")
         if kind == "text":
-            return block
+            texts = self.provider.texts
+            known = texts.issuperset(block)
+            return block if known else {key: block[key] for key in block if key in texts}
         if kind in PICTURES:
             return self._picture(block)
-        if kind in self.provider.blocks:
+        if kind in self.provider.blocks and self._is_written(block):
             return block
         return _note(f"a block of type {str(kind)[:40]} is left out: this model does not read it")
+
+    def _is_written(self, block: dict[str, Any]) -> bool:
+        """Say whether the client can write a file in the form in which it is given."""
+        kind, forms = block["type"], self.provider.forms
+        if kind == "document":
+            return isinstance(block.get("source"), dict)
+        if kind not in _FILES:
+            return True
+        found = set(block) if "source_type" in block else set(block) - _OLD_FORMS
+        return not (forms if kind == "file" else forms & _DATA).isdisjoint(found)
 
     def _picture(self, block: dict[str, Any]) -> dict[str, Any]:
         kind, data = picture_of(block)
@@ -149,6 +188,18 @@ class Fitting:
         return block
 
 
+_FILES: Final = frozenset({"file", "audio", "video"})
+_OLD_FORMS: Final = frozenset({"data", "id"})
+"""Keys that hold a file only where `source_type` says so."""
+_GOOGLE_KEYS: Final = {
+    **{kind: (kind,) for kind in ("text", "thinking", "code_execution_result")},
+    "executable_code": ("executable_code", "language"),
+    "media": ("mime_type",),
+    **dict.fromkeys(("reasoning", "server_tool_call", "server_tool_result", "non_standard"), ()),
+    **dict.fromkeys(("image_url", "image", "file", "audio", "video", "file_data"), ()),
+    **dict.fromkeys(("function_call", "function_call_signature", "tool_use", "tool_call"), ()),
+}
+"""Types of blocks that Google's client writes of a reply of its own, and keys that it needs."""
 _MOST: Final = 10_000
 _LONGEST: Final = 500
 
@@ -161,6 +212,20 @@ def _words(content: Any) -> str:
         if isinstance(block, dict)
     ]
     return "".join(said)
+
+
+def _is_anthropics(block: dict[str, Any]) -> bool:
+    """Say whether a block of a reply may be one that Anthropic made: its thoughts are sealed."""
+    kind = block.get("type")
+    if kind in _THOUGHTS:
+        return bool(block.get("signature" if kind == "thinking" else "data"))
+    return kind not in PICTURES
+
+
+def _is_googles(block: dict[str, Any]) -> bool:
+    """Say whether a block of a reply may be one that Google made."""
+    keys = _GOOGLE_KEYS.get(block.get("type") or "")
+    return keys is not None and all(block.get(key) is not None for key in keys)
 
 
 def _note(text: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from wick_graph.errors import (
     ConfigError,
     ExpressionError,
     MessageError,
+    NothingWaitsError,
     StorageError,
     ThreadBusyError,
     ThreadNotFoundError,
@@ -23,6 +24,7 @@ _STATUS: Final[tuple[tuple[type[WickError], int], ...]] = (
     (MessageError, 400),
     (ExpressionError, 400),
     (ConfigError, 400),
+    (NothingWaitsError, 409),
 )
 
 
