@@ -105,12 +105,13 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
         raise
     except Exception as error:
         raise ModelError(f"LLM call: {REDACTOR.text(describe(error))}") from error
-    return reply
+    # Whoever was given it on the way out may still hold it, and change it at any time.
+    return private(bounded(reply)) if ctx.spec.hooks.wrap_model_call else reply
 
 
 async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:
     """The innermost layer: exactly these messages, these tools, these settings."""
-    sent = _Sent.of(ctx.processing.outgoing(request), ctx)
+    sent = _outgoing(request, ctx)
     given: AIMessage | None = None
     if ctx.port.active:
         said = await _offer(sent, ctx)
@@ -135,6 +136,17 @@ async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMe
     return reply
 
 
+def _outgoing(request: ModelRequest, ctx: NodeContext) -> _Sent:
+    try:
+        return _Sent.of(ctx.processing.outgoing(request), ctx)
+    except MessageError as error:
+        raise _invalid(error) from None
+
+
+def _invalid(error: MessageError) -> MessageError:
+    return MessageError(f"invalid messages: {error}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Sent:
     """What a request comes to for a model."""
@@ -142,18 +154,25 @@ class _Sent:
     request: ModelRequest
     messages: list[BaseMessage]
     tools: list[BoundTool]
+    brought: Mapping[str, str]
+    """The hook that brings a tool, by the tool's name."""
 
     @classmethod
     def of(cls, request: ModelRequest, ctx: NodeContext) -> _Sent:
         """Make what a request comes to, exactly."""
         known = ctx.tools(request.state)
         tools = [known[name] for name in request.tools if name in known]
-        return cls(request, ctx.lower(as_sent(request)), tools)
+        return cls(request, ctx.lower(as_sent(request)), tools, known.by)
 
     def moment(self, phase: str, ctx: NodeContext) -> Moment:
-        purpose = self.request.purpose
-        data = {"request": self.request, "messages": self.messages, "tools": self.tools}
-        return Moment("model", phase, ctx.spec.model.name, {**data, "purpose": purpose})
+        data = {
+            "request": self.request,
+            "messages": self.messages,
+            "tools": self.tools,
+            "brought": self.brought,
+            "purpose": self.request.purpose,
+        }
+        return Moment("model", phase, ctx.spec.model.name, data)
 
 
 async def _offer(sent: _Sent, ctx: NodeContext) -> Directive:
@@ -173,7 +192,7 @@ async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
             data = {"error": error, "purpose": sent.request.purpose}
             ctx.port.record(Moment("model", "error", ctx.spec.model.name, data))
         if isinstance(error, MessageError):
-            raise MessageError(f"invalid messages: {error}") from None
+            raise _invalid(error) from None
         raise
 
 

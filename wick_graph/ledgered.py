@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from langgraph.errors import GraphBubbleUp
 
+from wick_graph.constants import TOO_DEEP
 from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.messages.content import is_deep
 from wick_graph.runtime import NodeContext
 from wick_graph.store.keeping.ledger import Ledger, Recorded, Unknown
 from wick_graph.tools.bound import BoundTool
@@ -122,16 +124,20 @@ def recorded(call: ToolCall, fields: Mapping[str, Any]) -> ToolResult:
     return ToolResult(tool_call_id=call.id, name=call.name, **fields)
 
 
+def _deep(value: Any) -> str | None:
+    """Say why a foreign store, or anybody who copies it, cannot hold a value, or None."""
+    return TOO_DEEP if is_deep(value) else None
+
+
 def storable(result: ToolResult, ledger: Ledger | None) -> ToolResult:
     """Replace what no store can hold, at the tool's edge, where it can still be said.
 
     An artifact becomes a note of what it was; a state update makes the call fail.
     """
-    if ledger is None:
-        return result
-    if result.artifact is not None and (why := ledger.refusal(result.artifact)) is not None:
+    refusal = _deep if ledger is None else ledger.refusal
+    if result.artifact is not None and (why := refusal(result.artifact)) is not None:
         kind = type(result.artifact).__name__
         result = result.replace(artifact={"not_stored": kind, "why": why})
-    if result.update and (why := ledger.refusal(dict(result.update))) is not None:
+    if result.update and (why := refusal(dict(result.update))) is not None:
         return result.replace(update=None, output="", error=f"its state update is refused: {why}")
     return result

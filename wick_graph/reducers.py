@@ -20,6 +20,7 @@ from langchain_core.messages import (
     message_chunk_to_message,
 )
 
+from wick_graph.messages.copies import owned
 from wick_graph.messages.stamps import dated
 
 T = TypeVar("T")
@@ -57,7 +58,10 @@ def tally(old: Mapping[str, int] | None, new: Mapping[str, int | None] | None) -
 def folding(
     reducers: Mapping[str, Callable[[Any, Any], Any]],
 ) -> Callable[[Any, Any], dict[str, Any]]:
-    """Make the channel's reducer: each field by its own rule, else the newest write stands."""
+    """Make the channel's reducer: each field by its own rule, else the newest write stands.
+
+    A rule is somebody else's code: it gets copies, which it may change in place or keep.
+    """
 
     def fold(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> dict[str, Any]:
         out = dict(old or {})
@@ -65,7 +69,9 @@ def folding(
             reducer = reducers.get(name)
             known = out.get(name)
             fresh = reducer is None or value is None or known is None
-            out[name] = value if fresh or reducer is None else reducer(known, value)
+            if not fresh and reducer is not None:
+                value = owned(reducer(owned(known), owned(value)))
+            out[name] = value
         return out
 
     return fold

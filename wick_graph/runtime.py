@@ -37,7 +37,7 @@ from wick_graph.stopping import Stop
 from wick_graph.store.checkpoints.leases import Lease
 from wick_graph.store.keeping.ledger import Ledger
 from wick_graph.tools.bound import BoundTool
-from wick_graph.tools.toolbox import Beside, Toolbox
+from wick_graph.tools.toolbox import Beside, Offered, Toolbox
 from wick_graph.types import OnBusy, StoppedBecause
 from wick_graph.usage import Usage
 from wick_graph.views import raw, state_view
@@ -217,7 +217,7 @@ class NodeContext:
             self.run.processing = Processing(self.spec.processors)
         return self.run.processing
 
-    def tools(self, state: Mapping[str, Any]) -> Mapping[str, BoundTool]:
+    def tools(self, state: Mapping[str, Any]) -> Offered:
         """Return the tools that exist in this state, by name, in their order."""
         return self.spec.toolbox.at(state)
 

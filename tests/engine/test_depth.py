@@ -10,6 +10,7 @@ import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import interrupt
 
 from wick_graph import Agent, BaseHook, ToolResult
@@ -190,6 +191,29 @@ def test_what_is_written_to_the_state(levels: int) -> None:
         with pytest.raises(WickError, match="nested deeper"):
             a.invoke("?", thread_id="t")
         assert a.invoke("and now?", thread_id="t").text == "ok"
+
+
+@pytest.mark.parametrize("saver", [InMemorySaver, None], ids=["memory", "ours"])
+def test_results_of_a_tool_under_any_saver(saver: Any) -> None:
+    """Also where there is no ledger, which knows what can be stored."""
+    value = deep(100_000, "dict")
+
+    def update() -> ToolResult:
+        """Write too much."""
+        return ToolResult("", "update", "x", update={"files": value})
+
+    def artifact() -> ToolResult:
+        """Keep too much."""
+        return ToolResult("", "artifact", "fine", artifact=value)
+
+    model = ScriptedModel([call("update"), call("artifact"), "ok", "and on"])
+    given = {} if saver is None else {"store": saver(), "journal": "off"}
+    with Agent("a", model, tools=[update, artifact], **given) as agent:
+        first, second = agent.invoke("?", thread_id="t").tool_calls
+        assert "its state update is refused: " in first["error"]
+        assert "nested deeper" in first["error"]
+        assert second["output"] == "fine"
+        assert agent.invoke("?", thread_id="t").text == "and on"
 
 
 def test_an_answer_to_an_interrupt() -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import operator
 import pickle
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,10 +20,17 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, message_to_dict
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    message_to_dict,
+)
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool as langchain_tool
 from langgraph.prebuilt import InjectedState, ToolRuntime
+from pydantic import TypeAdapter
 
 from tests.debug.support import WAIT
 from tests.engine.support import Door, async_door, sync_door
@@ -29,10 +38,11 @@ from wick_graph import Agent, BaseHook, ToolContext, ToolResult, Verdict
 from wick_graph.debug import DebugSession
 from wick_graph.errors import HookError
 from wick_graph.middleware import MiddlewareHook
+from wick_graph.models.call import is_empty
 from wick_graph.request import ModelRequest
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, calls, text
-from wick_graph.views import PrivateList, StateView
+from wick_graph.views import StateView
 
 DOORS = pytest.mark.parametrize("door", [sync_door, async_door])
 Change = Callable[[Any], Any]
@@ -444,7 +454,7 @@ def test_each_way_to_the_messages(way: str) -> None:
     before = copy.deepcopy(thread)
     change = REACHES.get(way) or LISTS[way]
     request = ModelRequest.of(thread, state={"messages": thread})
-    for given in (request.messages, request.base, PrivateList(thread), request.state["messages"]):
+    for given in (request.messages, request.base, request.state["messages"]):
         if way in LISTS and not isinstance(given, list):
             with pytest.raises(HookError, match="read only"):
                 change(given)
@@ -603,7 +613,7 @@ def test_reading_costs_nothing_before_somebody_looks(monkeypatch: pytest.MonkeyP
         copied.append(message)
         return real(message)
 
-    monkeypatch.setattr("wick_graph.views.private", noted)
+    monkeypatch.setattr("wick_graph.messages.copies.private", noted)
     monkeypatch.setattr("wick_graph.request.private", noted)
 
     class Quiet(BaseHook):
@@ -620,3 +630,101 @@ def test_reading_costs_nothing_before_somebody_looks(monkeypatch: pytest.MonkeyP
     agent = Agent(model=ScriptedModel(["ok"]), hooks=[Quiet()])
     asyncio.run(agent.ainvoke([HumanMessage("x") for _ in range(200)], thread_id="t"))
     assert copied == []
+
+
+def _in_c(messages: Any) -> list[BaseMessage]:
+    """Take messages out of a list as code in C does: past its methods."""
+    validated = TypeAdapter(list[AnyMessage]).validate_python(messages)
+    passed: Any = operator.concat([], messages)
+    return [*validated, *passed]
+
+
+class InC(BaseHook):
+    """Change what code in C takes out of the state's messages."""
+
+    name = "in c"
+
+    def before_agent(self, state: Any, ctx: Any) -> Any:
+        _each(_in_c(state["messages"]))
+
+    def after_model(self, message: Any, ctx: Any) -> Any:
+        _each(_in_c(ctx.state["messages"]))
+
+
+class InCMiddleware(AgentMiddleware[Any, Any, Any]):
+    """The same, as LangChain's middleware."""
+
+    def before_model(self, state: Any, runtime: Any) -> Any:
+        _each(_in_c(state["messages"]))
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        given = list(request.messages)
+        response = handler(request.override(messages=given))
+        _each(_in_c(given))
+        _each(_in_c(request.messages))
+        return response
+
+
+@DOORS
+@pytest.mark.parametrize("hook", [InC, lambda: MiddlewareHook(InCMiddleware())])
+def test_code_in_c_gets_copies_too(tmp_path: Path, hook: Any, door: Door) -> None:
+    path = tmp_path / "t.db"
+    agent, model = _agent(path, [hook()])
+    with agent:
+        for ask in (copy.deepcopy(ASKED), HumanMessage("And again.")):
+            door(agent, [ask], thread_id="t")
+        assert "LEAK" not in json.dumps(_seen(agent, "t"), default=str)
+        assert "LEAK" not in repr(model.calls)
+
+
+def test_a_middleware_that_passes_a_request_on_copies_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = []
+
+    class Passing(AgentMiddleware[Any, Any, Any]):
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            with monkeypatch.context() as patch:
+                patch.setattr("wick_graph.messages.copies.private", looked.append)
+                patch.setattr("wick_graph.request.private", looked.append)
+                asked = request.state["iteration"]
+                assert asked == 0
+            return handler(request)
+
+    class Looking(AgentMiddleware[Any, Any, Any]):
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            assert request.messages is request.messages
+            assert type(copy.copy(request).messages) is list
+            with pytest.raises(AttributeError, match="no 'other'"):
+                request.other  # noqa: B018  # looking is the point
+            request.messages.append(HumanMessage("more"))
+            return handler(request)
+
+    model = ScriptedModel(["ok"])
+    hooks = [MiddlewareHook(Passing()), MiddlewareHook(Looking())]
+    Agent(model=model, hooks=hooks).invoke([HumanMessage("x") for _ in range(5)], thread_id="t")
+    assert looked == []
+    assert [m.text for m in model.calls[0].messages] == ["x"] * 5 + ["more"]
+
+
+def test_a_reply_is_the_engines_own_as_soon_as_the_hooks_are_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who was given it on the way out may change it at any time, from a thread of its own."""
+    kept: list[Any] = []
+
+    class Keeping(BaseHook):
+        name = "keeping"
+
+        def wrap_model_call(self, request: Any, next: Any) -> Any:
+            kept.append(next(request))
+            return kept[-1]
+
+    def late(reply: AIMessage) -> bool:
+        _data(kept)
+        return is_empty(reply)
+
+    monkeypatch.setattr(sys.modules["wick_graph.nodes.model"], "is_empty", late)
+    result = Agent(model=ScriptedModel(["ok"]), hooks=[Keeping()]).invoke("hi", thread_id="t")
+    assert "LEAK" in repr(kept)
+    assert "LEAK" not in repr(result.messages)

@@ -116,12 +116,27 @@ def test_what_no_processor_changed_reaches_the_provider_as_ever(
     assert json.dumps(first) == json.dumps(second)
 
 
+def wrong(given: Any) -> Any:
+    return 5
+
+
+def nothing(given: Any) -> Any:
+    return None
+
+
 @pytest.mark.parametrize(
     ("processors", "why"),
     [
-        (Processors(inbound=lambda data: 5), "returned a int; return a dict or a message"),  # type: ignore[arg-type,return-value]  # wrong on purpose
+        (
+            Processors(inbound=wrong),
+            "^invalid messages: .* returned a int; return a dict or a message",
+        ),
         (Processors(inbound=lambda data: HumanMessage("no")), "of the role assistant"),
-        (Processors(outbound=lambda source: 5), "returned a int; return a dictionary"),  # type: ignore[arg-type,return-value]  # wrong on purpose
+        (Processors(outbound=nothing), "^invalid messages: .* returned a NoneType"),
+        (
+            Processors(outbound=wrong),
+            "^invalid messages: .* returned a int; return a dictionary",
+        ),
     ],
 )
 def test_a_processor_that_returns_something_else_fails_the_run(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+import traceback
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from langgraph.types import interrupt
 
 from tests.engine.support import Door
 from tests.journal.conftest import Opener
 from tests.journal.support import agent_of
-from wick_graph import BaseHook, ToolResult, Verdict, events
-from wick_graph.errors import HookError
+from wick_graph import Agent, BaseHook, ToolResult, Verdict, events
+from wick_graph.errors import HookError, WickError
 from wick_graph.journal import Entry, Journal
+from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, call, rate_limit
 
 
@@ -261,3 +266,80 @@ def test_moments_are_chosen_by_run_kind_and_number(url: str, opened: Opener) -> 
     assert list(journal.backwards(7)) == every[:6][::-1]
     assert journal.moment(9) == every[8]
     assert journal.last() == every[-1].seq
+
+
+class Bringing(BaseHook):
+    """Bring a tool, and note where it is asked for it."""
+
+    name = "bringing"
+
+    def __init__(self, then: Callable[[], Any]) -> None:
+        self.threads: list[str] = []
+        self.frames: list[str] = []
+        self.then = then
+
+    def tools(self, state: Any) -> Any:
+        self.threads.append(threading.current_thread().name)
+        self.frames += [frame.filename for frame in traceback.extract_stack()]
+        self.then()
+        return (brought,)
+
+
+def brought() -> str:
+    """Bring."""
+    return "brought"
+
+
+def own() -> str:
+    """Own."""
+    return "own"
+
+
+def test_who_writes_asks_no_hook_for_its_tools(
+    door: Door, url: str, opened: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hook may write to the store where it is asked; the record says who brought which tool."""
+    store = SqlSaver.from_url(url)
+    Agent("a", ScriptedModel(["x"]), store=store).invoke("q", thread_id="other")
+    hook = Bringing(lambda: store.threads.pin("other"))
+    model = ScriptedModel([call("own"), call("brought"), "done"])
+    with Agent("a", model, tools=[own], hooks=[hook], store=store) as agent:
+        door(agent, "hi", thread_id="t")
+    assert "wick-flush" not in hook.threads
+    assert not [name for name in hook.frames if "/wick_graph/journal/" in name]
+    assert not caplog.records
+    journal = opened()
+    assert len(list(journal.moments(kind="model.request"))) == 3
+    asked = next(journal.moments(kind="model.request"))
+    made = {b.value: b.by for b in journal.blame(asked.seq) if b.part == "tool"}
+    assert made == {"own": "agent", "brought": "bringing"}
+
+
+def test_an_error_that_cannot_be_shown_is_a_moment_too(
+    door: Door, url: str, opened: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither one whose own text raises, nor a question that is nested 100,000 levels deep."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    def mute() -> str:
+        """Fail without words."""
+        raise Mute
+
+    def ask() -> str:
+        """Ask with too much."""
+        value: Any = 1
+        for _ in range(100_000):
+            value = [value]
+        return str(interrupt(value))
+
+    model = ScriptedModel([call("mute"), "ok", call("ask")])
+    with Agent("a", model, tools=[mute, ask], store=url) as agent:
+        door(agent, "?", thread_id="t")
+        with pytest.raises(WickError, match="nested deeper"):
+            door(agent, "?", thread_id="t")
+    assert not caplog.records
+    errors = [moment.error for moment in opened().moments() if moment.error is not None]
+    assert any("its text cannot be shown" in error for error in errors)

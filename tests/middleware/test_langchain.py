@@ -194,6 +194,44 @@ def test_a_middlewares_own_tools_and_fields(door: Door) -> None:
     assert model.calls[0].tool_names == ("add", "write_todos")
 
 
+def _into_the_old(old: Any, new: Any) -> Any:
+    old.extend(new)
+    return old
+
+
+class Logged(AgentState[Any]):
+    log: Annotated[NotRequired[list[str]], _into_the_old]
+
+
+class Logging(AgentMiddleware[Any, Any, Any]):
+    state_schema = Logged
+
+    def __init__(self) -> None:
+        self.written = [["b"], ["a"]]
+
+    def before_model(self, state: Any, runtime: Any) -> Any:
+        return {"log": self.written[0]}
+
+    def after_model(self, state: Any, runtime: Any) -> Any:
+        return {"log": self.written[1]}
+
+
+@DOORS
+def test_a_reducer_that_changes_the_old_value_in_place_is_applied_once(
+    door: Door, tmp_path: Path
+) -> None:
+    store, config = f"sqlite:///{tmp_path}/t.db", {"configurable": {"thread_id": "t"}}
+    for turn in (1, 2):
+        made = Logging()
+        with Agent(
+            "a", ScriptedModel(["x"] * turn), hooks=[MiddlewareHook(made)], store=store
+        ) as agent:
+            door(agent, "go", thread_id="t")
+            state = agent.graph.get_state(config)  # type: ignore[arg-type]  # a dict is one
+            assert state.values["middleware"]["log"] == ["b", "a"] * turn
+        assert made.written == [["b"], ["a"]]
+
+
 @DOORS
 def test_a_tool_is_tried_again(door: Door) -> None:
     tries: list[int] = []

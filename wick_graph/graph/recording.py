@@ -48,7 +48,6 @@ async def record_run(opened: Opened, io: Leaves) -> None:
             checkpoint_id=keys.configurable(opened.config).get(keys.CHECKPOINT_ID),
             about=about(spec),
             model=spec.model.model,
-            brought=spec.toolbox.brought,
             taking=Taking.of(spec.hooks),
         )
 

@@ -26,8 +26,10 @@ from wick_graph.tracing import (
 from wick_graph.usage import usage_of
 
 TRUNCATED: Final = "...(truncated)"
-_SCANNED_CHARS: Final = 4 * TRACE_PREVIEW_CHARS
+_SCANNED_CHARS: Final = 200_000
 """Of a long text, how much is searched for secrets before its beginning is shown."""
+_SECRET_CHARS: Final = 20_000
+"""How long a secret may be: where the search ends, so much may be a part of one."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -153,7 +155,9 @@ class _Span:
             self.set(f"{name}_hash", _digest(repr(value)))
 
     def preview(self, text: str) -> str:
-        return _cut(self._redactor.text(text[:_SCANNED_CHARS]), len(text) > _SCANNED_CHARS)
+        more = len(text) > _SCANNED_CHARS
+        hidden = self._redactor.text(text[:_SCANNED_CHARS])
+        return _cut(hidden[:-_SECRET_CHARS] if more else hidden, more)
 
     def failed(self, key: str, error: BaseException) -> None:
         if isinstance(error, GraphBubbleUp):  # the run waits for an answer: nothing has failed

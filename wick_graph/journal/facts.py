@@ -32,8 +32,6 @@ from wick_graph.request import AGENT, ModelRequest, thread_of
 
 Fields = dict[str, Any]
 Maker = Callable[[Moment, Visit, Frame], Fields]
-Brought = Callable[[Mapping[str, Any]], Mapping[str, str]]
-"""Says of a state which hook brings which tool."""
 
 REPLAYS: Final = ("safe", "key", "never")
 _SHORT: Final = 48
@@ -57,13 +55,11 @@ class Facts:
         *,
         hooks: Sequence[str] = (),
         names: Mapping[str, str] | None = None,
-        brought: Brought | None = None,
     ) -> None:
         self.shelf = shelf
         self.hooks = {name: at for at, name in enumerate(hooks)}
         self.names = names or {}
         """The names that moments of a kind nearly always have."""
-        self._brought = brought
         self._keys = Fingerprint(secret)
         self._head: tuple[Any, ...] = ()
         self._head_ref = b""
@@ -209,7 +205,7 @@ class Facts:
         """`k` key, `h` all but the messages, `g` segments, `n` messages of the thread."""
         data, request = moment.data, moment.data["request"]
         self._asked_by = "" if moment.place is None else moment.place.task
-        head = self._head_of(request, data["tools"])
+        head = self._head_of(request, data["tools"], data["brought"])
         key = self._keys.key(data["messages"], *self._digests)
         made = segments(request, self.shelf)
         fields: Fields = {"k": key, "h": head, "n": len(thread_of(request))}
@@ -222,13 +218,12 @@ class Facts:
         visit.chunks = []
         return fields
 
-    def _head_of(self, request: ModelRequest, tools: Sequence[Any]) -> bytes:
+    def _head_of(self, request: ModelRequest, tools: Sequence[Any], by: Mapping[str, str]) -> bytes:
         fixed = (request.purpose, request.withheld, model_name(request))
-        now = (request.system, [id(tool) for tool in tools], request.settings, fixed)
+        now = (request.system, [id(tool) for tool in tools], request.settings, fixed, by)
         if now == self._head:
             return self._head_ref
         schemas = [] if request.withheld else [tool.schema for tool in tools]
-        by = self._brought(request.state) if self._brought is not None else {}
         self._digests = tools_digest(schemas), digest(dict(request.settings))
         head = {
             "system": [[s.source, self.shelf.keep(s.text)] for s in request.system],
@@ -342,8 +337,16 @@ class Facts:
         """`e` class and text of an error."""
         if error is None:
             return {}
-        text = self.shelf.mask.text(str(error))[:_ERROR]
+        text = self.shelf.mask.text(_words(error))[:_ERROR]
         return {"e": [type(error).__name__, text.encode("utf-8", "replace").decode()]}
+
+
+def _words(error: Any) -> str:
+    """Return an error's text; never raises, also where the error cannot say what it holds."""
+    try:
+        return str(error)
+    except Exception:  # an interrupt that is nested too deeply, or an `__str__` of somebody's own
+        return "its text cannot be shown"
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import ormsgpack
 
 from wick_graph.errors import StorageError
-from wick_graph.journal.facts import Brought, Facts
+from wick_graph.journal.facts import Facts
 from wick_graph.journal.layout import pack_page
 from wick_graph.journal.lost import Trail, body_of, content_of, trail_of
 from wick_graph.journal.masking import Mask, known_secrets
@@ -42,7 +42,6 @@ class Begun:
     """Where the caller asked to go on from."""
     about: dict[str, Any]
     model: Any
-    brought: Brought | None = None
     taking: Taking | None = None
     started_ns: int = field(default_factory=time.monotonic_ns)
 
@@ -81,7 +80,7 @@ def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
         body=None,
     )
     names = {"model": about["model"], "run": about["agent"]}
-    facts = Facts(shelf, secret, hooks=about["hooks"], names=names, brought=begun.brought)
+    facts = Facts(shelf, secret, hooks=about["hooks"], names=names)
     return JournalPort(
         rows,
         lease,

@@ -12,6 +12,7 @@ M = TypeVar("M", bound=BaseMessage)
 _SHARED: Final = frozenset({"artifact"})
 _ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 """Types whose values nobody can change."""
+_PLAIN: Final = frozenset({dict, list})
 _set: Final = object.__setattr__
 
 
@@ -52,10 +53,11 @@ def private(message: M) -> M:
         return message.model_copy(deep=True)
     made = message.__class__.__new__(message.__class__)
     extra = message.__pydantic_extra__
-    fields = {
-        name: value if type(value) in _ATOMS else owned(value)
-        for name, value in message.__dict__.items()
-    }
+    fields = message.__dict__.copy()
+    for name, value in fields.items():
+        kind = type(value)
+        if kind not in _ATOMS:
+            fields[name] = owned(value) if kind not in _PLAIN or value else kind()
     _set(made, "__dict__", fields)
     _set(made, "__pydantic_extra__", None if extra is None else owned(extra))
     _set(made, "__pydantic_fields_set__", message.__pydantic_fields_set__.copy())
@@ -72,9 +74,13 @@ def owned(value: Any) -> Any:
     if kind in _ATOMS:
         return value
     if isinstance(value, dict):
-        return {key: owned(item) for key, item in value.items()}
+        fields = dict(value.items())
+        for key, item in fields.items():  # no call for what needs none: histories are long
+            if type(item) not in _ATOMS:
+                fields[key] = owned(item)
+        return fields
     if isinstance(value, list):
-        return [owned(item) for item in value]
+        return [item if type(item) in _ATOMS else owned(item) for item in value]
     if kind is tuple:
         return tuple([owned(item) for item in value])
     if isinstance(value, BaseMessage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from langchain.agents.middleware.types import ExtendedModelResponse, ModelResponse
 from langchain.agents.middleware.types import ModelRequest as LangChainRequest
@@ -14,13 +14,24 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Command
 
 from wick_graph.errors import HookError
+from wick_graph.messages.copies import owned
 from wick_graph.models.resolve import ModelChoice
 from wick_graph.request import ModelRequest, Section, over, shown, thread_of
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.langchain_tool import runtime_of
-from wick_graph.views import PrivateList
 
 CHOICE = "tool_choice"
+
+
+class Shown(LangChainRequest[Any]):
+    """A request whose messages are copied when a middleware first looks at them."""
+
+    def __getattr__(self, name: str) -> Any:  # asked only for what is not there yet
+        fill = vars(self).get("_fill") if name == "messages" else None
+        if fill is None:
+            raise AttributeError(f"a model request has no {name!r}")
+        messages = vars(self)[name] = fill()
+        return messages
 
 
 def to_langchain(request: ModelRequest, view: Mapping[str, Any]) -> LangChainRequest[Any]:
@@ -30,9 +41,9 @@ def to_langchain(request: ModelRequest, view: Mapping[str, Any]) -> LangChainReq
     text = request.system_text
     settings = dict(request.settings)
     choice: ModelChoice = request.model or ctx.model
-    return LangChainRequest(
+    made = Shown(
         model=choice.model,
-        messages=cast(Any, PrivateList(shown(request))),
+        messages=[],
         system_message=SystemMessage(text) if text else None,
         tool_choice=settings.pop(CHOICE, None),
         tools=[tool_of(known[name]) for name in request.tools if name in known],
@@ -40,6 +51,9 @@ def to_langchain(request: ModelRequest, view: Mapping[str, Any]) -> LangChainReq
         runtime=runtime_of(ctx.config),
         model_settings=settings,
     )
+    del vars(made)["messages"]
+    vars(made)["_fill"] = lambda: owned(shown(request))
+    return made
 
 
 def from_langchain(
@@ -52,7 +66,9 @@ def from_langchain(
     """
     if made.response_format is not None:
         raise HookError(f"{by} sets response_format, which is not carried over")
-    request = request.with_messages(made.messages).with_tools(_names(made.tools, request, by))
+    if "messages" in vars(made):  # else nobody has looked at them
+        request = request.with_messages(made.messages)
+    request = request.with_tools(_names(made.tools, request, by))
     settings = dict(made.model_settings)
     if made.tool_choice is not None:
         settings[CHOICE] = made.tool_choice

@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
 from wick_graph import keys
 from wick_graph.drive import run_to_end
+from wick_graph.messages.copies import owned
 from wick_graph.models.call import ensure_whole, merge_chunks
 from wick_graph.models.fitting import Fitting, provider_of
 from wick_graph.models.merge import Pieces
@@ -29,7 +30,6 @@ from wick_graph.models.shortcut import (
 )
 from wick_graph.moments import Moment, holds
 from wick_graph.request import AGENT, ModelRequest
-from wick_graph.views import PrivateList
 
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
@@ -109,7 +109,7 @@ class _Call:
 
     def shown(self) -> list[BaseMessage]:
         """Return the messages for one attempt."""
-        return self.messages if _is_known(self.option.model) else PrivateList(self.messages)
+        return self.messages if _is_known(self.option.model) else owned(self.messages)
 
     async def with_retries(self) -> AIMessage:
         started = time.monotonic()

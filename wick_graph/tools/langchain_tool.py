@@ -16,8 +16,8 @@ from langgraph.runtime import Runtime, get_runtime
 from pydantic.errors import PydanticUserError
 
 from wick_graph.errors import ConfigError, ToolError
-from wick_graph.messages.copies import owned
 from wick_graph.tools.protocol import ToolContext
+from wick_graph.views import state_view
 
 OPTIONS_KEY: Final = "wick_graph"
 """Where a LangChain tool's `metadata` may hold our options, such as `{"replay": "safe"}`."""
@@ -74,14 +74,14 @@ class LangChainTool:
         return {"name": self.tool.name, "args": given, "id": ctx.call_id, "type": "tool_call"}
 
     def _fill(self, ctx: ToolContext) -> dict[str, Any]:
-        # pydantic reads the insides of a list past its methods, so a parameter gets plain copies.
         injected = self._injected
         values: dict[str, Any] = {}
+        state = state_view(ctx.state)
         for name, key in injected.state.items():
             if key is None:
-                values[name] = owned(dict(ctx.state))
-            elif key in ctx.state:
-                values[name] = owned(ctx.state[key])
+                values[name] = dict(state)
+            elif key in state:
+                values[name] = state[key]
             elif name not in injected.optional:
                 raise ToolError(f"this tool needs {key!r} in the state, where there is none")
         if not (injected.store or injected.runtime):
@@ -93,7 +93,7 @@ class LangChainTool:
             values[injected.store] = runtime.store
         if injected.runtime:
             values[injected.runtime] = ToolRuntime(
-                state=dict(ctx.state),  # of copies; pydantic wants a dict
+                state=dict(state),  # of copies; pydantic wants a dict
                 context=runtime.context,
                 config=ensure_config(ctx.config),
                 stream_writer=runtime.stream_writer,

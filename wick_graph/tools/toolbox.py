@@ -27,6 +27,17 @@ class Unasked:
         return ()
 
 
+class Offered(dict[str, BoundTool]):
+    """The tools of a state by name, in order of registration, and who brings them."""
+
+    __slots__ = ("by",)
+
+    def __init__(self, tools: Mapping[str, BoundTool]) -> None:
+        super().__init__(tools)
+        self.by: dict[str, str] = {}
+        """The hook that brings a tool, by the tool's name; nothing of the agent's own tools."""
+
+
 class Toolbox:
     """The agent's tools, then its hooks' tools; a hook's tool wins over one of the same name.
 
@@ -41,12 +52,12 @@ class Toolbox:
         sources: Sequence[Source],
         beside: Sequence[Beside] = (),
     ) -> None:
-        self._own = {tool.name: tool for tool in tools}
+        self._own = Offered({tool.name: tool for tool in tools})
         self._sources = tuple(sources)
         self._beside = tuple(beside)
         self._bound: dict[int, tuple[Any, BoundTool]] = {}
 
-    def at(self, state: Mapping[str, Any]) -> Mapping[str, BoundTool]:
+    def at(self, state: Mapping[str, Any]) -> Offered:
         """Return the tools of a state by name, in order of registration.
 
         Raises:
@@ -55,26 +66,19 @@ class Toolbox:
         more = [tool for source in self._beside for tool in source()]
         if not self._sources and not more:
             return self._own
-        tools = dict(self._own)
+        tools = Offered(self._own)
         state = state_view(state)
         for hook, source in self._sources:
             try:
                 for tool in source(state):
                     bound = self._bind(tool)
                     tools[bound.name] = bound
+                    tools.by[bound.name] = hook
             except Exception as error:
                 raise HookError(f"hook {hook} tools: {error}") from error
         for tool in more:
             tools.setdefault(tool.name, tool)
         return tools
-
-    def brought(self, state: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return which hook brings a tool, by the tool's name."""
-        found: dict[str, str] = {}
-        state = state_view(state)
-        for hook, source in self._sources:
-            found |= dict.fromkeys((self._bind(tool).name for tool in source(state)), hook)
-        return found
 
     def _bind(self, tool: Any) -> BoundTool:
         if isinstance(tool, BoundTool):

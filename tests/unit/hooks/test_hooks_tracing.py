@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,6 +131,24 @@ def test_previews_are_cut_on_code_points_and_redacted(door: Door) -> None:
         "[redacted: OpenAI key] and [redacted: known secret]",
     ]
     assert recorder.spans[2].facts["content_length"] == len(said)
+
+
+@pytest.mark.parametrize("length", [130, 4_000], ids=["keys", "certificates"])
+def test_no_part_of_a_known_secret_stands_in_a_preview(door: Door, length: int) -> None:
+    """Wherever the search for secrets ends, and however few characters are left before it."""
+    recorder = Recorder()
+    known = [f"{n:04}" + secrets.token_hex(length // 2) for n in range(40)]
+    for said in (" ".join(known), " ".join(known) + " " + "x" * 400_000):
+        with recording(recorder):
+            door(agent_of(said, hooks=[TracingHook(redactor=Redactor(known))]), "?")
+        shown = recorder.spans[-1].facts["content_preview"]
+        assert shown.startswith("[redacted: known secret] ")
+        assert not [one for one in known if one[:8] in shown]
+    with recording(recorder):  # more secrets than are searched
+        door(agent_of(" ".join(known * 40), hooks=[TracingHook(redactor=Redactor(known))]), "?")
+    shown = recorder.spans[-1].facts["content_preview"]
+    assert shown.endswith("...(truncated)")
+    assert not [one for one in known if one[:8] in shown]
 
 
 def test_arguments_are_redacted_by_name_and_by_look(door: Door) -> None:
