@@ -173,7 +173,9 @@ def test_it_goes_on_after_a_failure(wick: Wick, folder: Folder) -> None:
     why, out = stopped(wick)
     assert why.startswith("stopped: failed: LLM call: ")
     assert out == "Hello.\n"
-    assert folder.messages() == [("human", "Hello"), ("ai", "Hello.")]
+    first, record, last = folder.messages()
+    assert (first, last) == (("human", "Hello"), ("ai", "Hello."))
+    assert record == ("chat", "LLM call: RuntimeError: the cable is out")
 
 
 def test_it_goes_on_after_an_empty_reply(wick: Wick, folder: Folder) -> None:
