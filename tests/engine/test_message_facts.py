@@ -406,8 +406,8 @@ def test_an_update_can_remove_the_record(store: SqlSaver) -> None:
     for gone in ([], [REMOVE_ALL]):
         with pytest.raises(ModelError):
             agent.invoke([HumanMessage("Hi", id="hi")], thread_id="t")
-        ids = gone or [stored(agent, "t")[-1].id]
-        agent.graph.update_state(ON, {"messages": [RemoveMessage(str(one)) for one in ids]})
+        ids = gone or [str(stored(agent, "t")[-1].id)]
+        agent.graph.update_state(ON, {"messages": [RemoveMessage(one) for one in ids]})
         assert [m.type for m in stored(agent, "t")] == (["human"] if not gone else [])
 
 
