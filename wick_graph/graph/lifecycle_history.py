@@ -54,7 +54,9 @@ async def refuse_strays(opened: Opened, io: Leaves) -> None:
                 f"the call {answer.tool_call_id!r:.80} has its answer; send the next message alone"
             )
         if answer.name == UNNAMED:
-            answer.name = asked[answer.tool_call_id]  # a copy of our own, not stored yet
+            for message in opened.input["messages"]:  # copies of our own, not stored yet
+                if getattr(message, "tool_call_id", None) == answer.tool_call_id:
+                    message.name = asked[answer.tool_call_id]
 
 
 def _unchanged(i: int, message: BaseMessage, known: Mapping[str | None, Any]) -> BaseMessage:
