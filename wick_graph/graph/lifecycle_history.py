@@ -55,7 +55,7 @@ async def refuse_strays(opened: Opened, io: Leaves) -> None:
             )
         if answer.name == UNNAMED:
             for message in opened.input["messages"]:  # copies of our own, not stored yet
-                if getattr(message, "tool_call_id", None) == answer.tool_call_id:
+                if isinstance(message, ToolMessage) and _is_nameless(message, answer):
                     message.name = asked[answer.tool_call_id]
 
 
@@ -88,3 +88,7 @@ async def _stored(opened: Opened, io: Leaves) -> list[Any]:
     plain: Any = {**config, "metadata": {}}
     state: Any = await io.either(lambda: graph.get_state(plain), lambda: graph.aget_state(plain))
     return list(state.values.get("messages") or ())
+
+
+def _is_nameless(message: ToolMessage, answer: ToolMessage) -> bool:
+    return message.tool_call_id == answer.tool_call_id and message.name == UNNAMED
