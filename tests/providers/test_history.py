@@ -348,8 +348,8 @@ def test_a_history_that_begins_a_named_thread_is_taken_once(served: Served) -> N
         ([NEXT, ANSWER], "no call 'c1'"),
         ([NEXT, {"role": "assistant", "content": "Hi."}], "nothing to answer"),
         ([{**ASKED[1], "tool_calls": [{"type": "function"}]}, NEXT], "missing ID"),
-        ([{"role": "user", "content": [{"type": "file"}]}], "needs its data"),
-        ([{"role": ["user"], "content": "Hi."}], "role must be a text"),
+        ([{"role": "user", "content": [{"type": "file"}]}], "a block's type is one of"),
+        ([{"role": ["user"], "content": "Hi."}], "role: input should be"),
     ],
 )
 def test_openai_s_door_refuses_what_is_no_chain(

@@ -54,7 +54,9 @@ async def refuse_strays(opened: Opened, io: Leaves) -> None:
                 f"the call {answer.tool_call_id!r:.80} has its answer; send the next message alone"
             )
         if answer.name == UNNAMED:
-            answer.name = asked[answer.tool_call_id]  # a copy of our own, not stored yet
+            for message in opened.input["messages"]:  # copies of our own, not stored yet
+                if isinstance(message, ToolMessage) and _is_nameless(message, answer):
+                    message.name = asked[answer.tool_call_id]
 
 
 def _unchanged(i: int, message: BaseMessage, known: Mapping[str | None, Any]) -> BaseMessage:
@@ -86,3 +88,7 @@ async def _stored(opened: Opened, io: Leaves) -> list[Any]:
     plain: Any = {**config, "metadata": {}}
     state: Any = await io.either(lambda: graph.get_state(plain), lambda: graph.aget_state(plain))
     return list(state.values.get("messages") or ())
+
+
+def _is_nameless(message: ToolMessage, answer: ToolMessage) -> bool:
+    return message.tool_call_id == answer.tool_call_id and message.name == UNNAMED

@@ -135,7 +135,7 @@ class Fitting:
         content: Any = message.content
         if isinstance(message, AIMessage):
             if self._is_own(message):
-                made = list(filter(self.provider.replies, content))
+                made: Any = list(filter(self.provider.replies, content))
                 made = content if len(made) == len(content) else made
             else:
                 made = _words(content)
