@@ -180,7 +180,7 @@ def folder(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("by", [-MINUTES, YEAR])
+@pytest.mark.parametrize("by", [-MINUTES, pytest.param(YEAR, marks=pytest.mark.slow)])
 def test_commands_and_servers_go_on(folder: Served, by: float) -> None:
     for at, ahead in enumerate((0.0, by, 0.0)):
         folder.env["AHEAD"] = str(ahead)

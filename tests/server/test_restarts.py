@@ -106,7 +106,7 @@ class World:
         self.provider.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     store = f"sqlite:///{tmp_path}/wick.db"
     if request.param == "postgres":

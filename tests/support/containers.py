@@ -63,6 +63,7 @@ class ContainerEngine:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
+                cwd=folder,  # where a container that has no memory left notes it
                 env=self._environment,
                 start_new_session=True,
             )
