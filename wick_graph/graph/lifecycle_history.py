@@ -54,9 +54,7 @@ async def refuse_strays(opened: Opened, io: Leaves) -> None:
                 f"the call {answer.tool_call_id!r:.80} has its answer; send the next message alone"
             )
         if answer.name == UNNAMED:
-            for message in opened.input["messages"]:  # copies of our own, not stored yet
-                if isinstance(message, ToolMessage) and _is_nameless(message, answer):
-                    message.name = asked[answer.tool_call_id]
+            _name(opened, answer, asked[answer.tool_call_id])
 
 
 def _unchanged(i: int, message: BaseMessage, known: Mapping[str | None, Any]) -> BaseMessage:
@@ -90,5 +88,8 @@ async def _stored(opened: Opened, io: Leaves) -> list[Any]:
     return list(state.values.get("messages") or ())
 
 
-def _is_nameless(message: ToolMessage, answer: ToolMessage) -> bool:
-    return message.tool_call_id == answer.tool_call_id and message.name == UNNAMED
+def _name(opened: Opened, answer: ToolMessage, name: str) -> None:
+    for message in opened.input["messages"]:  # copies of our own, not stored yet
+        if isinstance(message, ToolMessage) and message.name == UNNAMED:
+            if message.tool_call_id == answer.tool_call_id:
+                message.name = name
