@@ -9,6 +9,7 @@
     │   └── RefusedError         a rule forbids it, such as a path that leads out
     ├── HookError                a hook broke its contract
     ├── RunError                 a run ended without an answer
+    │   └── NothingWaitsError    an answer came where nothing waits for one
     ├── ReplayError              what happens is not what was recorded
     ├── DebugError               the debugger cannot do what it is told
     ├── ServerError              a server refuses, or cannot be reached
@@ -104,6 +105,8 @@ class RunError(WickError):
 
 class NothingWaitsError(RunError):
     """Refuse a decision about a call in a thread where no call waits for one."""
+
+    code = "nothing_waits"
 
 
 class ReplayError(WickError):

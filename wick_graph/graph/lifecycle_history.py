@@ -90,6 +90,6 @@ async def _stored(opened: Opened, io: Leaves) -> list[Any]:
 
 def _name(opened: Opened, answer: ToolMessage, name: str) -> None:
     for message in opened.input["messages"]:  # copies of our own, not stored yet
-        if isinstance(message, ToolMessage) and message.name == UNNAMED:
-            if message.tool_call_id == answer.tool_call_id:
-                message.name = name
+        unnamed = isinstance(message, ToolMessage) and message.name == UNNAMED
+        if unnamed and message.tool_call_id == answer.tool_call_id:
+            message.name = name
