@@ -442,7 +442,7 @@ def test_the_command_runs_a_poisoned_thread_again(
 ) -> None:
     (tmp_path / "checkpoints").mkdir()
     url = f"sqlite:///{tmp_path}/checkpoints/wick.db"
-    script = {"steps": [{"calls": [{"tool": "deadly", "args": {}, "unchecked": True}]}, "ok"]}
+    script = {"steps": [{"calls": [{"tool": "deadly"}], "unchecked": True}, "ok"]}
     folder = Folder(tmp_path).write(
         agents=json.dumps({"agents": {"agent": {"model": "scripted:talk.yaml"}}}),
         talk=json.dumps(script),
