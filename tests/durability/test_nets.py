@@ -295,8 +295,8 @@ def test_the_keeper_renews_often_enough(mine: SqlSaver, monkeypatch: pytest.Monk
     mine.leases.take("t")
     assert twice.wait(SECONDS)
     first, second = [at for at, turn in enumerate(turns) if turn == "renew"][:2]
-    assert first + 1 < seconds / 2
-    assert second - first < seconds / 2
+    assert first + 1 < seconds
+    assert second - first < seconds
 
 
 def test_a_run_that_lost_its_thread_does_not_say_how_it_ended(
