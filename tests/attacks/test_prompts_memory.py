@@ -73,11 +73,22 @@ def test_f12_memory_cannot_end_its_frame(tmp_path: Path, text: str) -> None:
 
 
 @row("F12")
-def test_f12_the_frame_of_memory_is_another_one_in_each_run(tmp_path: Path) -> None:
-    (tmp_path / "AGENTS.md").write_text("x")
+def test_f12_the_frame_of_memory_is_one_that_its_text_cannot_hold(tmp_path: Path) -> None:
+    """The mark derives from the text: it is the same in each run, and a text that names it has
+    another one."""
     hook = MemoryHook(Root(tmp_path), ["AGENTS.md"])
-    marks = {FRAME.fullmatch(prompt_of(hook))[1] for _ in range(3)}  # type: ignore[index]  # it matches
-    assert len(marks) == 3
+
+    def mark_of(text: str) -> str:
+        (tmp_path / "AGENTS.md").write_text(text)
+        found = FRAME.fullmatch(prompt_of(hook))
+        assert found is not None
+        return str(found[1])
+
+    marks = [mark_of("x")]
+    assert mark_of("x") == marks[0]
+    for _ in range(3):
+        marks.append(mark_of(f"x {marks[-1]}"))
+    assert len({*marks}) == 4
 
 
 @row("F12")

@@ -19,7 +19,6 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
@@ -27,7 +26,6 @@ from langchain_core.messages import (
     HumanMessage,
     message_to_dict,
 )
-from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool as langchain_tool
 from langgraph.prebuilt import InjectedState, ToolRuntime
 from pydantic import TypeAdapter
@@ -545,33 +543,6 @@ def test_unchanged_copies_stay_ranges_of_the_thread() -> None:
     changed = list(request.messages)
     changed[3].content = "other"
     assert request.with_messages(changed).segments == ((0, 3), changed[3], (4, 6))
-
-
-class Marking(BaseChatModel):
-    """A model of somebody's own, which puts marks on what it is sent."""
-
-    sent: list[Any]
-
-    @property
-    def _llm_type(self) -> str:
-        return "marking"
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        self.sent.append(_shown(messages))
-        _each(messages)
-        messages.append(HumanMessage("LEAK"))
-        messages[0] = HumanMessage("LEAK")
-        return ChatResult(generations=[ChatGeneration(message=AIMessage("ok"))])
-
-
-@DOORS
-def test_a_model_of_one_s_own_gets_copies(tmp_path: Path, door: Door) -> None:
-    model = Marking(sent=[])
-    with Agent(model=model, store=f"sqlite:///{tmp_path}/t.db") as agent:
-        door(agent, "one", thread_id="t")
-        door(agent, "two", thread_id="t")
-        assert "LEAK" not in json.dumps([*model.sent, _seen(agent, "t")], default=str)
-        assert len(model.sent) == 2
 
 
 @DOORS

@@ -6,17 +6,15 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
 from wick_graph import keys
 from wick_graph.drive import run_to_end
-from wick_graph.messages.copies import owned
 from wick_graph.models.call import ensure_whole, merge_chunks
 from wick_graph.models.fitting import Fitting, provider_of
 from wick_graph.models.merge import Pieces
-from wick_graph.models.providers import PROVIDERS
 from wick_graph.models.retry import classify, retry_delay
 from wick_graph.models.shortcut import (
     agenerate,
@@ -37,11 +35,6 @@ if TYPE_CHECKING:
     from wick_graph.models.resolve import ModelChoice
     from wick_graph.runtime import NodeContext
     from wick_graph.tools.bound import BoundTool
-
-_KNOWN: Final = frozenset(
-    {"wick_graph", "langchain_core", *(provider.module for provider in PROVIDERS.values())}
-)
-"""The packages whose chat models take messages as they are."""
 
 
 async def ask(
@@ -76,14 +69,6 @@ async def ask(
     raise AssertionError("an agent has at least one model")
 
 
-def _is_known(model: object) -> bool:
-    """Say whether a model's class is one that never changes the messages it is given.
-
-    Any other gets copies: it may put its marks on them, and the thread must not have these.
-    """
-    return type(model).__module__.partition(".")[0] in _KNOWN
-
-
 def _fitted(
     ctx: NodeContext, option: ModelChoice, messages: list[BaseMessage], tools: bool
 ) -> list[BaseMessage]:
@@ -107,10 +92,6 @@ class _Call:
     messages: list[BaseMessage]
     purpose: str
 
-    def shown(self) -> list[BaseMessage]:
-        """Return the messages for one attempt."""
-        return self.messages if _is_known(self.option.model) else owned(self.messages)
-
     async def with_retries(self) -> AIMessage:
         started = time.monotonic()
         attempt = 1
@@ -127,7 +108,7 @@ class _Call:
             attempt += 1
 
     async def once(self) -> AIMessage:
-        ctx, bound, messages = self.ctx, self.bound, self.shown()
+        ctx, bound, messages = self.ctx, self.bound, self.messages
         config: Any = keys.with_metadata(
             ctx.config, wick_agent=ctx.spec.name, wick_purpose=self.purpose
         )
@@ -162,7 +143,7 @@ class _Call:
             port.record(moment)
             return moment if holds(port) else None
 
-        bound, messages = self.bound, self.shown()
+        bound, messages = self.bound, self.messages
 
         def read() -> None:
             way = shorter_stream(bound, self.messages, config, is_async=False)
