@@ -137,7 +137,7 @@ class Machine(RuleBasedStateMachine):
     def fail(self, thread: str) -> None:
         with pytest.raises(ModelError):
             self.agent.invoke("fail", thread_id=thread)
-        self.heard(thread, "fail")
+        self.heard(thread, "fail").append("chat LLM call: ValueError: as told")
 
     @rule(thread=THREADS, word=WORDS)
     def leave(self, thread: str, word: str) -> None:
