@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from typing import Final
 
 import pytest
 
@@ -11,6 +13,26 @@ from tests.support.postgres import postgres_server, postgres_url
 from tests.support.provider import provider
 
 __all__ = ("container_engine", "postgres_server", "postgres_url", "provider")
+
+BY_NIGHT: Final = re.compile(
+    r"durability/test_restarts\.py::.*\[postgres"
+    r"|durability/test_kill\.py::.*\[postgres-safe"
+    r"|durability/test_crash_points\.py::.*\[postgres-.*-[23]\]"
+    r"|durability/test_machine\.py::test_the_same_on_postgres"
+    r"|store/test_store_kill\.py::.*\[postgres"
+    r"|server/test_restarts\.py::(?:test_shut_downs|test_a_kill_while)"
+    r"|server/test_signals\.py::.*(?:SIGTERM-twice|SIGHUP)"
+)
+"""Many real processes that are killed, of which a sister test runs each time; `make test-slow` runs
+them all."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what runs by night."""
+    for item in items:
+        if BY_NIGHT.search(item.nodeid):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
