@@ -107,7 +107,11 @@ class Account:
 
     def add(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Count a row that was written; `step` is the number of the checkpoint it belongs to."""
-        self._sum(thread, step)[table] += term(hashed)
+        steps = self._sums.get(thread)  # on the path of every row
+        sums = None if steps is None else steps.get(step)
+        if sums is None:
+            sums = self._sum(thread, step)
+        sums[table] += (hashed & _HASH) << COUNT_BITS | 1
 
     def remove(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Count a row that was deleted, or is about to be replaced."""
@@ -127,7 +131,7 @@ class Account:
                 first[:] = [one + other for one, other in zip(first, rest, strict=True)]
             for step, sums in steps.items():
                 rid = thread << LANE_BITS | (step or 0)
-                db.execute(_ADD, (rid, *(one & MASK for one in sums)))
+                db.execute(_ADD, (rid, *[one & MASK for one in sums]))
         self._sums.clear()
 
     def clear(self) -> None:
