@@ -88,7 +88,7 @@ HANGING = {
 @pytest.mark.parametrize("command", [pytest.param(c, id=name) for name, c in HANGING.items()])
 def test_x1_a_command_that_hangs(fs: LocalBackend, mark: str, command: str) -> None:
     done, took = timed(fs, command.format(sleep=sleeper(mark)), timeout=0.5)
-    assert took <= 1.5
+    assert took <= 5
     assert (done.timed_out, done.exit_code) == (True, 124)
     assert gone(mark, 1)
 
