@@ -120,6 +120,8 @@ def test_a_chain_that_grows_by_a_turn_keeps_its_beginning(
     if isinstance(more, ToolMessage) or all(isinstance(m, SystemMessage) for m in chain):
         return  # an answer belongs to the chain as it stands; a second system message to the first
     before, after = data(portable(chain)), data(portable([*chain, more]))
+    if "(the conversation begins)" in str(before[-1:]):
+        return  # nobody has said anything yet: no model is asked before somebody has
     assert after[: len(before)] == before
 
 
