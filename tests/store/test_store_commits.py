@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base.id import uuid6
 
 from tests.store.conftest import Outside
 from tests.store.store_graphs import agent, asking_graph, config, looping_graph
@@ -182,6 +183,20 @@ def test_what_waits_is_as_it_was_given(still: SqlSaver) -> None:
     assert found.pending_writes == [("task", "log", ["x"])]
 
 
+@pytest.mark.parametrize("storable", [True, False], ids=["stored", "refused as well"])
+def test_what_cannot_be_written_takes_no_checkpoint_along(still: SqlSaver, storable: bool) -> None:
+    """LangGraph may save a checkpoint after what its tasks wrote: the error comes, but once."""
+    line = Line(still)
+    first, later = line.put(log=[]), str(uuid6())
+    at: Any = config("t", checkpoint_ns="", checkpoint_id=later)
+    still.put_writes(at, [("log", [object()])], "task", PULL)
+    with pytest.raises(StorageError, match="object cannot be stored"):
+        line.put(later, log=["x" if storable else object()])
+    found = still.get_tuple(config())
+    assert found is not None
+    assert found.config["configurable"]["checkpoint_id"] == (later if storable else first)
+
+
 def test_nothing_waits_longer_than_a_moment(saver: SqlSaver, outside: Outside) -> None:
     at = head(saver)
     seen = Commits(saver)
@@ -269,6 +284,20 @@ def test_a_value_that_cannot_be_stored_is_told_at_the_next_call(still: SqlSaver)
     with pytest.raises(StorageError, match="cannot be stored"):
         line.put(log=["b"])
     assert line.get() == {"log": ["a"]}
+    assert line.put(log=["b"])
+
+
+def test_whoever_hears_of_it_first_the_next_checkpoint_is_refused(still: SqlSaver) -> None:
+    """It may hold nothing of the value itself, as with delta channels."""
+    line = Line(still)
+    line.put(log=["a"])
+    at = config("t", checkpoint_ns="", checkpoint_id=line.parent)
+    still.put_writes(at, [("log", [object()])], "task", PULL)
+    with pytest.raises(StorageError, match="cannot be stored"):
+        still.get_tuple(config())
+    with pytest.raises(StorageError, match="cannot be stored"):
+        line.put(log=["b"])
+    still.put_writes(at, [("log", ["mended"])], "task", PULL)
     assert line.put(log=["b"])
 
 

@@ -211,7 +211,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
         Raises:
             StorageError: for a value that cannot be stored, saying how to allow it; for whatever
-                the database reports. Nothing is stored then.
+                the database reports; nothing is stored then. For what a task wrote before and
+                cannot be stored; the checkpoint is stored then.
         """
         now = self._saving.checkpoint(config, checkpoint, metadata, new_versions)
         if now is not None:

@@ -93,7 +93,9 @@ class Core(Transactions):
         """Undo `close_text`."""
         return None if data is None else self.sealing.open_text(data, self.tenant, key, column)
 
-    def apply(self, thread_id: str, work: Callable[[Database], T]) -> T:
+    def apply(
+        self, thread_id: str, work: Callable[[Database], T], *, regardless: bool = False
+    ) -> T:
         """Write to a thread; do it again where that helps. What was done twice must do no harm.
 
         Raises:
@@ -101,7 +103,7 @@ class Core(Transactions):
         """
         for tries in range(1, _TRIES + 1):
             try:
-                with self.writing(thread_id) as db:
+                with self.writing(thread_id, regardless=regardless) as db:
                     return work(db)
             except StorageError as error:
                 if tries == _TRIES or not self._may_pass(error):

@@ -22,7 +22,7 @@ from wick_graph.store.checkpoints.leases import Lease, fence, lease_of
 from wick_graph.store.checkpoints.steps import Step
 from wick_graph.store.database.address import Address, address_of
 from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.pending import Apply
+from wick_graph.store.database.pending import Apply, Entry
 from wick_graph.store.values.codec import Codec
 
 MAX_WRITES: Final = 100_000
@@ -72,6 +72,7 @@ class Saving:
         lease, tried = lease_of(config), Tried()
 
         def save(db: Database) -> None:
+            self.core.pending.refuse(at)
             step = self._step(db, at, lease)
             if not (tried.again() and step.has_checkpoint(checkpoint["id"])):
                 step.checkpoint(checkpoint, full, new_versions, at.checkpoint_id, held)
@@ -129,11 +130,12 @@ class Saving:
 
     def _now_or_later(self, at: Address, save: Apply, *, waits: bool) -> Now | None:
         if waits:
-            self.core.later(at.thread_id, save)
+            self.core.later(Entry(at, save))
             return None
 
         def now() -> None:
-            self.core.apply(at.thread_id, save)
+            # LangGraph may save a checkpoint after what its tasks wrote, and it needs none of that
+            self.core.apply(at.thread_id, save, regardless=True)
 
         return now
 

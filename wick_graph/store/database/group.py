@@ -8,7 +8,7 @@ from typing import Final
 
 from wick_graph.errors import StorageError
 from wick_graph.store.database.dialect import ThreadRow
-from wick_graph.store.database.pending import Apply
+from wick_graph.store.database.pending import Entry
 
 MEMBERS: Final = 64
 """Writers that one commit serves at most."""
@@ -24,7 +24,7 @@ class Group:
     def __init__(self) -> None:
         self.members = 0
         self.started = time.monotonic()
-        self.taken: list[dict[str, list[Apply]]] = []
+        self.taken: list[dict[str, list[Entry]]] = []
         """What waited and is committed with it."""
         self.locked = False
         """Rows of threads are locked, so that it may not wait for any other."""

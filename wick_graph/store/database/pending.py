@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import WRITES_IDX_MAP
@@ -28,6 +28,14 @@ _OPEN: Final = 1_024
 
 Apply = Callable[[Any], None]
 """Writes an entry within a transaction."""
+
+
+class Entry(NamedTuple):
+    """What waits."""
+
+    at: Address
+    """The checkpoint that the entry builds on."""
+    apply: Apply
 
 
 @dataclass(slots=True)
@@ -45,9 +53,11 @@ class Pending:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[Apply]] = {}
+        self._waiting: dict[str, list[Entry]] = {}
         self._steps: OrderedDict[tuple[str, str], _Step] = OrderedDict()
         self._errors: dict[str, BaseException] = {}
+        self._lost: OrderedDict[Address, BaseException] = OrderedDict()
+        """By checkpoint: what its tasks wrote and cannot be stored."""
         self.since: float | None = None
         """When the oldest entry came, by the monotonic clock; None if nothing waits."""
 
@@ -61,9 +71,10 @@ class Pending:
         """Decide whether a task's writes may wait for the checkpoint that follows.
 
         They may if the task seems to be alone in its step, or if its result is durable elsewhere.
-        Errors, interrupts and answers never wait.
+        Errors, interrupts and answers never wait. What was lost before is made good by them.
         """
         with self._lock:
+            self._lost.pop(at, None)
             step = self._step(at)
             if any(channel in WRITES_IDX_MAP for channel, _ in writes):
                 step.others = True
@@ -93,10 +104,10 @@ class Pending:
             return not step.pulls and hasattr(run, "ledgered")
         return step.pulls == 1 and bool(getattr(run, "may_wait", False))
 
-    def add(self, thread_id: str, entry: Apply) -> None:
+    def add(self, entry: Entry) -> None:
         """Let an entry wait."""
         with self._lock:
-            self._waiting.setdefault(thread_id, []).append(entry)
+            self._waiting.setdefault(entry.at.thread_id, []).append(entry)
             if self.since is None:
                 self.since = time.monotonic()
 
@@ -111,14 +122,14 @@ class Pending:
         with self._lock:
             return list(self._waiting)
 
-    def take(self) -> dict[str, list[Apply]]:
+    def take(self) -> dict[str, list[Entry]]:
         """Take everything out."""
         with self._lock:
             taken, self._waiting = self._waiting, {}
             self.since = None
             return taken
 
-    def put_back(self, taken: dict[str, list[Apply]]) -> None:
+    def put_back(self, taken: dict[str, list[Entry]]) -> None:
         """Let entries wait again, before all that came meanwhile."""
         with self._lock:
             for thread_id, entries in taken.items():
@@ -126,10 +137,24 @@ class Pending:
             if taken and self.since is None:
                 self.since = time.monotonic()
 
-    def fail(self, thread_id: str, error: BaseException) -> None:
-        """Keep the error of entries that cannot be written, for the next call to their thread."""
+    def fail(self, at: Address, error: BaseException) -> None:
+        """Keep the error of an entry that cannot be written.
+
+        The next call to the thread tells it, and so does the next checkpoint that needs the entry.
+        """
         with self._lock:
-            self._errors.setdefault(thread_id, error)
+            self._errors.setdefault(at.thread_id, error)
+            self._lost[at] = error
+            while len(self._lost) > _OPEN:
+                self._lost.popitem(last=False)
+
+    def refuse(self, at: Address) -> None:
+        """Raise the kept error of what a checkpoint builds on, once."""
+        if self._lost:
+            with self._lock:
+                error = self._lost.pop(at, None)
+            if error is not None:
+                raise error
 
     def complain(self, thread_id: str | None) -> None:
         """Raise the kept error of a thread, once; for None, that of any thread."""

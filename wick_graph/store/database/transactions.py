@@ -17,7 +17,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store.database.dialect import Database, Dialect
 from wick_graph.store.database.flusher import Flusher
 from wick_graph.store.database.group import SECONDS, Group
-from wick_graph.store.database.pending import Apply, Pending
+from wick_graph.store.database.pending import Entry, Pending
 
 T = TypeVar("T")
 
@@ -67,11 +67,14 @@ class Transactions(ABC):
         return made
 
     @contextlib.contextmanager
-    def writing(self, thread_id: str | None = None, *, alone: bool = False) -> Iterator[Database]:
+    def writing(
+        self, thread_id: str | None = None, *, alone: bool = False, regardless: bool = False
+    ) -> Iterator[Database]:
         """Hold the database for writing; all or nothing of it is committed when this is left.
 
         Name the thread that is written to. Writers that come at the same time share one commit,
-        unless one asks to be `alone`. What waits is committed along.
+        unless one asks to be `alone`. What waits is committed along. Where that cannot be written,
+        nothing is done for its thread, unless one writes `regardless`: then the error comes after.
 
         Raises:
             StorageError: for whatever the database reports; for what waited for this thread and
@@ -84,11 +87,15 @@ class Transactions(ABC):
             group = self._join(thread_id)
             try:
                 with self._member(group) as db:
-                    self.pending.complain(thread_id)
+                    if not regardless:
+                        self.pending.complain(thread_id)
                     yield db
-            except BaseException:
+                self.pending.complain(thread_id)
+            except BaseException as error:
                 if not group.settled and not self._may_wait(group):
                     self._commit()
+                if isinstance(error, StorageError):
+                    self.pending.complain(thread_id)  # it is older, and told once
                 raise
             if alone or not self._may_wait(group):
                 self._commit()
@@ -145,7 +152,7 @@ class Transactions(ABC):
         with self._turn():
             self._settle(None)
 
-    def later(self, thread_id: str, entry: Apply) -> None:
+    def later(self, entry: Entry) -> None:
         """Let an entry wait for the next commit.
 
         Raises:
@@ -154,9 +161,9 @@ class Transactions(ABC):
         if self._closed:
             raise closed()
         self._must_be_writable()
-        self.pending.complain(thread_id)
-        self.pending.add(thread_id, entry)
+        self.pending.add(entry)
         self._flusher.wake()
+        self.pending.complain(entry.at.thread_id)
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[list[Group]]:
@@ -263,7 +270,7 @@ class Transactions(ABC):
         taken = self.pending.take()
         group.taken.append(taken)
         group.members += 1
-        held_up: dict[str, list[Apply]] = {}
+        held_up: dict[str, list[Entry]] = {}
         try:
             for thread_id in sorted(taken, key=lambda name: name != first):
                 if self._locks and not self._hold_for_pending(group, thread_id, first):
@@ -273,7 +280,7 @@ class Transactions(ABC):
         finally:
             self.pending.put_back(held_up)
 
-    def _write_entries(self, group: Group, thread_id: str, taken: dict[str, list[Apply]]) -> None:
+    def _write_entries(self, group: Group, thread_id: str, taken: dict[str, list[Entry]]) -> None:
         """Write what waits for a thread, up to the first entry that no database can hold.
 
         What came after that one builds on it, and is lost with it.
@@ -283,13 +290,13 @@ class Transactions(ABC):
             try:
                 with self._member(group) as db:
                     for entry in entries:
-                        entry(db)
+                        entry.apply(db)
                         written += 1
                 return
             except Exception as error:
                 if not self.dialect.is_final(error.__cause__ or error):
                     raise
-                self.pending.fail(thread_id, error)
+                self.pending.fail(entries[written].at, error)
                 taken[thread_id] = entries[:written]
             except BaseException:
                 self._fail(group, StorageError("the process was interrupted; try again"))
