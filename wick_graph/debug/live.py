@@ -99,12 +99,12 @@ class Living(Attached):
             work = threading.Thread(
                 target=self._work, args=(graph, value, config, door), name="wick-debug", daemon=True
             )
+            self._origin, self.result, self.error = self._at, None, None
             LEAVERS.add(self)
             work.start()  # it says of nothing before this lock is free
             self._run, self._own, self._goal, self._state = run, True, goal, "running"
             self._under = under
             self._free = self.keeping = self._pause = False
-            self._origin, self.result, self.error = self._at, None, None
             return self._await(timeout)
 
     def _work(self, graph: Any, value: Any, config: Any, door: Door) -> None:
