@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import select
+import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -70,6 +74,50 @@ def test_a_users_life_cycle(boxes: Sandboxes, client: Any) -> None:
     assert ann.exec("cat file").stdout == "kept\n", "files stay, and a container comes"
     assert boxes.status("bob") == "idle"
     boxes.stop("bob")
+
+
+class Dawdling(socketserver.StreamRequestHandler):
+    """Hands on what the engine says late, in one piece: on a busy machine it comes like that."""
+
+    engine = ""
+
+    def handle(self) -> None:
+        with socket.socket(socket.AF_UNIX) as there:
+            there.connect(self.engine)
+            asking = threading.Thread(target=self._ask, args=(there,), daemon=True)
+            asking.start()
+            while True:
+                with contextlib.suppress(OSError):
+                    select.select([there], [], [])
+                    time.sleep(0.2)
+                    if said := there.recv(2**20):
+                        self.connection.sendall(said)
+                        continue
+                with contextlib.suppress(OSError):
+                    self.connection.shutdown(socket.SHUT_WR)
+                return
+
+    def _ask(self, there: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while asked := self.connection.recv(2**16):
+                there.sendall(asked)
+            there.shutdown(socket.SHUT_WR)
+
+
+def test_output_that_comes_with_the_headers_is_not_lost(
+    container_engine: ContainerEngine, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "relay")
+    engine = container_engine.host.removeprefix("unix://")
+    handler = type("To", (Dawdling,), {"engine": engine})
+    with socketserver.ThreadingUnixStreamServer(path, handler) as relay:
+        relay.daemon_threads = True
+        threading.Thread(target=relay.serve_forever, daemon=True).start()
+        (work := tmp_path / "w").mkdir()
+        with DockerBackend(work, options=OPTIONS, host=f"unix://{path}") as backend:
+            done = backend.exec("echo out; echo err >&2")
+        relay.shutdown()
+    assert (done.stdout, done.stderr, done.exit_code) == ("out\n", "err\n", 0)
 
 
 def test_users_share_nothing(boxes: Sandboxes) -> None:

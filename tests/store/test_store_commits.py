@@ -294,10 +294,21 @@ def test_whoever_hears_of_it_first_the_next_checkpoint_is_refused(still: SqlSave
     at = config("t", checkpoint_ns="", checkpoint_id=line.parent)
     still.put_writes(at, [("log", [object()])], "task", PULL)
     with pytest.raises(StorageError, match="cannot be stored"):
-        still.get_tuple(config())
+        still.threads.get("t")
     with pytest.raises(StorageError, match="cannot be stored"):
         line.put(log=["b"])
     still.put_writes(at, [("log", ["mended"])], "task", PULL)
+    assert line.put(log=["b"])
+
+
+def test_a_run_that_begins_later_hears_nothing_of_it(still: SqlSaver) -> None:
+    line = Line(still)
+    line.put(log=["a"])
+    at = config("t", checkpoint_ns="", checkpoint_id=line.parent)
+    still.put_writes(at, [("log", [object()])], "task", PULL)
+    with pytest.raises(StorageError, match="cannot be stored"):
+        still.threads.get("t")
+    assert still.get_tuple(config())
     assert line.put(log=["b"])
 
 

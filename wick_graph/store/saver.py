@@ -247,6 +247,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         self._note_graph(graph_above())
         thread_id, ns, checkpoint = address_of(config)
         with self._core.reading(thread_id) as db:
+            self._core.pending.known(thread_id)
             cache = self._core.thread(db, thread_id)
             row = None if cache is None else find(db, cache, ns, checkpoint)
             forks = self._core.forks

@@ -141,6 +141,17 @@ def stream_of(held: Any) -> socket.socket:
     return found
 
 
+def read_ahead(held: Any) -> bytes:
+    """Return what came together with the response's headers, and lies above the socket.
+
+    Whoever reads a header from a buffered stream may have read more than that. The socket must
+    not block.
+    """
+    response = getattr(held, "_response", None)
+    above = getattr(getattr(getattr(response, "raw", None), "_fp", None), "fp", None)
+    return b"" if above is None else bytes(above.peek())
+
+
 def close_stream(held: Any) -> None:
     """Close a stream of the SDK: the response that reads from it first, then its socket."""
     below, response = stream_of(held), getattr(held, "_response", None)

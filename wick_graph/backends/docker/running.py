@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from wick_graph.backends.capture import Output, Spool
-from wick_graph.backends.docker.box import Box, close_stream, stream_of
+from wick_graph.backends.docker.box import Box, close_stream, read_ahead, stream_of
 from wick_graph.backends.limits import GRACE_SECONDS
 from wick_graph.backends.protocol import Executed, Stop
 from wick_graph.errors import ConfigError, ToolError
@@ -87,6 +87,8 @@ class Running:
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
             frames = Frames(self.output)
+            if not frames.feed(read_ahead(self._stream)):
+                self.kill()
             at_end = self._read(selector, frames, until)
             if not at_end and time.monotonic() < until and not self._leaves_something():
                 self._read(selector, frames, time.monotonic() + _END_SECONDS)  # a slow engine

@@ -156,6 +156,13 @@ class Pending:
             if error is not None:
                 raise error
 
+    def known(self, thread_id: str) -> None:
+        """Note that somebody reads what is stored of a thread, to go on from that."""
+        if self._lost:
+            with self._lock:
+                for at in [at for at in self._lost if at.thread_id == thread_id]:
+                    del self._lost[at]
+
     def complain(self, thread_id: str | None) -> None:
         """Raise the kept error of a thread, once; for None, that of any thread."""
         if not self._errors:
