@@ -53,9 +53,8 @@ class Writer:
         """Insert the collected rows."""
         if self._rows:
             self._db.executemany(sql.NEW_ITEM, self._rows)
-            account = self._db.account
-            for _, _, body in self._rows:
-                account.add(ITEMS, self._cache.id, row_hash((), body))
+            bodies = [body for _, _, body in self._rows]
+            self._db.account.add_bodies(ITEMS, self._cache.id, bodies)
             self._rows = []
 
     def channel(

@@ -97,21 +97,32 @@ def term(hashed: int) -> int:
     return (hashed & _HASH) << COUNT_BITS | 1
 
 
+Sums = dict[int, dict[int | None, list[int]]]
+"""By thread and step: what is added to each table's sum."""
+
+
 class Account:
-    """What the transaction under way adds to the digests of threads."""
+    """What the transaction under way adds to the digests of threads; `write` comes before its end.
+
+    What belongs to no step is counted at any of its thread.
+    """
 
     __slots__ = ("_sums",)
 
     def __init__(self) -> None:
-        self._sums: dict[int, dict[int | None, list[int]]] = {}
+        self._sums: Sums = {}
 
     def add(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Count a row that was written; `step` is the number of the checkpoint it belongs to."""
-        steps = self._sums.get(thread)  # on the path of every row
-        sums = None if steps is None else steps.get(step)
-        if sums is None:
-            sums = self._sum(thread, step)
-        sums[table] += (hashed & _HASH) << COUNT_BITS | 1
+        self._sum(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
+
+    def add_bodies(self, table: int, thread: int, bodies: Sequence[bytes]) -> None:
+        """Count rows of which the check values cover all columns."""
+        total = 0
+        for body in bodies:  # on the path of every step: what `row_hash` does
+            one = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
+            total += one & _HASH
+        self._sum(thread, None)[table] += (total << COUNT_BITS) + len(bodies)
 
     def remove(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Count a row that was deleted, or is about to be replaced."""
@@ -123,26 +134,37 @@ class Account:
         own[:] = [one + other for one, other in zip(own, sums, strict=True)]
 
     def write(self, db: Database) -> None:
-        """Add everything to the digests' rows; what belongs to no step goes to any of them."""
-        for thread, steps in self._sums.items():
-            rest = steps.pop(None, None)
-            if rest is not None:
-                first = steps.setdefault(next(iter(steps), 0), [0] * len(TABLES))
-                first[:] = [one + other for one, other in zip(first, rest, strict=True)]
-            for step, sums in steps.items():
-                rid = thread << LANE_BITS | (step or 0)
-                db.execute(_ADD, (rid, *[one & MASK for one in sums]))
-        self._sums.clear()
+        """Add everything to the digests' rows."""
+        if self._sums:
+            rows = [
+                (thread << LANE_BITS | (step or 0), *[one & MASK for one in sums])
+                for thread, steps in self._sums.items()
+                for step, sums in steps.items()
+            ]
+            self._sums = {}
+            db.executemany(_ADD, rows)
 
-    def clear(self) -> None:
-        """Forget what is not written, because nothing of it was stored."""
-        self._sums.clear()
+    def mark(self) -> Sums:
+        """Return what `restore` goes back to."""
+        return {
+            thread: {step: sums[:] for step, sums in steps.items()}
+            for thread, steps in self._sums.items()
+        }
+
+    def restore(self, mark: Sums) -> None:
+        """Forget what was counted since, because nothing of it was stored."""
+        self._sums = mark
 
     def _sum(self, thread: int, step: int | None) -> list[int]:
-        steps = self._sums.setdefault(thread, {})
+        steps = self._sums.get(thread)
+        if steps is None:
+            steps = self._sums[thread] = {}
         sums = steps.get(step)
         if sums is None:
-            sums = steps[step] = [0] * len(TABLES)
+            if step is None and steps:
+                return next(iter(steps.values()))
+            sums = steps.pop(None, None) or [0] * len(TABLES)
+            steps[step] = sums
         return sums
 
 
@@ -210,6 +232,7 @@ def changing(
 
 def drop_steps(db: Database, thread: int, steps: Iterable[int]) -> None:
     """Give up the rows of steps that are deleted; what else they count stays counted."""
+    db.account.write(db)
     for step in steps:
         rid = thread << LANE_BITS | step
         query = select(*(digests.c[table.name] for table in TABLES)).where(digests.c.rid == rid)

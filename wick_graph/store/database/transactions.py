@@ -314,17 +314,17 @@ class Transactions(ABC):
         db = self._connection
         assert db is not None
         apart = group.members > 0
+        counted = db.account.mark()
         self.member += 1
         try:
             if apart:
                 db.execute("SAVEPOINT member")
             yield db
-            db.account.write(db)
             if apart:
                 db.execute("RELEASE member")
             group.members += 1
         except BaseException as error:
-            db.account.clear()
+            db.account.restore(counted)
             self._forget()  # caches know of rows that were not committed
             group.held.clear()
             ours = isinstance(error, self._errors)
@@ -351,6 +351,7 @@ class Transactions(ABC):
         if group is None or db is None:
             return
         try:
+            db.account.write(db)
             db.execute("COMMIT")
         except self._errors as error:
             self._fail(group, self._explained(error))
@@ -365,6 +366,7 @@ class Transactions(ABC):
         self._group = None
         self._forget()
         if self._connection is not None:
+            self._connection.account.restore({})
             self._end(self._connection)
         for taken in reversed(group.taken):
             self.pending.put_back({k: v for k, v in taken.items() if v})

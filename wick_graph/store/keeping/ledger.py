@@ -79,7 +79,7 @@ class Ledger:
             row = self._row(db, key)
             if row is not None and row[0] == hashed:
                 return self._known(db, key, row, replay)
-            self._put(db, key, name, hashed, "intent", 1)
+            self._put(db, key, name, hashed, "intent", 1, new=row is None)
         return Go(again=False)
 
     def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
@@ -200,12 +200,13 @@ class Ledger:
         state: str,
         tries: int,
         body: bytes | None = None,
+        new: bool = False,
     ) -> None:
         lease, now = self._lease, self._core.now()
         ended = None if body is None else now
         row = (text_bytes(key), text_bytes(name), hashed, state, lease.epoch, tries, now, ended)
         before = self._written.pop(key, None)
-        if before is None:
+        if before is None and not new:
             found = db.execute(CALL_ROW, (lease.thread, row[0])).fetchone()
             before = None if found is None else hash_of(calls, found)
         if before is not None:
