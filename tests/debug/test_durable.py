@@ -14,6 +14,7 @@ import pytest
 
 from tests.debug.process import agent_of
 from tests.debug.support import WAIT, World
+from tests.support import forked
 from wick_graph.debug import DebugSession
 from wick_graph.errors import DebugError
 from wick_graph.testing import call
@@ -27,7 +28,7 @@ def elsewhere(what: str, url: str, log: Path) -> subprocess.CompletedProcess[str
     known = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
     env = {name: os.environ[name] for name in known if name in os.environ}
     command = [sys.executable, "-m", "tests.debug.process", what, url, str(log)]
-    return subprocess.run(
+    return forked.run(
         command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=100, check=False
     )
 

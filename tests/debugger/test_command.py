@@ -16,6 +16,7 @@ import pytest
 from tests.debugger.conftest import Wick
 from tests.journal.support import agent_of
 from tests.source import ROOT
+from tests.support import forked
 from wick_graph import Agent
 from wick_graph.cli.app import call
 from wick_graph.exports.masked import Hider
@@ -82,7 +83,7 @@ def test_scripts_come_from_files_options_and_standard_input(
 
 def run(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "wick_graph", "debug", *arguments],
         cwd=folder,
         env=env,
@@ -174,7 +175,7 @@ def test_a_script_that_cannot_be_taken_apart_is_refused_as_a_whole(
 
 
 def test_a_program_is_answered_before_it_says_more(journal: Journal, folder: Path) -> None:
-    with subprocess.Popen(
+    with forked.Popen(
         [sys.executable, "-m", "wick_graph", "debug", "-t", "t", "--mi"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -22,6 +22,7 @@ import pytest
 
 import wick_graph
 from tests.source import ROOT
+from tests.support import forked
 from wick_graph.store import SqlSaver
 
 CONFIG = """\
@@ -68,7 +69,7 @@ class Place:
         env = self.env(**more.pop("env", {}))
         command = [sys.executable, "-m", "wick_graph", *args]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
-        return subprocess.Popen(command, cwd=self.folder, env=env, **streams)
+        return forked.Popen(command, cwd=self.folder, env=env, **streams)
 
     def wick(self, *args: str, stdin: bytes = b"", **env: str) -> Ended:
         with self.start(*args, stdin=subprocess.PIPE, env=env) as process:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import forked
 from tests.support.command import SECONDS, Folder
 from tests.support.containers import IMAGE
 
@@ -58,7 +58,7 @@ class Story:
 
     def _process(self, *args: str, code: int) -> dict[str, Any]:
         command = [sys.executable, "-m", "tests.support.scenario", *args]
-        ran = subprocess.run(
+        ran = forked.run(
             command,
             cwd=self.place.path,
             env=self.place.env,

@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from tests.source import ROOT
+from tests.support import forked
 from wick_graph.client import Client
 
 SECONDS = 60
@@ -57,7 +58,7 @@ class Served:
     def start(self, *more: str, port: int = 0) -> Served:
         """Start the server and wait until it answers."""
         command = [sys.executable, "-m", "wick_graph", "serve", "--port", str(port)]
-        self.process = subprocess.Popen(
+        self.process = forked.Popen(
             [*command, *self.args, *more],
             cwd=self.path,
             stderr=subprocess.PIPE,
@@ -93,7 +94,7 @@ class Served:
 
     def wick(self, *args: str) -> str:
         """Run another command in the folder."""
-        done = subprocess.run(
+        done = forked.run(
             [sys.executable, "-m", "wick_graph", *args],
             cwd=self.path,
             capture_output=True,
@@ -102,7 +103,8 @@ class Served:
             env={**os.environ, "PYTHONPATH": str(ROOT), **self.env},
         )
         assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        said: str = done.stdout
+        return said.strip()
 
     def client(self, token: str | None = None, **more: Any) -> Client:
         return Client(self.url, token, **more)

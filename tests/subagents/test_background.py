@@ -16,6 +16,7 @@ import pytest
 
 from tests.engine.support import Door, async_door, sync_door, wild
 from tests.source import ROOT
+from tests.support import forked
 from wick_graph import Agent, load
 from wick_graph.errors import ConfigError
 from wick_graph.store import SqlSaver
@@ -301,7 +302,7 @@ def test_the_model_is_told_how_its_tasks_stand(door: Door, store: SqlSaver) -> N
 def test_a_task_whose_process_was_killed_goes_on_when_it_is_awaited(tmp_path: Path) -> None:
     def run(how: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "tests.subagents.background_process", str(tmp_path), how]
-        return subprocess.run(
+        return forked.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
         )
 

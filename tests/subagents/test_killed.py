@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.source import ROOT
+from tests.support import forked
 
 
 def run(folder: Path, level: str, when: str, how: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.subagents.process", str(folder), "th_top", level, when]
-    return subprocess.run(
+    return forked.run(
         [*command, how], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
     )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.source import ROOT
+from tests.support import forked
 from wick_graph.store import SqlSaver, ThreadInfo
 
 SECONDS = 60
@@ -76,7 +77,7 @@ class Folder:
     def start(self, *args: str, script: str = "", **more: Any) -> subprocess.Popen[bytes]:
         """Start the command, or a Python script of the folder."""
         command = [sys.executable, *([script] if script else ["-m", "wick_graph"]), *args]
-        return subprocess.Popen(command, cwd=self.path, env=self.env, **more)
+        return forked.Popen(command, cwd=self.path, env=self.env, **more)
 
     def wick(self, *args: str) -> Ended:
         """Run a command with nobody at its ends."""

@@ -42,6 +42,8 @@ class Known:
     values: list[Any]
     ranges: list[int]
     """Start, count, start, count, … of places in the lane."""
+    ids: set[int]
+    """Ids of the values, or more: a list that continues another one has its set."""
 
     def places(self) -> list[int]:
         """Return the place of every element."""

@@ -240,9 +240,8 @@ class Reader:
             return
         held = value.value if form[0] & DELTA else value
         paired = isinstance(held, dict)
-        known = Known(
-            list(held) if paired else None, list(held.values() if paired else held), form[1][1:]
-        )
+        keys, values = list(held) if paired else None, list(held.values() if paired else held)
+        known = Known(keys, values, form[1][1:], set(map(id, values)))
         self.cache.lane(number).remember(known)
         if self.cache.marks is not None:
             self.cache.marks.check(self._codec, known.values, self._text(number))

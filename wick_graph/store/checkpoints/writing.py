@@ -141,7 +141,9 @@ class Writer:
             place = self._element(home, keys is not None, key, values[at])
             _extend(own if home is lane else rest, place)
         if keep:
-            lane.remember(Known(keys, values, own), known)
+            ids = known.ids if known else set()
+            ids.update(map(id, values[done:]))
+            lane.remember(Known(keys, values, own, ids), known)
         segments = [[one.id, *ranges] for one, ranges in ((lane, own), (home, rest)) if ranges]
         return [kind, *segments]
 
@@ -165,7 +167,7 @@ class Writer:
         if self._cache.marks is not None:
             channel = self._cache.text(self._db, lane.id)
             self._cache.marks.check(self._codec, values, channel, changed)
-        if changed is ALL or (known and changed and not changed.isdisjoint(map(id, known.values))):
+        if changed is ALL or (known and changed and not changed.isdisjoint(known.ids)):
             known, index = None, index or _index(lane.recent)
         if known is None and changed != set():
             trusted = _trusted(index, values, changed)

@@ -1,0 +1,203 @@
+"""Processes of this project without the second that its libraries take to load.
+
+A process that has loaded them forks one child for each command. A child is a process like any
+other: with a number of its own that can be killed, its own folder, environment and streams, and
+Python's usual end. What the libraries keep when they are loaded is the same in all of them, so a
+test about loading, or about what Python itself reads from the environment, starts a process the
+long way; so does `Popen` where it is asked for what a fork cannot do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from tests.source import ROOT
+
+LIBRARIES: Final = (
+    *("fastapi", "httpx", "langchain.agents", "openai", "rich.console", "sqlalchemy", "uvicorn"),
+    *("wick_graph.cli.app", "wick_graph.debug", "wick_graph.loading", "wick_graph.store"),
+    *("wick_graph.testing", "yaml"),
+)
+_READ_BY_PYTHON: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "COV")
+_REQUEST_BYTES: Final = 2**20
+_LOOK_SECONDS: Final = 0.005
+
+
+class Popen(subprocess.Popen[Any]):
+    """`subprocess.Popen`; it forks `sys.executable -m MODULE …` from a process that is loaded."""
+
+    _forked = False
+
+    def _execute_child(self, *given: Any) -> None:
+        args, executable, preexec, _, passed, cwd, env, _, _, shell = given[:10]
+        pipes, ids, groups = given[10:16], given[17:21], given[21:]
+        usual = ids == (None, None, None, -1) and groups == (False, -1)
+        if not usual or executable or preexec or passed or shell or not _can_fork(args, env):
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        streams = [own if at == -1 else at for own, at in enumerate((pipes[0], pipes[3], pipes[5]))]
+        wanted = {"args": [*map(str, args)], "cwd": str(cwd or Path.cwd())}
+        answer = Loaded.get().ask({**wanted, "env": dict(env or os.environ)}, streams)
+        self._forked, self._child_created, self.pid = True, True, answer
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _internal_poll(self, *args: Any, **kwargs: Any) -> int | None:
+        if not self._forked:
+            return cast("int | None", super()._internal_poll(*args, **kwargs))  # type: ignore[misc]
+        if self.returncode is None and self._waitpid_lock.acquire(False):  # type: ignore[attr-defined]
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if pid and self.returncode is None:
+                    self._handle_exitstatus(status)  # type: ignore[attr-defined]
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
+        return cast("int | None", self.returncode)
+
+    def _try_wait(self, flags: int) -> tuple[int, int]:
+        if not self._forked:
+            return cast("tuple[int, int]", super()._try_wait(flags))  # type: ignore[misc]
+        while (status := Loaded.get().ask({"ended": self.pid})) is None:
+            if flags & os.WNOHANG:
+                return 0, 0
+            time.sleep(_LOOK_SECONDS)
+        return self.pid, status
+
+
+def run(
+    args: Sequence[str], *, check: bool = False, timeout: float | None = None, **more: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Do what `subprocess.run` does, with `Popen` of this module."""
+    given = more.pop("input", None)
+    if given is not None:
+        more["stdin"] = subprocess.PIPE
+    if more.pop("capture_output", False):
+        more.update(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with Popen(args, **more) as process:
+        try:
+            out, err = process.communicate(given, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(args, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def _can_fork(args: Any, env: Mapping[str, str] | None) -> bool:
+    if isinstance(args, str) or [*args[:2]] != [sys.executable, "-m"]:
+        return False
+    asked, own = _read_by_python(env or os.environ), _read_by_python(os.environ)
+    return asked == own
+
+
+def _read_by_python(env: Mapping[str, str]) -> dict[str, str]:
+    found = {k: v for k, v in env.items() if k.startswith(_READ_BY_PYTHON)}
+    return {k: v for k, v in found.items() if (k, v) != ("PYTHONPATH", str(ROOT))}
+
+
+class Loaded:
+    """The process that has the libraries, one for each that runs tests; it ends with that."""
+
+    _one: Loaded | None = None
+    _making = threading.Lock()
+
+    @classmethod
+    def get(cls) -> Loaded:
+        with cls._making:
+            if cls._one is None or cls._one._owner != os.getpid():
+                cls._one = cls()
+            return cls._one
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._socket, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self._socket, there):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _REQUEST_BYTES)
+        code = f"from tests.support.forked import serve; serve({there.fileno()})"
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with there:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code], pass_fds=[there.fileno()], env=env, cwd="/"
+            )
+
+    def ask(self, wanted: dict[str, Any], streams: Sequence[int] = ()) -> Any:
+        """Say what is wanted; return the number of a new process, or how one ended."""
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(wanted).encode()], streams)
+            return json.loads(self._socket.recv(_REQUEST_BYTES))
+
+
+def serve(descriptor: int) -> None:
+    """Fork what is asked for until nobody asks any more; a child returns from here as itself."""
+    for name in LIBRARIES:
+        with contextlib.suppress(ImportError):  # of an extra
+            __import__(name)
+    gc.collect()
+    gc.freeze()  # a child that looks through all there is, as each does at its end, would copy it
+    ended: dict[int, int] = {}
+    asked = socket.socket(fileno=descriptor)
+    while True:
+        said, streams, _, _ = socket.recv_fds(asked, _REQUEST_BYTES, 3)
+        if not said:
+            os._exit(0)
+        wanted = json.loads(said)
+        if "ended" in wanted:
+            while (found := _reaped()) is not None:
+                ended[found[0]] = found[1]
+            asked.send(json.dumps(ended.get(wanted["ended"])).encode())
+            continue
+        pid = os.fork()
+        if pid == 0:
+            asked.close()
+            _become(wanted, streams)
+            return
+        for one in streams:
+            os.close(one)
+        asked.send(json.dumps(pid).encode())
+
+
+def _reaped() -> tuple[int, int] | None:
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, status) if pid else None
+
+
+def _become(wanted: dict[str, Any], streams: Sequence[int]) -> None:
+    """Be the process that is wanted, as `python -m` makes it."""
+    for own, given in enumerate(streams):
+        os.dup2(given, own)
+        os.close(given)
+    os.chdir(wanted["cwd"])
+    os.environ.clear()
+    os.environ.update(wanted["env"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    made: Any = sys
+    made.stdin = made.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    made.stdout = made.__stdout__ = _stream(1, "strict", at_once=os.isatty(1))
+    made.stderr = made.__stderr__ = _stream(2, "backslashreplace", at_once=True)
+    _, _, module, *args = wanted["args"]
+    sys.path[0] = wanted["cwd"]
+    sys.argv = [module, *args]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _stream(descriptor: int, errors: str, *, at_once: bool) -> Any:
+    buffering = 1 if at_once else -1
+    return open(descriptor, "w", buffering, encoding="utf-8", errors=errors, closefd=False)
