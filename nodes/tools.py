@@ -58,7 +58,8 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
             port.record(Moment("tool", "error", call.name, {"error": error}, call.id))
         raise
     # A hook may have changed the call on its way in; the answer is to what the model asked.
-    result = result.replace(tool_call_id=call.id, name=call.name)
+    if (result.tool_call_id, result.name) != (call.id, call.name):
+        result = result.replace(tool_call_id=call.id, name=call.name)
     result = _private(result)
     wrong = problem(result.update) if result.update else None
     if wrong is not None:
@@ -74,6 +75,8 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
 
 def _private(result: ToolResult) -> ToolResult:
     """Return a result that shares no data with what a tool or a hook may hold on to."""
+    if result.content is result.artifact is result.update is None:
+        return result
     update = private_update(result.update) if result.update else result.update
     content = result.content if isinstance(result.content, str) else owned(result.content)
     artifact = result.artifact

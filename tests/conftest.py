@@ -15,13 +15,19 @@ from tests.support.provider import provider
 __all__ = ("container_engine", "postgres_server", "postgres_url", "provider")
 
 BY_NIGHT: Final = re.compile(
-    r"durability/test_restarts\.py::.*\[postgres"
-    r"|durability/test_kill\.py::.*\[postgres-safe"
+    r"durability/test_restarts\.py::.*(?:\[postgres|by_as_many_charges|async_door|with_a_key_that)"
+    r"|durability/test_kill\.py::test_killed_anywhere.*\[(?:postgres|sqlite-safe)"
     r"|durability/test_crash_points\.py::.*\[postgres-.*-[23]\]"
     r"|durability/test_machine\.py::test_the_same_on_postgres"
-    r"|store/test_store_kill\.py::.*\[postgres"
-    r"|server/test_restarts\.py::(?:test_shut_downs|test_a_kill_while)"
-    r"|server/test_signals\.py::.*(?:SIGTERM-twice|SIGHUP)"
+    r"|durability/test_ownership\.py::.*\[postgres"
+    r"|store/test_store_(?:kill|encryption|orphans)\.py::.*postgres"
+    r"|server/test_restarts\.py::(?:test_shut_downs|test_a_kill_while|test_the_one_deadly)"
+    r"|server/test_traces\.py::test_a_run_that_was_killed"
+    r"|server/test_signals\.py::.*(?:SIGTERM-twice|SIGHUP|who_waits.*completions)"
+    r"|e2e/test_scenarios\.py::.*\[docker"
+    r"|e2e/test_threads\.py::test_a_run_that_is_told_to_end.*SIGINT"
+    r"|attacks/test_commands_limits\.py::test_a_flood.*\[container-C4-(?!yes)"
+    r"|unit/backends/test_backends_atomic\.py::test_fifty_kills"
 )
 """Many real processes that are killed, of which a sister test runs each time; `make test-slow` runs
 them all."""

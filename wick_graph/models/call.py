@@ -168,7 +168,7 @@ def bounded(message: AIMessage) -> AIMessage:
     changes: dict[str, Any] = {}
     for name in ("content", *_METADATA):
         value = getattr(message, name)
-        if not isinstance(value, str) and is_deep(value):
+        if value and type(value) is not str and is_deep(value):
             parts = [flat(part) for part in value] if isinstance(value, list) else flat(value)
             changes[name] = parts
     deep = {at: call for at, call in enumerate(message.tool_calls) if is_deep(call["args"])}

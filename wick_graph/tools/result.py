@@ -37,9 +37,10 @@ def normalise(value: Any, call: ToolCall) -> ToolResult:
     """
     try:
         result = _read(value, call)
-        return result.replace(
-            output=visible(result.output), content=visible_content(result.content)
-        )
+        output, content = visible(result.output), visible_content(result.content)
+        if output is result.output and content is result.content:
+            return result
+        return result.replace(output=output, content=content)
     except Exception as error:  # what a tool returns must never end a run
         return failure(call, error)
 

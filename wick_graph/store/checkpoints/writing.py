@@ -124,7 +124,10 @@ class Writer:
             kind |= DICT
         else:
             keys, values = None, list(value)
-        known, index = (None, {}) if not keep else self._found(lane, keys, values, written)
+        known: Known | None = None
+        index: dict[tuple[Any, ...], int] = {}
+        if keep and (lane.recent or self._cache.marks is not None):
+            known, index = self._found(lane, keys, values, written)
         if known is None and (small := self._inline(whole, values, lane)) is not None:
             return small
         own = list(known.ranges) if known else []

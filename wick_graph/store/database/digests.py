@@ -114,7 +114,8 @@ class Account:
 
     def add(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Count a row that was written; `step` is the number of the checkpoint it belongs to."""
-        self._sum(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
+        sums = self._sum(thread, step)
+        sums[table] = (sums[table] + ((hashed & _HASH) << COUNT_BITS | 1)) & MASK
 
     def add_bodies(self, table: int, thread: int, bodies: Sequence[bytes]) -> None:
         """Count rows of which the check values cover all columns."""
@@ -122,22 +123,24 @@ class Account:
         for body in bodies:  # on the path of every step: what `row_hash` does
             one = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
             total += one & _HASH
-        self._sum(thread, None)[table] += (total << COUNT_BITS) + len(bodies)
+        sums = self._sum(thread, None)
+        sums[table] = (sums[table] + (total << COUNT_BITS) + len(bodies)) & MASK
 
     def remove(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Count a row that was deleted, or is about to be replaced."""
-        self._sum(thread, step)[table] -= term(hashed)
+        sums = self._sum(thread, step)
+        sums[table] = (sums[table] - term(hashed)) & MASK
 
     def move(self, thread: int, sums: Sequence[int]) -> None:
         """Count at the thread itself what was counted at a step that is deleted."""
         own = self._sum(thread, 0)
-        own[:] = [one + other for one, other in zip(own, sums, strict=True)]
+        own[:] = [(one + other) & MASK for one, other in zip(own, sums, strict=True)]
 
     def write(self, db: Database) -> None:
         """Add everything to the digests' rows."""
         if self._sums:
             rows = [
-                (thread << LANE_BITS | (step or 0), *[one & MASK for one in sums])
+                (thread << LANE_BITS | (step or 0), *sums)
                 for thread, steps in self._sums.items()
                 for step, sums in steps.items()
             ]
