@@ -1,6 +1,7 @@
 """What others are shown of a thread: copies of their own, made when they are taken out.
 
-Hooks, tools, middleware and models of other people's making read the thread through these views.
+Hooks, tools and middleware of other people's making read the thread through these views; a model
+is given the messages themselves, for a copy of all at each call would cost as much as the thread.
 Nothing is copied before somebody looks at it, so a view costs the same however long the thread is.
 """
 
