@@ -32,6 +32,9 @@ RUN: Final = "__wick_run"
 PATH: Final = "__wick_path"
 """Ours: the agents through which a task came down to this run, the outermost first."""
 
+RULES: Final = "__wick_rules"
+"""Ours: the rules of approval that a task brings along, with the thread that it comes from."""
+
 Config = Mapping[str, Any]
 
 
