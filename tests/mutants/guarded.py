@@ -138,7 +138,7 @@ GUARDED: Final = (
         "scope-reversed",
         "A token does no more than its scope allows.",
         ("test_scopes",),
-        ("Caller.allows", "SCOPES.index(self.scope) >= SCOPES.index(wanted)", "True"),
+        ("Caller.allows", "includes(self.scope, wanted)", "True"),
     ),
     mutant(
         "expired-token-passes",
