@@ -19,6 +19,7 @@ from tests.unit.hooks.test_approvals_crashes import life
 from wick_graph import Agent, BaseHook, tool
 from wick_graph.approving import CANNOT_ASK
 from wick_graph.debug import DebugSession
+from wick_graph.debug.policy import Policy
 from wick_graph.errors import ConfigError, MessageError, WickError
 from wick_graph.hooks.approvals import ApprovalHook, Approve, Edit, Reject, Respond
 from wick_graph.journal import Journal
@@ -58,10 +59,15 @@ class Till:
         return self.agent(*(steps or (PAYS, "Done.", "More.")), name="b", hooks=[*hooks])
 
 
-@pytest.fixture(params=["ours", "sealed", "foreign"])
+@pytest.fixture(params=["ours", "sealed", "foreign", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "foreign":
         yield InMemorySaver()
+        return
+    if request.param == "postgres":
+        with SqlSaver.from_url(str(request.getfixturevalue("postgres_url"))) as opened:
+            yield opened
+            assert verify(opened).is_whole
         return
     keys = Keys([hashlib.sha256(b"k").digest()]) if request.param == "sealed" else None
     with SqlSaver.from_url(f"sqlite:///{tmp_path}/t.db", keys=keys) as opened:
@@ -340,7 +346,7 @@ def test_the_debugger_cannot_slip_other_arguments_in(ours: SqlSaver) -> None:
     a.invoke("Go", thread_id="t")
     with DebugSession.open(ours, "t", agent=a) as session:
         session.answer(Approve(), timeout=30)
-        while session.here is None or session.here.entry.what != "tool.call":
+        while session.here is None or session.here.what != "tool.call":
             assert session.step(timeout=30).reason != "done"
         session.edit("args", {"to": "mallory", "amount": 900})
         session.cont(timeout=30)
@@ -348,6 +354,32 @@ def test_the_debugger_cannot_slip_other_arguments_in(ours: SqlSaver) -> None:
             session.cont(timeout=30)
     assert till.paid == []
     assert a.threads.get("t").status == "waiting"
+
+
+@pytest.mark.parametrize("args", [None, {"to": "mallory", "amount": 900}])
+def test_a_fork_in_the_debugger_goes_live_with_the_question(ours: SqlSaver, args: Any) -> None:
+    till = Till(ours)
+    till.agent().invoke("Go", thread_id="t")
+    with DebugSession.open(ours, "t", agent=till.other()) as session:
+        session.last()
+        while session.here is None or session.here.what != "tool.enter":
+            session.reverse_step()
+        plan = session.fork(policy=Policy(tools={"*": "live"}), args=args)
+        session.live(plan, timeout=30)
+        while session.held:
+            session.cont(timeout=30)
+    assert till.paid == []
+    assert till.agent().threads.get("t").status == "waiting"
+
+
+def test_going_live_where_the_thread_stands_waits_again(ours: SqlSaver) -> None:
+    till = Till(ours)
+    till.agent().invoke("Go", thread_id="t")
+    with DebugSession.open(ours, "t", agent=till.other()) as session:
+        session.live(timeout=30)
+        while session.held:
+            session.cont(timeout=30)
+    assert till.paid == []
 
 
 # --- where there is nothing to keep a question in ------------------------------------------------
@@ -379,7 +411,7 @@ def test_the_journal_records_who_what_and_when_as_data(
     (asked,) = a.invoke("Go", thread_id="t").interrupts
     a.resume("t", {asked.id: decision} if by_id else decision)
     journal = Journal(ours, "t")
-    (entry,) = [e for e in journal.entries() if e.what == "interrupt.answer"]
+    (entry,) = [e for e in journal.moments() if e.what == "interrupt.answer"]
     value = journal.details(entry)["value"]
     value = value[asked.id] if by_id else value
     assert {key: value[key] for key in says} == says
