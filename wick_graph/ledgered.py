@@ -28,8 +28,9 @@ UNKNOWN: Final = (
 async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> ToolResult:
     """Run a call once, whatever happens: a finished one gives its recorded result.
 
-    In a resumed run no call runs while the thread waits for a decision about it. A call that may be repeated needs no intent: a crash runs it again. Any other has its intent
-    committed before it starts. The result is committed before anybody is told of it.
+    In a resumed run no call runs while the thread waits for a decision about it. A call that may
+    be repeated needs no intent: a crash runs it again. Any other has its intent committed before it
+    starts. The result is committed before anybody is told of it.
 
     Raises:
         ThreadBusyError: The run lost its thread; the call was not started.

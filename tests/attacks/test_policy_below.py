@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,8 +154,6 @@ def test_a_child_whose_process_died_at_once_is_bound(tmp_path: Path) -> None:
         def look() -> str:
             """Look."""
             if dies:
-                import os
-
                 os._exit(9)
             return "seen"
 
@@ -172,7 +171,10 @@ def test_a_child_whose_process_died_at_once_is_bound(tmp_path: Path) -> None:
         above = ScriptedModel([GIVES, "Done."])
         return Agent("parent", above, tools=[give], hooks=hooks, store=url), child
 
-    assert life(lambda: family(dies=True)[0].invoke("Go", thread_id="t") and None) == 9
+    def begins() -> None:
+        family(dies=True)[0].invoke("Go", thread_id="t")
+
+    assert life(begins) == 9
     _, child = family(dies=False)
     (mine,) = [info for info in child.threads.list() if info.thread_id != "t"]
     assert child.resume(mine.thread_id).stopped_because == "interrupted"

@@ -21,7 +21,12 @@ OPEN = {"type": "object", "properties": {"path": {"type": "string"}, "n": {"type
 
 def asks(rule: Any, schema: Any = OPEN, **args: Any) -> bool:
     ran: list[Any] = []
-    free = FuncTool("free", "Take anything.", schema, lambda args: ran.append(args) or "ran")
+
+    def run(args: dict[str, Any]) -> str:
+        ran.append(args)
+        return "ran"
+
+    free = FuncTool("free", "Take anything.", schema, run)
     model = ScriptedModel([wild("free", **args), "Done."])
     agent = Agent(model=model, tools=[free], hooks=[ApprovalHook({"free": rule})])
     stopped = agent.invoke("Go").stopped_because == "interrupted"
@@ -39,7 +44,7 @@ def asks(rule: Any, schema: Any = OPEN, **args: Any) -> bool:
     ],
 )
 def test_words_are_words(rule: str, args: dict[str, Any]) -> None:
-    properties = dict.fromkeys(("true", "false", "null", "path"), {})
+    properties: Any = {name: {} for name in ("true", "false", "null", "path")}
     assert asks(rule, {"type": "object", "properties": properties}, **args)
 
 

@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
+from langgraph.types import Command, StateUpdate
 
 from tests.unit.hooks.test_approvals_crashes import life
 from wick_graph import Agent, BaseHook, tool
-from wick_graph.approving import CANNOT_ASK
 from wick_graph.debug import DebugSession
 from wick_graph.debug.policy import Policy
-from wick_graph.errors import ConfigError, MessageError, WickError
+from wick_graph.errors import ConfigError, MessageError
 from wick_graph.hooks.approvals import ApprovalHook, Approve, Edit, Reject, Respond
 from wick_graph.journal import Journal
 from wick_graph.messages import ToolCall
 from wick_graph.store import Keys, SqlSaver
+from wick_graph.store.keeping.ledger import Ledger
 from wick_graph.store.moving import export_thread, import_thread
 from wick_graph.store.verifying import verify
-from wick_graph.testing import ScriptedModel, call, calls
+from wick_graph.testing import ScriptedModel, call
 
 ON: Any = {"configurable": {"thread_id": "t"}}
 PAYS: Any = call("pay", to="mallory", amount=9)
@@ -142,8 +142,6 @@ def test_an_edited_reply_is_asked_about_anew(store: Any, by: str, keeps_id: bool
     if by == "update":
         b.graph.update_state(ON, update, as_node="model")
     elif by == "bulk":
-        from langgraph.types import StateUpdate
-
         b.graph.bulk_update_state(ON, [[StateUpdate(update, "model")]])
     else:
         b.graph.invoke(Command(update=update), ON)
@@ -347,7 +345,7 @@ def test_the_debugger_cannot_slip_other_arguments_in(ours: SqlSaver) -> None:
     with DebugSession.open(ours, "t", agent=a) as session:
         session.answer(Approve(), timeout=30)
         while session.here is None or session.here.what != "tool.call":
-            assert session.step(timeout=30).reason != "done"
+            assert session.step(timeout=30).reason != "finished"
         session.edit("args", {"to": "mallory", "amount": 900})
         session.cont(timeout=30)
         while session.held:
@@ -440,8 +438,6 @@ def test_rows_of_approvals_are_deleted_with_their_thread_and_with_its_past(ours:
 
 
 def test_an_ordinary_turn_reads_no_row(ours: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wick_graph.store.keeping.ledger import Ledger
-
     def never(*args: Any) -> Any:
         raise AssertionError("a turn that nobody resumed has no question to look for")
 
@@ -450,5 +446,3 @@ def test_an_ordinary_turn_reads_no_row(ours: SqlSaver, monkeypatch: pytest.Monke
     till = Till(ours)
     assert till.other().invoke("Go", thread_id="t").stopped_because == "done"
     assert till.paid == [("mallory", 9)]
-
-

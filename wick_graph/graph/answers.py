@@ -170,7 +170,7 @@ def _tell(opened: Opened, given: Any, answers: dict[str, Any], asked: list[Quest
         if decides(answer) and _is_approval(about):
             call = {name: about.get(name) for name in ("tool", "args", "call_id")}
             at = datetime.now(UTC).isoformat()
-            answers[question.id] = {**answer, "at": at, "call": call}
+            answers[question.id] = {**dict(answer or {}), "at": at, "call": call}
     by_id = isinstance(given, Mapping) and bool(answers) and set(answers) == set(given)
     told = given if not answers else answers if by_id else next(iter(answers.values()))
     port.record(Moment("interrupt", "answer", "", {"answer": told}))

@@ -1,5 +1,6 @@
-"""What binds a run whatever its agent is: questions that its thread waits for, and rules that came
-with its task. Both are facts of the thread; a run can add rules, and takes none away.
+"""What binds a run whatever its agent is: open questions of its thread, and rules of its task.
+
+Both are facts of the thread. A run can add rules, and takes none away.
 """
 
 from __future__ import annotations

@@ -72,7 +72,6 @@ class Asker:
         named = rows[0].asked["agent"] if rows else thread.agent
         return await self.agent(named if named in self.tenant.agents else None)
 
-
     def must(self, scope: Scope) -> None:
         """Refuse a caller who may not do something.
 

@@ -212,7 +212,7 @@ def _facts(core: Core, db: Database, number: int, thread_id: str) -> dict[str, A
 
 
 def _parent(db: Database, number: int) -> dict[str, Any]:
-    """Read whose child a thread is: such a thread is bound by rules of its own, and so is a copy."""
+    """Read whose child a thread is: it may be bound by rules, and then its copy is, too."""
     row = db.execute(*compiled(select(threads.c.parent).where(threads.c.id == number))).fetchone()
     assert row is not None
     return {"parent": row[0]}

@@ -26,7 +26,7 @@ from wick_graph.store.values.rows import bytes_text, text_bytes
 
 Scope = Literal["read", "run", "approve", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-"""All include `read`; `admin` includes all. Who may run may not approve, nor the other way round."""
+"""All include `read`, and `admin` includes all. `run` and `approve` are apart."""
 _FORM: Final = re.compile(r"wk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
