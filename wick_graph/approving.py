@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
 
@@ -23,6 +25,8 @@ from wick_graph.hooks.approvals import (
     Edit,
     approved,
     call_hash,
+    decided,
+    is_own,
     misfit,
     question_of,
     read_decision,
@@ -119,7 +123,11 @@ class Gate:
         run.cleared[call.ctx.key] = hashed
         run.pending.pop(call.id, None)
         key, _ = (run.asked or {}).pop(call.id, ("", None))
-        if key and key != key_of(call.ctx.key):  # the reply was edited: the call has another key
+        if key not in (
+            "",
+            call.id,
+            key_of(call.ctx.key),
+        ):  # the reply was edited: the call has another key
             await self._write(key, LEFT, fields)
 
     async def _note(self, call: ToolCall, state: str, fields: dict[str, Any]) -> bool:
@@ -172,7 +180,7 @@ async def unless_it_waits(call: ToolCall, ctx: NodeContext, next: Next) -> Any:
     Whatever the agent's own rules say, such a call is asked about again, with its own arguments.
     """
     why = await _open_question(call, ctx)
-    return await next(call) if why is None else await approved(call, why, next)
+    return await next(call) if why is None else await decided(call, why, next)
 
 
 async def _open_question(call: ToolCall, ctx: NodeContext) -> str | None:
@@ -199,13 +207,33 @@ async def _asked(ctx: NodeContext) -> dict[str, tuple[str, Any]]:
     """
     run, ledger = ctx.run, ctx.run.ledger
     if run.asked is None:
-        found: dict[str, Any] = {}
-        if ledger is not None:
+        if ledger is None:
+            found = await _nested(ctx) if keys.is_resuming(ctx.config) else {}
+        else:
             found = await ctx.io.either(
                 lambda: ledger.noted_as(ASKED), lambda: ledger.anoted_as(ASKED)
             )
         run.asked = {row["question"]["call_id"]: (key, row) for key, row in found.items()}
     return run.asked
+
+
+async def _nested(ctx: NodeContext) -> dict[str, Any]:
+    """Return the questions that wait where the graph runs inside of another one.
+
+    Its run has no ledger; the interrupts are in the outer graph's checkpointer.
+    """
+    saver = keys.configurable(ctx.config).get(keys.CHECKPOINTER)
+    if not isinstance(saver, BaseCheckpointSaver):
+        return {}
+    at: Any = keys.place_of_graph(ctx.config)
+    saved: Any = await ctx.io.either(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    return {
+        value["call_id"]: {"question": value}
+        for _, channel, asked in (saved.pending_writes if saved is not None else None) or ()
+        if channel == INTERRUPT
+        for one in (asked if isinstance(asked, list | tuple) else [asked])
+        if is_own(value := getattr(one, "value", None))
+    }
 
 
 def bound_by(rules: Sequence[ApprovalHook], ctx: NodeContext, next: Next) -> Next:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from langgraph.errors import GraphBubbleUp
 
+from wick_graph import keys
 from wick_graph.approving import unless_it_waits
 from wick_graph.constants import TOO_DEEP
 from wick_graph.errors import ToolError
@@ -35,7 +36,7 @@ async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContex
     Raises:
         ThreadBusyError: The run lost its thread; the call was not started.
     """
-    if ctx.run.resumed and tool is not None:
+    if ctx.run.resumed or keys.is_resuming(ctx.config):
         result: ToolResult = await unless_it_waits(
             call, ctx, lambda allowed: _through(allowed, tool, ctx)
         )

@@ -134,3 +134,16 @@ def test_texts_that_are_no_paths_are_compared_as_they_are() -> None:
     schema = {"type": "object", "properties": {"command": {"type": "string"}}}
     assert asks("glob(command, '*a/../b*')", schema, command="rm a/../b")
     assert not asks("glob(command, 'rm b')", schema, command="rm a/../b")
+
+
+@pytest.mark.parametrize("name", ["path", "file_path", "paths", "source", "destination", "cwd"])
+def test_arguments_that_hold_paths_are_known_by_their_names(name: str) -> None:
+    schema = {"type": "object", "properties": {name: {}}}
+    given: Any = ["x/../secret/a"] if name == "paths" else "x/../secret/a"
+    rule = f"glob({name}[0], 'secret/*')" if name == "paths" else f"glob({name}, 'secret/*')"
+    assert asks(rule, schema, **{name: given})
+
+
+def test_an_address_is_compared_as_it_is() -> None:
+    schema = {"type": "object", "properties": {"source": {}}}
+    assert asks("glob(source, 'https://x/*')", schema, source="https://x/a")

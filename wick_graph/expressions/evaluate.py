@@ -193,7 +193,11 @@ class _Evaluation:
         assert isinstance(node.func, ast.Name)
         function = FUNCTIONS[node.func.id][0]
         given = [self.value(argument) for argument in node.args]
-        if node.func.id == "glob" and isinstance(given[0], str) and names_a_path(node.args[0]):
+        if (
+            node.func.id == "glob"
+            and isinstance(given[0], str)
+            and names_a_path(node.args[0], given[0])
+        ):
             self.budget.spend_on(given[0])
             found = forms(given[0], self.folders)
             return any(function(self, form, plain_pattern(given[1])) for form in found)

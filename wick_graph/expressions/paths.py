@@ -10,10 +10,13 @@ from typing import Any, Final
 
 _PATH: Final = re.compile(r"(?:\w*[_-])?(?:path|file|filename|folder|dir|directory)s?")
 """Names of arguments that hold paths: `path`, `file_path`, `paths`, `source_dir`."""
+_PLACE: Final = re.compile(r"source|src|destination|dest|dst|target|cwd|workdir")
+"""Names of arguments that hold paths, or addresses."""
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _NEEDLESS: Final = re.compile(r"/(?:\.?/)+")
 
 
-def names_a_path(node: ast.expr) -> bool:
+def names_a_path(node: ast.expr, value: str) -> bool:
     """Say whether a part of an expression takes its value from an argument that holds a path."""
     found = (
         part.id
@@ -25,7 +28,10 @@ def names_a_path(node: ast.expr) -> bool:
         else None
         for part in ast.walk(node)
     )
-    return any(isinstance(name, str) and _PATH.fullmatch(name) for name in found)
+    names = [name for name in found if isinstance(name, str)]
+    if any(map(_PATH.fullmatch, names)):
+        return True
+    return any(map(_PLACE.fullmatch, names)) and not _ADDRESS.match(value)
 
 
 def forms(path: str, folders: Sequence[str] = ()) -> list[str]:

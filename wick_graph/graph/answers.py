@@ -18,7 +18,14 @@ from langgraph.types import Command, Interrupt
 from wick_graph import keys
 from wick_graph.drive import Leaves
 from wick_graph.errors import NothingWaitsError, RunError
-from wick_graph.hooks.approvals import KIND, decides, holds_decision, shown_in, signed
+from wick_graph.hooks.approvals import (
+    KIND,
+    decides,
+    holds_decision,
+    plain_answers,
+    shown_in,
+    signed,
+)
 from wick_graph.moments import Moment
 
 if TYPE_CHECKING:
@@ -94,10 +101,13 @@ async def take_answers(opened: Opened, io: Leaves) -> None:
         return
     config: Any = opened.config
     if keys.configurable(config).get(keys.CHECKPOINT_ID):  # a fork: LangGraph makes new tasks
+        given = signed(command.resume)
+        _tell(opened, given, {}, [])
+        opened.input = Command(resume=given, update=command.update, goto=command.goto)
         return
     saved: Any = await io.either(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
     asked = questions(saved)
-    given = signed(command.resume)
+    given = plain_answers(command.resume)
     answers = _by_id(given, [question for question in asked if question.waits])
     if not asked and holds_decision(given):
         opened.untouched = True
@@ -151,8 +161,8 @@ def _by_id(answer: Any, waiting: list[Question]) -> dict[str, Any] | None:
 def _bound(answer: Any, question: Question, thread_id: str | None) -> Any:
     """Bind a decision that names no call to the call that the person was shown."""
     asked = shown_in(thread_id, question.interrupt.value)
-    if decides(answer) and not answer.get("hash") and _is_approval(asked):
-        return {**answer, "hash": asked["hash"]}
+    if decides(answer) and _is_approval(asked):
+        return {**signed(answer), "hash": answer.get("hash") or asked["hash"]}
     return answer
 
 

@@ -33,7 +33,7 @@ async def refuse_results(opened: Opened, io: Leaves) -> None:
         MessageError: Names the call; nothing is stored.
     """
     given = set(_results(opened.input))
-    if not given or opened.saver is None or not (opened.run.waited or _is_foreign(opened)):
+    if not given or opened.saver is None or keys.thread_of(opened.config) is None:
         return
     for question in await _questions(opened, io):
         call_id = question.get("call_id")

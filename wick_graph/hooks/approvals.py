@@ -153,6 +153,11 @@ async def approved(call: ToolCall, why: str, next: Any) -> Any:
     problem = call.ctx.check(call.args)
     if problem:  # it would fail whatever a person says; nothing inside may mend it unseen
         return failure(call, ToolError(problem))
+    return await decided(call, why, next)
+
+
+async def decided(call: ToolCall, why: str, next: Any) -> Any:
+    """Do what `approved` does, for a call that may fail whatever a person says."""
     match await call.ctx.gate.decide(call, why):
         case Edit(args=args):
             call = call.replace(args=dict(args), raw_args="")
@@ -250,6 +255,13 @@ def holds_decision(answer: Any) -> bool:
     return decides(answer) or several
 
 
+def plain_answers(answer: Any) -> Any:
+    """Return an answer, or answers by the ids of their questions, with decisions as plain data."""
+    if isinstance(answer, Mapping):
+        return {key: plain_decision(one) for key, one in answer.items()}
+    return plain_decision(answer)
+
+
 def signed(answer: Any, by: str | None = None) -> Any:
     """Return an answer whose decisions say who made them.
 
@@ -257,10 +269,10 @@ def signed(answer: Any, by: str | None = None) -> Any:
         answer: A decision, or answers by the ids of their questions; all else stays as it is.
         by: Who, whatever the decision says; by default what it says, else this process's user.
     """
-    answer = plain_decision(answer)
+    answer = plain_answers(answer)
     if not isinstance(answer, Mapping):
         return answer
-    if "decision" in answer:
+    if answer.get("decision") in DECISIONS:
         return {**answer, "by": by or answer.get("by") or _user()}
     return {key: signed(one, by) if decides(one) else one for key, one in answer.items()}
 

@@ -113,7 +113,7 @@ def compile_hooks(hooks: Sequence[Any]) -> Hooks:
         tool_sources=tuple(sources),
         notices=tuple(line for hook in hooks for line in getattr(hook, "notices", ())),
         approvals=tuple(hook for hook in hooks if isinstance(hook, ApprovalHook)),
-        folders=next((hook.folders for hook in hooks if getattr(hook, "folders", ())), ()),
+        folders=next((hook.workdir_names for hook in hooks if _names_workdir(hook)), ()),
         reducers=reducers,
         **{phase: tuple(layers) for phase, layers in by_phase.items()},
     )
@@ -272,6 +272,10 @@ def note(port: Port, layer: Layer, error: Exception, call_id: str | None) -> Non
     if port.active:
         data: dict[str, Any] = {"phase": layer.phase, "value": error, "update": {}}
         port.record(Moment("hook", "error", layer.hook, data, call_id))
+
+
+def _names_workdir(hook: Any) -> bool:
+    return bool(isinstance(hook, BaseHook) and hook.workdir_names)
 
 
 def _name(hook: Any, taken: Sequence[str]) -> str:

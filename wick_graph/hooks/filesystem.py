@@ -57,7 +57,7 @@ class FilesystemHook(BaseHook):
         return (f"{said}, which is none" if level == "local" else said, *self.backend.notices)
 
     @property
-    def folders(self) -> Sequence[str]:  # type: ignore[override]  # it is known when it is made
+    def workdir_names(self) -> Sequence[str]:  # type: ignore[override]  # it is known when it is made
         """Name the backend's folder, and where links lead from that name."""
         folder = self.backend.workdir
         return tuple(dict.fromkeys((folder, os.path.realpath(folder))))

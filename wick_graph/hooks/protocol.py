@@ -128,7 +128,7 @@ class BaseHook:
     name: str = "base"
     phases: ClassVar[Sequence[Phase]] = PHASES
     """The phases in which this hook takes part; overriding a method of another is refused."""
-    folders: Sequence[str] = ()
+    workdir_names: Sequence[str] = ()
     """Absolute names of the folder that paths of its tools start from; empty if it has none."""
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
