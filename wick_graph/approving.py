@@ -227,13 +227,13 @@ async def _nested(ctx: NodeContext) -> dict[str, Any]:
         return {}
     at: Any = keys.place_of_graph(ctx.config)
     saved: Any = await ctx.io.either(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
-    return {
-        value["call_id"]: {"question": value}
-        for _, channel, asked in (saved.pending_writes if saved is not None else None) or ()
-        if channel == INTERRUPT
-        for one in (asked if isinstance(asked, list | tuple) else [asked])
-        if is_own(value := getattr(one, "value", None))
-    }
+    writes = (saved.pending_writes if saved is not None else None) or ()
+    asked = [value for _, channel, value in writes if channel == INTERRUPT]
+    flat = [
+        one for value in asked for one in (value if isinstance(value, list | tuple) else [value])
+    ]
+    values: list[Any] = [getattr(one, "value", None) for one in flat]
+    return {one["call_id"]: {"question": one} for one in values if is_own(one)}
 
 
 def bound_by(rules: Sequence[ApprovalHook], ctx: NodeContext, next: Next) -> Next:
