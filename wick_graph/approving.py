@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from langchain_core.messages import AIMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.errors import GraphInterrupt
@@ -35,6 +37,7 @@ from wick_graph.hooks.approvals import (
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.tools.result import failure
 from wick_graph.tracing import audit
+from wick_graph.views import peek
 
 if TYPE_CHECKING:
     from wick_graph.runtime import NodeContext
@@ -51,6 +54,8 @@ CANNOT_ASK: Final = (
     "its threads"
 )
 
+_Row = tuple[str, str, dict[str, Any]]
+"""A question's key in the ledger, its state, and the rest."""
 Next = Callable[[ToolCall], Awaitable[Any]]
 
 
@@ -89,7 +94,8 @@ class Gate:
             try:
                 answer = interrupt(asked)
             except GraphInterrupt:
-                await self._note(call, ASKED, {"agent": call.ctx.agent, "question": question})
+                fields = {"reply": _reply_of(call), "question": question}
+                await self._note(call, ASKED, fields)
                 raise
             decision = read_decision(answer)
             problem = decision if isinstance(decision, str) else misfit(decision, call, question)
@@ -105,7 +111,7 @@ class Gate:
         runs = call.replace(args=dict(decision.args)) if isinstance(decision, Edit) else call
         hashed = call_hash(runs) if decision.decision in _RUNS else ""
         fields = {
-            "agent": call.ctx.agent,
+            "reply": _reply_of(call),
             "question": dict(question),
             "decision": decision.to_dict(),
             "runs": hashed,
@@ -122,13 +128,9 @@ class Gate:
         run = self.ctx.run
         run.cleared[call.ctx.key] = hashed
         run.pending.pop(call.id, None)
-        key, _ = (run.asked or {}).pop(call.id, ("", None))
-        if key not in (
-            "",
-            call.id,
-            key_of(call.ctx.key),
-        ):  # the reply was edited: the call has another key
-            await self._write(key, LEFT, fields)
+        for key, state, row in (run.asked or {}).pop(call.id, ()):
+            if state == ASKED and key not in ("", key_of(call.ctx.key)):
+                await self._write(key, LEFT, _without_time(row))  # the reply was edited
 
     async def _note(self, call: ToolCall, state: str, fields: dict[str, Any]) -> bool:
         """File a question or a decision, unless it is there; say whether it is new."""
@@ -192,39 +194,57 @@ async def _open_question(call: ToolCall, ctx: NodeContext) -> str | None:
     known = await noted(ctx, key)
     if known is not None and known[0] == DECIDED and known[1]["runs"] == call_hash(call):
         return None
-    if known is not None and known[0] != LEFT:
+    if known is not None:
         return str(known[1]["question"]["why"])
     if call.id in run.pending:
         return str(run.pending[call.id].get("why", ""))
-    beside = (await _asked(ctx)).get(call.id)
-    return None if beside is None else str(beside[1]["question"]["why"])
+    if run.usage.calls:  # the model made the call in this run
+        return None
+    for _, state, row in (await _rows(ctx)).get(call.id, ()):
+        if state == ASKED or row["reply"] == _reply_of(call):
+            return str(row["question"]["why"])
+    return None
 
 
-async def _asked(ctx: NodeContext) -> dict[str, tuple[str, Any]]:
-    """Return the open questions of the thread by call id, each with its key; read once a run.
+async def _rows(ctx: NodeContext) -> dict[str, list[_Row]]:
+    """Return the thread's questions by call id, decided or not; read once a run.
 
-    Who edits a reply by hand gives its calls other keys.
+    Who edits a reply by hand may give its calls other keys.
     """
     run, ledger = ctx.run, ctx.run.ledger
-    if run.asked is None:
-        if ledger is None:
-            found = await _nested(ctx) if keys.is_resuming(ctx.config) else {}
-        else:
-            found = await ctx.io.either(
-                lambda: ledger.noted_as(ASKED), lambda: ledger.anoted_as(ASKED)
+    if run.asked is not None:
+        return run.asked
+    found: list[_Row] = []
+    if ledger is not None:
+        for state in (ASKED, DECIDED, LEFT):
+            rows = await ctx.io.either(
+                partial(ledger.noted_as, state), partial(ledger.anoted_as, state)
             )
-        run.asked = {row["question"]["call_id"]: (key, row) for key, row in found.items()}
+            found += [(key, state, row) for key, row in rows.items()]
+    elif keys.is_resuming(ctx.config):
+        found = [("", ASKED, {"question": one}) for one in await _nested(ctx)]
+    run.asked = {}
+    for one in found:
+        run.asked.setdefault(one[2]["question"]["call_id"], []).append(one)
     return run.asked
 
 
-async def _nested(ctx: NodeContext) -> dict[str, Any]:
+def _reply_of(call: ToolCall) -> str | None:
+    """Return the id of the reply that makes a call."""
+    for message in reversed(peek(call.ctx.state, "messages") or ()):
+        if isinstance(message, AIMessage) and any(c["id"] == call.id for c in message.tool_calls):
+            return message.id
+    return None
+
+
+async def _nested(ctx: NodeContext) -> list[Mapping[str, Any]]:
     """Return the questions that wait where the graph runs inside of another one.
 
     Its run has no ledger; the interrupts are in the outer graph's checkpointer.
     """
     saver = keys.configurable(ctx.config).get(keys.CHECKPOINTER)
     if not isinstance(saver, BaseCheckpointSaver):
-        return {}
+        return []
     at: Any = keys.place_of_graph(ctx.config)
     saved: Any = await ctx.io.either(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
     writes = (saved.pending_writes if saved is not None else None) or ()
@@ -233,7 +253,7 @@ async def _nested(ctx: NodeContext) -> dict[str, Any]:
         one for value in asked for one in (value if isinstance(value, list | tuple) else [value])
     ]
     values: list[Any] = [getattr(one, "value", None) for one in flat]
-    return {one["call_id"]: {"question": one} for one in values if is_own(one)}
+    return [one for one in values if is_own(one)]
 
 
 def bound_by(rules: Sequence[ApprovalHook], ctx: NodeContext, next: Next) -> Next:

@@ -142,8 +142,8 @@ class Run:
     """Rules of approval (`ApprovalHook`) of the agents that gave the task, the outermost first."""
     pending: dict[str, Any] = field(default_factory=dict, repr=False)
     """Of a resumed run: questions of approval that its thread waits for, by call id."""
-    asked: dict[str, tuple[str, Any]] | None = field(default=None, repr=False)
-    """The same as the ledger knows them, each with its key there; None before it was asked."""
+    asked: dict[str, list[Any]] | None = field(default=None, repr=False)
+    """Of a resumed run: all questions of its thread in the ledger; None before they are read."""
     cleared: dict[str, str] = field(default_factory=dict, repr=False)
     """Hashes of the calls that a person has allowed in this run, by the calls' keys."""
     told: bool = False

@@ -221,6 +221,33 @@ def test_a_decided_call_with_other_arguments_is_asked_about(ours: SqlSaver) -> N
     assert till.paid == [("mallory", 9)]
 
 
+@pytest.mark.parametrize("end", ["rejected", "left"])
+@pytest.mark.parametrize(
+    "edit", ["none", "keeps its mark", "loses its mark", "has a mark of its own"]
+)
+def test_what_was_not_allowed_runs_in_no_past(ours: SqlSaver, end: str, edit: str) -> None:
+    """Rejected, or left behind by a new message: going back before that brings no call through."""
+    till = Till(ours)
+    a, b = till.agent(PAYS, "Done.", "More."), till.other()
+    a.invoke("Go", thread_id="t")
+    before = a.graph.get_state(ON).config
+    reply = a.graph.get_state(before).values["messages"][-1]
+    if end == "rejected":
+        a.resume("t", Reject())
+    else:
+        a.invoke("Never mind", thread_id="t")
+    at = before
+    if edit != "none":
+        made = [{**reply.tool_calls[0], "args": {"to": "mallory", "amount": 900}}]
+        more: Any = {"keeps its mark": reply.response_metadata, "loses its mark": {}}.get(
+            edit, {"wick": {"step": "00000000-0000-0000-0000-000000000001"}}
+        )
+        edited = AIMessage("", id=reply.id, tool_calls=made, response_metadata=more)
+        at = b.graph.update_state(before, {"messages": [edited]}, as_node="model")
+    b.graph.invoke(None, at)
+    assert till.paid == []
+
+
 @pytest.mark.parametrize("how", ["fork", "copy", "transfer"])
 def test_a_copy_of_the_thread_needs_a_decision_of_its_own(
     ours: SqlSaver, tmp_path: Path, how: str
