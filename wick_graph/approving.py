@@ -192,9 +192,7 @@ async def _open_question(call: ToolCall, ctx: NodeContext) -> str | None:
         allows = run.cleared[key] == call_hash(call)
         return None if allows else "it is not the call that was allowed"
     known = await noted(ctx, key)
-    if known is not None and known[0] == DECIDED and known[1]["runs"] == call_hash(call):
-        return None
-    if known is not None:
+    if known is not None:  # a decision, too, is taken as an answer: the next one is another's
         return str(known[1]["question"]["why"])
     if call.id in run.pending:
         return str(run.pending[call.id].get("why", ""))

@@ -433,6 +433,34 @@ def test_a_decision_given_to_a_fork_is_on_record(ours: SqlSaver) -> None:
     assert journal.details(entry)["value"] == {"decision": "approve", "by": "anna"}
 
 
+def test_a_decision_is_no_answer_to_the_tools_own_question(ours: SqlSaver) -> None:
+    """The process died in the allowed call; another agent goes on with it."""
+    got: list[Any] = []
+    dies = [True]
+
+    def agent(name: str, *hooks: Any) -> Agent:
+        @tool(replay="safe")
+        def choose() -> str:
+            """Ask."""
+            if dies.pop():
+                raise KeyboardInterrupt
+            got.append(interrupt("Which one?"))
+            return "chosen"
+
+        model = ScriptedModel([call("choose"), "Done.", "More."])
+        return Agent(name, model, tools=[choose], hooks=hooks, store=ours)
+
+    a, b = agent("a", ApprovalHook({"choose": True})), agent("b")
+    a.invoke("Go", thread_id="t")
+    with pytest.raises(KeyboardInterrupt):
+        a.resume("t", Approve())
+    dies += [False, False]
+    (question,) = b.resume("t").interrupts
+    assert question.value == "Which one?"
+    assert b.resume("t", "the red one").stopped_because == "done"
+    assert got == ["the red one"]
+
+
 def test_a_new_message_leaves_the_question_behind_and_says_so(ours: SqlSaver) -> None:
     till = Till(ours)
     a = till.agent(PAYS, "Well.", "More.")
