@@ -196,7 +196,7 @@ async def _open_question(call: ToolCall, ctx: NodeContext) -> str | None:
         return str(known[1]["question"]["why"])
     if call.id in run.pending:
         return str(run.pending[call.id].get("why", ""))
-    if run.usage.calls:  # the model made the call in this run
+    if run.model:  # it was asked in this run, and made the call
         return None
     for _, state, row in (await _rows(ctx)).get(call.id, ()):
         if state == ASKED or row["reply"] == _reply_of(call):
