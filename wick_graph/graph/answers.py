@@ -116,6 +116,7 @@ async def take_answers(opened: Opened, io: Leaves) -> None:
             "send a message, or resume without an answer"
         )
     if answers is None:
+        given = signed(given) if holds_decision(given) else given
         _tell(opened, given, {}, asked)
         opened.input = Command(resume=given, update=command.update, goto=command.goto)
         return
