@@ -79,7 +79,7 @@ GUARDED: Final = (
         "A rejected call is not run.",
         ("test_each_decision_does_what_it_says",),
         (
-            "approved",
+            "decided",
             "case Reject(message=message):\n            return",
             "case Reject(message=message):\n            await next(call)\n            return",
         ),
