@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 
+from wick_graph.approving import leave
 from wick_graph.errors import MessageError, ToolError
 from wick_graph.hooks.compile import apply
 from wick_graph.ledgered import UNKNOWN, recorded
@@ -90,6 +91,7 @@ async def _repaired(reply: AIMessage, index: int, ctx: NodeContext) -> list[tupl
     if ledger is not None:
         look = (sent["key"], call.name, call.args)
         known = await ctx.io.either(lambda: ledger.look(*look), lambda: ledger.alook(*look))
+        await leave(ctx, sent["key"])
     if isinstance(known, Recorded):
         result = recorded(call, known.fields)
     else:

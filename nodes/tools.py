@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wick_graph import keys
+from wick_graph.approving import Gate, bound_by
 from wick_graph.errors import ToolError
 from wick_graph.hooks.compile import Onion
 from wick_graph.ledgered import again, through_ledger
@@ -52,7 +53,8 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
         call_id=call.id,
     )
     try:
-        result: ToolResult = await onion.run(call)
+        run = bound_by(ctx.run.bound, ctx, onion.run) if ctx.run.bound else onion.run
+        result: ToolResult = await run(call)
     except BaseException as error:
         if port.active:
             port.record(Moment("tool", "error", call.name, {"error": error}, call.id))
@@ -137,5 +139,7 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
         config=ctx.config,
         check=check,
         told=told,
+        folders=ctx.spec.hooks.folders,
+        gate=Gate(ctx),
     )
     return ToolCall(id=sent["id"], name=sent["name"], args=owned(sent["args"]), ctx=context)

@@ -39,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("mcp", "store"),
     ),
     ("runtime",),
-    ("ledgered",),
+    ("approving", "ledgered"),
     ("journal",),
     ("nodes",),
     ("graph",),

@@ -145,7 +145,7 @@ def test_the_task_of_writes_without_a_task_is_langgraphs_own() -> None:
     assert keys.NULL_TASK_ID == langgraph_constants.NULL_TASK_ID
 
 
-OWN = ("RUN", "PATH", "NOSTREAM", "NULL_TASK_ID", "STEP", "PULL", "PUSH")
+OWN = ("RUN", "PATH", "RULES", "NOSTREAM", "NULL_TASK_ID", "STEP", "PULL", "PUSH")
 
 
 @pytest.mark.parametrize("name", [n for n in vars(keys) if n.isupper() and n not in OWN])

@@ -112,6 +112,7 @@ class Agent:
         self.name = name
         self.allow_client_system = allow_client_system
         self._ttl = _ttl(ttl)
+        _check_approvals(self.spec, store)
         self._store, self._owns_store = _open_store(store)
 
     @cached_property
@@ -351,6 +352,15 @@ def _processors(given: Any) -> Processors:
             f"not {given!r:.80}"
         )
     return made
+
+
+def _check_approvals(spec: AgentSpec, store: Any) -> None:
+    """Refuse rules of approval where no question can be kept until it is answered."""
+    if store is False and any(hook.may_ask for hook in spec.hooks.approvals):
+        raise ConfigError(
+            f"the agent {spec.name} asks for approval and has no store to keep the question in; "
+            "leave store=False out, or leave the approvals out"
+        )
 
 
 def _beside(

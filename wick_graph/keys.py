@@ -32,6 +32,11 @@ RUN: Final = "__wick_run"
 PATH: Final = "__wick_path"
 """Ours: the agents through which a task came down to this run, the outermost first."""
 
+RESUMING: Final = "__pregel_resuming"
+"""LangGraph's: whether the outermost graph goes on where it stood."""
+RULES: Final = "__wick_rules"
+"""Ours: the rules of approval that a task brings along, with the thread that it comes from."""
+
 Config = Mapping[str, Any]
 
 
@@ -64,6 +69,18 @@ def path_of(config: Config | None) -> tuple[str, ...]:
 def is_nested(config: Config | None) -> bool:
     """Say whether a graph is called from within a task of another graph."""
     return TASK_ID in configurable(config)
+
+
+def is_resuming(config: Config | None) -> bool:
+    """Say whether a graph that is called from within another one goes on where that one stood."""
+    return bool(configurable(config).get(RESUMING))
+
+
+def place_of_graph(config: Config | None) -> dict[str, Any]:
+    """Return where the checkpoints of the graph lie whose task runs."""
+    known = configurable(config)
+    inside = str(known.get(CHECKPOINT_NS, "")).rpartition("|")[0]
+    return {CONFIGURABLE: {THREAD_ID: known.get(THREAD_ID), CHECKPOINT_NS: inside}}
 
 
 def task_of(config: Config | None) -> str:

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from langgraph.errors import GraphBubbleUp
 
+from wick_graph import keys
+from wick_graph.approving import unless_it_waits
 from wick_graph.constants import TOO_DEEP
 from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
@@ -27,12 +29,22 @@ UNKNOWN: Final = (
 async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> ToolResult:
     """Run a call once, whatever happens: a finished one gives its recorded result.
 
-    A call that may be repeated needs no intent: a crash runs it again. Any other has its intent
-    committed before it starts. The result is committed before anybody is told of it.
+    In a resumed run no call runs while the thread waits for a decision about it. A call that may
+    be repeated needs no intent: a crash runs it again. Any other has its intent committed before it
+    starts. The result is committed before anybody is told of it.
 
     Raises:
         ThreadBusyError: The run lost its thread; the call was not started.
     """
+    if ctx.run.resumed or keys.is_resuming(ctx.config):
+        result: ToolResult = await unless_it_waits(
+            call, ctx, lambda allowed: _through(allowed, tool, ctx)
+        )
+        return result
+    return await _through(call, tool, ctx)
+
+
+async def _through(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> ToolResult:
     ledger = ctx.run.ledger
     if ledger is None or tool is None or tool.check(call.args):
         call = again(call) if _may_repeat(ctx) else call

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from langchain_core.language_models import FakeListChatModel
+from langgraph.checkpoint.memory import InMemorySaver
 
 from wick_graph.agent import Agent
 from wick_graph.backends import LocalBackend, Rules
@@ -257,7 +258,7 @@ def _below(
     if agents is None:
         return {}
     return {
-        name: Subagent(partial(agents.__getitem__, name), one.description)
+        name: Subagent(partial(agents.__getitem__, name), one.description, one.inherit_approvals)
         for name, one in config.subagents.items()
         if one.background is background
     }
@@ -376,7 +377,8 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
     stand_in = ModelChoice(model=FakeListChatModel(responses=[]), name=name)
     hooks = hooks_of(agent_id, file, to_look_at=True)
     nobody: Mapping[str, Any] = dict.fromkeys(file.agents)  # nothing is given to them
-    made = build_agent(agent_id, file, store=False, model=stand_in, hooks=hooks, agents=nobody)
+    store = InMemorySaver()  # without one, an agent with approvals would be refused
+    made = build_agent(agent_id, file, store=store, model=stand_in, hooks=hooks, agents=nobody)
     servers = tuple(Unasked(name) for name in file.agent(agent_id).mcp_servers)
     made.spec = replace(made.spec, beside=servers)
     return made

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.types import Interrupt
 
 from wick_graph.cost import Cost
 from wick_graph.errors import ConfigError
@@ -99,8 +100,22 @@ def result_of(values: Mapping[str, Any], run: Run, thread_id: str, model: str) -
         cost=Cost.of(counted, "run_") if counted else None,
         thread_cost=Cost.of(counted) if counted else None,
         run_id=run.run_id,
-        interrupts=tuple(values.get("__interrupt__") or ()),
+        interrupts=_in_order(values.get("__interrupt__") or (), messages),
     )
+
+
+def _in_order(asked: Sequence[Interrupt], messages: Sequence[BaseMessage]) -> tuple[Any, ...]:
+    """Sort questions as the model made their calls, whenever each of them came."""
+    if len(asked) < 2:
+        return tuple(asked)
+    reply = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
+    places = {call["id"]: at for at, call in enumerate(reply.tool_calls if reply else ())}
+
+    def place(one: Interrupt) -> int:
+        call = one.value.get("call_id") if isinstance(one.value, Mapping) else None
+        return places.get(call, len(places)) if isinstance(call, str) else len(places)
+
+    return tuple(sorted(asked, key=place))
 
 
 def new_thread_id() -> str:

@@ -138,6 +138,14 @@ class Run:
     """The run goes on where another one stopped, and may meet calls that have run already."""
     waited: bool = False
     """The run goes on in a thread that waited for an answer: nothing was cut off there."""
+    bound: tuple[Any, ...] = ()
+    """Rules of approval (`ApprovalHook`) of the agents that gave the task, the outermost first."""
+    pending: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Of a resumed run: questions of approval that its thread waits for, by call id."""
+    asked: dict[str, list[Any]] | None = field(default=None, repr=False)
+    """Of a resumed run: all questions of its thread in the ledger; None before they are read."""
+    cleared: dict[str, str] = field(default_factory=dict, repr=False)
+    """Hashes of the calls that a person has allowed in this run, by the calls' keys."""
     told: bool = False
     """Somebody is told of steps before the run ends: what they are told of must be durable."""
     ledgered: bool = False

@@ -11,14 +11,14 @@ GUARDED: Final = (
         "approval-hash-ignored",
         "A decision is for the call that was shown.",
         ("test_a_decision_is_bound_to_the_call_that_was_shown",),
-        ("_misfit", 'decision.hash != question["hash"]', "False"),
+        ("misfit", 'decision.hash != question["hash"]', "False"),
         quick=True,
     ),
     mutant(
         "approval-not-bound",
         "A decision that names no call is for the call that the person was shown.",
         ("test_a_decision_that_names_no_call_is_for_what_was_shown",),
-        ("_bound", 'return {**answer, "hash": question["hash"]}', "return answer"),
+        ("_bound", 'answer.get("hash") or asked["hash"]', 'answer.get("hash")'),
     ),
     mutant(
         "approval-without-arguments",
@@ -31,6 +31,31 @@ GUARDED: Final = (
         "The hash of a call covers what the tool says of itself.",
         ("test_a_decision_is_bound_to_what_the_tool_said_of_itself",),
         ("call_hash", ", call.ctx.told()", ""),
+    ),
+    mutant(
+        "approval-without-the-thread",
+        "The hash of a call covers its thread.",
+        ("test_a_copy_of_the_thread_needs_a_decision_of_its_own",),
+        ("call_hash", "call.ctx.thread_id", "None"),
+    ),
+    mutant(
+        "waiting-call-runs",
+        "A call that waits for approval waits for every agent.",
+        ("test_another_agent_waits_again_and_does_not_pay",),
+        ("unless_it_waits", "if why is None", "if True"),
+        quick=True,
+    ),
+    mutant(
+        "task-unbound",
+        "A task is bound by the rules of the agent that gives it.",
+        ("test_a_child_is_bound_and_cannot_loosen",),
+        ("brought", "if one.inherit_approvals", "if not one.inherit_approvals"),
+    ),
+    mutant(
+        "runner-approves",
+        "Who may run may not approve.",
+        ("test_who_may_run_may_not_approve",),
+        ("includes", "wanted in scopes or", 'wanted in scopes or "run" in scopes or'),
     ),
     mutant(
         "failing-rule-allows",
@@ -54,7 +79,7 @@ GUARDED: Final = (
         "A rejected call is not run.",
         ("test_each_decision_does_what_it_says",),
         (
-            "approved",
+            "decided",
             "case Reject(message=message):\n            return",
             "case Reject(message=message):\n            await next(call)\n            return",
         ),
@@ -138,7 +163,7 @@ GUARDED: Final = (
         "scope-reversed",
         "A token does no more than its scope allows.",
         ("test_scopes",),
-        ("Caller.allows", "SCOPES.index(self.scope) >= SCOPES.index(wanted)", "True"),
+        ("Caller.allows", "includes(self.scope, wanted)", "True"),
     ),
     mutant(
         "expired-token-passes",

@@ -159,7 +159,12 @@ def test_D23_the_same_id_is_another_thread_for_another_tenant(people: People, he
         assert [run["run_id"] for run in anna.get("/threads/hers/runs").json()] == [hers]
 
 
-def test_D43_one_answer_to_one_question(people: People, anna: httpx.Client) -> None:
+def test_D43_one_answer_to_one_question(people: People) -> None:
+    with people.http(people.admin) as anna:
+        _answered_once(people, anna)
+
+
+def _answered_once(people: People, anna: httpx.Client) -> None:
     made = anna.post("/agents/careful/invoke", json=ASK).json()
     asked = anna.get(f"/threads/{made['thread_id']}/approvals").json()[0]
     path = f"/agents/hitl/{asked['id']}/respond"

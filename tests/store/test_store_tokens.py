@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.store.test_store_threads import Clock
+from wick_graph.errors import ConfigError
 from wick_graph.store import SqlSaver
-from wick_graph.store.keeping.tokens import SCOPES, Tokens
+from wick_graph.store.keeping.tokens import SCOPES, Tokens, includes
 
 
 @pytest.fixture
@@ -46,8 +47,32 @@ def test_a_token_is_its_secret(tokens: Tokens) -> None:
     assert [tokens.check(other) for other in others] == [None] * len(others)
 
 
-def test_a_scope_includes_those_before_it_and_no_other(tokens: Tokens) -> None:
-    assert SCOPES == ("read", "run", "admin")
+@pytest.mark.parametrize(
+    ("held", "allowed"),
+    [
+        ("read", {"read"}),
+        ("run", {"read", "run"}),
+        ("approve", {"read", "approve"}),
+        ("run,approve", {"read", "run", "approve"}),
+        ("admin", {"read", "run", "approve", "admin"}),
+    ],
+)
+def test_who_may_run_may_not_approve(tokens: Tokens, held: str, allowed: set[str]) -> None:
+    token, _ = tokens.create("anna", scope=",".join(reversed(held.split(","))))
+    found = tokens.check(token)
+    assert found is not None
+    assert found.scope == held
+    assert {scope for scope in SCOPES if includes(found.scope, scope)} == allowed
+
+
+@pytest.mark.parametrize("scope", ["", "run,", "root", "run,root", "run approve"])
+def test_an_unknown_scope_is_refused(tokens: Tokens, scope: str) -> None:
+    with pytest.raises(ConfigError, match="is none of read, run, approve, admin"):
+        tokens.create("anna", scope=scope)
+
+
+def test_each_scope_is_kept(tokens: Tokens) -> None:
+    assert SCOPES == ("read", "run", "approve", "admin")
     for scope in SCOPES:
         token, _ = tokens.create("anna", scope=scope)
         found = tokens.check(token)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Who may speak to the server.", no_args_is_help=True)
 _TENANT: Final[Any] = typer.Option("--tenant", metavar="NAME", help="Whose threads it reaches.")
-_SCOPE: Final[Any] = typer.Option("--scope", help="read, run (which can read), or admin (both).")
+_SCOPE: Final[Any] = typer.Option(
+    "--scope", help="read, run, approve, run,approve, or admin (all)."
+)
 _NAME: Final[Any] = typer.Option("--name", help="What to call it in listings.")
 _FOR: Final[Any] = typer.Option("--for", metavar="TIME", help="How long it lasts: 30d, or never.")
 _OUT: Final[Any] = typer.Option("--out", metavar="FILE", help="Write it to a file of your own.")
@@ -44,7 +46,7 @@ def create(
         token, info = store.tokens.create(
             tenant,
             name=name,
-            scope=scope,  # type: ignore[arg-type]  # checked there
+            scope=scope,
             lasts=seconds(lasts),
         )
     if out is not None:

@@ -61,3 +61,6 @@ class SubagentConfig(Block):
     """What it is good for, in words for the model."""
     background: bool = False
     """Whether it works while this agent goes on, which starts, awaits and cancels its tasks."""
+    inherit_approvals: bool = True
+    """Whether this agent's `approvals` bind it, too, beside its own; false lets it run without a
+    question what this agent must ask for."""

@@ -337,8 +337,15 @@ class AgentsFile(Block):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Warnings about the file itself, one sentence each."""
-        return self._notices
+        """Warnings about the file, one sentence each."""
+        loose = (
+            f"agents.{agent_id}.subagents.{name}: inherit_approvals is false, so {name} runs "
+            f"without a question what the approvals of {agent_id} ask for"
+            for agent_id, config in self.agents.items()
+            for name, one in config.subagents.items()
+            if not one.inherit_approvals
+        )
+        return (*self._notices, *loose)
 
     @property
     def store_url(self) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from wick_graph.errors import ExpressionError
 from wick_graph.expressions.functions import FUNCTIONS
+from wick_graph.expressions.paths import forms, names_a_path, plain_pattern
 from wick_graph.expressions.values import (
     MAX_RESULT,
     Budget,
@@ -26,7 +27,7 @@ from wick_graph.expressions.values import (
 )
 
 WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None}
-"""JSON's words, where no name of this kind is given."""
+"""JSON's words; no name takes their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,17 @@ class Expression:
     text: str
     body: ast.expr = field(repr=False, compare=False)
 
-    def evaluate(self, names: Mapping[str, Any]) -> Any:
+    def evaluate(self, names: Mapping[str, Any], folders: Sequence[str] = ()) -> Any:
         """Return the value that the expression has with these names.
+
+        Args:
+            names: The values, by name.
+            folders: Absolute names of the folder that relative paths start from, for `glob`.
 
         Raises:
             ExpressionError: It has none, it takes too many steps, or its value is too large.
         """
-        value = _Evaluation(self.text, names).value(self.body)
+        value = _Evaluation(self.text, names, folders).value(self.body)
         try:
             fits(size_of(value, MAX_RESULT))
         except ExpressionError as error:
@@ -58,9 +63,10 @@ def column(node: ast.expr, text: str) -> int:
 class _Evaluation:
     """One evaluation: its names, and what it may still spend."""
 
-    def __init__(self, text: str, names: Mapping[str, Any]) -> None:
+    def __init__(self, text: str, names: Mapping[str, Any], folders: Sequence[str]) -> None:
         self.text = text
         self.names = names
+        self.folders = folders
         self.budget = Budget()
 
     def value(self, node: ast.expr) -> Any:
@@ -86,10 +92,10 @@ class _Evaluation:
 
     def name(self, node: ast.Name) -> Any:
         """Look a name up."""
+        if node.id in WORDS:  # before the names: an argument called `true` must not decide
+            return WORDS[node.id]
         if node.id in self.names:
             return self.names[node.id]
-        if node.id in WORDS:
-            return WORDS[node.id]
         raise ExpressionError(f"there is no {node.id}{there_is(self.names, node.id)}")
 
     def subscript(self, node: ast.Subscript) -> Any:
@@ -186,7 +192,16 @@ class _Evaluation:
         """Call one of the functions."""
         assert isinstance(node.func, ast.Name)
         function = FUNCTIONS[node.func.id][0]
-        return function(self, *(self.value(argument) for argument in node.args))
+        given = [self.value(argument) for argument in node.args]
+        if (
+            node.func.id == "glob"
+            and isinstance(given[0], str)
+            and names_a_path(node.args[0], given[0])
+        ):
+            self.budget.spend_on(given[0])
+            found = forms(given[0], self.folders)
+            return any(function(self, form, plain_pattern(given[1])) for form in found)
+        return function(self, *given)
 
 
 ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {

@@ -8,7 +8,8 @@ may have run. So answers to tool calls are stored first, as LangGraph's own `RES
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
@@ -17,7 +18,15 @@ from langgraph.types import Command, Interrupt
 from wick_graph import keys
 from wick_graph.drive import Leaves
 from wick_graph.errors import NothingWaitsError, RunError
-from wick_graph.hooks.approvals import KIND, plain_decision
+from wick_graph.hooks.approvals import (
+    KIND,
+    decides,
+    holds_decision,
+    plain_answers,
+    shown_in,
+    signed,
+)
+from wick_graph.moments import Moment
 
 if TYPE_CHECKING:
     from wick_graph.graph.lifecycle import Opened
@@ -71,8 +80,13 @@ def questions(saved: Any) -> list[Question]:
 
 
 def waiting(saved: Any) -> list[Interrupt]:
-    """List the interrupts of a checkpoint that wait for an answer."""
-    return [question.interrupt for question in questions(saved) if question.waits]
+    """List the interrupts of a checkpoint that wait for an answer, as its thread asks them."""
+    thread_id = None if saved is None else keys.thread_of(saved.config)
+    return [
+        replace(question.interrupt, value=shown_in(thread_id, question.interrupt.value))
+        for question in questions(saved)
+        if question.waits
+    ]
 
 
 async def take_answers(opened: Opened, io: Leaves) -> None:
@@ -87,28 +101,37 @@ async def take_answers(opened: Opened, io: Leaves) -> None:
         return
     config: Any = opened.config
     if keys.configurable(config).get(keys.CHECKPOINT_ID):  # a fork: LangGraph makes new tasks
+        given = signed(command.resume)
+        _tell(opened, given, {}, [])
+        opened.input = Command(resume=given, update=command.update, goto=command.goto)
         return
     saved: Any = await io.either(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
     asked = questions(saved)
-    answers = _by_id(command.resume, [question for question in asked if question.waits])
-    if not asked and any(map(_decides, (command.resume, *(answers or {}).values()))):
+    given = plain_answers(command.resume)
+    answers = _by_id(given, [question for question in asked if question.waits])
+    if not asked and holds_decision(given):
         opened.untouched = True
         raise NothingWaitsError(
             f"nothing in thread {opened.run.thread_id} waits for a decision; "
             "send a message, or resume without an answer"
         )
     if answers is None:
-        plain = plain_decision(command.resume)
-        opened.input = Command(resume=plain, update=command.update, goto=command.goto)
+        given = signed(given) if holds_decision(given) else given
+        _tell(opened, given, {}, asked)
+        opened.input = Command(resume=given, update=command.update, goto=command.goto)
         return
+    thread_id = opened.run.thread_id
+    for question in asked:
+        if question.waits and question.id in answers:
+            answers[question.id] = _bound(answers[question.id], question, thread_id)
+    _tell(opened, given, dict(answers), asked)
     for question in asked:
         if question.is_direct:
-            given = [answers.pop(slot, _NOTHING) for slot in question.slots]
-            if question.waits and given[-1] is not _NOTHING:
-                await _store(opened, io, saved, question, _bound(given[-1], question.interrupt))
-    left = {key: plain_decision(answer) for key, answer in answers.items()}
-    goes_on = bool(left or command.update or command.goto)
-    resume = left or None
+            taken = [answers.pop(slot, _NOTHING) for slot in question.slots]
+            if question.waits and taken[-1] is not _NOTHING:
+                await _store(opened, io, saved, question, taken[-1])
+    goes_on = bool(answers or command.update or command.goto)
+    resume = answers or None
     opened.input = (
         Command(resume=resume, update=command.update, goto=command.goto) if goes_on else None
     )
@@ -136,24 +159,32 @@ def _by_id(answer: Any, waiting: list[Question]) -> dict[str, Any] | None:
     return {waiting[0].id: answer} if waiting else None
 
 
-def _decides(answer: Any) -> bool:
-    """Say whether an answer is a decision about a call."""
-    answer = plain_decision(answer)
-    return isinstance(answer, Mapping) and "decision" in answer
-
-
-def _bound(answer: Any, asked: Interrupt) -> Any:
+def _bound(answer: Any, question: Question, thread_id: str | None) -> Any:
     """Bind a decision that names no call to the call that the person was shown."""
-    answer = plain_decision(answer)
-    question = asked.value
-    if (
-        _decides(answer)
-        and not answer.get("hash")
-        and isinstance(question, Mapping)
-        and question.get("kind") == KIND
-    ):
-        return {**answer, "hash": question["hash"]}
+    asked = shown_in(thread_id, question.interrupt.value)
+    if decides(answer) and _is_approval(asked):
+        return {**signed(answer), "hash": answer.get("hash") or asked["hash"]}
     return answer
+
+
+def _is_approval(asked: Any) -> bool:
+    return isinstance(asked, Mapping) and asked.get("kind") == KIND
+
+
+def _tell(opened: Opened, given: Any, answers: dict[str, Any], asked: list[Question]) -> None:
+    """Record the answers; a decision with who made it, when, and about which call."""
+    port = opened.run.port
+    if not port.active:
+        return
+    for question in asked:
+        answer, about = answers.get(question.id), question.interrupt.value
+        if decides(answer) and _is_approval(about):
+            call = {name: about.get(name) for name in ("tool", "args", "call_id")}
+            at = datetime.now(UTC).isoformat()
+            answers[question.id] = {**dict(answer or {}), "at": at, "call": call}
+    by_id = isinstance(given, Mapping) and bool(answers) and set(answers) == set(given)
+    told = given if not answers else answers if by_id else next(iter(answers.values()))
+    port.record(Moment("interrupt", "answer", "", {"answer": told}))
 
 
 def _slot(task: str, answered: int) -> str:

@@ -25,7 +25,12 @@ from wick_graph.errors import (
     ThreadBusyError,
     ThreadNotFoundError,
 )
-from wick_graph.graph import lifecycle_again, lifecycle_history, lifecycle_stamp
+from wick_graph.graph import (
+    lifecycle_again,
+    lifecycle_history,
+    lifecycle_policy,
+    lifecycle_stamp,
+)
 from wick_graph.graph.answers import take_answers
 from wick_graph.graph.failing import record_failure
 from wick_graph.graph.lifecycle_again import Earlier
@@ -168,6 +173,8 @@ async def begin(opened: Opened, io: Leaves) -> None:
         await lifecycle_again.look_back(opened, io)
         if opened.earlier is not None:
             return
+    await lifecycle_policy.refuse_results(opened, io)
+    await lifecycle_policy.bind(opened, io)
     opened.input = _dated(opened.input)
     await record_run(opened, io)
     await take_answers(opened, io)
@@ -204,7 +211,8 @@ def set_limits(opened: Opened) -> None:
 def _about(opened: Opened) -> dict[str, Any]:
     spec, title = opened.graph.spec, lifecycle_stamp.title_of(opened.input)
     run_id = opened.run.run_id
-    return {"agent": spec.name, "ttl": opened.graph.ttl, "run_id": run_id, "title": title}
+    about = {"agent": spec.name, "ttl": opened.graph.ttl, "run_id": run_id, "title": title}
+    return {**about, "resumes": not opened.is_new_input}
 
 
 def _open(opened: Opened, threads: Any) -> None:

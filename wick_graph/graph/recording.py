@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from langgraph.types import Command
-
 from wick_graph import keys
 from wick_graph.drive import Leaves
 from wick_graph.journal.identity import about
@@ -64,8 +62,6 @@ async def record_run(opened: Opened, io: Leaves) -> None:
         return
     data = {"input": opened.input, "thread_id": run.thread_id, "run_id": run.run_id}
     await tell(run.port, Moment("run", "enter", spec.name, data))
-    if isinstance(opened.input, Command) and opened.input.resume is not None:
-        run.port.record(Moment("interrupt", "answer", "", {"answer": opened.input.resume}))
 
 
 def _mode(opened: Opened) -> Mode:

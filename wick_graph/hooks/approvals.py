@@ -1,19 +1,20 @@
 """ApprovalHook: calls that a person must allow, and what the person may decide.
 
 A call that needs approval stops with an interrupt, each of a reply's calls for itself; the others
-go on. The question and the decision are in the store, so both outlive the process.
+go on. The question and the decision are in the store, so both outlive the process. They belong to
+the thread: `wick_graph.approving` lets no agent run a call of which a question is open.
 """
 
 from __future__ import annotations
 
 import difflib
+import getpass
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeAlias
-
-from langgraph.types import interrupt
 
 from wick_graph.config import AgentConfig
 from wick_graph.errors import ConfigError, ExpressionError, ToolError
@@ -21,11 +22,12 @@ from wick_graph.expressions import Expression, compile_expression, glob_match
 from wick_graph.hooks.protocol import BaseHook, in_place
 from wick_graph.messages import ToolCall
 from wick_graph.tools.result import failure, normalise
-from wick_graph.tracing import audit
 
 KIND: Final = "approval"
 """The `kind` of the question that an interrupt carries."""
 REJECTED: Final = "the user rejected this call; it was not run"
+_THREAD_CHARS: Final = 32
+"""Characters of a call's hash that bind it to its thread."""
 
 Rule: TypeAlias = bool | str | Expression
 """True asks always, False never, an expression on the arguments where it is true."""
@@ -36,12 +38,15 @@ class _Decision:
     decision: ClassVar[str]
     hash: str | None = None
     """The hash of the call that was decided on; without one it is that of the question."""
+    by: str | None = None
+    """Who decided; by default the user of this process."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decision as plain data, as the store keeps it."""
         given = {name: getattr(self, name) for name in _FIELDS[self.decision]}
-        found = {"decision": self.decision, **given}
-        return found if self.hash is None else {**found, "hash": self.hash}
+        more = {"hash": self.hash, "by": self.by}
+        kept = {name: value for name, value in more.items() if value is not None}
+        return {"decision": self.decision, **given, **kept}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,8 @@ class ApprovalHook(BaseHook):
         rules: By tool name or pattern (`*`, `?`, `[…]`). The rule of a tool's own name counts
             alone; without one, every pattern that fits counts, and one that asks is enough. An
             expression sees the arguments by name, all of them as `args`, and the tool's name as
-            `tool`; one that fails asks.
+            `tool`. An expression asks, too, if it fails, and if the call has an argument that the
+            tool's schema does not name.
 
     Raises:
         ConfigError: A rule is neither a truth value nor an expression.
@@ -116,8 +122,15 @@ class ApprovalHook(BaseHook):
     @in_place
     async def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
         """Run the call, or what became of it; stop here until somebody has decided."""
+        if call.ctx.allowed == call.args:  # by a rule of the agent that gave the task
+            return await next(call)
         why = self.why(call)
         return await next(call) if why is None else await approved(call, why, next)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether there is a rule that asks."""
+        return any(rule is not False for rule in self.rules.values())
 
     def why(self, call: ToolCall) -> str | None:
         """Say why a call needs approval; None if it needs none."""
@@ -140,7 +153,12 @@ async def approved(call: ToolCall, why: str, next: Any) -> Any:
     problem = call.ctx.check(call.args)
     if problem:  # it would fail whatever a person says; nothing inside may mend it unseen
         return failure(call, ToolError(problem))
-    match _decided(call, why):
+    return await decided(call, why, next)
+
+
+async def decided(call: ToolCall, why: str, next: Any) -> Any:
+    """Do what `approved` does, for a call that may fail whatever a person says."""
+    match await call.ctx.gate.decide(call, why):
         case Edit(args=args):
             call = call.replace(args=dict(args), raw_args="")
         case Reject(message=message):
@@ -150,9 +168,9 @@ async def approved(call: ToolCall, why: str, next: Any) -> Any:
     return await next(call.replace(ctx=replace(call.ctx, allowed=call.args)))
 
 
-def _decided(call: ToolCall, why: str) -> Decision:
-    """Ask until there is a decision that fits this very call."""
-    question: dict[str, Any] = {
+def question_of(call: ToolCall, why: str) -> dict[str, Any]:
+    """Write down what a person is asked about a call."""
+    return {
         "kind": KIND,
         "tool": call.name,
         "args": call.args,
@@ -162,14 +180,20 @@ def _decided(call: ToolCall, why: str) -> Decision:
         "decisions": list(DECISIONS),
         "why": why,
     }
-    asked = question
-    while True:
-        decision = read_decision(interrupt(asked))
-        problem = decision if isinstance(decision, str) else _misfit(decision, call, question)
-        if not isinstance(decision, str) and problem is None:
-            _note(call, decision)
-            return decision
-        asked = {**question, "problem": problem}
+
+
+def is_own(question: Any) -> bool:
+    """Say whether a question is about a call of the thread itself, and of no thread below it."""
+    own = isinstance(question, Mapping) and question.get("kind") == KIND
+    return own and not question.get("agents")
+
+
+def rules_data(hook: ApprovalHook) -> dict[str, Any]:
+    """Write a hook's rules as data; `ApprovalHook` reads them."""
+    return {
+        name: rule.text if isinstance(rule, Expression) else rule
+        for name, rule in hook.rules.items()
+    }
 
 
 def approval_hook(config: AgentConfig) -> ApprovalHook | None:
@@ -197,17 +221,20 @@ def read_decision(answer: Any) -> Decision | str:
         return f"the answer is no decision; give decision as one of {', '.join(DECISIONS)}"
     name = answer["decision"]
     needed = _FIELDS[name]
-    unknown = [str(key) for key in answer if key not in ("decision", "hash", *needed)]
+    unknown = [str(key) for key in answer if key not in ("decision", "hash", "by", *needed)]
     if unknown:
         return f"{name} takes no {unknown[0]}; leave it out"
     missing = [key for key in needed if key not in answer and name not in _OPTIONAL]
     if missing:
         return f"{name} needs {missing[0]}"
-    kinds: tuple[tuple[str, Any], ...] = (("hash", str | None), ("message", str), ("args", Mapping))
+    kinds: tuple[tuple[str, Any], ...] = (
+        *(("hash", str | None), ("by", str | None)),
+        *(("message", str), ("args", Mapping)),
+    )
     for key, kind in kinds:
         if key in answer and not isinstance(answer[key], kind):
             return f"{key} must be {'an object' if kind is Mapping else 'a text'}"
-    given = {key: answer[key] for key in ("hash", *needed) if key in answer}
+    given = {key: answer[key] for key in ("hash", "by", *needed) if key in answer}
     return _DECISIONS[name](**given)
 
 
@@ -216,15 +243,71 @@ def plain_decision(answer: Any) -> Any:
     return answer.to_dict() if isinstance(answer, _Decision) else answer
 
 
+def decides(answer: Any) -> bool:
+    """Say whether an answer is a decision about a call."""
+    answer = plain_decision(answer)
+    return isinstance(answer, Mapping) and "decision" in answer
+
+
+def holds_decision(answer: Any) -> bool:
+    """Say whether an answer is a decision, or has one for a question that it names."""
+    several = isinstance(answer, Mapping) and any(map(decides, answer.values()))
+    return decides(answer) or several
+
+
+def plain_answers(answer: Any) -> Any:
+    """Return an answer, or answers by the ids of their questions, with decisions as plain data."""
+    if isinstance(answer, Mapping):
+        return {key: plain_decision(one) for key, one in answer.items()}
+    return plain_decision(answer)
+
+
+def signed(answer: Any, by: str | None = None) -> Any:
+    """Return an answer whose decisions say who made them.
+
+    Args:
+        answer: A decision, or answers by the ids of their questions; all else stays as it is.
+        by: Who, whatever the decision says; by default what it says, else this process's user.
+    """
+    answer = plain_answers(answer)
+    if not isinstance(answer, Mapping):
+        return answer
+    if answer.get("decision") in DECISIONS:
+        return {**answer, "by": by or answer.get("by") or _user()}
+    return {key: signed(one, by) if decides(one) else one for key, one in answer.items()}
+
+
+def _user() -> str:
+    try:
+        return f"user {getpass.getuser()}"
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"
+
+
 def call_hash(call: ToolCall) -> str:
-    """Identify exactly this call: its place in the thread, its id, its arguments and its tool.
+    """Identify exactly this call: its thread, its place there, its id, its arguments, its tool.
 
     A tool that has come to say something else of itself is another tool: what a person approved
-    before the server of a remote tool changed it, is asked again.
+    before the server of a remote tool changed it, is asked again. So is a call in a copy of its
+    thread.
     """
     parts = [call.ctx.key, call.id, call.name, call.args, call.ctx.told()]
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _in_thread(hashlib.sha256(text.encode()).hexdigest(), call.ctx.thread_id)
+
+
+def shown_in(thread_id: str | None, question: Any) -> Any:
+    """Return a question as the thread asks it: a copy of a thread copies those of its source."""
+    hashed = question.get("hash") if is_own(question) else None
+    if not isinstance(hashed, str) or "-" not in hashed:
+        return question
+    return {**question, "hash": _in_thread(hashed.partition("-")[0], thread_id)}
+
+
+def _in_thread(call: str, thread_id: str | None) -> str:
+    """Bind the hash of a call to a thread."""
+    own = f"{thread_id or ''}\0{call}".encode("utf-8", "surrogatepass")
+    return f"{call}-{hashlib.sha256(own).hexdigest()[:_THREAD_CHARS]}"
 
 
 def _rule(name: str, rule: Rule) -> bool | Expression:
@@ -243,23 +326,25 @@ def _asks(name: str, rule: bool | Expression, call: ToolCall) -> str | None:
     if isinstance(rule, bool):
         return f"every call of {name} needs approval" if rule else None
     try:
-        asks = rule.evaluate({**call.args, "tool": call.name, "args": call.args})
+        names = {**call.args, "tool": call.name, "args": call.args}
+        asks = rule.evaluate(names, call.ctx.folders)
     except ExpressionError as error:
         return f"the rule {rule.text} failed ({error})"
-    return f"the rule {rule.text} holds" if asks else None
+    if asks:
+        return f"the rule {rule.text} holds"
+    unknown = next(iter(_unknown(call)), None)
+    return None if unknown is None else f"the tool does not say what its argument {unknown} means"
 
 
-def _note(call: ToolCall, decision: Decision) -> None:
-    audit(
-        f"approval.{decision.decision}",
-        tool_name=call.name,
-        tool_call_id=call.id,
-        thread_id=call.ctx.thread_id,
-        hash=call_hash(call),
-    )
+def _unknown(call: ToolCall) -> Sequence[str]:
+    """List arguments that the tool's schema does not name; no rule can be about them."""
+    told = call.ctx.told() or {}
+    schema = told.get("function", told).get("parameters") or {}
+    known = schema.get("properties") or {}
+    return [name for name in call.args if name not in known]
 
 
-def _misfit(decision: Decision, call: ToolCall, question: Mapping[str, Any]) -> str | None:
+def misfit(decision: Decision, call: ToolCall, question: Mapping[str, Any]) -> str | None:
     """Say why a decision does not fit the call; None if it does."""
     if decision.hash is not None and decision.hash != question["hash"]:
         return "the decision was made for another call; decide on this one"

@@ -14,6 +14,7 @@ from langgraph.errors import GraphBubbleUp
 
 from wick_graph.drive import Leaves
 from wick_graph.errors import ConfigError, HookError
+from wick_graph.hooks.approvals import ApprovalHook
 from wick_graph.hooks.protocol import IN_PLACE, PHASES, BaseHook
 from wick_graph.moments import Abort, Moment, Port, Replace, Skip, tell
 from wick_graph.redact import REDACTOR
@@ -62,6 +63,10 @@ class Hooks:
     """The hooks that bring tools: name and function of the state."""
     notices: tuple[str, ...] = ()
     """What hooks want a person to know before a run, one line each."""
+    approvals: tuple[ApprovalHook, ...] = ()
+    """The hooks that ask a person; tasks that the agent gives away are bound by their rules."""
+    folders: tuple[str, ...] = ()
+    """Absolute names of the folder that file tools start from."""
     reducers: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     """How writes combine to what hooks keep in the channel `middleware`, by its keys."""
 
@@ -107,6 +112,8 @@ def compile_hooks(hooks: Sequence[Any]) -> Hooks:
         names=tuple(names),
         tool_sources=tuple(sources),
         notices=tuple(line for hook in hooks for line in getattr(hook, "notices", ())),
+        approvals=tuple(hook for hook in hooks if isinstance(hook, ApprovalHook)),
+        folders=next((hook.workdir_names for hook in hooks if _names_workdir(hook)), ()),
         reducers=reducers,
         **{phase: tuple(layers) for phase, layers in by_phase.items()},
     )
@@ -265,6 +272,10 @@ def note(port: Port, layer: Layer, error: Exception, call_id: str | None) -> Non
     if port.active:
         data: dict[str, Any] = {"phase": layer.phase, "value": error, "update": {}}
         port.record(Moment("hook", "error", layer.hook, data, call_id))
+
+
+def _names_workdir(hook: Any) -> bool:
+    return bool(isinstance(hook, BaseHook) and hook.workdir_names)
 
 
 def _name(hook: Any, taken: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -54,6 +55,12 @@ class FilesystemHook(BaseHook):
             return self.backend.notices
         said = f"execute runs commands at the sandbox level {level}"
         return (f"{said}, which is none" if level == "local" else said, *self.backend.notices)
+
+    @property
+    def workdir_names(self) -> Sequence[str]:  # type: ignore[override]  # it is known when it is made
+        """Name the backend's folder, and where links lead from that name."""
+        folder = self.backend.workdir
+        return tuple(dict.fromkeys((folder, os.path.realpath(folder))))
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
         """Return the same tools in every state."""

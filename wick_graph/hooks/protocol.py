@@ -128,6 +128,8 @@ class BaseHook:
     name: str = "base"
     phases: ClassVar[Sequence[Phase]] = PHASES
     """The phases in which this hook takes part; overriding a method of another is refused."""
+    workdir_names: Sequence[str] = ()
+    """Absolute names of the folder that paths of its tools start from; empty if it has none."""
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
         """Return the tools that this hook brings: a pure function, asked again at every step."""

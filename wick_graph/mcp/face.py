@@ -12,6 +12,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from typing_extensions import TypedDict
 
 from wick_graph.errors import WickError
+from wick_graph.hooks.approvals import holds_decision
 
 
 class Answer(TypedDict):
@@ -48,7 +49,7 @@ def _asking(agent_of: Callable[[], Any]) -> Callable[..., Any]:
             raise ToolError("an answer belongs to a thread; give its thread_id")
         try:
             if answer:
-                result = await agent_of().aresume(thread_id, _read(answer))
+                result = await agent_of().aresume(thread_id, _answer(answer))
             else:
                 result = await agent_of().ainvoke(message, thread_id=thread_id)
         except WickError as error:
@@ -61,6 +62,21 @@ def _asking(agent_of: Callable[[], Any]) -> Callable[..., Any]:
         )
 
     return ask
+
+
+def _answer(answer: str) -> Any:
+    """Read an answer to a question; what may run is not decided through this door.
+
+    Raises:
+        ToolError: It is a decision about a call.
+    """
+    given = _read(answer)
+    if holds_decision(given):
+        raise ToolError(
+            "a call that waits for approval is not decided here; a person decides it with "
+            "wick resume, or over HTTP with a token of the scope approve"
+        )
+    return given
 
 
 def _read(answer: str) -> Any:

@@ -11,6 +11,7 @@ from langgraph.types import StateSnapshot
 from wick_graph import keys
 from wick_graph.agent import Agent
 from wick_graph.config import AgentConfig
+from wick_graph.hooks.approvals import shown_in
 from wick_graph.messages import to_wick
 from wick_graph.result import Result
 from wick_graph.store.keeping.streams import StreamRow
@@ -110,7 +111,10 @@ def state_answer(state: StateSnapshot) -> dict[str, Any]:
         "step": (state.metadata or {}).get("step"),
         "messages": [to_wick(message) for message in messages],
         "values": {key: value for key, value in values.items() if key != "request"},
-        "interrupts": [{"id": i.id, "value": i.value} for i in state.interrupts],
+        "interrupts": [
+            {"id": i.id, "value": shown_in(at.get(keys.THREAD_ID), i.value)}
+            for i in state.interrupts
+        ],
     }
 
 

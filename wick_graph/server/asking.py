@@ -72,12 +72,39 @@ class Asker:
         named = rows[0].asked["agent"] if rows else thread.agent
         return await self.agent(named if named in self.tenant.agents else None)
 
+    def must(self, scope: Scope) -> None:
+        """Refuse a caller who may not do something.
 
-def _asker(scope: Scope) -> Callable[[Request], Awaitable[Asker]]:
+        Raises:
+            Problem: The token's scope does not allow it.
+        """
+        _must(self.caller, scope)
+
+    async def must_go_on(self, thread_id: str, agent: Agent) -> None:
+        """Refuse an agent that is not the one under which the thread waits.
+
+        Raises:
+            Problem: There is no such thread, or it waits for a decision under another agent.
+        """
+        thread = await self.thread(thread_id)
+        if thread.status == "waiting" and thread.agent not in (None, agent.name):
+            raise Problem(
+                409,
+                f"the thread waits under the agent {thread.agent}, not {agent.name}; "
+                "answer under that one, or send a new message",
+            )
+
+
+def _must(caller: Caller, *scopes: Scope) -> None:
+    if not any(map(caller.allows, scopes)):
+        needed = " or ".join(scopes)
+        raise Problem(403, f"the token's scope is {caller.scope}; this needs {needed}")
+
+
+def _asker(*scopes: Scope) -> Callable[[Request], Awaitable[Asker]]:
     async def asker(request: Request) -> Asker:  # async: nothing here is worth a thread
         caller: Any = request.scope["state"]["caller"]
-        if not caller.allows(scope):
-            raise Problem(403, f"the token's scope is {caller.scope}; this needs {scope}")
+        _must(caller, *scopes)
         return Asker(caller, request.scope["state"]["tenant"], request.app.state.service)
 
     return asker
@@ -85,4 +112,6 @@ def _asker(scope: Scope) -> Callable[[Request], Awaitable[Asker]]:
 
 Reader = Annotated[Asker, Depends(_asker("read"))]
 Runner = Annotated[Asker, Depends(_asker("run"))]
+Answerer = Annotated[Asker, Depends(_asker("run", "approve"))]
+"""Who may answer: a question needs `run`, a call that waits needs `approve`."""
 Admin = Annotated[Asker, Depends(_asker("admin"))]

@@ -20,8 +20,8 @@ from wick_graph.server.options import ServerOptions, is_loopback
 from wick_graph.server.problems import Problem, log, problem_of, told
 from wick_graph.server.service import Service
 from wick_graph.server.tenancy import LOCAL
-from wick_graph.store.keeping.tokens import SCOPES
 from wick_graph.store.keeping.tokens import Scope as TokenScope
+from wick_graph.store.keeping.tokens import includes
 
 OPEN: Final = frozenset({"/health"})
 """What answers without a token."""
@@ -42,13 +42,18 @@ class Caller:
     """Who asks."""
 
     tenant: str
-    scope: TokenScope
+    scope: str
     token: str = ""
     """The token's id; empty where there are no tokens."""
 
     def allows(self, wanted: TokenScope) -> bool:
         """Say whether the caller may do something."""
-        return SCOPES.index(self.scope) >= SCOPES.index(wanted)
+        return includes(self.scope, wanted)
+
+    @property
+    def who(self) -> str:
+        """What records of approvals call the caller."""
+        return f"token {self.token}" if self.token else "local"
 
 
 class Bucket:

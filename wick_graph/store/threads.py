@@ -105,10 +105,12 @@ class Threads:
         run_id: str,
         title: str | None = None,
         lease: Lease | None = None,
+        resumes: bool = False,
     ) -> ThreadInfo | None:
         """Begin a run: make the thread if needed, set it to `running`, set its time to live.
 
-        A ttl of `store` is the namespace's. The title is for a thread that has none yet.
+        A ttl of `store` is the namespace's. The title is for a thread that has none yet. A run
+        that `resumes` leaves the thread with the agent that it has.
 
         Returns:
             The thread as it was before, with how its last run ended; None if it is new.
@@ -126,7 +128,8 @@ class Threads:
             before = db.execute(sql.INFO, (core.tenant, key)).fetchone()
             if before is None:
                 core.new_thread(db, thread_id, "running", ttl)
-            mine = (text_bytes(agent), "running", named, now, ttl, until, pack_id(run_id))
+            owner = before[1] if resumes and before is not None else None
+            mine = (owner or text_bytes(agent), "running", named, now, ttl, until, pack_id(run_id))
             db.execute(sql.OPEN, (*mine, core.tenant, key))
         return None if before is None else self._row_info(before)
 

@@ -31,7 +31,7 @@ from wick_graph.store import SqlSaver
 from wick_graph.subagents import records
 from wick_graph.subagents.background_tools import tools_for
 from wick_graph.subagents.child import adopted
-from wick_graph.subagents.delegation import MAX_DEPTH, Subagent, counted
+from wick_graph.subagents.delegation import MAX_DEPTH, Subagent, brought, counted
 from wick_graph.subagents.tasks import START, Note, Task, block, tasks_in
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.views import peek
@@ -231,7 +231,7 @@ class Background(BaseHook):
     async def _end_of(self, task: Task, ctx: ToolContext) -> Result | None:
         """Return the end that a task has come to; None if it goes on with a note after all."""
         if not task.notes:
-            return await self._on_loop(self._work(task, ctx.thread_id, ()))  # type: ignore[no-any-return]  # what `_work` gives
+            return await self._on_loop(self._work(task, ctx, ()))  # type: ignore[no-any-return]  # what `_work` gives
         future = self._begin(task, ctx)
         done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=_LOOK_SECONDS)
         return future.result() if done else None
@@ -239,7 +239,7 @@ class Background(BaseHook):
     def _begin(self, task: Task, ctx: ToolContext) -> Future[Any]:
         if not self._runs(task):
             path = (*keys.path_of(ctx.config), task.agent)
-            work = self._work(task, ctx.thread_id, path)
+            work = self._work(task, ctx, path)
             # in a context of its own: it does not end with the run that begins it
             context = Context()
             context.run(PART.set, True)
@@ -262,10 +262,11 @@ class Background(BaseHook):
         if mine:
             await asyncio.wait(mine, timeout=_CLOSE_SECONDS - 1)
 
-    async def _work(self, task: Task, parent: str | None, path: tuple[str, ...]) -> Result | None:
+    async def _work(self, task: Task, ctx: ToolContext, path: tuple[str, ...]) -> Result | None:
         """Run the child to its end, or give the end that it has come to already."""
-        agent = self._agent(task)
-        config = keys.with_configurable(None, **{keys.PATH: path})
+        agent, parent = self._agent(task), ctx.thread_id
+        rules = brought(self._agents[task.agent], ctx)
+        config = keys.with_configurable(None, **{keys.PATH: path}, **rules)
         notes = self._notes[task.id] = [Note(task.id, task.text), *task.notes]
         await adopted(agent.store, task.id, parent)
         try:

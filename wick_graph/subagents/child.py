@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -46,6 +46,8 @@ class Child:
     ctx: ToolContext
     path: tuple[str, ...]
     """The agents from the one below the user's down to this one."""
+    rules: Mapping[str, Any]
+    """The rules of approval that bind it, as a part of its config."""
 
     async def answer(self, task: str) -> Result:
         """Return the end of the child's work, asking the user what it asks.
@@ -128,7 +130,7 @@ class Child:
         stream: Callable[[Any], AsyncIterator[Event]],
     ) -> Result:
         """Run outside of the parent's graph, and end with it."""
-        config = keys.with_configurable(None, **{keys.PATH: self.path})
+        config = keys.with_configurable(None, **{keys.PATH: self.path}, **self.rules)
         put = self._reader()
 
         async def work() -> Result:

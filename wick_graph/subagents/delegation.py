@@ -45,6 +45,9 @@ class Subagent:
     """The agent, or what gives it when it is first needed; it keeps its threads in a database."""
     description: str
     """What it is good for, in words for the model."""
+    inherit_approvals: bool = True
+    """Whether the rules of approval of the agent that gives the task bind it, too, beside its own.
+    Rules that this agent is bound by itself always do."""
 
 
 def delegation(
@@ -77,7 +80,7 @@ def delegation(
             raise ToolError(f"this run has given away {max_calls} tasks, which is the limit")
         given = agents[name].agent
         agent = given() if callable(given) else given
-        child = Child(agent, name, thread_of(ctx), ctx, (*path, name))
+        child = Child(agent, name, thread_of(ctx), ctx, (*path, name), brought(agents[name], ctx))
         try:
             result = await child.answer(args["task"])
         except RunCancelled:
@@ -97,6 +100,14 @@ def delegation(
         timeout=None,
         agents={name: one.description for name, one in agents.items()},
     )
+
+
+def brought(one: Subagent, ctx: ToolContext) -> dict[str, Any]:
+    """Say by which rules of approval a task is bound, in the form of a config's key."""
+    if ctx.gate is None:
+        return {}
+    rules = ctx.gate.rules if one.inherit_approvals else ctx.gate.own_rules
+    return {keys.RULES: {"parent": ctx.thread_id, "rules": rules}} if rules else {}
 
 
 def _check(agents: Mapping[str, Subagent], max_depth: int, max_calls: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, runtime_checkable
@@ -63,6 +63,10 @@ class ToolContext:
         default=_nothing_told, repr=False, compare=False
     )
     """Give what the model is told of the tool: name, description, schema. None if there is none."""
+    folders: Sequence[str] = field(default=(), repr=False, compare=False)
+    """Absolute names of the folder that the agent's file tools start from; empty without them."""
+    gate: Any = field(default=None, repr=False, compare=False)
+    """What asks a person about the call (`wick_graph.approving.Gate`); None outside of a run."""
     keep: Callable[[ToolResult, int], ToolResult] | None = field(default=None, repr=False)
     """What a hook that keeps long results makes of one that has more code points than its tool
     may show; without it the middle is cut out and lost."""

@@ -211,3 +211,21 @@ def test_a_thread_in_memory_cannot_be_answered_later(wick: Wick, folder: Folder)
     ran = wick("run", "-t", "mine", "Go")
     assert ran.code == 0
     assert ran.err.splitlines()[-1] == "thread mine (in memory: it ends here)"
+
+
+def test_a_rule_that_is_gone_does_not_answer_what_waits(wick: Wick, folder: Folder) -> None:
+    """The file asks for nothing any more; the thread still does."""
+    wick("run", "-t", "mine", "Go")
+    folder.write(agents=re.sub(r"    approvals: .*\n", "", AGENTS), talk=CALLS)
+    left = wick("resume", "mine", "--json").json
+    assert [i["value"]["index"] for i in left["interrupts"]] == [0, 2, 3]
+    (question,) = wick("resume", "mine", "--all-approve", "--json").json["interrupts"]
+    assert wick("resume", "mine", "--answer", f"{question['id']}=red").code == 0
+    assert [text for _, text in folder.messages("tool")] == ["42", "2", "100", "red"]
+
+
+def test_a_fork_is_approved_by_what_it_shows(wick: Wick, folder: Folder) -> None:
+    wick("run", "-t", "mine", "Go")
+    assert wick("threads", "fork", "mine", "copy").code == 0
+    (question,) = wick("resume", "copy", "--all-approve", "--json").json["interrupts"]
+    assert question["value"]["question"] == "Which colour?"

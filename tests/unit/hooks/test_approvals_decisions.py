@@ -228,7 +228,9 @@ def test_inner_hooks_and_the_ledger_see_only_calls_that_were_allowed(tmp_path: P
 
 def ledger(database: Path) -> int:
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as db:
-        count: int = db.execute("SELECT count(*) FROM calls").fetchone()[0]
+        count: int = db.execute(
+            "SELECT count(*) FROM calls WHERE body IS NULL OR state = 'done'"
+        ).fetchone()[0]
     db.close()
     return count
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path
 
 from wick_graph import keys
+from wick_graph.hooks.approvals import KIND, holds_decision, shown_in, signed
 from wick_graph.server import forms
-from wick_graph.server.asking import Asker, Reader, Runner
+from wick_graph.server.asking import Answerer, Asker, Reader
 from wick_graph.server.live import Asked
 from wick_graph.server.problems import Problem
 from wick_graph.server.routes.runs import begin, finished
@@ -37,11 +38,18 @@ async def question(asker: Reader, request_id: RequestId) -> dict[str, Any]:
 
 
 @router.post("/agents/hitl/{request_id}/respond")
-async def respond(asker: Runner, request_id: RequestId, form: forms.RespondForm) -> dict[str, Any]:
+async def respond(
+    asker: Answerer, request_id: RequestId, form: forms.RespondForm
+) -> dict[str, Any]:
     """Answer one question; the run goes on with it."""
     asked = await _question(asker, request_id)
+    asker.must("approve" if asked["kind"] == KIND else "run")
     answer = _decision(asked, form)
+    if holds_decision(answer):
+        asker.must("approve")
+        answer = signed(answer, asker.caller.who)
     agent = await asker.agent_of(asked["thread_id"])
+    await asker.must_go_on(asked["thread_id"], agent)
     wanted = Asked(agent_id=agent.name, kind="resume", answer={asked["interrupt_id"]: answer})
     run = await begin(asker, wanted, asked["thread_id"])
     result = await finished(asker, run)
@@ -49,7 +57,7 @@ async def respond(asker: Runner, request_id: RequestId, form: forms.RespondForm)
 
 
 def _decision(asked: Mapping[str, Any], form: forms.RespondForm) -> Any:
-    if asked["kind"] != "approval":
+    if asked["kind"] != KIND:
         return form.response if form.status == "answered" else f"({form.status})"
     if form.status != "answered":
         message = form.response if isinstance(form.response, str) else ""
@@ -75,6 +83,7 @@ async def _waiting(asker: Asker, thread_id: str) -> list[dict[str, Any]]:
 
 
 def _asked(thread_id: str, interrupt_id: str, value: Any, since: str | None) -> dict[str, Any]:
+    value = shown_in(thread_id, value)
     known = value if isinstance(value, Mapping) else {}
     return {
         "id": f"{thread_id}~{interrupt_id}",

@@ -12,12 +12,13 @@ from starlette.responses import Response
 
 from wick_graph import keys
 from wick_graph.errors import MessageError
+from wick_graph.hooks.approvals import holds_decision, signed
 from wick_graph.messages.inputs import read_input
 from wick_graph.result import new_thread_id, result_of
 from wick_graph.runtime import Run
 from wick_graph.server import forms
 from wick_graph.server.answers import run_answer, stream_answer
-from wick_graph.server.asking import Asker, Reader, Runner
+from wick_graph.server.asking import Answerer, Asker, Reader, Runner
 from wick_graph.server.live import Asked, LiveRun, reaches
 from wick_graph.server.log import Wire, events_after
 from wick_graph.server.options import OnDisconnect
@@ -91,14 +92,14 @@ async def stream(
 
 
 @router.post("/agents/resume", response_model=forms.RunAnswer, responses=_SSE)
-async def resume_default(asker: Runner, form: forms.ResumeForm, key: Key = None) -> Any:
+async def resume_default(asker: Answerer, form: forms.ResumeForm, key: Key = None) -> Any:
     """Go on where a thread stands."""
     return await _resume(asker, None, form, key)
 
 
 @router.post("/agents/{agent_id}/resume", response_model=forms.RunAnswer, responses=_SSE)
 async def resume(
-    asker: Runner, agent_id: forms.AgentIdPath, form: forms.ResumeForm, key: Key = None
+    asker: Answerer, agent_id: forms.AgentIdPath, form: forms.ResumeForm, key: Key = None
 ) -> Any:
     """Go on where a thread stands: after an interrupt, a cancellation, a failure."""
     return await _resume(asker, agent_id, form, key)
@@ -279,7 +280,11 @@ async def _resume(
     else:
         agent = await asker.agent(agent_id)
         await asker.thread(form.thread_id)
-    given = {} if form.answer is None else {"answer": form.answer}
+    decides = holds_decision(form.answer)
+    asker.must("approve" if decides else "run")
+    await asker.must_go_on(form.thread_id, agent)
+    answer = signed(form.answer, asker.caller.who) if decides else form.answer
+    given = {} if answer is None else {"answer": answer}
     asked = Asked(agent_id=agent.name, kind="resume", force=form.force, **given)
     run = await begin(asker, asked, form.thread_id, key)
     if form.stream:

@@ -269,6 +269,12 @@ _call = (calls.c.thread == _b("t"), calls.c.key == _b("k"))
 CALL: Final = prepared(
     select(calls.c.args, calls.c.state, calls.c.tries, calls.c.body).where(*_call), "t", "k"
 )
+CALLS_IN: Final = prepared(
+    select(calls.c.key, calls.c.args, calls.c.state, calls.c.tries, calls.c.body)
+    .where(calls.c.thread == _b("t"), calls.c.state == _b("s"))
+    .order_by(calls.c.rid),
+    *("t", "s"),
+)
 CALL_STATE: Final = prepared(
     update(calls).values(state=_b("s"), tries=_b("n"), epoch=_b("e")).where(*_call),
     *("s", "e", "n", "t", "k"),

@@ -61,7 +61,11 @@ def copy_thread(core: Core, source: str, target: str) -> None:
     with core.writing(min(source, target), alone=True) as db:
         old = core.thread(db, source)
         if old is not None:
-            _copied(core, db, old, source, target)
+            parent = _parent(db, old.id)
+            new = _copied(core, db, old, source, target)
+            if parent["parent"] is not None:
+                noted = update(threads).where(threads.c.id == new)
+                db.execute(*compiled(noted.values(**checked(threads, parent))))
 
 
 def transfer(core: Core, source: str, other: Core, target: str) -> None:
@@ -78,7 +82,8 @@ def transfer(core: Core, source: str, other: Core, target: str) -> None:
         new = other.thread_for_writing(to, target)
         _refuse_taken(to, False, new, target)
         _Copy(db, to, old, new, source).run()
-        _note(other, to, new.id, target, _facts(core, db, old.id, source))
+        facts = _facts(core, db, old.id, source) | _parent(db, old.id)
+        _note(other, to, new.id, target, facts)
         other.caches.pop(text_bytes(target), None)
 
 
@@ -97,9 +102,9 @@ def save_sound(
         new = other.thread_for_writing(to, thread_id)
         _refuse_taken(to, False, new, thread_id)
         _Copy(db, to, old, new, thread_id, sound).run()
-        query = select(threads.c.parent, threads.c.created).where(threads.c.id == old.id)
-        ((parent, created),) = db.execute(*compiled(query)).fetchall()
-        facts = _facts(core, db, old.id, thread_id) | {"parent": parent, "created": created}
+        query = select(threads.c.created).where(threads.c.id == old.id)
+        ((created,),) = db.execute(*compiled(query)).fetchall()
+        facts = _facts(core, db, old.id, thread_id) | _parent(db, old.id) | {"created": created}
         _note(other, to, new.id, thread_id, facts)
         other.caches.pop(text_bytes(thread_id), None)
 
@@ -204,6 +209,13 @@ def _facts(core: Core, db: Database, number: int, thread_id: str) -> dict[str, A
     key = text_bytes(thread_id)
     facts |= {name: core.open_text(facts[name], key, name) for name in _TEXTS}
     return facts | (_stood("idle", "interrupted") if facts["status"] == "running" else {})
+
+
+def _parent(db: Database, number: int) -> dict[str, Any]:
+    """Read whose child a thread is: it may be bound by rules, and then its copy is, too."""
+    row = db.execute(*compiled(select(threads.c.parent).where(threads.c.id == number))).fetchone()
+    assert row is not None
+    return {"parent": row[0]}
 
 
 def _stood(status: str, because: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from wick_graph.store.database.schema import calls
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.blobs import HASH_BYTES
 from wick_graph.store.values.codec import Codec
-from wick_graph.store.values.rows import Context, text_bytes, too_large
+from wick_graph.store.values.rows import Context, bytes_text, text_bytes, too_large
 from wick_graph.types import Replay
 
 
@@ -140,6 +140,43 @@ class Ledger:
     async def await_(self, key: str, name: str, args: Mapping[str, Any]) -> None:
         """Do `wait` in the store's thread."""
         await self._core.worker.run(self.wait, key, name, args)
+
+    def note(self, key: str, what: str, state: str, fields: Any) -> None:
+        """File a fact beside a call, or in the place of the fact that was filed there.
+
+        Raises:
+            StorageError: The fact cannot be stored, or the run lost its thread.
+        """
+        payload = self._codec.pack(fields)
+        with self._writing(key) as db:
+            hashed, seals = self._hash(what, {}), self._seals
+            place = place_of(seals, self._lease.thread, text_bytes(key), hashed)
+            self._put(db, key, what, hashed, state, 1, seals.seal(payload, *place))
+
+    def noted(self, key: str) -> tuple[str, Any] | None:
+        """Return the state and the fields of a fact that `note` filed; None if there is none."""
+        with self._core.reading() as db:
+            row = self._row(db, key)
+            return None if row is None else (row[1], self._result(key, row).fields)
+
+    def noted_as(self, state: str) -> dict[str, Any]:
+        """Return the fields of all facts of a state, by key."""
+        with self._core.reading() as db:
+            found = db.execute(sql.CALLS_IN, (self._lease.thread, state)).fetchall()
+            rows = ((bytes_text(key), row) for key, *row in found)
+            return {key: self._result(key, tuple(row)).fields for key, row in rows}
+
+    async def anote(self, key: str, what: str, state: str, fields: Any) -> None:
+        """Do `note` in the store's thread."""
+        await self._core.worker.run(self.note, key, what, state, fields)
+
+    async def anoted(self, key: str) -> tuple[str, Any] | None:
+        """Do `noted` in the store's thread."""
+        return await self._core.worker.run(self.noted, key)
+
+    async def anoted_as(self, state: str) -> dict[str, Any]:
+        """Do `noted_as` in the store's thread."""
+        return await self._core.worker.run(self.noted_as, state)
 
     def refusal(self, value: Any) -> str | None:
         """Say why a value cannot be stored, or None if it can."""

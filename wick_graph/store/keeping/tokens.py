@@ -24,11 +24,17 @@ from wick_graph.store.database.compiling import checked, compiled
 from wick_graph.store.database.schema import tokens
 from wick_graph.store.values.rows import bytes_text, text_bytes
 
-Scope = Literal["read", "run", "admin"]
+Scope = Literal["read", "run", "approve", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-"""Each includes those before it."""
+"""All include `read`, and `admin` includes all. `run` and `approve` are apart."""
 _FORM: Final = re.compile(r"wk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def includes(held: str, wanted: Scope) -> bool:
+    """Say whether a token's scope allows what needs another one."""
+    scopes = held.split(",")
+    return wanted in scopes or "admin" in scopes or (wanted == "read" and scopes != [""])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,8 @@ class TokenInfo:
     id: str
     tenant: str
     name: str
-    scope: Scope
+    scope: str
+    """One of `SCOPES`, or several with commas between them."""
     created: datetime
     expires: datetime | None
     revoked: datetime | None
@@ -51,9 +58,11 @@ class Tokens:
         self._core = core
 
     def create(
-        self, tenant: str, *, name: str = "", scope: Scope = "run", lasts: float | None = None
+        self, tenant: str, *, name: str = "", scope: str = "run", lasts: float | None = None
     ) -> tuple[str, TokenInfo]:
         """Make a token and return it, this once, with what is known of it; `lasts` is in seconds.
+
+        The scope is one of `SCOPES`, or several with commas between them: `run,approve`.
 
         Raises:
             ConfigError: The tenant's name or the scope is refused.
@@ -63,8 +72,9 @@ class Tokens:
                 f"the tenant {tenant!r:.80} is refused; use 1 to 64 letters, digits, and _ . -, "
                 "and begin with a letter or digit"
             )
-        if scope not in SCOPES:
-            raise ConfigError(f"the scope {scope!r} is none of {', '.join(SCOPES)}")
+        unknown = next((one for one in scope.split(",") if one not in SCOPES), None)
+        if unknown is not None:
+            raise ConfigError(f"the scope {unknown!r:.80} is none of {', '.join(SCOPES)}")
         key, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         with self._core.writing() as db:
             now = self._core.now()
@@ -73,7 +83,7 @@ class Tokens:
                 "token": text_bytes(key),
                 "hash": _hash(secret),
                 "name": text_bytes(name),
-                "scopes": scope,
+                "scopes": ",".join(one for one in SCOPES if one in scope.split(",")),
                 "created": now,
                 "expires": None if lasts is None else now + lasts,
             }
