@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -22,10 +22,15 @@ from wick_graph.config import (
     code_folders,
     control_plane,
     folder_of,
+    held_in,
     load_config,
     memory_files,
+    must_be_unchanged,
+    store_of,
+    trust_folder,
 )
 from wick_graph.config.nearest import did_you_mean
+from wick_graph.config.reach import PYCACHE
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.activation import activate, backend_of
 from wick_graph.hooks.approvals import misspelt
@@ -129,7 +134,8 @@ class Agents(Mapping[str, Agent]):
         for name, config in self.config.agent(agent_id).mcp_servers.items():
             known = next((s for n, c, s in self._servers if (n, c) == (name, config)), None)
             if known is None:
-                known = server_of(name, config, self.config.base_dir)
+                check = partial(must_be_unchanged, self.config)
+                known = server_of(name, config, self.config.base_dir, check)
                 self._servers.append((name, config, known))
             found.append(known)
         return found
@@ -283,12 +289,27 @@ def _inside(hooks: Sequence[BaseHook], more: Sequence[BaseHook]) -> list[BaseHoo
     return [*hooks[:at], *more, *hooks[at:]]
 
 
-def server_of(name: str, config: McpServerConfig, base_dir: Path) -> McpServer:
-    """Make an MCP server of its configuration; nothing is started yet."""
+def server_of(
+    name: str,
+    config: McpServerConfig,
+    base_dir: Path,
+    check: Callable[[], None] = lambda: None,
+) -> McpServer:
+    """Make an MCP server of its configuration; nothing is started yet.
+
+    Args:
+        name: Its name.
+        config: Its configuration.
+        base_dir: The folder of the file.
+        check: Called before each start of its command; what it raises keeps it from starting.
+    """
+    # Python runs what lies in __pycache__ beside a module; trust covers the modules alone
+    cache = {PYCACHE: str(trust_folder() / "pycache")} if config.command else {}
     target = Target(
         command=config.command,
         url=config.url or "",
-        env=config.env,
+        env={**cache, **config.env},
+        check=check if config.command else None,
         cwd=str(base_dir / (config.cwd or ".")),
         headers=config.headers,
     )
@@ -320,9 +341,14 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
 
 
 def rules_of(config: AgentConfig, file: AgentsFile) -> Rules:
-    """Say what the tools of an agent leave alone."""
+    """Say what the tools of an agent leave alone.
+
+    Raises:
+        ConfigError: A command may run what lies in its folder.
+    """
     return Rules(
-        control=control_plane(file),
+        control=(*control_plane(file), *held_in(config, file)),
+        stores=store_of(file)[1],
         memory=memory_files(file),
         protect=config.protect,
         writable=config.writable,

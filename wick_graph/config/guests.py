@@ -35,7 +35,10 @@ class McpServerConfig(Block):
     env: Variables = Field(default_factory=dict)
     """Variables for the command, beside the few harmless ones that it inherits."""
     cwd: Text | None = None
-    """Folder of the command; a relative one belongs to the YAML file's folder."""
+    """Folder of the command, the YAML file's if it is left out; a relative one belongs to that."""
+    data: Texts = ()
+    """Files and folders that the command reads or writes and never runs, as its words name them:
+    trust does not cover them, and tools may write them."""
     url: Annotated[str, AfterValidator(check_http_url)] | None = None
     """Address that speaks MCP's streamable HTTP."""
     headers: Variables = Field(default_factory=dict)

@@ -136,7 +136,7 @@ def _load(
         places=places,
         notices=file_notices(tree.data, status, source),
         path=path,
-        starts=starts_of(data.get("agents"), base_dir),
+        starts=starts_of(data.get("agents")),
     )
     try:
         loaded = AgentsFile.model_validate(data, context=reading)

@@ -19,7 +19,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -271,6 +272,16 @@ class AgentConfig(Block):
         return {**beside, **self.model.spec()}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Vouched:
+    """What of a file was trusted: a view of the file for a tenant is no other file."""
+
+    file: AgentsFile
+    digest: str
+    found: Mapping[str, bytes]
+    """What stands for each file that it covers."""
+
+
 class AgentsFile(Block):
     """A whole file; every agent has the defaults merged in, as copies of its own."""
 
@@ -291,6 +302,7 @@ class AgentsFile(Block):
     _tools_dir: Path | None = PrivateAttr(default=None)
     _path: Path | None = PrivateAttr(default=None)
     _starts: Starts = PrivateAttr(default_factory=Starts)
+    _vouched: Vouched | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any, /) -> None:
         """Take over what the reader knows about the file."""
@@ -318,6 +330,15 @@ class AgentsFile(Block):
     def starts(self) -> Starts:
         """What the file starts: programs, and code that it names."""
         return self._starts
+
+    @property
+    def vouched(self) -> Vouched | None:
+        """What was trusted of it when its agents were made; None where a program decided."""
+        return self._vouched
+
+    def vouch(self, digest: str, found: Mapping[str, bytes]) -> None:
+        """Keep the hash of what is started, for the file and all its views."""
+        self._vouched = Vouched(self, digest, found)
 
     @property
     def base_dir(self) -> Path:

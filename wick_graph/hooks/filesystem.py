@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
-from wick_graph.backends import FileSystem
+from wick_graph.backends import FileSystem, Rules
 from wick_graph.constants import RESULT_TAIL_CHARS
-from wick_graph.errors import ToolError
+from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.approvals import approved
 from wick_graph.hooks.file_tools import file_tools, stem_of
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
@@ -19,8 +19,9 @@ from wick_graph.keys import CHECKPOINTER, configurable
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.request import ModelRequest
 from wick_graph.tools.protocol import ToolContext
-from wick_graph.tools.result import cap, read_text, with_text
+from wick_graph.tools.result import cap, failure, read_text, with_text
 
+_CHANGING: Final = frozenset({*WRITERS, "execute"})
 _log: Final = logging.getLogger(__name__)
 
 
@@ -43,6 +44,7 @@ class FilesystemHook(BaseHook):
 
     def __init__(self, backend: FileSystem, *, require_unique: bool = False) -> None:
         self.backend: Final = backend
+        self._kept_from: set[str] = set()
         self._turns: Final = Turns()
         self._tools: Final = file_tools(backend, self._turns, require_unique=require_unique)
 
@@ -54,6 +56,18 @@ class FilesystemHook(BaseHook):
             return self.backend.notices
         said = f"execute runs commands at the sandbox level {level}"
         return (f"{said}, which is none" if level == "local" else said, *self.backend.notices)
+
+    def keep_from(self, rules: Rules) -> None:
+        """Let more files and folders govern agents, such as the store of one that has this hook.
+
+        A backend of another kind keeps rules of its own.
+
+        Raises:
+            ConfigError: Commands could change them.
+        """
+        if isinstance(self.backend, _Guarded):
+            self.backend.keep_from(rules)
+            self._kept_from.update(rules.stores)
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
         """Return the same tools in every state."""
@@ -75,12 +89,26 @@ class FilesystemHook(BaseHook):
         if ctx.allowed is not None and ctx.allowed != call.args:  # other arguments were allowed
             call = call.replace(ctx=replace(ctx, allowed=None))
         try:
+            if why := self._keep_from_store(call):
+                return failure(call, ToolError(why))
             if why := self._asks(call):
                 return await approved(call, why, partial(self._kept, next))
             return await self._kept(next, call)
         finally:
             if call.name in WRITERS:
                 self._turns.end(step_of(ctx.key), ctx.index)
+
+    def _keep_from_store(self, call: ToolCall) -> str:
+        """Leave the store of this very run alone, whichever graph brought it; say why not."""
+        if call.name not in _CHANGING:
+            return ""
+        store = configurable(call.ctx.config).get(CHECKPOINTER)
+        if isinstance(store, _InFiles) and not self._kept_from.issuperset(store.files):
+            try:
+                self.keep_from(Rules(stores=store.files))
+            except ConfigError as error:
+                return str(error)
+        return ""
 
     async def _kept(self, next: Any, call: ToolCall) -> Any:
         ctx = call.ctx
@@ -110,6 +138,21 @@ class FilesystemHook(BaseHook):
             note = f"[the whole result is in {path}; read parts of it by read_file or grep]\n\n"
             shown = shown[: len(shown) - tail] + note + shown[len(shown) - tail :]
         return with_text(result.replace(output=cap(result.output, limit)), shown)
+
+
+@runtime_checkable
+class _InFiles(Protocol):
+    """A store that knows which files of this machine it is in."""
+
+    @property
+    def files(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class _Guarded(Protocol):
+    """A backend that can be told what governs agents."""
+
+    def keep_from(self, rules: Rules) -> None: ...
 
 
 def can_ask(ctx: ToolContext) -> bool:

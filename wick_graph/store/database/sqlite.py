@@ -71,6 +71,11 @@ class Sqlite(Dialect):
         """The file's path."""
         return _name(self.path)
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file, absolute; none for a database in memory."""
+        return () if self.path is None else (str(self.path.absolute()),)
+
     def now(self) -> float:
         """Return this machine's time: the file is on it."""
         return time.time()
