@@ -325,9 +325,9 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
         ConfigError: The folder cannot be opened, or a hook cannot work as it is configured.
     """
     config = file.agent(agent_id)
+    rules = Rules() if to_look_at else rules_of(config, file)
     key = "backend"
     try:
-        rules = Rules() if to_look_at else rules_of(config, file)
         backend = backend_of(config, _workdir(config, file.base_dir, to_look_at), rules)
         key = "middleware"
         for entry in config.middleware:

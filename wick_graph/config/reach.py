@@ -175,17 +175,22 @@ class _Walk:
                 continue
             self._seen.add(folder)
             for path in _listed(folder):
-                if path in self._apart or os.path.basename(path) in _NOT_RUN:  # noqa: PTH119
+                inner = os.path.realpath(path)
+                is_dir = os.path.isdir(inner)  # noqa: PTH112
+                if self._passed(path, inner, is_dir):
                     continue
                 self._count(one)
                 yield path, self._kind(one, path)
-                inner = os.path.realpath(path)
-                if os.path.isdir(inner) and not self._passed(path, inner):  # noqa: PTH112
+                if is_dir and inner not in self._apart:
                     left.append(inner)
 
-    def _passed(self, path: str, inner: str) -> bool:
+    def _passed(self, path: str, inner: str, is_dir: bool) -> bool:
         name = os.path.basename(path)  # noqa: PTH119
-        if inner in self._apart or (name == "__pycache__" and not self._cached):
+        if path in self._apart or name in _NOT_RUN:
+            return True
+        if not is_dir:
+            return False
+        if name == "__pycache__" and not self._cached:
             return True
         return os.path.exists(f"{inner}/{_ENVIRONMENT}")  # noqa: PTH110
 
