@@ -27,6 +27,7 @@ from wick_graph.graph import AgentGraph, build_graph
 from wick_graph.graph.lifecycle_options import RunOptions
 from wick_graph.graph.lifecycle_turn import cancel
 from wick_graph.hooks import FilesystemHook, compile_hooks
+from wick_graph.hooks.filesystem import note_store
 from wick_graph.mcp import McpServer
 from wick_graph.messages import Processors
 from wick_graph.models.resolve import ModelChoice, resolve_model
@@ -117,6 +118,7 @@ class Agent:
         self._ttl = _ttl(ttl)
         _keep_from(hooks, store)
         self._store, self._owns_store = _open_store(store)
+        note_store(self._store)
 
     @cached_property
     def graph(self) -> AgentGraph:

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import py_compile
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +227,7 @@ app.run()
 
 
 @pytest.fixture
-def real(app: Path) -> Iterator[Callable[..., Path]]:
+def real(app: Path) -> Callable[..., Path]:
     """A file with a server that speaks MCP, and imports what lies beside it."""
     (app / "srv/server.py").write_text(SERVER, "utf-8")
     (app / "srv/helper.py").write_text("NAME = 'us'\n", "utf-8")
@@ -236,7 +236,7 @@ def real(app: Path) -> Iterator[Callable[..., Path]]:
         words = ", ".join(f"'{word}'" for word in (sys.executable, *flags, "server.py"))
         return written(app, f"{{command: [{words}], cwd: srv}}")
 
-    yield made
+    return made
 
 
 ADD = "{call: own_add, args: {a: 1, b: 2}}"

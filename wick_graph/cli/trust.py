@@ -22,7 +22,8 @@ def trust(
     """Trust what a file of agents starts: the programs and the code that it names.
 
     The trust holds for exactly these sections, and for the folders that their commands may run
-    something of. It is kept for this user, outside of every project. WICK_TRUST=HASH says the same for one process.
+    something of. It is kept for this user, outside of every project. WICK_TRUST=HASH says the same
+    for one process.
     """
     from wick_graph.config import digest_of, load_config
     from wick_graph.config import trust as keep

@@ -20,7 +20,6 @@ from typing import Final
 from wick_graph.config.control import data_of, writable_folders
 from wick_graph.config.guests import McpServerConfig
 from wick_graph.config.schema import AgentConfig, AgentsFile
-from wick_graph.errors import ConfigError
 
 MOST_FILES: Final = 20_000
 MOST_BYTES: Final = 512 * 2**20
@@ -116,16 +115,27 @@ def _refusal(folder: str) -> str:
 
 def _folders(server: McpServerConfig, base: str) -> Iterator[tuple[str, bool]]:
     start = os.path.realpath(Path(base, server.cwd or "."))
-    yield start, _is_below(start, base) or not os.path.isabs(server.cwd or ".")  # noqa: PTH117
+    yield start, _is_below(start, base) or not _is_absolute(server.cwd or "")
     data = {os.path.normpath(Path(start, one)) for one in server.data}
     for text in (*server.command, *server.env.values()):
         for word in _words(text):
-            path = os.path.normpath(Path(start, os.path.expanduser(word)))  # noqa: PTH111
+            path = os.path.normpath(Path(start, _at_home(word)))
             if path in data or _is_below(base, path):
                 continue
-            inside = _is_below(path, base) or not word.startswith(("/", "~"))
-            for folder in _led_to(path):
+            inside = _is_below(path, base) or not _is_absolute(word)
+            for folder in _led_to(Path(path)):
                 yield folder, inside or _is_below(folder, base)
+
+
+def _at_home(word: str) -> Path:
+    try:
+        return Path(word).expanduser()
+    except RuntimeError:  # there is no such user
+        return Path(word)
+
+
+def _is_absolute(word: str) -> bool:
+    return word.startswith(("/", "~"))
 
 
 def _words(text: str) -> Iterator[str]:
@@ -137,14 +147,20 @@ def _words(text: str) -> Iterator[str]:
                 yield word.replace(".", "/")
 
 
-def _led_to(path: str) -> Iterator[str]:
+def _led_to(path: Path) -> Iterator[str]:
     """Yield the folder that a path is, or those that hold it and what it is a link to."""
-    if os.path.isdir(path):  # noqa: PTH112  (a path as text, like all here)
+    if _is_dir(path):
         yield os.path.realpath(path)
         return
-    yield os.path.realpath(os.path.dirname(path))  # noqa: PTH120
-    if os.path.islink(path) and os.path.exists(path):  # noqa: PTH110, PTH114
-        yield os.path.dirname(os.path.realpath(path))  # noqa: PTH120
+    yield os.path.realpath(path.parent)
+    yield str(Path(os.path.realpath(path)).parent)
+
+
+def _is_dir(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # nothing of it can be read, by a command no more than here
+        return False
 
 
 class _Walk:
@@ -175,39 +191,36 @@ class _Walk:
                 continue
             self._seen.add(folder)
             for path in _listed(folder):
-                inner = os.path.realpath(path)
-                is_dir = os.path.isdir(inner)  # noqa: PTH112
-                if self._passed(path, inner, is_dir):
+                inner, is_dir = os.path.realpath(path), _is_dir(path)
+                if self._passed(path, Path(inner), is_dir):
                     continue
                 self._count(one)
-                yield path, self._kind(one, path)
+                yield str(path), self._kind(one, path, inner)
                 if is_dir and inner not in self._apart:
                     left.append(inner)
 
-    def _passed(self, path: str, inner: str, is_dir: bool) -> bool:
-        name = os.path.basename(path)  # noqa: PTH119
-        if path in self._apart or name in _NOT_RUN:
+    def _passed(self, path: Path, inner: Path, is_dir: bool) -> bool:
+        if str(path) in self._apart or path.name in _NOT_RUN:
             return True
         if not is_dir:
             return False
-        if name == "__pycache__" and not self._cached:
+        if path.name == "__pycache__" and not self._cached:
             return True
-        return os.path.exists(f"{inner}/{_ENVIRONMENT}")  # noqa: PTH110
+        return os.access(inner / _ENVIRONMENT, os.F_OK)
 
-    def _kind(self, one: Reach, path: str) -> bytes:
+    def _kind(self, one: Reach, path: Path, inner: str) -> bytes:
         """Say what an entry is: a folder, a link to somewhere, or a file of this content."""
-        if not os.path.islink(path):  # noqa: PTH114
+        if not path.is_symlink():
             return self._content(one, path)
-        inner = os.path.realpath(path)
         if work := next((work for work in self._works if _is_below(inner, work)), None):
             raise self._file.error(one.server, f"{path} is a link to where tools write ({work})")
-        return b"link " + os.fsencode(os.readlink(path)) + self._content(one, inner)  # noqa: PTH115
+        return b"link " + os.fsencode(path.readlink()) + self._content(one, path)
 
-    def _content(self, one: Reach, path: str) -> bytes:
+    def _content(self, one: Reach, path: Path) -> bytes:
         try:
-            if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+            if not stat.S_ISREG(path.stat().st_mode):
                 return b"none"
-            with open(path, "rb") as file:  # noqa: PTH123
+            with path.open("rb") as file:
                 self._bytes += os.fstat(file.fileno()).st_size
                 self._count(one, files=0)
                 return hashlib.file_digest(file, "sha256").digest()
@@ -225,9 +238,9 @@ class _Walk:
             )
 
 
-def _listed(folder: str) -> list[str]:
+def _listed(folder: str) -> list[Path]:
     try:
-        return sorted(f"{folder.rstrip('/')}/{name}" for name in os.listdir(folder))  # noqa: PTH208
+        return sorted(Path(folder).iterdir())
     except OSError:
         return []
 

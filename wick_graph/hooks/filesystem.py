@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
+from weakref import WeakSet
 
 from wick_graph.backends import FileSystem, Rules
 from wick_graph.constants import RESULT_TAIL_CHARS
@@ -23,6 +25,33 @@ from wick_graph.tools.result import cap, failure, read_text, with_text
 
 _CHANGING: Final = frozenset({*WRITERS, "execute"})
 _log: Final = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class InFiles(Protocol):
+    """A store that knows which files of this machine it is in."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return them, absolute."""
+        ...
+
+
+_STORES: Final[WeakSet[InFiles]] = WeakSet()
+"""Those of the agents of this process: a helper's tools leave its boss's store alone too."""
+_STORES_LOCK: Final = threading.Lock()
+
+
+def note_store(store: object) -> None:
+    """Have the tools of all agents leave a store alone."""
+    if isinstance(store, InFiles):
+        with _STORES_LOCK:
+            _STORES.add(store)
+
+
+def _store_files() -> set[str]:
+    with _STORES_LOCK:
+        return {file for store in _STORES for file in store.files}
 
 
 class FilesystemHook(BaseHook):
@@ -89,7 +118,7 @@ class FilesystemHook(BaseHook):
         if ctx.allowed is not None and ctx.allowed != call.args:  # other arguments were allowed
             call = call.replace(ctx=replace(ctx, allowed=None))
         try:
-            if why := self._keep_from_store(call):
+            if why := self._keep_from_stores(call):
                 return failure(call, ToolError(why))
             if why := self._asks(call):
                 return await approved(call, why, partial(self._kept, next))
@@ -98,14 +127,14 @@ class FilesystemHook(BaseHook):
             if call.name in WRITERS:
                 self._turns.end(step_of(ctx.key), ctx.index)
 
-    def _keep_from_store(self, call: ToolCall) -> str:
-        """Leave the store of this very run alone, whichever graph brought it; say why not."""
+    def _keep_from_stores(self, call: ToolCall) -> str:
+        """Leave this run's store alone, and those of all agents of this process; say why not."""
         if call.name not in _CHANGING:
             return ""
-        store = configurable(call.ctx.config).get(CHECKPOINTER)
-        if isinstance(store, _InFiles) and not self._kept_from.issuperset(store.files):
+        note_store(configurable(call.ctx.config).get(CHECKPOINTER))
+        if files := _store_files() - self._kept_from:
             try:
-                self.keep_from(Rules(stores=store.files))
+                self.keep_from(Rules(stores=tuple(files)))
             except ConfigError as error:
                 return str(error)
         return ""
@@ -138,14 +167,6 @@ class FilesystemHook(BaseHook):
             note = f"[the whole result is in {path}; read parts of it by read_file or grep]\n\n"
             shown = shown[: len(shown) - tail] + note + shown[len(shown) - tail :]
         return with_text(result.replace(output=cap(result.output, limit)), shown)
-
-
-@runtime_checkable
-class _InFiles(Protocol):
-    """A store that knows which files of this machine it is in."""
-
-    @property
-    def files(self) -> tuple[str, ...]: ...
 
 
 @runtime_checkable
