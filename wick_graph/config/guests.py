@@ -15,6 +15,7 @@ from wick_graph.config.fields import (
     Variables,
     check_http_url,
     check_once,
+    check_origins,
 )
 
 
@@ -55,6 +56,13 @@ class McpServerConfig(Block):
         if bool(self.command) == bool(self.url):
             raise ValueError("needs either command or url")
         return self
+
+
+class CallbacksConfig(Block):
+    """Where the servers of HTTP tools may be, beside the public internet."""
+
+    allow: Annotated[Texts, AfterValidator(check_once), AfterValidator(check_origins)] = ()
+    """Origins such as `http://127.0.0.1:9100`; addresses for cloud metadata stay refused."""
 
 
 class SubagentConfig(Block):

@@ -1,6 +1,6 @@
 """What a configuration may say: strict, frozen models in which an unknown key is an error.
 
-    AgentsFile            store, defaults, agents
+    AgentsFile            store, callbacks, defaults, agents
     └── AgentConfig       one agent
         ├── ModelConfig   `model:` as a block, with fallbacks (ModelTarget)
         ├── BackendConfig
@@ -13,6 +13,8 @@
         ├── McpServerConfig
         ├── SubagentConfig
         └── SearchConfig
+
+`callbacks:` of the file is a CallbacksConfig.
 
 `model_fields_set` tells what a file said (in `defaults:` or in the agent) from what is a default.
 """
@@ -53,7 +55,7 @@ from wick_graph.config.fields import (
     check_regexes,
     form_of,
 )
-from wick_graph.config.guests import McpServerConfig, MiddlewareConfig, SubagentConfig
+from wick_graph.config.guests import CallbacksConfig, McpServerConfig, MiddlewareConfig, SubagentConfig
 from wick_graph.config.nearest import did_you_mean
 from wick_graph.config.places import KeyPath, Places, show_key
 from wick_graph.config.starts import Starts
@@ -289,6 +291,8 @@ class AgentsFile(Block):
     """Database URL as written; `store_url` is the one to open."""
     store_keys: Annotated[Text, AfterValidator(check_keys)] | None = None
     """Where the keys are that encrypt the store: `file:PATH`, or `env:NAME`."""
+    callbacks: CallbacksConfig = Field(default_factory=CallbacksConfig)
+    """Where HTTP tools that are registered with the server may be."""
     defaults: AgentConfig = Field(default_factory=AgentConfig)
     """Any key of an agent; an agent's own key replaces the whole value."""
     agents: Annotated[
