@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 from tests.server.support import serving
+from wick_graph.errors import RefusedError
+from wick_graph.tools import HTTPTool
 
 ASK = {"messages": [{"role": "user", "content": "What is the weather?"}]}
 TALK = json.dumps(
@@ -94,9 +96,6 @@ def test_a_name_that_leads_inside_later_is_refused_at_the_call(
     admin: httpx.Client, listener: Listener
 ) -> None:
     """What a name stands for is looked up at each call: the one at registration says nothing."""
-    from wick_graph.errors import RefusedError
-    from wick_graph.tools import HTTPTool
-
     tool = HTTPTool("weather", "W", {"type": "object"}, f"http://localhost:{listener.port}")
     with pytest.raises(RefusedError, match="is loopback"):
         asyncio.run(tool.client.send("GET", tool.callback_url))

@@ -58,7 +58,7 @@ def test_no_spelling_of_a_script_reads_a_file(
     chat = {"model": model, "messages": [{"role": "user", "content": "Hello."}]}
     said = anna.post("/v1/chat/completions", json=chat)
     assert said.status_code == 404
-    shown = anna.get(f"/v1/models/{quote(model.strip(), safe=str())}")
+    shown = anna.get(f"/v1/models/{quote(model.strip(), safe='')}")
     assert shown.status_code == 404
     assert SECRET not in said.text
 
@@ -88,7 +88,9 @@ def test_an_agent_that_cannot_be_built_leaves_nothing(anna: httpx.Client) -> Non
 
 
 def test_the_command_line_reads_a_name_as_the_server_does() -> None:
-    names = {resolve_model(name).name for name in ("scripted:demo", "Scripted:demo", " Scripted :demo")}
+    names = {
+        resolve_model(name).name for name in ("scripted:demo", "Scripted:demo", " Scripted :demo")
+    }
     assert names == {"scripted:demo"}
 
 

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -43,32 +44,22 @@ def serve(
     from wick_graph.errors import ConfigError
 
     try:
-        import uvicorn
-
         from wick_graph.server.options import is_loopback
-        from wick_graph.server.tool_server import tool_app
+        from wick_graph.server.tool_server import serve_tools
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"wick tools serve needs {error.name}; "
             "install it with: pip install 'wick-graph[server]'"
         ) from None
-    found = functions(module)
-    made = tool_app(found, host)
-    config = uvicorn.Config(made, log_level="warning", lifespan="off", server_header=False)
-    try:
-        listener = _listener(host, port)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror or error})") from None
-    with listener:
-        at = f"[{host}]" if ":" in host else host
-        origin = f"http://{at}:{listener.getsockname()[1]}"
-        names = ", ".join(sorted(_name(one) for one in found))
-        output.say(f"serving {names} on {origin}")
+
+    def ready(names: Sequence[str], origin: str) -> None:
+        output.say(f"serving {', '.join(names)} on {origin}")
         if is_loopback(host):
             output.say(f"agents call them once {origin} is allowed: wick serve --allow-callback")
         else:
             output.say("they ask for no token: whoever reaches this address may call them")
-        uvicorn.Server(config).run(sockets=[listener])
+
+    serve_tools(functions(module), host, port, ready)
 
 
 def functions(target: str) -> list[Any]:
@@ -118,14 +109,3 @@ def _loaded(place: str) -> ModuleType:
     except Exception as error:  # whatever the module raises
         raise ConfigError(f"{place} cannot be loaded ({type(error).__name__}: {error})") from error
     return module
-
-
-def _name(tool: Any) -> str:
-    return str(getattr(tool, "name", None) or getattr(tool, "__name__", "?"))
-
-
-def _listener(host: str, port: int) -> Any:
-    import socket
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family)

@@ -55,7 +55,12 @@ from wick_graph.config.fields import (
     check_regexes,
     form_of,
 )
-from wick_graph.config.guests import CallbacksConfig, McpServerConfig, MiddlewareConfig, SubagentConfig
+from wick_graph.config.guests import (
+    CallbacksConfig,
+    McpServerConfig,
+    MiddlewareConfig,
+    SubagentConfig,
+)
 from wick_graph.config.nearest import did_you_mean
 from wick_graph.config.places import KeyPath, Places, show_key
 from wick_graph.config.starts import Starts

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+import socket
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
@@ -39,12 +41,7 @@ def tool_app(tools: Iterable[Any], host: str = "127.0.0.1") -> Starlette:
     Raises:
         ConfigError: One is no tool, has the name of a built-in one, or two share a name.
     """
-    bound: dict[str, BoundTool] = {}
-    for tool in map(bind_tool, tools):
-        check_free(tool.name)
-        if tool.name in bound:
-            raise ConfigError(f"two tools are called {tool.name}; rename one")
-        bound[tool.name] = tool
+    bound = _bound(tools)
     served = _Served(bound, (host, *_LOOPBACK) if is_loopback(host) else ())
     routes = [
         Route("/health", served.health),
@@ -52,6 +49,45 @@ def tool_app(tools: Iterable[Any], host: str = "127.0.0.1") -> Starlette:
         Route("/tools/{name}", served.call, methods=["POST"]),
     ]
     return Starlette(routes=routes, exception_handlers={Problem: _answered})
+
+
+def serve_tools(
+    tools: Iterable[Any], host: str, port: int, ready: Callable[[list[str], str], None]
+) -> None:
+    """Serve tools until SIGTERM or Ctrl-C.
+
+    Args:
+        tools: As `tool_app` takes them.
+        host: Where to listen.
+        port: 0 takes any.
+        ready: Called with the tools' names and the origin, once requests can come.
+
+    Raises:
+        ConfigError: A tool is refused, or the address cannot be listened on.
+    """
+    bound = _bound(tools)
+    config = uvicorn.Config(
+        tool_app(bound.values(), host), log_level="warning", lifespan="off", server_header=False
+    )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror or error})") from None
+    with listener:
+        at = f"[{host}]" if ":" in host else host
+        ready(sorted(bound), f"http://{at}:{listener.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _bound(tools: Iterable[Any]) -> dict[str, BoundTool]:
+    bound: dict[str, BoundTool] = {}
+    for tool in map(bind_tool, tools):
+        check_free(tool.name)
+        if tool.name in bound:
+            raise ConfigError(f"two tools are called {tool.name}; rename one")
+        bound[tool.name] = tool
+    return bound
 
 
 class _Served:

@@ -1,8 +1,8 @@
 """The engine's own system call filter, made narrower: no socket that leaves the container.
 
-AF_VSOCK reaches the machine below, whatever network namespace stands around, and AF_ALG the kernel's
-ciphers. Docker refuses both by itself. Podman's filter does not, but is a file that can be read, and
-Podman takes another one by its path.
+AF_VSOCK reaches the machine below, whatever network namespace stands around. Docker refuses it by
+itself. Podman's filter does not, but is a file that can be read, and Podman takes another one by
+its path.
 """
 
 from __future__ import annotations
