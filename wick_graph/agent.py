@@ -37,6 +37,7 @@ from wick_graph.runtime import AgentSpec
 from wick_graph.store import SqlSaver
 from wick_graph.store.checkpoints.lives import STORES
 from wick_graph.store.database.opening import dialect_of
+from wick_graph.store.database.sqlite import files_behind
 from wick_graph.tools.registry import ToolRegistry
 from wick_graph.tools.store import ToolStore
 from wick_graph.tools.toolbox import Beside
@@ -382,6 +383,8 @@ def _keep_from(hooks: Sequence[Any], store: Any) -> None:
         files = dialect_of(store).files
     elif isinstance(store, SqlSaver):
         files = store.files
+    else:
+        files = files_behind(getattr(store, "conn", None))  # LangGraph's own saver
     rules = Rules(control=(f"{trust_folder()}/",), code=code_folders(), stores=files)
     for hook in guards:
         hook.keep_from(rules)

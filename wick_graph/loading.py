@@ -66,7 +66,7 @@ class Agents(Mapping[str, Agent]):
         self._made: dict[str, Agent] = {}
         self.background: list[Background] = []
         """The tasks that agents of this file have begun in this process."""
-        self._servers: list[tuple[str, McpServerConfig, McpServer]] = []
+        self._servers: list[tuple[str, McpServerConfig, McpServer, _Unchanged]] = []
         self.backends: list[LocalBackend | DockerBackend] = []
         """Where the files of the agents that are built are."""
         self._saver: SqlSaver | None = None
@@ -132,12 +132,15 @@ class Agents(Mapping[str, Agent]):
         """Return the MCP servers of an agent; agents with the same settings share a session."""
         found = []
         for name, config in self.config.agent(agent_id).mcp_servers.items():
-            known = next((s for n, c, s in self._servers if (n, c) == (name, config)), None)
+            at = (entry for entry in self._servers if entry[:2] == (name, config))
+            known = next(at, None)
             if known is None:
-                check = partial(must_be_unchanged, self.config)
-                known = server_of(name, config, self.config.base_dir, check)
-                self._servers.append((name, config, known))
-            found.append(known)
+                check = _Unchanged(self.config)
+                server = server_of(name, config, self.config.base_dir, check)
+                known = (name, config, server, check)
+                self._servers.append(known)
+            known[3].file = self.config  # a file that was read again was trusted again
+            found.append(known[2])
         return found
 
     def _build(self, agent_id: str) -> Agent:
@@ -153,6 +156,21 @@ class Agents(Mapping[str, Agent]):
             mcp_servers=self.servers_of(agent_id),
             agents=self,
         )
+
+
+class _Unchanged:
+    """What is called before a command of a file is started."""
+
+    def __init__(self, file: AgentsFile) -> None:
+        self.file = file
+
+    def __call__(self) -> None:
+        """Refuse what is not what was trusted.
+
+        Raises:
+            ConfigError: It is not.
+        """
+        must_be_unchanged(self.file)
 
 
 def load(path: str | Path = "agents.yaml", *, model: str | None = None) -> Agents:

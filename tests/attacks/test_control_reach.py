@@ -157,6 +157,11 @@ WRITABLE = {
     "code in a word": ("{command: [python3, -c, 'import work']}", "./work"),
     "a shell": ("{command: [bash, -c, 'cd work;./x']}", "./work"),
     "a variable": ("{command: [python3], env: {PYTHONPATH: 'srv:work'}}", "./work"),
+    "a module behind its flag": ("{command: [python3, -mwork.x]}", "./work"),
+    "a folder behind its flag": ("{command: [node, -Iwork]}", "./work"),
+    "a file of arguments": ("{command: [javac, '@work/args']}", "./work"),
+    "an address of a file": ("{command: [deno, run, 'file://work/x.js']}", "./work"),
+    "behind a variable": ("{command: [sh, -c, '$PWD/work/x']}", "./work"),
     "a folder of tenants": ("{command: [python3, work.tenants/x.py]}", "./work"),
     "a link": ("{command: [python3, link/x.py]}", "./work"),
 }

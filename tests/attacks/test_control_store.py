@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver
 
 import wick_graph
 from tests.engine.support import async_door, sync_door, wild
@@ -117,6 +118,13 @@ def test_a_relative_store_is_the_same_one(
     monkeypatch.chdir(tmp_path)
     model = ScriptedModel([calls(*writes("wick.db")), "done"])
     with SqlSaver.from_url("sqlite:///wick.db") as store:
+        agent = Agent(model=model, hooks=[FilesystemHook(fs)], store=store)
+        assert "governs agents" in answers(agent.invoke("go"))[0]
+
+
+def test_a_store_of_langgraphs_is_left_alone_too(fs: LocalBackend, tmp_path: Path) -> None:
+    model = ScriptedModel([calls(*writes("f.db")), "done"])
+    with SqliteSaver.from_conn_string(str(tmp_path / "f.db")) as store:
         agent = Agent(model=model, hooks=[FilesystemHook(fs)], store=store)
         assert "governs agents" in answers(agent.invoke("go"))[0]
 

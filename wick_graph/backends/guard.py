@@ -94,10 +94,12 @@ class Guard:
     def keep_from(self, rules: Rules) -> None:
         """Let more files and folders govern, from now on; nothing is loosened by it."""
         files = _forms(f"{one}{end}" for one in rules.stores for end in _OF_A_DATABASE)
-        code = _forms(f"{one}/" for one in rules.code)
-        self._databases = _joined(self._databases, files)
-        self._named = _joined(self._named, (*_forms(rules.control), *files))
-        self._code = _joined(self._code, code)
+        self._named = _joined(self._named, _forms(rules.control))
+        folders = tuple(one.rstrip("/") for one in self._named if one.endswith("/"))
+        apart = [one for one in files if not any(_is_below(one, folder) for folder in folders)]
+        self._databases = _joined(self._databases, apart)
+        self._named = _joined(self._named, apart)
+        self._code = _joined(self._code, _forms(f"{one}/" for one in rules.code))
         self._control = (*self._named, *self._code)
         self._spelt = tuple(folded(one.rstrip("/")) for one in self._control)
 

@@ -28,7 +28,9 @@ PYCACHE: Final = "PYTHONPYCACHEPREFIX"
 _NOT_RUN: Final = frozenset({".git", ".hg", ".svn", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
 _ENVIRONMENT: Final = "pyvenv.cfg"
 """In a virtual environment: only a word that leads into one makes a program load it."""
-_BREAK: Final = re.compile(r"[\s'\"`;|&<>(){}\[\]$,:=!#*?]+")
+_BREAK: Final = re.compile(r"[\s'\"`;|&<>(){}\[\]$,:=!#*?@\\]+")
+_VARIABLE: Final = re.compile(r"\$\w+|\$\{[^}]*\}")
+_FLAG: Final = re.compile(r"-[A-Za-z]\w")
 _ISOLATED: Final = re.compile(r"-[A-Za-z]*[EI][A-Za-z]*")
 """A flag by which Python heeds no variable."""
 
@@ -139,12 +141,14 @@ def _is_absolute(word: str) -> bool:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield what of a text may be a path, or a module of Python."""
-    for word in dict.fromkeys([text, *_BREAK.split(text)]):
-        if word and "\0" not in word:
-            yield word
-            if "/" not in word and "." in word.strip("."):
-                yield word.replace(".", "/")
+    """Yield what of a text may be a path, or a module of Python; one too many does no harm."""
+    for word in dict.fromkeys([text, *_BREAK.split(_VARIABLE.sub(" ", text))]):
+        behind = [word[2:]] if _FLAG.match(word) else []  # as in -Ifolder
+        for one in (word, word.lstrip("/"), *behind):  # a variable may have stood before the slash
+            if one and "\0" not in one:
+                yield one
+                if "/" not in one and "." in one.strip("."):
+                    yield one.replace(".", "/")
 
 
 def _led_to(path: Path) -> Iterator[str]:

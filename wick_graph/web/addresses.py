@@ -58,11 +58,11 @@ _METADATA: Final = (
 OpenStack."""
 _NAMES: Final = frozenset(
     {
-        *("metadata", "metadata.google.internal", "metadata.goog", "metadata.tencentyun.com"),
-        *("instance-data", "instance-data.ec2.internal", "metadata.packet.net"),
-        *("metadata.platformequinix.com", "rancher-metadata"),
+        *("metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"),
+        *("metadata.tencentyun.com", "metadata.packet.net", "metadata.platformequinix.com"),
     }
 )
+"""Names that a cloud's own resolver knows; elsewhere they may lead anywhere."""
 INTERNAL: Final = frozenset({"loopback", "private", "shared"})
 """Kinds of addresses at which somebody may run a service on purpose."""
 

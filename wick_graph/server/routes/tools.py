@@ -7,12 +7,13 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 
 from wick_graph.config.fields import AGENT_ID
-from wick_graph.errors import ConfigError, ToolError
+from wick_graph.errors import ConfigError, RefusedError, ToolError
 from wick_graph.server import forms
 from wick_graph.server.asking import Admin, Asker, Reader
 from wick_graph.server.problems import Problem
 from wick_graph.tools.http import HTTPTool
 from wick_graph.tools.store import RESERVED, check_free
+from wick_graph.web import Client
 
 router: Final = APIRouter(tags=["tools"])
 AgentQuery = Annotated[str | None, Query(pattern=f"^{AGENT_ID.pattern}$")]
@@ -57,12 +58,11 @@ async def register(asker: Admin, form: forms.ToolForm) -> dict[str, Any]:
             client=client,
         )
         check_free(form.name)
-        await client.check(form.callback_url, _LOOK_UP_SECONDS)
-        health = await tool.health()
+        health = await _health(tool, client)
         asker.tenant.agents.tools.register(tool, agent=form.agent_id, override=True)
     except ConfigError as error:
         raise Problem(409 if form.name in RESERVED else 400, str(error)) from None
-    except ToolError as error:
+    except RefusedError as error:
         raise Problem(409, f"callback_url: {error}") from None
     made = {"status": "registered", "name": form.name, "agent_id": form.agent_id}
     return {**made, "health": health}
@@ -75,6 +75,21 @@ async def deregister(asker: Admin, name: NamePath, agent_id: AgentQuery = None) 
     if not asker.tenant.agents.tools.deregister(name, agent=agent_id):
         raise Problem(404, "tool not found")
     return {"status": "deregistered", "name": name}
+
+
+async def _health(tool: HTTPTool, client: Client) -> str:
+    """Say whether a tool's server is there.
+
+    Raises:
+        RefusedError: No call would be sent to it.
+    """
+    try:
+        await client.check(tool.callback_url, _LOOK_UP_SECONDS)
+    except RefusedError:
+        raise
+    except ToolError as error:  # a host that is not known now may be by and by
+        return f"{error}; calls fail until it answers"
+    return await tool.health()
 
 
 def _source(name: str, registered: set[str]) -> str:
