@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from wick_graph import keys
@@ -93,6 +94,7 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
         return failure(call, ToolError(sent["bad"]))
     tool = ctx.tools(call.ctx.state).get(call.name)
     port = ctx.port
+    call = _still_allowed(call)
     if not port.active:
         made = await through_ledger(call, tool, ctx)
         return _private(made) if ctx.spec.hooks.wrap_tool_call else made
@@ -103,6 +105,7 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
     if isinstance(said, Replace):
         call = said.value if isinstance(said.value, ToolCall) else call.replace(args=said.value)
         port.record(Moment("tool", "replaced", call.name, {**data, "args": call.args}, call.id))
+        call = _still_allowed(call)
     given = isinstance(said, Skip)
     result: ToolResult = (
         said.value if isinstance(said, Skip) else await through_ledger(call, tool, ctx)
@@ -112,6 +115,14 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
         data = {"result": result, "given": given}
         await tell(port, Moment("tool", "return", call.name, data, call.id))
     return result
+
+
+def _still_allowed(call: ToolCall) -> ToolCall:
+    """Take back what a person allowed where somebody has put other arguments in their place."""
+    ctx = call.ctx
+    if ctx.allowed is None or ctx.allowed == call.args:
+        return call
+    return call.replace(ctx=replace(ctx, allowed=None))
 
 
 def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:

@@ -12,7 +12,9 @@ from langchain_core.language_models import BaseChatModel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from typing_extensions import Unpack
 
+from wick_graph.backends import Rules
 from wick_graph.calls import CONTINUE, Call, aread, call_of, read
+from wick_graph.config import code_folders, trust_folder
 from wick_graph.config.durations import seconds
 from wick_graph.constants import (
     DEFAULT_TOOL_TIMEOUT_SECONDS,
@@ -24,7 +26,8 @@ from wick_graph.events import Event
 from wick_graph.graph import AgentGraph, build_graph
 from wick_graph.graph.lifecycle_options import RunOptions
 from wick_graph.graph.lifecycle_turn import cancel
-from wick_graph.hooks import compile_hooks
+from wick_graph.hooks import FilesystemHook, compile_hooks
+from wick_graph.hooks.filesystem import note_store
 from wick_graph.mcp import McpServer
 from wick_graph.messages import Processors
 from wick_graph.models.resolve import ModelChoice, resolve_model
@@ -33,6 +36,8 @@ from wick_graph.result import Result, checked_thread_id, result_of
 from wick_graph.runtime import AgentSpec
 from wick_graph.store import SqlSaver
 from wick_graph.store.checkpoints.lives import STORES
+from wick_graph.store.database.opening import dialect_of
+from wick_graph.store.database.sqlite import files_behind
 from wick_graph.tools.registry import ToolRegistry
 from wick_graph.tools.store import ToolStore
 from wick_graph.tools.toolbox import Beside
@@ -113,7 +118,9 @@ class Agent:
         self.allow_client_system = allow_client_system
         self._ttl = _ttl(ttl)
         _check_approvals(self.spec, store)
+        _keep_from(hooks, store)
         self._store, self._owns_store = _open_store(store)
+        note_store(self._store)
 
     @cached_property
     def graph(self) -> AgentGraph:
@@ -370,6 +377,27 @@ def _beside(
         server.tools()  # a server that cannot be reached is a mistake to be told of now
     stored = () if tool_store is None else (partial(tool_store.at, name),)
     return (*stored, *(server.tools for server in servers))
+
+
+def _keep_from(hooks: Sequence[Any], store: Any) -> None:
+    """Let no tool write the agent's store, the code that runs it, and what the user trusts.
+
+    Raises:
+        ConfigError: Commands of its backend could.
+    """
+    guards = [hook for hook in hooks if isinstance(hook, FilesystemHook)]
+    if not guards:
+        return
+    files: tuple[str, ...] = ()
+    if isinstance(store, str):
+        files = dialect_of(store).files
+    elif isinstance(store, SqlSaver):
+        files = store.files
+    else:
+        files = files_behind(getattr(store, "conn", None))  # LangGraph's own saver
+    rules = Rules(control=(f"{trust_folder()}/",), code=code_folders(), stores=files)
+    for hook in guards:
+        hook.keep_from(rules)
 
 
 def _open_store(store: Any) -> tuple[BaseCheckpointSaver[Any] | None, bool]:

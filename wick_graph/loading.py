@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -23,10 +23,15 @@ from wick_graph.config import (
     code_folders,
     control_plane,
     folder_of,
+    held_in,
     load_config,
     memory_files,
+    must_be_unchanged,
+    store_of,
+    trust_folder,
 )
 from wick_graph.config.nearest import did_you_mean
+from wick_graph.config.reach import PYCACHE
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.activation import activate, backend_of
 from wick_graph.hooks.approvals import misspelt
@@ -62,7 +67,7 @@ class Agents(Mapping[str, Agent]):
         self._made: dict[str, Agent] = {}
         self.background: list[Background] = []
         """The tasks that agents of this file have begun in this process."""
-        self._servers: list[tuple[str, McpServerConfig, McpServer]] = []
+        self._servers: list[tuple[str, McpServerConfig, McpServer, _Unchanged]] = []
         self.backends: list[LocalBackend | DockerBackend] = []
         """Where the files of the agents that are built are."""
         self._saver: SqlSaver | None = None
@@ -128,11 +133,15 @@ class Agents(Mapping[str, Agent]):
         """Return the MCP servers of an agent; agents with the same settings share a session."""
         found = []
         for name, config in self.config.agent(agent_id).mcp_servers.items():
-            known = next((s for n, c, s in self._servers if (n, c) == (name, config)), None)
+            at = (entry for entry in self._servers if entry[:2] == (name, config))
+            known = next(at, None)
             if known is None:
-                known = server_of(name, config, self.config.base_dir)
-                self._servers.append((name, config, known))
-            found.append(known)
+                check = _Unchanged(self.config)
+                server = server_of(name, config, self.config.base_dir, check)
+                known = (name, config, server, check)
+                self._servers.append(known)
+            known[3].file = self.config  # a file that was read again was trusted again
+            found.append(known[2])
         return found
 
     def _build(self, agent_id: str) -> Agent:
@@ -148,6 +157,21 @@ class Agents(Mapping[str, Agent]):
             mcp_servers=self.servers_of(agent_id),
             agents=self,
         )
+
+
+class _Unchanged:
+    """What is called before a command of a file is started."""
+
+    def __init__(self, file: AgentsFile) -> None:
+        self.file = file
+
+    def __call__(self) -> None:
+        """Refuse what is not what was trusted.
+
+        Raises:
+            ConfigError: It is not.
+        """
+        must_be_unchanged(self.file)
 
 
 def load(path: str | Path = "agents.yaml", *, model: str | None = None) -> Agents:
@@ -284,12 +308,27 @@ def _inside(hooks: Sequence[BaseHook], more: Sequence[BaseHook]) -> list[BaseHoo
     return [*hooks[:at], *more, *hooks[at:]]
 
 
-def server_of(name: str, config: McpServerConfig, base_dir: Path) -> McpServer:
-    """Make an MCP server of its configuration; nothing is started yet."""
+def server_of(
+    name: str,
+    config: McpServerConfig,
+    base_dir: Path,
+    check: Callable[[], None] = lambda: None,
+) -> McpServer:
+    """Make an MCP server of its configuration; nothing is started yet.
+
+    Args:
+        name: Its name.
+        config: Its configuration.
+        base_dir: The folder of the file.
+        check: Called before each start of its command; what it raises keeps it from starting.
+    """
+    # Python runs what lies in __pycache__ beside a module; trust covers the modules alone
+    cache = {PYCACHE: str(trust_folder() / "pycache")} if config.command else {}
     target = Target(
         command=config.command,
         url=config.url or "",
-        env=config.env,
+        env={**cache, **config.env},
+        check=check if config.command else None,
         cwd=str(base_dir / (config.cwd or ".")),
         headers=config.headers,
     )
@@ -305,9 +344,9 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
         ConfigError: The folder cannot be opened, or a hook cannot work as it is configured.
     """
     config = file.agent(agent_id)
+    rules = Rules() if to_look_at else rules_of(config, file)
     key = "backend"
     try:
-        rules = Rules() if to_look_at else rules_of(config, file)
         backend = backend_of(config, _workdir(config, file.base_dir, to_look_at), rules)
         key = "middleware"
         for entry in config.middleware:
@@ -321,9 +360,14 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
 
 
 def rules_of(config: AgentConfig, file: AgentsFile) -> Rules:
-    """Say what the tools of an agent leave alone."""
+    """Say what the tools of an agent leave alone.
+
+    Raises:
+        ConfigError: A command may run what lies in its folder.
+    """
     return Rules(
-        control=control_plane(file),
+        control=(*control_plane(file), *held_in(config, file)),
+        stores=store_of(file)[1],
         memory=memory_files(file),
         protect=config.protect,
         writable=config.writable,

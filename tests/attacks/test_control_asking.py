@@ -31,7 +31,7 @@ NAMED = (
     *("sub/.ENV", "AGENTS.YAML", "x/../Makefile", "Makefile/"),
 )
 FREE = (
-    "package.json",
+    "package.txt",
     "a/makefile.txt",
     "github/workflows/x",
     ".github/x.md",

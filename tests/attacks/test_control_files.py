@@ -29,7 +29,7 @@ agents:
   default:
     backend: {type: local, workdir: ., execute: 'off'}
     skills: {paths: [skills]}
-    mcp_servers: {own: {command: [python3, server.py]}}
+    mcp_servers: {own: {command: [python3, server.py], cwd: own}}
   boxed:
     backend: {type: docker, folder: ., workdir: /box}
 """
@@ -42,7 +42,9 @@ GOVERNING = {
     "skill": "skills/knit/SKILL.md",
     "file of a skill": "skills/knit/run.py",
     "new skill": "skills/new/deep/SKILL.md",
-    "module of a server": "server.py",
+    "module of a server": "own/server.py",
+    "module beside the one that is named": "own/json.py",
+    "module of a folder that is to come": "own/later/x.py",
     "results of ours": ".wick/results/x",
 }
 SPELLINGS: dict[str, Callable[[Path, str], str]] = {
@@ -60,10 +62,10 @@ SPELLINGS: dict[str, Callable[[Path, str], str]] = {
 def work(tmp_path: Path) -> Path:
     """A folder that holds both planes."""
     folder = tmp_path / "app"
-    for name in ("checkpoints", "skills/knit", "free"):
+    for name in ("checkpoints", "skills/knit", "free", "own"):
         (folder / name).mkdir(parents=True)
     (folder / "agents.yaml").write_text(FILE, "utf-8")
-    for name in ("checkpoints/wick.db-wal", "skills/knit/SKILL.md", "server.py", "wick.keys"):
+    for name in ("checkpoints/wick.db-wal", "skills/knit/SKILL.md", "own/server.py", "wick.keys"):
         (folder / name).write_text("as it was", "utf-8")
     (folder / "skills/knit/run.py").write_text("as it was", "utf-8")
     (folder / "link").symlink_to(".")
@@ -139,9 +141,9 @@ def test_another_mount_of_a_folder_is_the_folder(work: Path) -> None:
 
 
 def test_a_hard_link_is_replaced_and_not_written_through(fs: FileSystem, work: Path) -> None:
-    (work / "free/innocent").hardlink_to(work / "server.py")
+    (work / "free/innocent").hardlink_to(work / "own/server.py")
     fs.write("free/innocent", b"hijacked")
-    assert (work / "server.py").read_text() == "as it was"
+    assert (work / "own/server.py").read_text() == "as it was"
 
 
 def test_bytes_that_are_written_out_are_those_bytes(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_a_decision_of_a_person_does_not_open_it(fs: FileSystem, work: Path, doo
     agent = Agent(model=model, hooks=hooks)
     waiting = door(agent, "go", thread_id="t")
     assert waiting.stopped_because == "interrupted"
-    ended = agent.resume("t", Edit(args={"path": "server.py", "content": "hijacked"}))
+    ended = agent.resume("t", Edit(args={"path": "own/server.py", "content": "hijacked"}))
     assert ended.stopped_because == "done"
     assert "governs agents" in next(m.text for m in ended.messages if m.type == "tool")
     assert kept(work) == before
@@ -185,7 +187,7 @@ def test_an_agent_below_does_not_open_it(fs: FileSystem, work: Path) -> None:
     before = kept(work)
     helper = Agent(
         "helper",
-        ScriptedModel([calls(*writing("server.py")), "tried"] * 2),
+        ScriptedModel([calls(*writing("own/server.py")), "tried"] * 2),
         hooks=[FilesystemHook(fs)],
     )
     below = {"helper": Subagent(lambda: helper, "Helps.")}
@@ -209,7 +211,7 @@ def ends(asked: Any) -> Any:
 
 def test_the_server_does_not_open_it(work: Path) -> None:
     text = FILE.replace("store_keys: file:wick.keys\n", "").replace(
-        "    mcp_servers: {own: {command: [python3, server.py]}}\n", ""
+        "    mcp_servers: {own: {command: [python3, server.py], cwd: own}}\n", ""
     )
     text = text[: text.index("  boxed:")]
     (work / "talk.yaml").write_text("steps: [ready]", "utf-8")

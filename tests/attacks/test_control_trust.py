@@ -20,7 +20,10 @@ agents:
   default:
     model: scripted:talk.yaml
     mcp_servers:
-      own: {{command: ["{python}", server.py, --data=lib], env: {{KEY: "${{SECRET:-none}}"}}}}
+      own:
+        command: ["{python}", server.py, --data=lib]
+        data: [ran]
+        env: {{KEY: "${{SECRET:-none}}"}}
 """
 SERVER = "import pathlib; pathlib.Path('ran').touch()\n"
 USE = "agents: {default: {model: 'scripted:talk.yaml', middleware: [{use: TodoListMiddleware}]}}\n"

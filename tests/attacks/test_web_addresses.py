@@ -11,6 +11,7 @@ from tests.attacks.web import answers
 from tests.support.loopback import Loopback, http, loopback
 from wick_graph.errors import RefusedError, ToolError
 from wick_graph.web import Client, refusal
+from wick_graph.web.addresses import is_metadata
 
 SHORT = ["127.1", "127.0.1", "0x7f000001", "0x7f.1", "2130706433"]
 LOOPBACKS = [
@@ -126,3 +127,74 @@ def test_the_table_of_addresses_agrees_with_pythons_where_that_is_strict() -> No
     for network in ("10.0.0.0/8", "192.0.0.0/29", "198.18.0.0/15", "fc00::/7", "2001::/23"):
         first = ipaddress.ip_network(network)[1]
         assert refusal(str(first)) is not None
+
+
+METADATA = (
+    *("169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"),
+    *("192.0.0.192", "169.254.42.42", "fd00:42::42", "fd20:ce::254", "fe80::a9fe:a9fe"),
+)
+SPELT = {
+    "decimal": "2852039166",
+    "hexadecimal": "0xA9FEA9FE",
+    "octal": "0251.0376.0251.0376",
+    "mixed": "0xa9.0376.43518",
+    "mapped": "[::ffff:169.254.169.254]",
+    "mapped as hexadecimal": "[::ffff:a9fe:a9fe]",
+    "compatible": "[::169.254.169.254]",
+    "nat64": "[64:ff9b::a9fe:a9fe]",
+    "local nat64": "[64:ff9b:1:a9fe:a9:fe00::]",
+    "6to4": "[2002:a9fe:a9fe::1]",
+    "isatap": "[2001:470:1::5efe:169.254.169.254]",
+    "teredo": "[2001:0:1::5601:5601]",
+    "a public address, mapped": "[::ffff:168.63.129.16]",
+    "a public address, nat64": "[64:ff9b::a83f:8110]",
+    "a public address, decimal": "2822734096",
+    "a name": "metadata.google.internal",
+    "a name with a dot": "metadata.google.internal.",
+    "a name in capitals": "METADATA.Google.Internal",
+}
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(f"[{address}]" if ":" in address else address for address in METADATA),
+        *(pytest.param(host, id=how) for how, host in SPELT.items()),
+    ],
+)
+@pytest.mark.parametrize("port", [80, 9100])
+async def test_what_gives_credentials_of_a_cloud_is_never_allowed(host: str, port: int) -> None:
+    """Whatever a person allows, by its name, its address, or both."""
+    origin = f"http://{host}:{port}"
+    for address in METADATA:
+        at = f"[{address}]" if ":" in address else address
+        client = Client(allow=[origin, f"http://{at}:{port}"])
+        for ask in (client.send("GET", f"{origin}/latest"), client.check(origin, 5.0)):
+            with pytest.raises(RefusedError) as refused:
+                await ask
+            assert "for cloud metadata, which is never allowed" in str(refused.value)
+            assert "if it is meant" not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", METADATA)
+async def test_no_name_leads_to_it(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that has a good address too, and one that is allowed by name and by address."""
+    answers(monkeypatch, "tools.example", ["93.184.216.34", address])
+    at = f"[{address}]" if ":" in address else address
+    client = Client(allow=["http://tools.example", f"http://{at}", "http://93.184.216.34"])
+    with pytest.raises(RefusedError, match="never allowed"):
+        await client.send("GET", "http://tools.example/")
+
+
+@pytest.mark.parametrize("address", ["168.63.129.17", "100.100.100.201", "2600::a9fe:a9fe"])
+def test_its_neighbours_are_not_taken_for_it(address: str) -> None:
+    assert not is_metadata(address)
+
+
+async def test_a_redirect_does_not_lead_to_it() -> None:
+    place = "Location: http://169.254.169.254/latest/meta-data/"
+    with (
+        loopback(http(b"", "302 Found", place)) as server,
+        pytest.raises(RefusedError, match="never allowed"),
+    ):
+        await Client(allow=[server.url(), "http://169.254.169.254"]).send("GET", server.url())

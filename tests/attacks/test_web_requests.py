@@ -135,7 +135,7 @@ async def test_an_allowed_name_allows_no_link_local_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers(monkeypatch, "metadata.test", ["169.254.169.254"])
-    with pytest.raises(RefusedError, match="is link-local"):
+    with pytest.raises(RefusedError, match="for cloud metadata, which is never allowed"):
         await Client(allow=["http://metadata.test"]).send("GET", "http://metadata.test/")
 
 

@@ -64,7 +64,7 @@ DURABLE: Final = (
         "no-intent",
         "The intent of a call is on disk before the call starts.",
         ("test_a_call_that_was_under_way_is_unknown_for_good",),
-        ("Ledger.begin", 'self._put(db, key, name, hashed, "intent", 1)', "pass"),
+        ("Ledger.begin", 'self._put(db, key, name, hashed, "intent", 1, new=row is None)', "pass"),
     ),
     mutant(
         "unknown-is-run-again",

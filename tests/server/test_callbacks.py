@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -12,6 +13,8 @@ import httpx
 import pytest
 
 from tests.server.support import serving
+from wick_graph.errors import RefusedError
+from wick_graph.tools import HTTPTool
 
 ASK = {"messages": [{"role": "user", "content": "What is the weather?"}]}
 TALK = json.dumps(
@@ -81,10 +84,22 @@ def test_a_call_to_what_is_private_is_refused(
     url = f"http://{address}:{listener.port}"
     tool = {"name": "weather", "description": "Say what it is.", "callback_url": url}
     made = admin.post("/agents/tools/register", json={**tool, "parameters": {"type": "object"}})
-    assert made.status_code == 200, made.text  # what a name stands for is looked up at each call
-    run = admin.post("/agents/default/invoke", json=ASK).json()
-    (call,) = run["tool_calls"]
-    assert call["output"] == ""
-    assert "is refused: its address" in call["error"] or "cannot be found" in call["error"]
+    gone = admin.delete("/agents/tools/deregister/weather")
+    if made.status_code == 200:  # not every resolver knows each spelling; the next one may
+        assert "cannot be found" in made.json()["health"]
+        assert address.endswith(".")
+    else:
+        assert made.status_code == 409, made.text
+        assert "is refused: its address" in made.json()["error"]
+        assert gone.status_code == 404, "it was not registered"
     assert listener.came == 0
-    assert admin.delete("/agents/tools/deregister/weather").status_code == 200
+
+
+def test_a_name_that_leads_inside_later_is_refused_at_the_call(
+    admin: httpx.Client, listener: Listener
+) -> None:
+    """What a name stands for is looked up at each call: the one at registration says nothing."""
+    tool = HTTPTool("weather", "W", {"type": "object"}, f"http://localhost:{listener.port}")
+    with pytest.raises(RefusedError, match="is loopback"):
+        asyncio.run(tool.client.send("GET", tool.callback_url))
+    assert listener.came == 0

@@ -57,10 +57,19 @@ class Commands:
         sandbox, missing = choose(setting, workdir, readable, self._probe)
         self.sandbox: Final[Sandbox | None] = sandbox
         self._guard: Final = guard
-        if sandbox is not None and guard is not None:
-            guard.prepare() if sandbox.apart else guard.must_be_apart(sandbox.level)
+        self.check()
         self.notice: Final = self._notice(missing)
         """What a person must know beyond the level, such as why there is none."""
+
+    def check(self) -> None:
+        """Refuse a level that cannot hold what governs agents.
+
+        Raises:
+            ConfigError: A part of it lies in the directory, and cannot be shown read-only.
+        """
+        if self.sandbox is not None and self._guard is not None:
+            guard, apart = self._guard, self.sandbox.apart
+            guard.prepare() if apart else guard.must_be_apart(self.sandbox.level)
 
     def run(
         self, command: str, *, timeout: float | None, spool: Spool, stop: Stop | None

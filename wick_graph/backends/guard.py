@@ -27,6 +27,8 @@ OWN_FOLDER: Final = ".wick"
 """Where a backend keeps whole results and notes; tools read it and do not write it."""
 GOVERNS: Final = "is protected: it governs agents, and tools never write it"
 OWN: Final = "is protected: tools do not write there"
+_OF_A_DATABASE: Final = ("", "-wal", "-shm", "-journal")
+"""An empty one is none to SQLite: so each can be there, and be shown read-only, before it is."""
 _NOT_ENTERED: Final = frozenset({"node_modules", "__pycache__"})
 _NOT_ENTERED_BELOW: Final = "site-packages/"
 """What is installed there has files of such names in thousands, and nobody obeys them."""
@@ -46,6 +48,7 @@ class Rules:
         protect: More names and patterns that other programs obey, beside `OBEYED`.
         writable: Names and patterns of those that tools may change after all.
         code: Absolute paths of folders of code that this program loads; they govern agents too.
+        stores: Absolute paths of SQLite databases; what SQLite keeps beside one belongs to it.
     """
 
     control: tuple[str, ...] = ()
@@ -53,6 +56,7 @@ class Rules:
     protect: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +82,26 @@ class Guard:
     def __init__(self, root: Root, rules: Rules) -> None:
         self._root: Final = root
         self._work: Final = os.path.realpath(root.path)
-        self._named: Final = _forms(rules.control)
-        self._control: Final = (*self._named, *_forms(f"{one}/" for one in rules.code))
-        self._spelt: Final = tuple(folded(one.rstrip("/")) for one in self._control)
         self._memory: Final = _forms(rules.memory)
+        self._named: tuple[str, ...] = ()
+        self._code: tuple[str, ...] = ()
+        self._databases: tuple[str, ...] = ()
+        self.keep_from(rules)
         self._obeyed: Final = Patterns((*OBEYED, *rules.protect))
         self._writable: Final = Patterns(rules.writable)
         self._loosened: Final = rules.writable
+
+    def keep_from(self, rules: Rules) -> None:
+        """Let more files and folders govern, from now on; nothing is loosened by it."""
+        files = _forms(f"{one}{end}" for one in rules.stores for end in _OF_A_DATABASE)
+        self._named = _joined(self._named, _forms(rules.control))
+        folders = tuple(one.rstrip("/") for one in self._named if one.endswith("/"))
+        apart = [one for one in files if not any(_is_below(one, folder) for folder in folders)]
+        self._databases = _joined(self._databases, apart)
+        self._named = _joined(self._named, apart)
+        self._code = _joined(self._code, _forms(f"{one}/" for one in rules.code))
+        self._control = (*self._named, *self._code)
+        self._spelt = tuple(folded(one.rstrip("/")) for one in self._control)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -263,7 +280,7 @@ class Guard:
                 raise
             if path.endswith("/"):
                 self._root.make_dir(rel)
-            elif path in self._memory:
+            elif path in self._memory or path in self._databases:
                 self._root.replace(rel, b"")
             else:
                 raise
@@ -356,6 +373,10 @@ def _stamp(status: os.stat_result) -> Stamp:
     if stat.S_ISDIR(status.st_mode):
         return status.st_ino, status.st_mode
     return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _joined(known: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*known, *more)))
 
 
 def _forms(paths: Iterable[str]) -> tuple[str, ...]:

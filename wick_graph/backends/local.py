@@ -209,6 +209,16 @@ class LocalBackend:
         """Keep a whole result in a file of the backend's own; return the path to read it by."""
         return f"{self.workdir}/{keep.keep_result(self._places.work, name, data)}"
 
+    def keep_from(self, rules: Rules) -> None:
+        """Let more files and folders govern agents, from now on.
+
+        Raises:
+            ConfigError: Commands could change them, at a level that cannot show them read-only.
+        """
+        self._places.guard.keep_from(rules)
+        if self._commands is not None:
+            self._commands.check()
+
     def close(self) -> None:
         """Give the directories' descriptors back."""
         self._places.close()

@@ -14,12 +14,25 @@ OBEYED: Final = (
     *(".git", ".gitattributes", ".gitconfig", ".gitmodules", ".hg", ".svn", ".husky"),
     ".pre-commit-config.yaml",
     # build, test and packaging programs
-    *("Makefile", "GNUmakefile", "setup.py", "conftest.py", "sitecustomize.py", "*.pth"),
-    # servers that build
-    *(".github/workflows", ".github/actions", ".gitlab-ci.yml", ".circleci"),
+    *("Makefile", "*.mk", "GNUmakefile", "justfile", ".justfile", "*.just"),
+    *("Taskfile.y*ml", "Rakefile", "CMakeLists.txt", "*.gradle", "*.gradle.kts", "pom.xml"),
+    *("setup.py", "setup.cfg", "pyproject.toml", "tox.ini", "noxfile.py", "pytest.ini"),
+    *("conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth", "uv.toml"),
+    *("package.json", "deno.json", "deno.jsonc", "bunfig.toml", "Gruntfile.*", "Gulpfile.*"),
+    *("*.config.js", "*.config.cjs", "*.config.mjs", "*.config.ts", ".eslintrc*", ".babelrc*"),
+    *("Cargo.toml", "build.rs", ".cargo", "Gemfile", "composer.json", "mix.exs"),
+    *("lefthook.y*ml", ".lefthook.y*ml", ".mise.toml", "mise.toml", ".tool-versions"),
+    # servers that build, and containers
+    *(".github/workflows", ".github/actions", ".gitlab-ci.yml", ".circleci", ".travis.yml"),
+    *("azure-pipelines.yml", "bitbucket-pipelines.yml", ".buildkite", ".drone.yml", ".gitea"),
+    *(".forgejo", ".woodpecker*", "Jenkinsfile", "Procfile", ".devcontainer", ".devcontainer.json"),
+    *("Dockerfile*", "*.Dockerfile", "Containerfile", "compose.y*ml", "docker-compose*.y*ml"),
     # editors and other agents
-    *(".vscode", ".idea", ".mcp.json", ".claude", ".cursor", "CLAUDE.md", "AGENTS.md"),
-    *("SKILL.md", "agents.yaml", "agents.yml"),
+    *(".vscode", "*.code-workspace", ".idea", ".exrc", ".nvim.lua", ".vimrc", ".dir-locals.el"),
+    *(".mcp.json", ".claude", ".cursor", ".cursorrules", ".windsurf", ".windsurfrules", ".codex"),
+    *(".clinerules", ".aider*", ".gemini", "GEMINI.md", "CLAUDE.md", "CLAUDE.local.md"),
+    *("AGENTS.md", "SKILL.md", "agents.yaml", "agents.yml"),
+    *(".github/copilot-instructions.md", ".github/instructions", ".github/prompts"),
     # variables, keys and shells
     *(".env*", ".netrc", ".npmrc", ".pypirc", ".ssh"),
     *(".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".profile"),

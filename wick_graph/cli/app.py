@@ -25,6 +25,7 @@ from wick_graph.cli import (
     store,
     threads,
     token,
+    tools,
     trust,
     validate,
 )
@@ -48,6 +49,7 @@ app.command("export")(export.export)
 app.add_typer(threads.app, name="threads")
 app.command("serve")(serve.serve)
 app.command("mcp")(mcp.mcp)
+app.add_typer(tools.app, name="tools")
 app.add_typer(token.app, name="token")
 app.add_typer(store.app, name="store")
 app.command("validate")(validate.validate)

@@ -18,6 +18,7 @@ from typing import Any, Final, TextIO
 
 import typer
 
+from wick_graph.constants import TURNING
 from wick_graph.errors import HookError, RunError, StorageError, ToolError, WickError
 
 FAILED: Final = 1
@@ -42,8 +43,10 @@ _VISIBLE: Final[Mapping[int, str]] = {
     **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
 }
 """Control characters as pictures of themselves; a terminal obeys none of these."""
-_ESCAPED: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+_ESCAPED: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *TURNING)}
 """Those that JSON leaves as they are."""
+_LISTED: Final = {**_VISIBLE, **{code: f"\\u{code:04x}" for code in TURNING}}
+"""In a listing, what turns the direction of reading too: an answer may be Arabic, a name lies."""
 
 
 def prepare() -> None:
@@ -70,8 +73,8 @@ def silence() -> None:
 
 
 def safe(text: str) -> str:
-    """Make control characters visible; line ends and tabs stay."""
-    return text.translate(_VISIBLE)
+    """Make what a terminal obeys visible; line ends and tabs stay."""
+    return text.translate(_LISTED)
 
 
 def shorten(text: str, width: int) -> str:
@@ -100,7 +103,7 @@ def write(text: str) -> None:
     """
     if sys.stdout is None:
         raise BrokenPipeError
-    sys.stdout.write(safe(text) if is_terminal(sys.stdout) else text)
+    sys.stdout.write(text.translate(_VISIBLE) if is_terminal(sys.stdout) else text)
     sys.stdout.flush()
 
 

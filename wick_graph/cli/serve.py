@@ -23,6 +23,11 @@ _ALLOW_HOST: Final[Any] = typer.Option(
 _ALLOW_ORIGIN: Final[Any] = typer.Option(
     "--allow-origin", metavar="ORIGIN", help="A page's origin that may use the server."
 )
+_ALLOW_CALLBACK: Final[Any] = typer.Option(
+    "--allow-callback",
+    metavar="ORIGIN",
+    help="Where HTTP tools may be though it is private, such as http://127.0.0.1:9100.",
+)
 _DRAIN: Final[Any] = typer.Option(
     "--drain", metavar="SECONDS", min=0, help="For running steps to end after SIGTERM."
 )
@@ -59,6 +64,7 @@ def serve(
     no_auth: Annotated[bool, _NO_AUTH] = False,
     allow_host: Annotated[list[str] | None, _ALLOW_HOST] = None,
     allow_origin: Annotated[list[str] | None, _ALLOW_ORIGIN] = None,
+    allow_callback: Annotated[list[str] | None, _ALLOW_CALLBACK] = None,
     drain: Annotated[float, _DRAIN] = 20.0,
     header_timeout: Annotated[float, _HEADER] = 10.0,
     ping: Annotated[float, _PING] = 15.0,
@@ -82,6 +88,7 @@ def serve(
         auth=not no_auth,
         allowed_hosts=tuple(allow_host or ()),
         allowed_origins=tuple(allow_origin or ()),
+        allowed_callbacks=tuple(allow_callback or ()),
         on_disconnect=on_disconnect,
         reload=reload,
         otel=otel,

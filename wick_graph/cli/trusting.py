@@ -33,10 +33,10 @@ def trusted_file(config: Path, *, trust: bool = False, looks: bool = False) -> A
     from wick_graph.errors import ConfigError
 
     file = load_config(config)
-    if trust or not file.starts or (looks and not file.starts.loads_code):
+    if not file.starts or (looks and not file.starts.loads_code):
         return file
     digest = digest_of(file)
-    if is_trusted(file, digest):
+    if trust or is_trusted(file, digest):
         return file
     if can_ask() and _agrees(file):
         keep(file, digest)
@@ -60,9 +60,17 @@ def load_trusted(config: Path, *, model: str | None = None, trust: bool = False)
     return Agents(trusted_file(config, trust=trust), model=model)
 
 
+def shown(file: AgentsFile) -> list[str]:
+    """Say in one line each what a file starts, and what lies where that may run it."""
+    from wick_graph.config.reach import hashed_folders
+
+    folders = [f"with all that lies in {folder}" for folder in hashed_folders(file)]
+    return [*file.starts.lines(), *folders]
+
+
 def _agrees(file: AgentsFile) -> bool:
     output.say(f"{file.source} starts programs or code, with the rights that you have:")
-    for said in file.starts.lines():
+    for said in shown(file):
         output.say(f"  {said}")
     try:
         return line("trust them? [y/N] ").strip().lower() in _YES

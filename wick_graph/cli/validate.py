@@ -46,6 +46,7 @@ def validate(
 
 def _problems(file: AgentsFile) -> list[str]:
     """Find what only shows when names are looked up: tools, models' names, the store's address."""
+    from wick_graph.config import held_in
     from wick_graph.models.spec import parse
     from wick_graph.store.database.opening import dialect_of
     from wick_graph.store.sealed.sealing import check_keys
@@ -59,6 +60,10 @@ def _problems(file: AgentsFile) -> list[str]:
     for agent_id, agent in file.agents.items():
         if "internet_search" in agent.tools and agent.search is None:
             found.append(str(file.error(("agents", agent_id, "tools"), SEARCH_NEEDED)))
+        try:
+            held_in(agent, file)
+        except WickError as error:
+            found.append(str(error))
         try:
             parse(agent.model_spec())
         except WickError as error:

@@ -5,11 +5,20 @@
 
 from __future__ import annotations
 
-from wick_graph.config.control import code_folders, control_plane, folder_of, memory_files, place_of
+from wick_graph.config.control import (
+    code_folders,
+    control_plane,
+    folder_of,
+    memory_files,
+    place_of,
+    store_of,
+    trust_folder,
+)
 from wick_graph.config.fields import slug
 from wick_graph.config.guests import McpServerConfig
 from wick_graph.config.load import agent_config, describe, load_config, parse_config
 from wick_graph.config.nearest import did_you_mean, nearest
+from wick_graph.config.reach import held_in
 from wick_graph.config.schema import (
     AgentConfig,
     AgentsFile,
@@ -21,7 +30,12 @@ from wick_graph.config.schema import (
     SearchConfig,
     SkillsConfig,
 )
-from wick_graph.config.trusted import digest_of, is_trusted, trust, trust_folder
+from wick_graph.config.trusted import (
+    digest_of,
+    is_trusted,
+    must_be_unchanged,
+    trust,
+)
 
 __all__ = [
     "AgentConfig",
@@ -41,13 +55,16 @@ __all__ = [
     "did_you_mean",
     "digest_of",
     "folder_of",
+    "held_in",
     "is_trusted",
     "load_config",
     "memory_files",
+    "must_be_unchanged",
     "nearest",
     "parse_config",
     "place_of",
     "slug",
+    "store_of",
     "trust",
     "trust_folder",
 ]

@@ -120,6 +120,20 @@ def check_http_url(value: str) -> str:
     return value
 
 
+def check_origins(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return origins: schemes with hosts and ports, and nothing behind them.
+
+    Raises:
+        ValueError: naming the first one that is none.
+    """
+    for value in values:
+        if not re.fullmatch(r"https?://[^\s/?#@]+/?", value):
+            raise ValueError(
+                f"has {show_key(value)}, which is no origin; write it as http://127.0.0.1:9100"
+            )
+    return values
+
+
 def check_patterns(rules: dict[str, Any]) -> dict[str, Any]:
     """Return rules whose keys can be matched with tool names.
 

@@ -15,6 +15,7 @@ from wick_graph.config.fields import (
     Variables,
     check_http_url,
     check_once,
+    check_origins,
 )
 
 
@@ -35,7 +36,10 @@ class McpServerConfig(Block):
     env: Variables = Field(default_factory=dict)
     """Variables for the command, beside the few harmless ones that it inherits."""
     cwd: Text | None = None
-    """Folder of the command; a relative one belongs to the YAML file's folder."""
+    """Folder of the command, the YAML file's if it is left out; a relative one belongs to that."""
+    data: Texts = ()
+    """Files and folders that the command reads or writes and never runs, as its words name them:
+    trust does not cover them, and tools may write them."""
     url: Annotated[str, AfterValidator(check_http_url)] | None = None
     """Address that speaks MCP's streamable HTTP."""
     headers: Variables = Field(default_factory=dict)
@@ -52,6 +56,13 @@ class McpServerConfig(Block):
         if bool(self.command) == bool(self.url):
             raise ValueError("needs either command or url")
         return self
+
+
+class CallbacksConfig(Block):
+    """Where the servers of HTTP tools may be, beside the public internet."""
+
+    allow: Annotated[Texts, AfterValidator(check_once), AfterValidator(check_origins)] = ()
+    """Origins such as `http://127.0.0.1:9100`; addresses for cloud metadata stay refused."""
 
 
 class SubagentConfig(Block):

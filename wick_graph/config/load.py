@@ -22,7 +22,7 @@ from wick_graph.errors import ConfigError
 
 _MOST_COPIES: Final = 200_000
 """Values that `defaults:` may come to, taken once for each agent: a small file stays small."""
-_OF_FILE: Final = ("store", "store_keys")
+_OF_FILE: Final = ("store", "store_keys", "callbacks")
 """Keys that are the file's also where it is one agent."""
 
 
@@ -136,7 +136,7 @@ def _load(
         places=places,
         notices=file_notices(tree.data, status, source),
         path=path,
-        starts=starts_of(data.get("agents"), base_dir),
+        starts=starts_of(data.get("agents")),
     )
     try:
         loaded = AgentsFile.model_validate(data, context=reading)

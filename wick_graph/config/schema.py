@@ -1,6 +1,6 @@
 """What a configuration may say: strict, frozen models in which an unknown key is an error.
 
-    AgentsFile            store, defaults, agents
+    AgentsFile            store, callbacks, defaults, agents
     └── AgentConfig       one agent
         ├── ModelConfig   `model:` as a block, with fallbacks (ModelTarget)
         ├── BackendConfig
@@ -14,12 +14,15 @@
         ├── SubagentConfig
         └── SearchConfig
 
+`callbacks:` of the file is a CallbacksConfig.
+
 `model_fields_set` tells what a file said (in `defaults:` or in the agent) from what is a default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -52,7 +55,12 @@ from wick_graph.config.fields import (
     check_regexes,
     form_of,
 )
-from wick_graph.config.guests import McpServerConfig, MiddlewareConfig, SubagentConfig
+from wick_graph.config.guests import (
+    CallbacksConfig,
+    McpServerConfig,
+    MiddlewareConfig,
+    SubagentConfig,
+)
 from wick_graph.config.nearest import did_you_mean
 from wick_graph.config.places import KeyPath, Places, show_key
 from wick_graph.config.starts import Starts
@@ -271,6 +279,16 @@ class AgentConfig(Block):
         return {**beside, **self.model.spec()}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Vouched:
+    """What of a file was trusted: a view of the file for a tenant is no other file."""
+
+    file: AgentsFile
+    digest: str
+    found: Mapping[str, bytes]
+    """What stands for each file that it covers."""
+
+
 class AgentsFile(Block):
     """A whole file; every agent has the defaults merged in, as copies of its own."""
 
@@ -278,6 +296,8 @@ class AgentsFile(Block):
     """Database URL as written; `store_url` is the one to open."""
     store_keys: Annotated[Text, AfterValidator(check_keys)] | None = None
     """Where the keys are that encrypt the store: `file:PATH`, or `env:NAME`."""
+    callbacks: CallbacksConfig = Field(default_factory=CallbacksConfig)
+    """Where HTTP tools that are registered with the server may be."""
     defaults: AgentConfig = Field(default_factory=AgentConfig)
     """Any key of an agent; an agent's own key replaces the whole value."""
     agents: Annotated[
@@ -291,6 +311,7 @@ class AgentsFile(Block):
     _tools_dir: Path | None = PrivateAttr(default=None)
     _path: Path | None = PrivateAttr(default=None)
     _starts: Starts = PrivateAttr(default_factory=Starts)
+    _vouched: Vouched | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any, /) -> None:
         """Take over what the reader knows about the file."""
@@ -318,6 +339,15 @@ class AgentsFile(Block):
     def starts(self) -> Starts:
         """What the file starts: programs, and code that it names."""
         return self._starts
+
+    @property
+    def vouched(self) -> Vouched | None:
+        """What was trusted of it when its agents were made; None where a program decided."""
+        return self._vouched
+
+    def vouch(self, digest: str, found: Mapping[str, bytes]) -> None:
+        """Keep the hash of what is started, for the file and all its views."""
+        self._vouched = Vouched(self, digest, found)
 
     @property
     def base_dir(self) -> Path:

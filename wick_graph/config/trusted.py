@@ -10,11 +10,13 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from wick_graph.config import reach
+from wick_graph.config.control import trust_folder
+from wick_graph.config.places import one_line
 from wick_graph.config.schema import AgentsFile
 from wick_graph.errors import ConfigError
 
@@ -23,17 +25,21 @@ VARIABLE: Final = "WICK_TRUST"
 _MOST_BYTES: Final = 2**20
 
 
-def trust_folder(env: Mapping[str, str] | None = None) -> Path:
-    """Return the user's folder in which trust is kept."""
-    env = os.environ if env is None else env
-    state = env.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return base / "wick_graph"
-
-
 def digest_of(file: AgentsFile) -> str:
-    """Return the hash of what a file starts; empty if it starts nothing."""
-    return file.starts.digest(file.base_dir) if file.starts else ""
+    """Return the hash of what a file starts; empty if it starts nothing.
+
+    The first hash is kept with the file: a later start is refused if it is another one by then.
+
+    Raises:
+        ConfigError: There is too much of it, or a part of it can be written by tools.
+    """
+    if not file.starts:
+        return ""
+    found = reach.looked_through(file)
+    digest = reach.digest(file, found)
+    if file.vouched is None:
+        file.vouch(digest, found)
+    return digest
 
 
 def is_trusted(file: AgentsFile, digest: str) -> bool:
@@ -41,6 +47,25 @@ def is_trusted(file: AgentsFile, digest: str) -> bool:
     if not digest or digest in re.split(r"[\s,]+", os.environ.get(VARIABLE, "")):
         return True
     return file.path is not None and _read().get(_name(file.path)) == digest
+
+
+def must_be_unchanged(file: AgentsFile) -> None:
+    """Refuse to start again what has changed since a person trusted it.
+
+    Raises:
+        ConfigError: It has, and nobody has trusted it as it is now.
+    """
+    if (known := file.vouched) is None:
+        return
+    found = reach.looked_through(known.file)
+    now = reach.digest(known.file, found)
+    if now != known.digest and not is_trusted(known.file, now):
+        changed = reach.first_change(known.found, found)
+        raise ConfigError(
+            f"what {file.source} starts is not what was trusted ({one_line(changed)} has changed "
+            "since); look at it, say wick trust, and start again, or name under data: what the "
+            "server writes"
+        )
 
 
 def trust(file: AgentsFile, digest: str) -> Path:

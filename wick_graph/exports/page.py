@@ -9,14 +9,19 @@ import json
 from importlib.resources import files
 from typing import Final
 
+from wick_graph.constants import TURNING
 from wick_graph.exports.digest import digest_of
 from wick_graph.exports.masked import Hider
 from wick_graph.journal import Journal
 from wick_graph.picture import Picture, as_svg
 from wick_graph.picture.svg import STYLE
 
-_CLOSING: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028"}
-"""Signs that could end a script element, or a line of it; JSON has other spellings for them."""
+_SPELT: Final = {
+    **{ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028"},
+    **{code: f"\\\\u{code:04x}" for code in TURNING},
+}
+"""Signs that could end a script element, or a line of it: JSON has other spellings for them. What
+turns the direction of reading is shown as its escape."""
 
 
 def as_page(
@@ -31,8 +36,7 @@ def as_page(
         StorageError: The thread has no such run.
     """
     data = json.dumps(digest_of(journal, hider, run), ensure_ascii=False)
-    for sign, spelling in _CLOSING.items():
-        data = data.replace(sign, spelling)
+    data = data.translate(_SPELT)
     script, style = _asset("page.js"), _asset("page.css")
     title = html.escape(f"{journal.thread_id}, recorded")
     drawn = "" if picture is None else as_svg(picture, heading=False)

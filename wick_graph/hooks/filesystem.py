@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
+from weakref import WeakSet
 
-from wick_graph.backends import FileSystem
+from wick_graph.backends import FileSystem, Rules
 from wick_graph.constants import RESULT_TAIL_CHARS
-from wick_graph.errors import ToolError
+from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.approvals import approved
 from wick_graph.hooks.file_tools import file_tools, stem_of
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
@@ -20,9 +22,37 @@ from wick_graph.keys import CHECKPOINTER, configurable
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.request import ModelRequest
 from wick_graph.tools.protocol import ToolContext
-from wick_graph.tools.result import cap, read_text, with_text
+from wick_graph.tools.result import cap, failure, read_text, with_text
 
+_CHANGING: Final = frozenset({*WRITERS, "execute"})
 _log: Final = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class InFiles(Protocol):
+    """A store that knows which files of this machine it is in."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return them, absolute."""
+        ...
+
+
+_STORES: Final[WeakSet[InFiles]] = WeakSet()
+"""Those of the agents of this process: a helper's tools leave its boss's store alone too."""
+_STORES_LOCK: Final = threading.Lock()
+
+
+def note_store(store: object) -> None:
+    """Have the tools of all agents leave a store alone."""
+    if isinstance(store, InFiles):
+        with _STORES_LOCK:
+            _STORES.add(store)
+
+
+def _store_files() -> set[str]:
+    with _STORES_LOCK:
+        return {file for store in _STORES for file in store.files}
 
 
 class FilesystemHook(BaseHook):
@@ -44,6 +74,7 @@ class FilesystemHook(BaseHook):
 
     def __init__(self, backend: FileSystem, *, require_unique: bool = False) -> None:
         self.backend: Final = backend
+        self._kept_from: set[str] = set()
         self._turns: Final = Turns()
         self._tools: Final = file_tools(backend, self._turns, require_unique=require_unique)
 
@@ -61,6 +92,18 @@ class FilesystemHook(BaseHook):
         """Name the backend's folder, and where links lead from that name."""
         folder = self.backend.workdir
         return tuple(dict.fromkeys((folder, os.path.realpath(folder))))
+
+    def keep_from(self, rules: Rules) -> None:
+        """Let more files and folders govern agents, such as the store of one that has this hook.
+
+        A backend of another kind keeps rules of its own.
+
+        Raises:
+            ConfigError: Commands could change them.
+        """
+        if isinstance(self.backend, _Guarded):
+            self.backend.keep_from(rules)
+            self._kept_from.update(rules.stores)
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
         """Return the same tools in every state."""
@@ -82,12 +125,26 @@ class FilesystemHook(BaseHook):
         if ctx.allowed is not None and ctx.allowed != call.args:  # other arguments were allowed
             call = call.replace(ctx=replace(ctx, allowed=None))
         try:
+            if why := self._keep_from_stores(call):
+                return failure(call, ToolError(why))
             if why := self._asks(call):
                 return await approved(call, why, partial(self._kept, next))
             return await self._kept(next, call)
         finally:
             if call.name in WRITERS:
                 self._turns.end(step_of(ctx.key), ctx.index)
+
+    def _keep_from_stores(self, call: ToolCall) -> str:
+        """Leave this run's store alone, and those of all agents of this process; say why not."""
+        if call.name not in _CHANGING:
+            return ""
+        note_store(configurable(call.ctx.config).get(CHECKPOINTER))
+        if files := _store_files() - self._kept_from:
+            try:
+                self.keep_from(Rules(stores=tuple(files)))
+            except ConfigError as error:
+                return str(error)
+        return ""
 
     async def _kept(self, next: Any, call: ToolCall) -> Any:
         ctx = call.ctx
@@ -117,6 +174,13 @@ class FilesystemHook(BaseHook):
             note = f"[the whole result is in {path}; read parts of it by read_file or grep]\n\n"
             shown = shown[: len(shown) - tail] + note + shown[len(shown) - tail :]
         return with_text(result.replace(output=cap(result.output, limit)), shown)
+
+
+@runtime_checkable
+class _Guarded(Protocol):
+    """A backend that can be told what governs agents."""
+
+    def keep_from(self, rules: Rules) -> None: ...
 
 
 def can_ask(ctx: ToolContext) -> bool:

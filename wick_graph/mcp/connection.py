@@ -33,6 +33,8 @@ class Target:
     cwd: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Sent to the address with each request."""
+    check: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    """Called before each start of the command; what it raises keeps it from starting."""
 
 
 class Connection:
@@ -79,6 +81,8 @@ class Connection:
     async def _own(self) -> None:
         """Open, hold and close the connection, all in one task, as its cancel scopes demand."""
         try:
+            if self._target.check is not None:  # it may read many files
+                await asyncio.to_thread(self._target.check)
             async with _client(self._target, self._ends) as client:
                 self._ready.set_result(client)
                 await self._while_used()

@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from wick_graph.constants import TURNING
+
 NAME_CHARS: Final = 100
 """Characters of a name that are drawn; what is longer ends in an ellipsis."""
 _BAD: Final = "\ufffd"
@@ -13,12 +15,12 @@ _VISIBLE: Final[Mapping[int, str]] = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n\v\f\r"},
     0x7F: "\u2421",
     **dict.fromkeys([*range(0x80, 0x85), *range(0x86, 0xA0)], _BAD),
-    **dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], _BAD),
+    **{code: f"\\u{code:04x}" for code in TURNING},
     **dict.fromkeys(range(0xD800, 0xE000), _BAD),
     **dict.fromkeys([0xFFFE, 0xFFFF, *range(0xFDD0, 0xFDF0)], _BAD),
 }
-"""Control characters as pictures of themselves; what turns the reading direction, and what XML
-refuses, as the sign for an unknown character."""
+"""Control characters as pictures of themselves; what turns the reading direction as an escape; what
+XML refuses as the sign for an unknown character."""
 
 
 def clean(text: object, limit: int = NAME_CHARS) -> str:

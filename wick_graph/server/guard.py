@@ -99,7 +99,9 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                self._service.metrics.requests[method_of(scope), message["status"]] += 1
+                caller = scope.get("state", {}).get("caller")
+                mine = self._service.metrics_of(LOCAL if caller is None else caller.tenant)
+                mine.answered(method_of(scope), message["status"])
                 own = [(b"x-request-id", number.encode()), *_SECURITY]
                 message = {**message, "headers": [*message.get("headers", ()), *own]}
             await send(message)

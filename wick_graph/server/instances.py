@@ -11,9 +11,11 @@ from wick_graph.agent import Agent
 from wick_graph.backends import LocalBackend
 from wick_graph.backends.docker import DockerBackend
 from wick_graph.config import AgentConfig, AgentsFile
-from wick_graph.errors import ConfigError, WickError
+from wick_graph.errors import ConfigError, ModelError, WickError
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.loading import Agents, backends_in, build_agent, hooks_of
+from wick_graph.models.resolve import DEMO
+from wick_graph.models.spec import AUTO, PROVIDERS, parse
 from wick_graph.server.problems import Problem, log
 from wick_graph.store import SqlSaver
 
@@ -94,8 +96,7 @@ class Instances(Mapping[str, Agent]):
                 try:
                     self._made[agent_id] = self._build(agent_id)
                 except WickError as error:  # it may name files and addresses of this machine
-                    log.error("the agent %s cannot be built: %s", agent_id, error)
-                    raise Problem(500, "the agent cannot be built") from None
+                    raise self._unbuilt(agent_id, error) from None
             return self._made[agent_id]
 
     def __contains__(self, agent_id: object) -> bool:
@@ -132,16 +133,43 @@ class Instances(Mapping[str, Agent]):
         Raises:
             Problem: The id is taken, or the agent cannot be built; nothing is added.
         """
+        self._check_model(config)
         with self._building:
             if agent_id in self:
                 raise Problem(409, "agent exists")
             self._own[agent_id] = config
             try:
                 made = self._made[agent_id] = self._build(agent_id)
-            except WickError as error:
+            except Exception as error:
                 del self._own[agent_id]
-                raise Problem(409, f"the agent cannot be built: {error}") from None
+                if isinstance(error, ModelError):
+                    raise Problem(409, f"the agent cannot be built: {error}") from None
+                if isinstance(error, WickError):  # it may name files, and what is in them
+                    raise self._unbuilt(agent_id, error, 409) from None
+                raise
             return made
+
+    def _check_model(self, config: AgentConfig) -> None:
+        """Refuse a model whose client reads what is the server's: scripts and other files.
+
+        Raises:
+            Problem: It is none that a tenant may have.
+        """
+        try:
+            spec = parse(config.model_spec())
+        except WickError as error:
+            raise Problem(409, f"model: {error}") from None
+        known = {parse(one.model_spec()).provider for one in self._agents.config.agents.values()}
+        if spec.provider == "scripted":
+            if spec.name != DEMO:
+                raise Problem(409, "model: a script is a file of the server's; name a model")
+        elif spec.provider not in {AUTO, *PROVIDERS, *known}:
+            names = ", ".join(name for name in PROVIDERS if name != "scripted")
+            raise Problem(409, f"model: take one of {names}, or a provider of agents.yaml")
+
+    def _unbuilt(self, agent_id: str, error: Exception, status: int = 500) -> Problem:
+        log.error("the agent %s cannot be built: %s", agent_id, error)
+        return Problem(status, "the agent cannot be built")
 
     def remove(self, agent_id: str) -> None:
         """Remove an agent that this tenant added; those of the file stay.
@@ -206,7 +234,10 @@ class Instances(Mapping[str, Agent]):
     def _hooks(self, agent_id: str) -> list[BaseHook]:
         self.config(agent_id)
         if agent_id not in self._kits:
-            made = self._kits[agent_id] = hooks_of(agent_id, self.file)
+            try:
+                made = self._kits[agent_id] = hooks_of(agent_id, self.file)
+            except WickError as error:
+                raise self._unbuilt(agent_id, error) from None
             self._opened += backends_in(made)
         return self._kits[agent_id]
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from wick_graph.server.tenancy import LOCAL
+
 if TYPE_CHECKING:
     from wick_graph.server.service import Service
 
@@ -15,9 +17,14 @@ BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 3
 
 
 class Metrics:
-    """What has happened since the server started."""
+    """What has happened since the server started.
 
-    def __init__(self) -> None:
+    Args:
+        whole: Those of the whole server, in which everything is counted too.
+    """
+
+    def __init__(self, whole: Metrics | None = None) -> None:
+        self._whole = whole
         self.requests: Counter[tuple[str, int]] = Counter()
         """By method and status."""
         self.runs: Counter[str] = Counter()
@@ -27,8 +34,22 @@ class Metrics:
         self._took: Counter[float] = Counter()
         self._total = 0.0
 
+    def answered(self, method: str, status: int) -> None:
+        """Count a request."""
+        self.requests[method, status] += 1
+        if self._whole is not None:
+            self._whole.answered(method, status)
+
+    def sent(self) -> None:
+        """Count an event that was sent to a reader."""
+        self.events += 1
+        if self._whole is not None:
+            self._whole.sent()
+
     def ran(self, status: str, seconds: float) -> None:
         """Count a run that has ended."""
+        if self._whole is not None:
+            self._whole.ran(status, seconds)
         self.runs[status] += 1
         self._total += seconds
         self._took[next((b for b in BUCKETS if seconds <= b), float("inf"))] += 1
@@ -54,10 +75,10 @@ class Metrics:
         yield f"wick_run_seconds_count {count}"
 
 
-def text(service: Service) -> str:
-    """Return all numbers of a service."""
-    now = (
-        *("# TYPE wick_runs_live gauge", f"wick_runs_live {service.live_runs()}"),
-        *("# TYPE wick_tenants_open gauge", f"wick_tenants_open {service.open_tenants()}"),
-    )
-    return "\n".join([*service.metrics.lines(), *now, ""])
+def text(service: Service, tenant: str) -> str:
+    """Return a tenant's own numbers; for who runs the server, those of all of it."""
+    metrics, mine = service.metrics_of(tenant), None if tenant == LOCAL else tenant
+    now = ["# TYPE wick_runs_live gauge", f"wick_runs_live {service.live_runs(mine)}"]
+    if mine is None:
+        now += ["# TYPE wick_tenants_open gauge", f"wick_tenants_open {service.open_tenants()}"]
+    return "\n".join([*metrics.lines(), *now, ""])

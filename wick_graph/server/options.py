@@ -60,6 +60,8 @@ class ServerOptions:
     """Names under which it is reached, beside `localhost`, the loopback addresses and `host`."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that may use it, such as `https://example.org`."""
+    allowed_callbacks: tuple[str, ...] = ()
+    """Origins of HTTP tools that may be private, beside those of agents.yaml."""
     on_disconnect: OnDisconnect = "continue"
     """What becomes of a run whose reader leaves, where the request does not say."""
     reload: bool = False

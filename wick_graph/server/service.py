@@ -28,7 +28,9 @@ from wick_graph.server.tenancy import LOCAL, file_for
 from wick_graph.store import SqlSaver
 from wick_graph.tracing import NULL_RECORDER, recording
 from wick_graph.tracing.requests import RequestTracer
+from wick_graph.web import Client
 
+_CALLBACKS: Final = "callbacks: allow: in agents.yaml, or start wick serve with --allow-callback"
 _TENANTS: Final = 64
 """Tenants that are kept open while nothing of theirs goes on."""
 _READ: Final = 0.5
@@ -46,7 +48,7 @@ class Tenant:
             Agents(file_for(service.file, name), model=service.model, tenant=name)
         )
         self.saver: SqlSaver = self.agents.store
-        self.runs = Runs(name, self.saver, service.options.limits, service.metrics)
+        self.runs = Runs(name, self.saver, service.options.limits, service.metrics_of(name))
         self.recovering = asyncio.Lock()
         self.users = 0
         """Requests that are being answered, and jobs that are at it."""
@@ -89,14 +91,16 @@ class Service:
     ) -> None:
         self.file, self.options = file, options or ServerOptions()
         self.model, self._path = model, path
-        self._trusted = digest_of(file)
-        """What is started now: whoever made the server has trusted it."""
+        if file.vouched is None:  # whoever made the server has trusted what is started now
+            digest_of(file)
         self._seen = _stamp(path) if path else ()
         """What the file was like when it was read."""
         self.tracer = RequestTracer.exporting() if self.options.otel and not tracer else tracer
         """Where the spans of requests and runs go; None where nobody wants them."""
+        _ = self.callbacks  # a mistake in it is told now
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
-        self.metrics = Metrics()
+        self._metrics: dict[str, Metrics] = {LOCAL: Metrics()}
+        """By tenant; those of `local` are of the whole server."""
         self.draining = False
         """No new run is taken on."""
         self.hurry = asyncio.Event()
@@ -106,6 +110,16 @@ class Service:
         self._opening = asyncio.Lock()
         self.local = self._tenants[LOCAL] = Tenant(LOCAL, self)
         self.local.agents.build_all()
+
+    @property
+    def callbacks(self) -> Client:
+        """The client of HTTP tools that are registered from now on.
+
+        Raises:
+            ConfigError: An origin that is allowed is none.
+        """
+        allow = (*self.file.callbacks.allow, *self.options.allowed_callbacks)
+        return Client(allow=allow, key=_CALLBACKS)
 
     @property
     def tokens(self) -> Any:
@@ -138,9 +152,14 @@ class Service:
                 return
             await asyncio.to_thread(self._tenants.pop(name).close)
 
-    def live_runs(self) -> int:
-        """Count the runs that go on here."""
-        return sum(len(tenant.runs.live) for tenant in self._tenants.values())
+    def metrics_of(self, tenant: str) -> Metrics:
+        """Return what is counted of a tenant; they stay when it is closed."""
+        return self._metrics.setdefault(tenant, Metrics(self._metrics[LOCAL]))
+
+    def live_runs(self, tenant: str | None = None) -> int:
+        """Count the runs that go on here, of all tenants or of one."""
+        found = self._tenants.items()
+        return sum(len(one.runs.live) for name, one in found if tenant in (None, name))
 
     def sandbox_levels(self) -> list[str]:
         """Name the levels at which the agents may run commands."""
@@ -255,7 +274,8 @@ class Service:
     def _built(self, path: Path) -> tuple[AgentsFile, Agents]:
         file = load_config(path)
         digest = digest_of(file)
-        if digest != self._trusted and not is_trusted(file, digest):
+        known = self.file.vouched
+        if (known is None or digest != known.digest) and not is_trusted(file, digest):
             raise ConfigError(
                 f"{path} starts programs or code that nobody has trusted as they are now; "
                 "look at it, say wick trust, and save it again"

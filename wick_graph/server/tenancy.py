@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wick_graph.config import AgentConfig, AgentsFile, BackendConfig, folder_of
+from wick_graph.config.control import TENANTS
 from wick_graph.server.problems import log
 
 LOCAL: Final = "local"
@@ -143,7 +144,7 @@ def _of_all(file: AgentsFile) -> Iterator[Path]:
 
 
 def _beside(folder: Path) -> Path:
-    return folder.parent / f"{folder.name}.tenants"  # the root has no name, and is its own parent
+    return folder.parent / f"{folder.name}{TENANTS}"  # the root has no name, and is its own parent
 
 
 def _joined(base: Path, path: str) -> Path:

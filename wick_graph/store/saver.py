@@ -124,6 +124,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
         self._core.clock = clock
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """The database's file on this machine, absolute; none where it is elsewhere."""
+        return self._core.dialect.files
+
+    @property
     def threads(self) -> Threads:
         """The store's threads: look them up, list, pin and delete them."""
         return Threads(self._core, self.serde)

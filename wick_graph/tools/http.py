@@ -21,6 +21,7 @@ from wick_graph.web import Answer, Client, Target, check_headers
 
 MAX_ERROR_CHARS: Final = 2_000
 """Of a server's own words in an error."""
+HEALTH_SECONDS: Final = 3.0
 MARGIN_SECONDS: Final = 5.0
 """Between the client's deadline, which says more, and the tool's."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -74,6 +75,7 @@ class HTTPTool:
         try:
             check_foreign(parameters)
             self._url: Final = f"{_base(callback_url)}/tools/{name}"
+            self._health: Final = f"{_base(callback_url)}/health"
             self._headers: Final = check_headers(headers or {})
         except ConfigError as error:
             raise ConfigError(f"tool {name}: {error}") from None
@@ -113,6 +115,18 @@ class HTTPTool:
         for secret in self._secrets:
             text = text.replace(secret, "[redacted]")
         return framed(text, f"http tool {self.name}")
+
+    async def health(self) -> str:
+        """Ask the server whether it is there: `ok`, or what is wrong in a few words.
+
+        Any answer to `GET {callback_url}/health` but one of success is told and is no failure:
+        a server need not have this route.
+        """
+        try:
+            answer = await self.client.send("GET", self._health, seconds=HEALTH_SECONDS)
+        except ToolError as error:
+            return f"{error}; calls fail until it answers"
+        return "ok" if 200 <= answer.status < 300 else f"answers with status {answer.status}"
 
     def _result(self, answer: Answer) -> Any:
         if not 200 <= answer.status < 300:

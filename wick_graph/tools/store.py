@@ -14,12 +14,25 @@ from wick_graph.tools.bound import BoundTool, bind_tool
 RESERVED: Final = frozenset(
     {
         *("ls", "read_file", "write_file", "edit_file", "glob", "grep", "execute", "write_todos"),
-        *("calculate", "internet_search", "request_user_input"),
+        *("calculate", "add", "internet_search", "request_user_input", "delegate_to_agent"),
+        *("start_async_task", "check_async_task", "update_async_task", "list_async_tasks"),
+        *("await_async_tasks", "cancel_async_task"),
+        *("list_skills", "activate_skill", "deactivate_skill"),
     }
 )
 """Names of tools that come along: a model must be able to rely on what they do."""
 
 _Tools = Mapping[str, BoundTool]
+
+
+def check_free(name: str) -> None:
+    """Refuse the name of a built-in tool, in whatever case.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    if name.lower() in RESERVED:
+        raise ConfigError(f"{name} is the name of a built-in tool; take another one")
 
 
 class ToolStore:
@@ -42,8 +55,7 @@ class ToolStore:
                 this scope and `override` is false.
         """
         bound = bind_tool(tool)
-        if bound.name in RESERVED:
-            raise ConfigError(f"{bound.name} is the name of a built-in tool; take another one")
+        check_free(bound.name)
         with self._lock:
             held = self._scopes.get(agent, {})
             if bound.name in held and not override:

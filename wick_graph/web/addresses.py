@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
@@ -39,10 +39,30 @@ _V6: Final = tuple(
 _GLOBAL_V6: Final = IPv6Network("2000::/3")
 _MAPPED: Final = IPv6Network("::ffff:0:0/96")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
+_COMPATIBLE: Final = IPv6Network("::/96")
+_TEREDO: Final = IPv6Network("2001::/32")
 _6TO4: Final = IPv6Network("2002::/16")
 _ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)
 """The middle of an interface id whose last 32 bits are an IPv4 address (RFC 5214)."""
 
+METADATA: Final = "for cloud metadata"
+"""The kind of an address from which a cloud gives credentials to whoever asks; never allowed."""
+_METADATA: Final = (
+    *(IPv4Network("169.254.0.0/16"),),  # nearly all clouds, and all their other services
+    *(IPv4Network("100.100.100.200"), IPv4Network("168.63.129.16"), IPv4Network("192.0.0.192")),
+    *(IPv6Network("fd00:ec2::/32"), IPv6Network("fd20:ce::/32"), IPv6Network("fd00:42::42")),
+    *(IPv6Network("fe80::a9fe:a9fe"),),
+)
+"""By provider, beside the link-local ones: Alibaba, Azure, Oracle; Amazon, Google, Scaleway; and
+OpenStack."""
+_NAMES: Final = frozenset(
+    {
+        *("metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"),
+        *("metadata.tencentyun.com", "metadata.packet.net", "metadata.platformequinix.com"),
+    }
+)
+"""Names that a cloud's own resolver knows; elsewhere they may lead anywhere."""
 INTERNAL: Final = frozenset({"loopback", "private", "shared"})
 """Kinds of addresses at which somebody may run a service on purpose."""
 
@@ -56,6 +76,36 @@ def refusal(address: str) -> str | None:
         ValueError: It is no IP address.
     """
     return _kind(ip_address(address.partition("%")[0]))
+
+
+def is_metadata(host: str) -> bool:
+    """Say whether a name or an address is one at which a cloud gives credentials away.
+
+    An IPv4 address counts wherever in an IPv6 one it may stand.
+    """
+    name = host.lower().partition("%")[0].rstrip(".")
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return name in _NAMES
+    forms = [address, *_inner(address)]
+    return any(form in network for form in forms for network in _METADATA)
+
+
+def _inner(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address]:
+    """Yield the IPv4 address that an IPv6 one stands for, or may be meant to stand for."""
+    if isinstance(address, IPv4Address):
+        return
+    bits = int(address)
+    if (found := _embedded(address)) is not None:
+        yield found
+    if address in _MAPPED or address in _COMPATIBLE:
+        yield IPv4Address(bits & 0xFFFF_FFFF)
+    if address in _TEREDO:
+        yield IPv4Address(~bits & 0xFFFF_FFFF)
+    if address in _LOCAL_NAT64:  # RFC 6052: eight bits in the middle are left out
+        yield IPv4Address((bits >> 64 & 0xFFFF) << 16 | bits >> 40 & 0xFFFF)
+        yield IPv4Address(bits & 0xFFFF_FFFF)
 
 
 def _kind(address: IPv4Address | IPv6Address) -> str | None:

@@ -19,7 +19,7 @@ from urllib.parse import urljoin
 import httpx
 
 from wick_graph.errors import ConfigError, RefusedError, ToolError
-from wick_graph.web.addresses import INTERNAL, refusal
+from wick_graph.web.addresses import INTERNAL, METADATA, is_metadata, refusal
 from wick_graph.web.body import ACCEPTED, read_body
 from wick_graph.web.target import Target
 
@@ -57,7 +57,8 @@ class Client:
         allow: Origins such as `http://127.0.0.1:9100`: they may be private, and on any port. An
             origin with a host name allows what the name stands for, but for link-local,
             multicast and reserved addresses; one with an IP address also allows every name that
-            leads to this address and port.
+            leads to this address and port. Addresses for cloud metadata are never allowed.
+        key: Where a person allows an origin, in the words of an error.
         ports: Ports of all other origins.
         timeout: Seconds for a whole request.
         max_bytes: Of an answer's body, decoded.
@@ -71,6 +72,7 @@ class Client:
         self,
         *,
         allow: Iterable[str] = (),
+        key: str = "allow",
         ports: Collection[int] = PORTS,
         timeout: float = TIMEOUT_SECONDS,
         max_bytes: int = MAX_BYTES,
@@ -81,6 +83,7 @@ class Client:
         if not timeout > 0 or max_bytes < 1:
             raise ConfigError("timeout and max_bytes must be above 0")
         self.allow: Final = frozenset(map(_origin, allow))
+        self._key: Final = key
         self.ports: Final = frozenset(ports)
         self.timeout: Final = timeout
         self.max_bytes: Final = max_bytes
@@ -93,11 +96,12 @@ class Client:
         *,
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
+        seconds: float | None = None,
     ) -> Answer:
         """Send a request, follow at most three redirects, and return the last answer.
 
         Headers but `Accept` and `Content-Type` are left out once a redirect leads to another
-        origin; one from `https` to `http` is refused.
+        origin; one from `https` to `http` is refused. `seconds` count in place of `timeout`.
 
         Raises:
             RefusedError: An address, or one that a redirect leads to, is not allowed.
@@ -105,12 +109,13 @@ class Client:
                 sentence, which names no header.
         """
         try:
-            async with asyncio.timeout(self.timeout) as limit:
+            async with asyncio.timeout(seconds or self.timeout) as limit:
                 return await self._follow(method, url, dict(headers or {}), content)
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise ToolError(f"no whole answer came within {self.timeout:g} s") from None
+            late = seconds or self.timeout
+            raise ToolError(f"no whole answer came within {late:g} s") from None
 
     async def _follow(
         self, method: str, url: str, headers: dict[str, str], content: bytes
@@ -164,8 +169,29 @@ class Client:
         body = b"" if moved else await read_body(response, self.max_bytes)
         return Answer(response.status_code, str(target), dict(response.headers), body)
 
+    async def check(self, url: str, seconds: float) -> None:
+        """Refuse an address to which no request would be sent; none is sent here.
+
+        Args:
+            url: The address.
+            seconds: For its host to be looked up.
+
+        Raises:
+            RefusedError: It is not allowed; the error names the key to add, where it can be.
+            ToolError: It is no address, or its host cannot be found.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self._address(Target.parse(url))
+        except ConfigError as error:
+            raise ToolError(str(error)) from None
+        except TimeoutError:
+            raise ToolError(f"the host was not found within {seconds:g} s") from None
+
     async def _address(self, target: Target) -> str:
         """Return an address that the target may be reached at; all that it has are checked."""
+        if is_metadata(target.host):
+            raise RefusedError(_never(target))
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
@@ -174,11 +200,13 @@ class Client:
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         if not addresses:
             raise ToolError(f"the host {target.host} has no address")
+        if any(map(is_metadata, addresses)):
+            raise RefusedError(_never(target))
         for address in addresses:
             if (why := self._refusal(target, address)) is not None:
                 raise RefusedError(
                     f"{target.origin} is refused: {why}; "
-                    f"if it is meant, add {target.origin!r} to allow"
+                    f"if it is meant, add {target.origin!r} to {self._key}"
                 )
         return addresses[0]
 
@@ -213,6 +241,10 @@ def _origin(text: str) -> str:
     if target.path != "/":
         raise ConfigError(f"allow takes origins: write {target.origin!r}, not {text!r:.200}")
     return target.origin
+
+
+def _never(target: Target) -> str:
+    return f"{target.origin} is refused: its address is {METADATA}, which is never allowed"
 
 
 def _next(target: Target, location: str) -> Target:

@@ -236,6 +236,16 @@ class DockerBackend:
         """Keep a whole result in a file of the backend's own; return the path to read it by."""
         return self._names.outward(self._files.keep(name, data))
 
+    def keep_from(self, rules: Rules) -> None:
+        """Let more files and folders govern agents, from now on.
+
+        Raises:
+            ConfigError: They lie in the folder and cannot be shown read-only.
+        """
+        self._files.keep_from(rules)
+        self._guard.keep_from(rules)
+        self._guard.prepare()
+
     def close(self) -> None:
         """End the containers, and give the descriptors back."""
         self.stop()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from wick_graph.backends.docker.engine import OWNER, USER, Engine, owner, remove, sdk
+from wick_graph.backends.docker.filters import narrowed
 from wick_graph.backends.guard import Guard, Seen
 from wick_graph.backends.places import ExtraRoot
 from wick_graph.backends.root import Root
@@ -89,7 +90,8 @@ class Box:
         self.shut: Final = shut
         name = f"{PREFIX}-{user}-{secrets.token_hex(4)}"
         who = _identity(engine, folder)
-        with engine.speaking(f"creating a container of the image {options.image!r}") as client:
+        doing = f"creating a container of the image {options.image!r}"
+        with engine.speaking(doing) as client, narrowed(engine) as filters:
             self._container: Final[Any] = client.containers.create(
                 options.image,
                 name=name,
@@ -97,6 +99,7 @@ class Box:
                 user=who,
                 mounts=_mounts(folder, options.workdir, extra, shut),
                 working_dir=options.workdir,
+                security_opt=["no-new-privileges", *filters],
                 **_hardened(options),
             )
         self._input: Any = None
@@ -178,7 +181,6 @@ def _hardened(options: BoxOptions) -> dict[str, Any]:
         "network_mode": "none",
         "read_only": True,
         "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges"],
         "tmpfs": {"/tmp": f"rw,nosuid,nodev,size={TMP_BYTES},mode=1777"},
         "mem_limit": options.memory,
         "memswap_limit": options.memory,

@@ -17,6 +17,7 @@ OWNER: Final = "wick-graph.owner"
 USER: Final = "wick-graph.user"
 _USUAL: Final = "unix:///var/run/docker.sock"
 _CALL_SECONDS: Final = 60
+_OK: Final = 200
 _FIX: Final = "start one that speaks Docker's API, and name it in DOCKER_HOST if it is not Docker"
 
 
@@ -83,6 +84,17 @@ class Engine:
         with self.speaking("asking the engine what it is") as client:
             options = client.info().get("SecurityOptions") or ()
         return any("rootless" in str(option) for option in options)
+
+    def filter_path(self) -> str:
+        """Return the file of the system call filter that containers get; empty but for Podman."""
+        with self.speaking("asking the engine for its system call filter") as client:
+            parts = client.version().get("Components") or ()
+            if not any(part.get("Name") == "Podman Engine" for part in parts):
+                return ""
+            answer = client.api.get(f"{client.api.base_url}/v4.0.0/libpod/info")
+            found = answer.json() if answer.status_code == _OK else {}
+        security = found.get("host", {}).get("security", {})
+        return str(security.get("seccompProfilePath") or "")
 
     def close(self) -> None:
         """Close the connection; the next use makes another."""

@@ -23,7 +23,6 @@ from wick_graph.server.problems import Problem
 from wick_graph.tools.builtin import BUILTINS
 
 router: Final = APIRouter(tags=["agents"])
-DEMO: Final = "scripted:demo"
 
 
 class AgentForm(forms.Form):
@@ -54,8 +53,6 @@ async def add(asker: Admin, form: AgentForm) -> Any:
     given = form.model_dump(exclude={"agent_id"}, exclude_none=True)
     if form.tools is not None:
         given["tools"] = [*dict.fromkeys(form.tools)]
-    if form.model is not None and form.model.startswith("scripted:") and form.model != DEMO:
-        raise Problem(409, "model: a script is a file of the server's; name a model")
     for name in form.tools or ():
         if name not in BUILTINS:
             raise Problem(400, f"tools: there is no tool {name!r:.80}")

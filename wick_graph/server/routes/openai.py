@@ -162,7 +162,7 @@ def _stream(asker: Asker, run: LiveRun, chunks: Chunks) -> EventStream:
         yield chunks.begin()
         async for entry in events_after(asker.saver, run.row, run.row.first - 1, run.channel):
             if entry is not None:
-                asker.service.metrics.events += 1
+                asker.service.metrics_of(asker.caller.tenant).sent()
             yield None if entry is None else chunks.of(entry[1])
         yield chunks.fail(Problem(503, SUSPENDED))
 

@@ -207,7 +207,7 @@ async def follow(
                 if entry[0] > at + 1:
                     yield _gap(row, at, entry[0])
                 at = entry[0]
-                asker.service.metrics.events += 1
+                asker.service.metrics_of(asker.caller.tenant).sent()
             yield None if entry is None else frame(*entry)
         if live is not None and live.suspended and not live.channel.ended:
             data = {"run_id": row.run_id, "status": RUNNING}

@@ -65,6 +65,11 @@ class Dialect(ABC):
     """The database may not be written; known as soon as it is open."""
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """The file that it is in on this machine, absolute; none by default."""
+        return ()
+
+    @property
     @abstractmethod
     def name(self) -> str:
         """What the database is called in errors; never with a password."""

@@ -51,6 +51,13 @@ _PAGES: Final = 1_000
 """Free pages that are given back to the file system at once."""
 
 
+def files_behind(connection: object) -> tuple[str, ...]:
+    """Return the files of a connection that somebody else has opened; none if it is no such one."""
+    if not isinstance(connection, sqlite3.Connection):
+        return ()
+    return tuple(row[2] for row in connection.execute("PRAGMA database_list") if row[2])
+
+
 class Sqlite(Dialect):
     """A file, or a database in memory. One writer at a time; the others wait for it."""
 
@@ -70,6 +77,11 @@ class Sqlite(Dialect):
     def name(self) -> str:
         """The file's path."""
         return _name(self.path)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file, absolute; none for a database in memory."""
+        return () if self.path is None else (str(self.path.absolute()),)
 
     def now(self) -> float:
         """Return this machine's time: the file is on it."""
