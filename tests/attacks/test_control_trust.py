@@ -137,6 +137,7 @@ def test_a_hash_of_the_environment_is_trusted_anywhere(
 COMMANDS = (
     ["run", "hello"],
     ["resume", "t"],
+    ["threads", "retry", "t"],
     ["mcp"],
     ["serve", "--no-auth"],
     ["debug", "default"],

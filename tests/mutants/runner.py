@@ -53,7 +53,18 @@ _PLUGINS: Final = (
 """What the tests need; to load all that is installed takes longer than most of them."""
 # A promise is the store's, whatever the database: SQLite starts at once.
 _OPTIONS: Final = (
-    *("-q", "--tb=short", "-k", "not postgres", "-p", "no:cacheprovider", "--timeout", "60"),
+    *(
+        "-q",
+        "--tb=short",
+        "-m",
+        "slow or not slow",
+        "-k",
+        "not postgres",
+        "-p",
+        "no:cacheprovider",
+        "--timeout",
+        "60",
+    ),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of what is warm
 )
 

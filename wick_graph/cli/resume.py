@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -52,20 +54,8 @@ def resume(
     wrong, 130 cancelled, 143 ended by SIGTERM.
     """
     flags: dict[str, Any] = {"approve": approve, "reject": reject, "answer": answer, "edit": edit}
-    with load_trusted(config, model=model, trust=trust) as agents:
-        info = _known(agents, thread_id)
-        asked = asking.in_order(_waiting(agents.store, thread_id))
-        answers = asking.from_flags(asked, **flags, all_approve=all_approve)
-        where = Where(
-            thread_id=thread_id,
-            agent_id=_agent_of(info, agents),
-            config=config,
-            model=model,
-            kept=True,
-        )
-        tokens = not as_json if stream is None else stream
-        code = _resume(agents, where, info, asked, answers, as_json, tokens)
-    raise typer.Exit(code)
+    wanted = Wanted(thread_id, config, model, as_json, stream, trust)
+    _go_on(wanted, lambda asked: asking.from_flags(asked, **flags, all_approve=all_approve))
 
 
 def retry(
@@ -74,6 +64,7 @@ def retry(
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
+    trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Run a thread's last step again, although it is poisoned.
@@ -82,20 +73,35 @@ def retry(
 
     Exit codes: as of `wick resume`.
     """
-    from wick_graph.loading import load
+    _go_on(Wanted(thread_id, config, model, as_json, stream, trust), lambda _: {}, force=True)
 
-    with load(config, model=model) as agents:
-        info = _known(agents, thread_id)
-        asked = asking.in_order(_waiting(agents.store, thread_id))
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options that both commands have."""
+
+    thread_id: str
+    config: Path
+    model: str | None
+    as_json: bool
+    stream: bool | None
+    trust: bool
+
+
+def _go_on(wanted: Wanted, answered: Callable[..., dict[str, Any]], *, force: bool = False) -> None:
+    with load_trusted(wanted.config, model=wanted.model, trust=wanted.trust) as agents:
+        info = _known(agents, wanted.thread_id)
+        asked = asking.in_order(_waiting(agents.store, wanted.thread_id))
+        answers = answered(asked)
         where = Where(
-            thread_id=thread_id,
+            thread_id=wanted.thread_id,
             agent_id=_agent_of(info, agents),
-            config=config,
-            model=model,
+            config=wanted.config,
+            model=wanted.model,
             kept=True,
         )
-        tokens = not as_json if stream is None else stream
-        code = _resume(agents, where, info, asked, {}, as_json, tokens, force=True)
+        tokens = not wanted.as_json if wanted.stream is None else wanted.stream
+        code = _resume(agents, where, info, asked, answers, wanted.as_json, tokens, force=force)
     raise typer.Exit(code)
 
 
