@@ -105,6 +105,7 @@ STORE = ("values", "database", "sealed", "checkpoints", "keeping")
 
 LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
     {
+        ("wick_graph.backends.search_worker", "re2"),
         ("wick_graph.debug.terminal.interactive", "readline"),
         ("wick_graph.pytest_plugin", "wick_graph.debug.recording"),
         ("wick_graph.pytest_plugin", "wick_graph.debug.runs"),
