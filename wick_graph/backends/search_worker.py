@@ -60,7 +60,8 @@ class Worker:
 
     def compile(self, text: str, given: dict[str, bool]) -> dict[str, str]:
         """Compile the pattern; say why if that cannot be done."""
-        import re2  # noqa: PLC0415  # found in the folder that this program is given
+        # only found once this program knows the folder; the package has no type hints
+        import re2  # type: ignore[import-untyped]  # noqa: PLC0415  # as said above
 
         used = resource.getrusage(resource.RUSAGE_SELF)
         lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + self.seconds)

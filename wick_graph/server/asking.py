@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+from starlette.types import Scope as AsgiScope
 
 from wick_graph.agent import Agent
 from wick_graph.server.guard import Caller
@@ -76,11 +79,32 @@ class Asker:
 def _asker(scope: Scope) -> Callable[[Request], Awaitable[Asker]]:
     async def asker(request: Request) -> Asker:  # async: nothing here is worth a thread
         caller: Any = request.scope["state"]["caller"]
-        if not caller.allows(scope):
-            raise Problem(403, f"the token's scope is {caller.scope}; this needs {scope}")
+        caller.must_have(scope)
         return Asker(caller, request.scope["state"]["tenant"], request.app.state.service)
 
+    asker.needs = scope  # type: ignore[attr-defined]  # the guard asks before it reads a body
     return asker
+
+
+def needed_by(routes: Iterable[APIRoute]) -> Callable[[AsgiScope], Scope | None]:
+    """Return what names the scope that the route of a request needs; None if there is none."""
+    found = [
+        (route, next(s for part in route.dependant.dependencies if (s := _needs(part.call))))
+        for route in routes
+        if any(_needs(part.call) for part in route.dependant.dependencies)
+    ]
+
+    def needs(scope: AsgiScope) -> Scope | None:
+        for route, wanted in found:
+            if route.matches(scope)[0] is Match.FULL:
+                return wanted
+        return None
+
+    return needs
+
+
+def _needs(call: Any) -> Scope | None:
+    return getattr(call, "needs", None)
 
 
 Reader = Annotated[Asker, Depends(_asker("read"))]

@@ -60,4 +60,4 @@ def text(service: Service) -> str:
         *("# TYPE wick_runs_live gauge", f"wick_runs_live {service.live_runs()}"),
         *("# TYPE wick_tenants_open gauge", f"wick_tenants_open {service.open_tenants()}"),
     )
-    return "\n".join([*service.metrics.lines(), *now, ""])
+    return "\n".join([*service.metrics.lines(), *service.watchdog.lines(), *now, ""])
