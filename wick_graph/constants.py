@@ -39,3 +39,5 @@ DEFAULT_TOOL_TIMEOUT_SECONDS: Final = 300.0
 MAX_NESTING: Final = 100
 """Levels of lists and objects in the arguments of a call, and in a message."""
 TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels; flatten it"
+MAX_ANSWER_PARTS: Final = 100_000
+"""Keys, items and containers in the JSON that another server answers a tool's call with."""
