@@ -315,7 +315,12 @@ def test_a_worker_that_takes_too_long_is_killed(
     monkeypatch.setattr(search, "GREP_SECONDS", 1.0 if how == "deadline" else 20.0)
     started: list[Any] = []
     real = worker._started
-    monkeypatch.setattr(worker, "_started", lambda fd: started.append(real(fd)) or started[-1])
+
+    def start(number: int) -> Any:
+        started.append(real(number))
+        return started[-1]
+
+    monkeypatch.setattr(worker, "_started", start)
     monkeypatch.setattr(worker, "_WAITING", worker._Waiting())
     (world.work / "as").write_text(("a" * 200 + "\n") * 20_000)
     stop = Stop()
