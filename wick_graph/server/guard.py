@@ -242,10 +242,11 @@ def _replay(
     async def replayed() -> Message:
         if not given:
             return await receive()
+        message = given.pop()
         if turn is not None:
             await turn.acquire()
             asyncio.get_running_loop().call_soon(turn.release)
-        return given.pop()
+        return message
 
     return replayed
 
