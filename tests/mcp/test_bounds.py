@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
@@ -25,6 +26,8 @@ from wick_graph.mcp import McpServer, Target, server
 from wick_graph.testing import ScriptedModel
 
 BAD = str(ROOT / "tests" / "mcp" / "bad.py")
+MOST = 100
+"""MiB that this process may grow by, whatever else goes on in it; less than what is sent."""
 DOORS = pytest.mark.parametrize("door", [sync_door, async_door])
 __all__ = ["make"]
 
@@ -54,6 +57,7 @@ class Grown:
     """By how many MiB this process grows at most."""
 
     def __init__(self) -> None:
+        gc.collect()
         self._ends = threading.Event()
         self._before = self.most = resident()
 
@@ -96,7 +100,7 @@ def test_an_answer_is_bounded_while_it_arrives(door: Door, make: Make, how: str,
     with Grown() as grown:
         (said,) = heard(door, bad, wild("t_big"))
     assert says in said
-    assert grown.by < 60, "150 MB came, and 442 MB were held"
+    assert grown.by < MOST, "150 MB came, and 442 MB were held"
 
 
 @pytest.mark.parametrize("how", ["huge", "encoded"])
@@ -108,7 +112,7 @@ def test_an_answer_over_http_is_bounded_too(make: Make, how: str) -> None:
             said = heard(sync_door, bad, wild("t_big"))
         assert len(said) == 1
         assert "fine" not in said[0]
-        assert grown.by < 60
+        assert grown.by < MOST
 
 
 @DOORS
