@@ -6,9 +6,10 @@ AGENT  ?= default
 ASK    ?= What is 21*2, and which files are here?
 MODEL  ?=
 TRIALS ?= 1000
+SECONDS ?= 600
 export ASK
 
-.PHONY: run test cov fmt lint type all test-slow test-langgraph test-local-llm mutants bench bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type all attack test-slow test-langgraph test-local-llm mutants bench bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -74,6 +75,13 @@ test-kill: $(BIN)/.test   ## the durability tests at their sizes for the night; 
 
 mutants: $(BIN)/.test      ## break each promise on purpose: a test must notice; ARGS="--quick", ARGS=lease
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+$(BIN)/.attack: $(BIN)/.test
+	@$(BIN)/python -m pip install -qq -e '.[attack]' -C editable_mode=compat
+	@touch $@
+
+attack: $(BIN)/.attack     ## attack with made-up input until the time is up; SECONDS=600, ARGS="--only archives"
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

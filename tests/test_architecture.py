@@ -105,6 +105,7 @@ STORE = ("values", "database", "sealed", "checkpoints", "keeping")
 
 LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
     {
+        ("wick_graph.backends.search_worker", "re2"),
         ("wick_graph.debug.terminal.interactive", "readline"),
         ("wick_graph.pytest_plugin", "wick_graph.debug.recording"),
         ("wick_graph.pytest_plugin", "wick_graph.debug.runs"),
@@ -125,6 +126,7 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
 
 OTHER_ERRORS = frozenset(
     {
+        "wick_graph.mcp.bounds.TooMuch",  # ends in the error of a call
         "wick_graph.drive.Late",  # a time-out, told apart from a call's own
         "wick_graph.models.arguments.BadArgumentsError",  # becomes the call's error text
         "wick_graph.server.problems.Problem",  # an answer to a request

@@ -374,9 +374,9 @@ def _beside(
     name: str, tool_store: ToolStore | None, servers: Sequence[McpServer]
 ) -> tuple[Beside, ...]:
     for server in servers:
-        server.tools()  # a server that cannot be reached is a mistake to be told of now
+        server.tools()  # one that cannot be reached costs its own tools; a wrong name is told now
     stored = () if tool_store is None else (partial(tool_store.at, name),)
-    return (*stored, *(server.tools for server in servers))
+    return (*stored, *(server.known for server in servers))
 
 
 def _keep_from(hooks: Sequence[Any], store: Any) -> None:

@@ -39,6 +39,8 @@ DEFAULT_TOOL_TIMEOUT_SECONDS: Final = 300.0
 MAX_NESTING: Final = 100
 """Levels of lists and objects in the arguments of a call, and in a message."""
 TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels; flatten it"
+MAX_ANSWER_PARTS: Final = 100_000
+"""Keys, items and containers in the JSON that another server answers a tool's call with."""
 
 TURNING: Final = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Code points that turn the direction in which a text is read: a listing shows them as escapes."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import pytest
 
 from tests.attacks.world import World, at_most, fastest
 from tests.source import ROOT
-from wick_graph.backends import LocalBackend, Matches, Stop, search
+from wick_graph.backends import LocalBackend, Matches, Stop, search, worker
 from wick_graph.backends.limits import MAX_GREP_LINE_CHARS, MAX_GREP_MATCHES
 from wick_graph.backends.search import find_ripgrep
 from wick_graph.errors import ToolError
@@ -282,6 +285,80 @@ def test_a_search_ends_when_nobody_waits(world: World, searching: LocalBackend) 
     found = searching.grep("nothing", stop=stop)
     assert time.perf_counter() - start < 1
     assert found.truncated
+
+
+STALLING = (
+    *(r"((a*)*){1000}" * 30, r"(a{1,100}){10}" * 30 + "b", r".{0,999}" * 50 + "b"),
+    *(r"(?i)" + r"\pL" * 300, r"(?:\pL|" * 900 + "x" + ")" * 900, r"[\pL\pN\pS]" * 600),
+    *("((a*)*){1000}((a*)*){900}b", "(a{1,100}){10}(a{1,90}){10}b", ".{0,999}.{0,999}b"),
+)
+"""Short patterns that took many seconds to compile, or to search a megabyte for."""
+
+
+@pytest.mark.parametrize("pattern", STALLING, ids=range(len(STALLING)))
+def test_no_pattern_holds_up_another_thread(
+    world: World, searching: LocalBackend, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "GREP_SECONDS", 1.0)
+    (world.work / "as").write_text(("a" * 200 + "\n") * 5_000)
+    before, start = time.thread_time(), time.monotonic()
+    found = _answer(searching, pattern)
+    assert time.thread_time() - before < 0.05, "the search is another process's work"
+    assert time.monotonic() - start < 5
+    assert isinstance(found, Matches | str)
+
+
+@pytest.mark.parametrize("how", ["deadline", "stop"])
+def test_a_worker_that_takes_too_long_is_killed(
+    world: World, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(search, "GREP_SECONDS", 1.0 if how == "deadline" else 20.0)
+    started: list[Any] = []
+    real = worker._started
+
+    def start(number: int) -> Any:
+        started.append(real(number))
+        return started[-1]
+
+    monkeypatch.setattr(worker, "_started", start)
+    monkeypatch.setattr(worker, "_WAITING", worker._Waiting())
+    (world.work / "as").write_text(("a" * 200 + "\n") * 20_000)
+    stop = Stop()
+    if how == "stop":
+        threading.Timer(0.5, stop.set).start()
+    with world.make(ripgrep=False) as backend:
+        found = backend.grep(r"(?i)" + r"\pL" * 300, "as", stop)
+        assert found.truncated
+        assert "stopped" in found.notes[0]
+        assert started[0].returncode == -signal.SIGKILL
+        assert lines(backend.grep("deep")) == [("f", 1, "deep")], "the next search has a new one"
+    worker._WAITING.close()
+
+
+def test_a_waiting_worker_serves_the_next_search_and_no_fork(world: World) -> None:
+    with world.make(ripgrep=False) as backend:
+        backend.grep("deep")
+        (first,) = {one.popen.pid for one in worker._WAITING._found} or {0}
+        backend.glob("f")
+        assert [one.popen.pid for one in worker._WAITING._found] == [first]
+        child = os.fork()
+        if child == 0:
+            fine = lines(backend.grep("deep")) == [("f", 1, "deep")]
+            os._exit(0 if fine and worker._WAITING._found[-1].popen.pid != first else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert lines(backend.grep("deep")) == [("f", 1, "deep")]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*" * 5_000 + "x", "{a,b}" * 1_500, "[a-z]*" * 1_500 + "1", "**/" * 2_000 + "x"]
+)
+def test_no_glob_holds_up_another_thread(world: World, pattern: str) -> None:
+    for number in range(2_000):
+        (world.work / f"{'a' * 200}{number}").touch()
+    before = time.thread_time()
+    with suppress(ToolError):
+        world.backend.glob(pattern)
+    assert time.thread_time() - before < 0.25, "the walk alone"
 
 
 def test_ripgrep_is_never_taken_from_the_working_directory(

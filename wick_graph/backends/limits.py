@@ -16,6 +16,8 @@ MAX_GREP_LINE_CHARS: Final = 500
 MAX_GREP_FILE_BYTES: Final = 64 * 2**20
 """Longer files are not searched."""
 MAX_PATTERN_CHARS: Final = 10_000
+MAX_REPEATED: Final = 2_000
+"""Parts that the counted repetitions of a pattern may stand for, as 1,000 in `(a{10}){100}`."""
 GLOB_SECONDS: Final = 1.5
 GREP_SECONDS: Final = 20.0
 MAX_DEPTH: Final = 200

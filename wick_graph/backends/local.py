@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Final, Literal, Self
 from weakref import WeakValueDictionary
 
@@ -22,7 +23,7 @@ from wick_graph.backends.limits import (
     MAX_WRITE_BYTES,
 )
 from wick_graph.backends.names import shown
-from wick_graph.backends.patterns import compile_glob, is_by_name
+from wick_graph.backends.patterns import glob_pattern, is_by_name
 from wick_graph.backends.places import ExtraRoot, Place, Places
 from wick_graph.backends.protocol import (
     Edited,
@@ -37,6 +38,7 @@ from wick_graph.backends.protocol import (
 from wick_graph.backends.root import read_at
 from wick_graph.backends.walk import Walk
 from wick_graph.backends.window import read_window
+from wick_graph.backends.worker import Worker
 from wick_graph.errors import RefusedError, ToolError
 from wick_graph.sandbox import Setting
 
@@ -44,6 +46,8 @@ NO_EXECUTE: Final = (
     "execute is not available: a local backend runs commands only where it is told to, by "
     "execute='auto' in a sandbox, or by execute='local', which is none"
 )
+_NAMES: Final = 500
+"""That a worker is asked about at once."""
 _LOCKS: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
 """One for each path that is being written in this process; all backends share them."""
 _LOCKS_LOCK: Final = threading.Lock()
@@ -173,15 +177,16 @@ class LocalBackend:
     def glob(self, pattern: str, path: str = ".", stop: Stop | None = None) -> Found:
         """Find files: by name anywhere below, or by relative path if there is a `/` or `**`."""
         place = self._places.find(path)
-        expression, by_name = compile_glob(pattern), is_by_name(pattern)
+        read, by_name = glob_pattern(pattern), is_by_name(pattern)
         walk = Walk(place.root, GLOB_SECONDS, stop or Stop())
         files: list[str] = []
-        for rel in walk.files(place.rel):
-            if not expression.fullmatch(rel.rpartition("/")[2] if by_name else rel):
-                continue
-            if len(files) == MAX_GLOB_FILES:
-                return Found(files, True, walk.notes())
-            files.append(_joined(place.path, rel))
+        with Worker(read, walk) as worker:
+            for some in _in_batches(walk.files(place.rel)):
+                names = [rel.rpartition("/")[2] if by_name else rel for rel in some]
+                for at in worker.names(names):
+                    if len(files) == MAX_GLOB_FILES:
+                        return Found(files, True, walk.notes())
+                    files.append(_joined(place.path, some[at]))
         return Found(files, walk.cut, walk.notes())
 
     def grep(self, pattern: str, path: str = ".", stop: Stop | None = None) -> Matches:
@@ -267,6 +272,11 @@ def _locked(path: str) -> Iterator[None]:
             _LOCKS[path] = lock = threading.Lock()
     with lock:
         yield
+
+
+def _in_batches(names: Iterator[str]) -> Iterator[list[str]]:
+    while some := list(islice(names, _NAMES)):
+        yield some
 
 
 def _must_fit(place: Place, size: int) -> None:

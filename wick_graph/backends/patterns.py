@@ -1,29 +1,42 @@
-"""What a model searches for, as RE2 expressions: linear in time, whatever the pattern.
+"""What a model searches for, as RE2 expressions that a worker process compiles.
 
 Python's own `re` never sees a pattern of a model: it backtracks, holds the interpreter's lock
-meanwhile, and cannot be stopped.
+meanwhile, and cannot be stopped. RE2 takes linear time, but a pattern may stand for a million
+parts: repetition is bounded here, before anything is compiled, and `Worker` can be killed.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
-import re2  # type: ignore[import-untyped]  # the package has no type hints
-
-from wick_graph.backends.limits import MAX_PATTERN_CHARS
+from wick_graph.backends.limits import MAX_PATTERN_CHARS, MAX_REPEATED
 from wick_graph.errors import ToolError
 
 _SHOWN_CHARS: Final = 100
-_MEMORY_BYTES: Final = 8 * 2**20
 _NO_LOOKS: Final = "look-around and back-references are not supported"
 _LOOKS: Final = re.compile(r"\(\?(<?[=!]|<$)|invalid escape sequence: \\[1-9]")
 _ASCII: Final = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\f\r "}
 _RUST_META: Final = frozenset("\\.+*?()|[]{}^$#&-~")
+_REPETITION: Final = re.compile(r"\{(\d+)(,?)(\d*)\}")
 
 
-def compile_glob(pattern: str) -> Any:
-    """Compile a glob to match a whole relative path, or a name where it has no `/` and no `**`.
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern as a worker is given it."""
+
+    given: str
+    """What the model wrote; errors show it."""
+    text: str
+    """The RE2 expression."""
+    options: Mapping[str, bool] = field(default_factory=dict)
+    """Of RE2."""
+
+
+def glob_pattern(pattern: str) -> Pattern:
+    """Translate a glob that matches a whole relative path, or a name if it has no `/` and no `**`.
 
     `*` and `?` stay within a component, `**` as a component stands for any number of them,
     `[a-z]`, `[!a-z]` and `{a,b}` mean what they do in a shell, a backslash takes the next
@@ -38,7 +51,7 @@ def compile_glob(pattern: str) -> Any:
             f"the pattern {_shown(pattern)} leads outside of the directory that is searched; "
             "write a relative one and give the directory as `path`"
         )
-    return _compile(_Glob(pattern).translate(), pattern, dot_nl=True)
+    return Pattern(pattern, _Glob(pattern).translate(), {"dot_nl": True})
 
 
 def is_by_name(pattern: str) -> bool:
@@ -46,18 +59,54 @@ def is_by_name(pattern: str) -> bool:
     return "/" not in pattern and "**" not in pattern
 
 
-def compile_line(pattern: str) -> Any:
-    """Compile a regular expression to be searched in many lines at once; it matches within one.
+def line_pattern(pattern: str) -> Pattern:
+    """Take a regular expression to be searched in many lines at once; it matches within one.
 
     Raises:
-        ToolError: RE2 does not take the pattern.
+        ToolError: The pattern is too large, or no text.
     """
     _must_be_plain(pattern)
-    _compile(pattern, pattern)  # for an error text that shows what was given
+    parts = repeated_parts(pattern)
+    if parts > MAX_REPEATED:
+        raise ToolError(
+            f"the pattern is too large: its repetitions stand for {parts:,} parts, at most "
+            f"{MAX_REPEATED:,} are searched for"
+        )
     anchored = pattern
     if r"\Q" not in pattern:
         anchored = "".join({r"\A": "^", r"\z": "$"}.get(part, part) for part in _tokens(pattern))
-    return _compile(f"(?m){anchored}", pattern, never_nl=True)
+    return Pattern(pattern, f"(?m){anchored}", {"never_nl": True})
+
+
+def repeated_parts(pattern: str) -> int:
+    """Count the parts that a pattern's counted repetitions stand for, those in others multiplied.
+
+    Ends at the first count that is too large.
+    """
+    total, last, inside = 0, 1, 0
+    groups: list[int] = []
+    """Parts that each open group stands for so far."""
+    here = 0
+    for part in _tokens(pattern):
+        counted = None if inside else _REPETITION.fullmatch(part)
+        if inside:
+            inside = 0 if part == "]" and inside > 1 else 1 + (part != "^" or inside > 1)
+            continue
+        if counted is not None:
+            times = max(int(number[:9] or 0) for number in (counted[1], counted[3]))
+            here, last = here + last * max(times - 1, 0), last * max(times, 1)
+            total = max(total, here + sum(groups))
+            if total > MAX_REPEATED:
+                return total
+        elif part == ")" and groups:
+            here, last = here + groups.pop(), max(here, 1)
+        elif part.startswith("("):
+            groups.append(here)
+            here = 0
+        elif part not in ("*", "+", "?", "|"):
+            here, last = here + 1, 1
+            inside = int(part == "[")
+    return total
 
 
 def for_ripgrep(pattern: str) -> str | None:
@@ -215,22 +264,8 @@ def _must_be_plain(pattern: str) -> None:
         raise ToolError("the pattern has half of a surrogate pair; write valid text") from None
 
 
-def _compile(expression: str, given: str, **changes: bool) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    options.never_capture = True
-    options.max_mem = _MEMORY_BYTES
-    for name, value in changes.items():
-        setattr(options, name, value)
-    try:
-        return re2.compile(expression, options)
-    except re2.error as error:
-        raise ToolError(_refused(given, error)) from None
-
-
-def _refused(given: str, error: Exception) -> str:
-    text = error.args[0] if error.args else b""
-    reason = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+def refused(given: str, reason: str) -> str:
+    """Say why RE2 does not take a pattern."""
     if "repetition size" in reason or "too large" in reason or "nest" in reason:
         return f"the pattern is too large: {_cut(reason)}"
     if _LOOKS.search(reason) or (reason.endswith("(?P") and "(?P=" in given):

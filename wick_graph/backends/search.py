@@ -1,7 +1,8 @@
 """Search the lines of files for a pattern: by ripgrep where it is installed, else by RE2.
 
-Both are linear in time and give the same answers. Files are opened through a `Root` here, and
-ripgrep is given the open descriptors, so no path is looked up a second time.
+Both are linear in time, give the same answers, and run in a process that is killed when time is
+up. Files are opened through a `Root` here, and the process is given the open descriptors, so no
+path is looked up a second time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from wick_graph.backends.limits import (
     GREP_SECONDS,
@@ -19,13 +20,13 @@ from wick_graph.backends.limits import (
     MAX_GREP_LINE_CHARS,
     MAX_GREP_MATCHES,
 )
-from wick_graph.backends.patterns import compile_line, for_ripgrep
+from wick_graph.backends.patterns import for_ripgrep, line_pattern
 from wick_graph.backends.protocol import Match, Matches, Stop
 from wick_graph.backends.root import Root, read_at
 from wick_graph.backends.walk import Walk
+from wick_graph.backends.worker import Worker
 from wick_graph.errors import ToolError
 
-_CHUNK_BYTES: Final = 2**20
 _PEEK_BYTES: Final = 8_192
 _BATCH_FILES: Final = 128
 _LINE_BYTES: Final = 4 * MAX_GREP_LINE_CHARS
@@ -69,27 +70,22 @@ def search(
     Raises:
         ToolError: The pattern cannot be searched for.
     """
-    expression = compile_line(pattern)
-    rust = for_ripgrep(pattern) if ripgrep else None
+    read = line_pattern(pattern)
     matches: list[Match] = []
-    for batch in _batches(root, files, walk, 1 if rust is None else _BATCH_FILES):
-        with ExitStack() as closing:
-            for fd, _ in batch:
-                closing.callback(os.close, fd)
-            hits = None
-            if ripgrep and rust is not None:
-                hits = _by_ripgrep(ripgrep, rust, [fd for fd, _ in batch], walk)
-            if hits is None:
-                hits = [
-                    (place, line, start)
-                    for place, (fd, _) in enumerate(batch)
-                    for line, start in _by_re2(expression, fd, walk)
-                ]
-            for place, line, start in hits:
-                if len(matches) == MAX_GREP_MATCHES:
-                    return Matches(matches, True, walk.notes())
-                fd, name = batch[place]
-                matches.append(Match(name, line, _line_at(fd, start)))
+    with Worker(read, walk) as worker:  # also where ripgrep searches: it says what is refused
+        rust = for_ripgrep(pattern) if ripgrep else None
+        for batch in _batches(root, files, walk, 1 if rust is None else _BATCH_FILES):
+            with ExitStack() as closing:
+                for fd, _ in batch:
+                    closing.callback(os.close, fd)
+                fds, hits = [fd for fd, _ in batch], None
+                if ripgrep and rust is not None:
+                    hits = _by_ripgrep(ripgrep, rust, fds, walk)
+                for place, line, start in _by_re2(worker, fds) if hits is None else hits:
+                    if len(matches) == MAX_GREP_MATCHES:
+                        return Matches(matches, True, walk.notes())
+                    fd, name = batch[place]
+                    matches.append(Match(name, line, _line_at(fd, start)))
     return Matches(matches, walk.cut, walk.notes())
 
 
@@ -131,39 +127,9 @@ def _open(root: Root, rel: str, walk: Walk) -> int | None:
     return None
 
 
-def _by_re2(expression: Any, fd: int, walk: Walk) -> Iterator[tuple[int, int]]:
-    """Yield number and place of the lines that match, one chunk of whole lines after the other."""
-    start, line, found = 0, 1, 0
-    while not walk.is_over() and (data := _lines_from(fd, start)):
-        at, counted = 0, 0
-        while at < len(data) and (match := expression.search(data, at)):
-            first = data.rfind(b"\n", 0, match.start()) + 1
-            if first == len(data):  # behind the last line's end there is no line
-                break
-            line += data.count(b"\n", counted, first)
-            counted = first
-            yield line, start + first
-            found += 1
-            if found > MAX_GREP_MATCHES:
-                return
-            end = data.find(b"\n", match.end())
-            at = len(data) if end < 0 else end + 1
-        line += data.count(b"\n", counted)
-        start += len(data)
-
-
-def _lines_from(fd: int, start: int) -> bytes:
-    """Read whole lines: a megabyte of them, or one that is longer."""
-    size = _CHUNK_BYTES
-    while size <= 2 * MAX_GREP_FILE_BYTES:
-        data = read_at(fd, start, size)
-        if len(data) < size:
-            return data
-        end = data.rfind(b"\n")
-        if end >= 0:
-            return data[: end + 1]
-        size *= 2
-    return data
+def _by_re2(worker: Worker, fds: list[int]) -> list[Hit]:
+    """Return the hits that the worker finds."""
+    return worker.lines(fds)
 
 
 def _by_ripgrep(program: str, pattern: str, fds: list[int], walk: Walk) -> list[Hit] | None:

@@ -29,6 +29,7 @@ T_co = TypeVar("T_co", covariant=True)
 Input = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 UNSET: Final = object()
 _NOT_NOW: Final = 503
+_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before each further attempt to take a stream up again; the last one repeats."""
 
@@ -163,12 +164,15 @@ class Following:
             line = yield event
             event, self._lost_since = None, None  # the server is there, if it only pings
             name, _, value = line.partition(": ")
-            if name == "id":
-                number = int(value)
-            elif name == "data":
-                body = json.loads(value)
-                event = self._seen(number, body)
-                number = None
+            try:
+                if name == "id":
+                    number = int(value)
+                elif name == "data":
+                    event = self._seen(number, json.loads(value))
+                    number = None
+            except _MALFORMED as error:
+                kind = type(error).__name__
+                raise ServerError(f"the server sent an event that is none ({kind})") from None
 
     def _seen(self, number: int | None, body: Mapping[str, Any]) -> Event | None:
         if number is not None:

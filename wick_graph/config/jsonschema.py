@@ -45,7 +45,7 @@ def json_schema(tools: Iterable[str] = ()) -> dict[str, Any]:
         "anyOf": [{"$ref": defaults["$ref"]}, empty],
         "description": defaults.get("description", ""),
     }
-    of_file = {key: file["properties"][key] for key in ("store", "store_keys")}
+    of_file = {key: file["properties"][key] for key in ("store", "store_keys", "limits")}
     single = {**agent, "properties": {**agent["properties"], **of_file}}
     single["description"] = "One agent that is a whole file."
     return {

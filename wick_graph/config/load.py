@@ -22,7 +22,7 @@ from wick_graph.errors import ConfigError
 
 _MOST_COPIES: Final = 200_000
 """Values that `defaults:` may come to, taken once for each agent: a small file stays small."""
-_OF_FILE: Final = ("store", "store_keys", "callbacks")
+_OF_FILE: Final = ("store", "store_keys", "callbacks", "limits")
 """Keys that are the file's also where it is one agent."""
 
 

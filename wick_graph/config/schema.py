@@ -1,6 +1,7 @@
 """What a configuration may say: strict, frozen models in which an unknown key is an error.
 
-    AgentsFile            store, callbacks, defaults, agents
+    AgentsFile            store, callbacks, limits, defaults, agents
+    ├── LimitsConfig      `limits:`, what each tenant of a server may take
     └── AgentConfig       one agent
         ├── ModelConfig   `model:` as a block, with fallbacks (ModelTarget)
         ├── BackendConfig
@@ -279,6 +280,17 @@ class AgentConfig(Block):
         return {**beside, **self.model.spec()}
 
 
+class LimitsConfig(Block):
+    """What each tenant of a server may take; what is beyond is answered with 429."""
+
+    requests_per_minute: Annotated[int, Field(ge=1)] = 60_000
+    """Requests in a minute, of all the tenant's tokens together; a sixth of them at once."""
+    requests_at_once: Annotated[int, Field(ge=1)] = 1_000
+    """Requests that are answered at the same time, streams of events among them."""
+    bytes_per_minute: Annotated[int, Field(ge=1)] = 256 * 2**20
+    """Bytes of request bodies in a minute; a sixth of them at once."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Vouched:
     """What of a file was trusted: a view of the file for a tenant is no other file."""
@@ -298,6 +310,8 @@ class AgentsFile(Block):
     """Where the keys are that encrypt the store: `file:PATH`, or `env:NAME`."""
     callbacks: CallbacksConfig = Field(default_factory=CallbacksConfig)
     """Where HTTP tools that are registered with the server may be."""
+    limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    """What `wick serve` lets each tenant take."""
     defaults: AgentConfig = Field(default_factory=AgentConfig)
     """Any key of an agent; an agent's own key replaces the whole value."""
     agents: Annotated[

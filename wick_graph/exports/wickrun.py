@@ -9,7 +9,6 @@ left out too, since a short secret could be guessed with it; such a file cannot 
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 import zipfile
 import zlib
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_bytes
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import ormsgpack
 from langgraph.types import Interrupt, Send
@@ -30,15 +29,24 @@ from wick_graph.exports.masked import Hider, hides
 from wick_graph.exports.moments import as_jsonl
 from wick_graph.journal import Journal
 from wick_graph.journal.masking import DOTS
+from wick_graph.store.arriving import check_arrived
 from wick_graph.store.keeping.journal_rows import KEY, RUN_BYTES, Batch, JournalRows
 from wick_graph.store.moving import tenant_of
 from wick_graph.store.saver import SqlSaver
+from wick_graph.store.values.folding import unfold
 
 VERSION: Final = 1
 _MANIFEST, _MOMENTS, _STORE = "manifest.json", "moments.jsonl", "thread.db"
 _HEADER: Final = "wickrun"
 _LARGEST: Final = 4 * 2**30
 """Bytes to which a file may unfold."""
+_RATIO: Final = 100
+"""Times its own size to which a file may unfold,"""
+_SMALL: Final = 64 * 2**20
+"""beyond these bytes."""
+_LARGEST_MANIFEST: Final = 2**20
+_PIECE: Final = 2**18
+_NO_ARCHIVE: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 _PAGE_MARK: Final = RUN_BYTES
 """Where a page says whether it is compressed; a blob says so in its first byte."""
 
@@ -186,7 +194,7 @@ def _text(body: bytes, mark: int) -> str:
     """Return what can be read in a stored body."""
     data = body[mark + 1 :]
     if body[mark : mark + 1] == b"\x01":
-        data = zlib.decompress(data)
+        data = unfold(data)
     return data.decode("utf-8", "replace")
 
 
@@ -200,6 +208,7 @@ def open_wickrun(path: str | Path) -> Iterator[Recording]:
     with tempfile.TemporaryDirectory(prefix="wickrun-") as folder:
         store = Path(folder) / _STORE
         manifest = _unpacked(Path(path), store)
+        check_arrived(store)
         tenant = str(manifest.get("tenant") or "local")
         with SqlSaver.from_url(f"sqlite:///{store}", ttl=None, tenant=tenant) as saver:
             thread_id = str(manifest["thread"])
@@ -209,17 +218,51 @@ def open_wickrun(path: str | Path) -> Iterator[Recording]:
 
 def _unpacked(path: Path, store: Path) -> dict[str, Any]:
     try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+            raise StorageError(f"{path} is no regular file; name the file of an export")
         with zipfile.ZipFile(path) as archive:
-            manifest = json.loads(archive.read(_MANIFEST))
+            with _member(archive, _MANIFEST) as packed:
+                manifest = json.loads(b"".join(_pieces(packed, _LARGEST_MANIFEST, path)))
             version = manifest[_HEADER]
             if version != VERSION:
                 raise StorageError(f"{path} is of another release; upgrade wick_graph to open it")
-            if archive.getinfo(_STORE).file_size > _LARGEST or not str(manifest["thread"]):
-                raise StorageError(f"{path} is too large to be opened")
-            with archive.open(_STORE) as held, store.open("wb") as to:
-                shutil.copyfileobj(held, to)
+            if not str(manifest["thread"]):
+                raise StorageError(f"{path} names no thread; export it again")
+            most = max(_SMALL, path.stat().st_size * _RATIO)
+            with _member(archive, _STORE) as packed, store.open("wb") as to:
+                for piece in _pieces(packed, min(most, _LARGEST), path):
+                    to.write(piece)
             return dict(manifest)
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, zlib.error) as error:
+    except (*_NO_ARCHIVE, KeyError, ValueError, TypeError, RecursionError) as error:
         raise StorageError(f"{path} is no .wickrun file, or is damaged; export it again") from error
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """Open a member that is packed as `write_wickrun` packs it; other ways unfold without bounds.
+
+    Raises:
+        ValueError: It is packed otherwise, or encrypted.
+    """
+    info = archive.getinfo(name)
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
+        raise ValueError(name)
+    return archive.open(info)
+
+
+def _pieces(packed: IO[bytes], most: int, path: Path) -> Iterator[bytes]:
+    """Yield what unfolds, piece by piece, and stop at a bound.
+
+    Raises:
+        StorageError: There is more.
+    """
+    size = 0
+    while piece := packed.read(_PIECE):
+        size += len(piece)
+        if size > most:
+            raise StorageError(
+                f"{path} unfolds to more than {most // 2**20} MiB, which no thread of its size "
+                "does; ask where it comes from"
+            )
+        yield piece

@@ -9,7 +9,6 @@ node; an entry is `[code, microseconds since the run began, up, depth, place, na
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ import ormsgpack
 from wick_graph.errors import StorageError
 from wick_graph.hooks.protocol import PHASES
 from wick_graph.store.keeping.journal_rows import RUN_BYTES
+from wick_graph.store.values.folding import fold, unfold
 
 FORMAT: Final = 1
 KINDS: Final[tuple[tuple[str, str], ...]] = (
@@ -104,7 +104,7 @@ def pack_page(run: int, first: int, places: list[list[Any]], entries: list[Entry
     """Encode a page."""
     data = ormsgpack.packb([FORMAT, first, places, entries])
     mark = _PLAIN
-    if len(data) > _COMPRESSED and len(small := zlib.compress(data, 1)) < len(data):
+    if len(data) > _COMPRESSED and (small := fold(data, 1)) is not None:
         data, mark = small, _ZLIB
     return run.to_bytes(RUN_BYTES, "little") + mark + data
 
@@ -117,7 +117,7 @@ def unpack_page(body: bytes) -> PageContent:
     """
     run, mark, data = int.from_bytes(body[:RUN_BYTES], "little"), body[4:5], body[5:]
     if mark == _ZLIB:
-        data = zlib.decompress(data)
+        data = unfold(data)
     version, first, places, entries = ormsgpack.unpackb(data)
     if version != FORMAT:
         raise StorageError("the journal has an unknown format; upgrade wick_graph")

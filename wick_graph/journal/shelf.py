@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from hashlib import blake2b
 from typing import Any, Final
 
 from wick_graph.errors import StorageError
 from wick_graph.journal.masking import Mask
 from wick_graph.store.values.codec import Codec
+from wick_graph.store.values.folding import fold, unfold
 
 INLINE: Final = 64
 """Bytes that a value may have to stand in its moment."""
@@ -105,12 +105,12 @@ def unpacked(codec: Codec, reference: bytes, blob: Any) -> Any:
     if reference[:1] == _HERE:
         return codec.unpack(reference[1:])
     body: bytes = blob(reference[1:])
-    data = zlib.decompress(body[1:]) if body[:1] == _ZLIB else body[1:]
+    data = unfold(body[1:]) if body[:1] == _ZLIB else body[1:]
     return codec.unpack(data)
 
 
 def _body(packed: bytes) -> bytes:
-    if len(packed) > _COMPRESSED and len(small := zlib.compress(packed, 6)) < len(packed):
+    if len(packed) > _COMPRESSED and (small := fold(packed, 6)) is not None:
         return _ZLIB + small
     return _PLAIN + packed
 

@@ -37,6 +37,18 @@ class Target:
     """Called before each start of the command; what it raises keeps it from starting."""
 
 
+class Ends(asyncio.Event):
+    """Is set once a connection is over, or is to be."""
+
+    why: str = ""
+    """What the server did, if it was that."""
+
+    def because(self, why: str) -> None:
+        """Set it, for a reason."""
+        self.why = self.why or why
+        self.set()
+
+
 class Connection:
     """A live connection; everything here happens on one event loop."""
 
@@ -45,7 +57,7 @@ class Connection:
         self._idle = idle
         self._used = time.monotonic()
         self._calls = 0
-        self._ends = asyncio.Event()
+        self._ends = Ends()
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Client] = loop.create_future()
         self._owner = asyncio.create_task(self._own())
@@ -54,6 +66,11 @@ class Connection:
     def alive(self) -> bool:
         """Whether the server is there, as far as is known."""
         return not self._ends.is_set() and not self._owner.done()
+
+    @property
+    def opened(self) -> bool:
+        """Whether the server has been reached."""
+        return self._ready.done()
 
     async def use(self, call: Callable[[Client], Awaitable[T]]) -> T:
         """Do something with the client; the connection is not idle meanwhile.
@@ -70,9 +87,16 @@ class Connection:
             self._calls -= 1
             self._used = time.monotonic()
 
+    @property
+    def why(self) -> str:
+        """What the server did that ended the connection; empty if it did nothing known."""
+        return self._ends.why
+
     def end(self) -> None:
         """Let the connection go; a call under way fails."""
         self._ends.set()
+        if not self._ready.done():  # it hangs before there is anything to hold open
+            self._owner.cancel()
 
     async def ended(self) -> None:
         """Wait until the server is gone."""
@@ -107,7 +131,7 @@ class Connection:
                 await asyncio.wait_for(self._ends.wait(), spare)
 
 
-def _client(target: Target, ends: asyncio.Event) -> AbstractAsyncContextManager[Client]:
+def _client(target: Target, ends: Ends) -> AbstractAsyncContextManager[Client]:
     try:
         from wick_graph.mcp import transport  # noqa: PLC0415  # the SDK is an optional extra
     except ImportError:

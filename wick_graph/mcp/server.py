@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
+import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from wick_graph.drive import ENGINE_LOOP
@@ -29,6 +33,12 @@ CALL_SECONDS: Final = 60.0
 IDLE_SECONDS: Final = 300.0
 MARGIN_SECONDS: Final = 5.0
 """Between the server's deadline, which says more, and the tool's."""
+LIST_SECONDS: Final = 15.0
+"""That a new agent waits for a server's tools."""
+AGAIN_SECONDS: Final = 30.0
+"""Until a server that could not be asked for its tools is asked again."""
+MAX_LIST_BYTES: Final = 4 * 2**20
+"""Of the descriptions of all tools."""
 _FINE: Final = frozenset({-32600, -32601, -32602, -32603})
 """JSON-RPC's codes of a request that a live server refused."""
 _LOG: Final = logging.getLogger(__name__)
@@ -40,6 +50,9 @@ class McpServer:
     The session is opened when it is first used. It is closed when nobody has used it for `idle`
     seconds, and opened anew by the next call, as after the server's death. A call that was under
     way at a server's death fails; it is never sent twice.
+
+    A server that cannot be reached, hangs or breaks the protocol has no tools until it can be
+    asked again; the agents that name it work without them.
 
     Args:
         name: Stands before each tool's name: `name_tool`.
@@ -66,23 +79,64 @@ class McpServer:
         self._live: Connection | None = None
         self._pid = os.getpid()
         self._tools: tuple[BoundTool, ...] | None = None
+        self._asking = threading.Lock()
+        self._listing: Future[tuple[BoundTool, ...]] | None = None
+        self._again = 0.0
+        """When a server that could not be asked is asked again."""
 
     @property
     def connected(self) -> bool:
         """Whether a session is open, as far as is known."""
         return self._live is not None and self._live.alive
 
-    def tools(self) -> tuple[BoundTool, ...]:
-        """Return the server's tools; the first time, by asking it.
+    def tools(self, wait: float | None = None) -> tuple[BoundTool, ...]:
+        """Return the server's tools; it is asked once, and none are known until it has answered.
+
+        Args:
+            wait: Seconds that an answer is waited for; some by default.
 
         Raises:
-            ConfigError: It cannot be reached, or has no tool of a name in `only`.
+            ConfigError: It has no tool of a name in `only`, or the SDK is missing.
         """
-        if self._tools is None:
-            if ENGINE_LOOP.is_here():
-                raise ConfigError("an MCP server cannot be asked from within a hook or a tool")
-            self._tools = ENGINE_LOOP.submit(self._listed()).result()
+        if self._tools is not None:
+            return self._tools
+        listing = self._asked()
+        if listing is None:
+            return ()
+        try:
+            seconds = LIST_SECONDS if wait is None else wait
+            self._tools = listing.result(0 if ENGINE_LOOP.is_here() else seconds)
+        except TimeoutError:
+            _LOG.warning("the MCP server %s has not answered yet; its tools are missing", self.name)
+            return ()
+        except (ToolError, ConfigError) as error:
+            with self._asking:
+                self._listing, self._again = None, time.monotonic() + AGAIN_SECONDS
+            if isinstance(error, ConfigError):
+                raise
+            _LOG.warning("the tools of %s are missing: %s", self.name, error)
+            return ()
         return self._tools
+
+    def known(self) -> tuple[BoundTool, ...]:
+        """Return the tools that are known now; a server that was not asked yet is asked."""
+        if self._tools is not None:
+            return self._tools
+        listing = self._asked()
+        try:
+            return () if listing is None or not listing.done() else self.tools()
+        except ConfigError as error:  # it was no mistake when the agent was made
+            _LOG.warning("%s", error)
+            return ()
+
+    def _asked(self) -> Future[tuple[BoundTool, ...]] | None:
+        """Begin to ask for the tools, unless that goes on or has just failed."""
+        with self._asking:
+            if self._listing is not None and self._pid != os.getpid():
+                self._listing = None  # the loop that it was on is not here
+            if self._listing is None and time.monotonic() >= self._again:
+                self._listing = ENGINE_LOOP.submit(self._listed())
+            return self._listing
 
     async def call(self, tool: str, args: dict[str, Any], call_id: str) -> Any:
         """Call one of the server's tools.
@@ -97,7 +151,8 @@ class McpServer:
     def close(self) -> None:
         """End the session and, if it is a program on this machine, the server."""
         if self._live is not None and self._pid == os.getpid() and not ENGINE_LOOP.is_here():
-            ENGINE_LOOP.submit(self._ended(self._live)).result(10)
+            with suppress(TimeoutError):
+                ENGINE_LOOP.submit(self._ended(self._live)).result(10)
         self._live = None
 
     async def _ended(self, live: Connection) -> None:
@@ -113,6 +168,8 @@ class McpServer:
             async with asyncio.timeout(self.timeout):
                 return await live.use(call)
         except TimeoutError:
+            if not live.opened:
+                live.end()
             raise ToolError(
                 f"the MCP server {self.name} did not answer within {self.timeout:g} s"
             ) from None
@@ -122,17 +179,14 @@ class McpServer:
             if getattr(error, "code", None) in _FINE:
                 raise ToolError(f"the MCP server {self.name} refused: {error}") from None
             live.end()
-            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            text = live.why or _said(error)
             raise ToolError(
                 f"the MCP server {self.name} is gone ({text}); the call may or may not have had "
                 "its effect, and the next one starts the server again"
             ) from error
 
     async def _listed(self) -> tuple[BoundTool, ...]:
-        try:
-            found = await self._use(_all_tools)
-        except ToolError as error:
-            raise ConfigError(f"the tools of {self.name} cannot be listed: {error}") from error
+        found = await self._use(_all_tools)
         missing = set(self._only) - {tool.name for tool in found}
         if missing:
             known = ", ".join(tool.name for tool in found)
@@ -171,12 +225,23 @@ class McpTool:
         return await self._server.call(self._tool, args, ctx.call_id)
 
 
+def _said(error: BaseException) -> str:
+    """Return an error's words; of several at once those of the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 async def _all_tools(client: Client) -> list[Tool]:
     found: list[Tool] = []
     cursor: str | None = None
+    size = 0
     for _ in range(100):  # pages; a server that never comes to an end is cut off
         page = await client.list_tools(cursor=cursor)
         found += page.tools
+        size += sum(len(tool.model_dump_json()) for tool in page.tools)
+        if size > MAX_LIST_BYTES:
+            raise ToolError(f"its tools take more than {MAX_LIST_BYTES // 2**20} MiB to describe")
         cursor = page.next_cursor
         if not cursor:
             break

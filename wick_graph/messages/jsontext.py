@@ -12,6 +12,8 @@ from wick_graph.errors import MessageError
 
 _LONE_SURROGATE: Final = re.compile("[\\ud800-\\udfff]")
 
+_SIGNS: Final = (b",", b":", b"[", b"{")
+
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """Write a value as JSON: compact, or indented; letters as they are, no NaN.
@@ -34,6 +36,22 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     if text.isascii():
         return text
     return _LONE_SURROGATE.sub(lambda half: f"\\u{ord(half.group()):04x}", text)
+
+
+def json_parts(body: bytes, enough: int) -> int:
+    """Count keys, items and containers of a JSON text before any of it is made into objects.
+
+    Each step is one pass over the bytes, which costs a part of what parsing does. Texts may hold
+    the same signs and count only once there are more than `enough` of all; then the count may
+    itself end at `enough + 1`.
+    """
+    if sum(map(body.count, _SIGNS)) <= enough:
+        return 0
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * enough:  # each text is a key or an item
+        return enough + 1
+    outside = b"".join(plain.split(b'"')[::2])
+    return sum(map(outside.count, _SIGNS))
 
 
 def parse_json(text: str | bytes) -> Any:

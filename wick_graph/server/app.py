@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from wick_graph import __version__
 from wick_graph.errors import WickError
 from wick_graph.server import forms
+from wick_graph.server.asking import needed_by
 from wick_graph.server.guard import Guard
 from wick_graph.server.problems import Problem, problem_of, told
 from wick_graph.server.routes import (
@@ -90,7 +91,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(WickError, _problem)
-    app.add_middleware(Guard, service=service)
+    app.add_middleware(Guard, service=service, needs=needed_by(_routes()))
     if service.tracer is not None:
         app.add_middleware(Traced, tracer=service.tracer)
     if service.options.allowed_origins:  # a browser asks first, and without a token
@@ -157,10 +158,14 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 def _methods(request: Request) -> list[str]:
     """List what may be done at a path; a fixed path comes before one with a name in it."""
-    every = (route for module in ROUTES for route in module.router.routes)
-    fitting = [r for r in every if isinstance(r, APIRoute) and r.path_regex.match(request.url.path)]
+    fitting = [r for r in _routes() if r.path_regex.match(request.url.path)]
     path = min((route.path for route in fitting), key=lambda path: path.count("{"), default="")
     return sorted({method for r in fitting if r.path == path for method in r.methods or ()})
+
+
+def _routes() -> Iterator[APIRoute]:
+    every = (route for module in ROUTES for route in module.router.routes)
+    return (route for route in every if isinstance(route, APIRoute))
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:

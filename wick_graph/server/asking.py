@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+from starlette.types import Scope as AsgiScope
 
 from wick_graph.agent import Agent
-from wick_graph.server.guard import Caller
+from wick_graph.server.guard import Caller, Needs
 from wick_graph.server.options import ServerOptions
 from wick_graph.server.problems import Problem
 from wick_graph.server.service import Service, Tenant
@@ -78,7 +81,7 @@ class Asker:
         Raises:
             Problem: The token's scope does not allow it.
         """
-        _must(self.caller, scope)
+        self.caller.must_have(scope)
 
     async def must_go_on(self, thread_id: str, agent: Agent) -> None:
         """Refuse an agent that is not the one under which the thread waits.
@@ -95,19 +98,35 @@ class Asker:
             )
 
 
-def _must(caller: Caller, *scopes: Scope) -> None:
-    if not any(map(caller.allows, scopes)):
-        needed = " or ".join(scopes)
-        raise Problem(403, f"the token's scope is {caller.scope}; this needs {needed}")
-
-
 def _asker(*scopes: Scope) -> Callable[[Request], Awaitable[Asker]]:
     async def asker(request: Request) -> Asker:  # async: nothing here is worth a thread
         caller: Any = request.scope["state"]["caller"]
-        _must(caller, *scopes)
+        caller.must_have(*scopes)
         return Asker(caller, request.scope["state"]["tenant"], request.app.state.service)
 
+    asker.needs = scopes  # type: ignore[attr-defined]  # the guard asks before it reads a body
     return asker
+
+
+def needed_by(routes: Iterable[APIRoute]) -> Needs:
+    """Return what names the scopes of which a request's route needs one."""
+    found = [
+        (route, next(s for part in route.dependant.dependencies if (s := _needs(part.call))))
+        for route in routes
+        if any(_needs(part.call) for part in route.dependant.dependencies)
+    ]
+
+    def needs(scope: AsgiScope) -> tuple[Scope, ...] | None:
+        for route, wanted in found:
+            if route.matches(scope)[0] is Match.FULL:
+                return wanted
+        return None
+
+    return needs
+
+
+def _needs(call: Any) -> tuple[Scope, ...] | None:
+    return getattr(call, "needs", None)
 
 
 Reader = Annotated[Asker, Depends(_asker("read"))]

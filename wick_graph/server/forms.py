@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Path
 from jsonschema import Draft202012Validator
@@ -13,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     WithJsonSchema,
+    model_validator,
 )
 
 from wick_graph.config.fields import AGENT_ID
@@ -44,6 +46,9 @@ HookName = Literal[
     "summarization",
     "budget",
 ]
+HookNames = Annotated[list[HookName], Field(fail_fast=True)]
+MESSAGES: Final = 1_000
+"""Messages of one request."""
 
 
 def _whole(value: Any) -> Any:
@@ -92,20 +97,39 @@ def check_parts(content: Any) -> Any:
     if content == []:
         raise ValueError("must not be empty")
     for part in content if isinstance(content, list) else ():
-        form = _PARTS.get(part.get("type")) if isinstance(part.get("type"), str) else None
+        kind = part.get("type") if isinstance(part, dict) else None
+        form = _PARTS.get(kind) if isinstance(kind, str) else None
         if form is None:
             raise ValueError(f"a block's type is one of {', '.join(_PARTS)}")
+        if part.keys() == {"type", "text"} and isinstance(part["text"], str):
+            if not says_something(part["text"]):
+                raise ValueError("a block of type text: its text must not be blank")
+            continue  # nearly all of them; a schema takes ten times as long
         for error in Draft202012Validator(form).iter_errors(part):
-            raise ValueError(f"a block of type {part['type']}: {error.message:.200}")
+            raise ValueError(f"a block of type {kind}: {error.message:.200}")
         if str(part.get("image_url", {}).get("url")).endswith("\n"):  # `$` matches before it
             raise ValueError("a block of type image_url: its url ends with a line")
     return content
 
 
+def says_something(text: str) -> bool:
+    """Say whether there is something to be seen in a text."""
+    return re.search(VISIBLE, text) is not None
+
+
 class Form(BaseModel):
-    """A request's body: unknown fields are refused."""
+    """A request's body: unknown fields are refused, and the first one ends the check."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, given: Any) -> Any:
+        """Leave out all unknown fields but the first: an error of each would cost seconds."""
+        if not isinstance(given, dict) or len(given) <= len(cls.model_fields):
+            return given
+        unknown = next((key for key in given if key not in cls.model_fields), None)
+        return {k: v for k, v in given.items() if k == unknown or k in cls.model_fields}
 
 
 class Answer(BaseModel):
@@ -119,7 +143,7 @@ class MessageForm(Form):
 
     role: Annotated[str, WithJsonSchema({"type": "string", "enum": ["user", "system"]})]
     content: Annotated[
-        str | list[dict[str, Any]],
+        str | Annotated[list[dict[str, Any]], Field(fail_fast=True)],
         AfterValidator(check_parts),
         WithJsonSchema({"anyOf": [TEXT, PARTS]}),
     ]
@@ -128,7 +152,7 @@ class MessageForm(Form):
 class RunForm(Form):
     """What an agent is asked."""
 
-    messages: Annotated[list[MessageForm], Field(min_length=1)]
+    messages: Annotated[list[MessageForm], Field(fail_fast=True, min_length=1, max_length=MESSAGES)]
     thread_id: ThreadIdText | None = None
     """The conversation to go on with; a new one by default."""
     trace: bool | None = None
@@ -183,8 +207,8 @@ class PinForm(Form):
 class HooksForm(Form):
     """Hooks to switch on and off, for the caller's tenant."""
 
-    add: list[HookName] = Field(default_factory=list)
-    remove: list[HookName] = Field(default_factory=list)
+    add: HookNames = Field(default_factory=list)
+    remove: HookNames = Field(default_factory=list)
 
 
 class ToolForm(Form):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wick_graph.server import strict
+from wick_graph.server.budgets import CLOSE, Budgets
 from wick_graph.server.options import ServerOptions, is_loopback
 from wick_graph.server.problems import Problem, log, problem_of, told
 from wick_graph.server.service import Service
@@ -28,7 +27,8 @@ OPEN: Final = frozenset({"/health"})
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _TOKEN_LENGTH: Final = 256
 _HEAD: Final = 65_536
-_BUCKETS: Final = 10_000
+_LARGE: Final = 16_384
+"""Bytes from which on bodies are checked one after the other."""
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _SECURITY: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -55,33 +55,30 @@ class Caller:
         """What records of approvals call the caller."""
         return f"token {self.token}" if self.token else "local"
 
+    def must_have(self, *wanted: TokenScope) -> None:
+        """Refuse a caller who has none of these scopes.
 
-class Bucket:
-    """Count what somebody asks for; it fills again as time goes by."""
+        Raises:
+            Problem: 403.
+        """
+        if not any(map(self.allows, wanted)):
+            needed = " or ".join(wanted)
+            raise Problem(403, f"the token's scope is {self.scope}; this needs {needed}")
 
-    __slots__ = ("_left", "_rate", "_seen", "_size")
 
-    def __init__(self, per_minute: int, now: float) -> None:
-        self._size = self._left = max(1.0, per_minute / 6)
-        self._rate, self._seen = per_minute / 60, now
-
-    def take(self, now: float) -> float:
-        """Take one; return 0, or the seconds until there is one again."""
-        self._left = min(self._size, self._left + (now - self._seen) * self._rate)
-        self._seen = now
-        if self._left < 1:
-            return (1 - self._left) / self._rate
-        self._left -= 1
-        return 0.0
+Needs = Callable[[Scope], tuple[TokenScope, ...] | None]
+"""Names the scopes of which a request's route needs one; None if there is no such route."""
 
 
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
+    def __init__(self, app: ASGIApp, service: Service, needs: Needs) -> None:
+        self._app, self._service, self._needs = app, service, needs
         self._options: ServerOptions = service.options
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._budgets = Budgets()
+        self._turn = asyncio.Lock()
+        """Held by the one large body that is checked now: between two, others are answered."""
         own = (self._options.host, *self._options.allowed_hosts)
         self._hosts = {name.lower() for name in (*_LOOPBACK, *own)}
         # Whoever binds to a network has tokens, and a page of a foreign name has none of them.
@@ -110,8 +107,7 @@ class Guard:
             if scope["type"] != "http":
                 raise Problem(426, "there are no websockets here; use the event streams")
             scope.setdefault("state", {})["request_id"] = number
-            receive = await self._admit(scope, receive)
-            await self._pass_on(scope, receive, sending)
+            await self._admit(scope, receive, sending)
         except Exception as error:
             problem = problem_of(error)
             if started:
@@ -121,17 +117,8 @@ class Guard:
                 problem.more = {**problem.more, "request_id": number}
             await _answer(problem, scope, sending)
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application answer; the caller's tenant stays open until it has."""
-        caller = scope["state"].get("caller")
-        if caller is None:
-            await self._app(scope, receive, send)
-            return
-        async with self._service.using(caller.tenant) as tenant:
-            scope["state"]["tenant"] = tenant
-            await self._app(scope, receive, send)
-
-    async def _admit(self, scope: Scope, receive: Receive) -> Receive:
         headers = Headers(scope=scope)
         if "upgrade" in headers and "websocket" in headers["upgrade"].lower():
             raise Problem(426, "there are no websockets here; use the event streams")
@@ -139,12 +126,30 @@ class Guard:
         self._check_host(headers)
         self._check_origin(headers)
         if scope["path"] in OPEN:
-            return receive  # from somebody unknown no body is taken
+            await self._app(scope, receive, send)  # from somebody unknown no body is taken
+            return
         caller = await self._caller(headers)
         scope["state"]["caller"] = caller
-        address = (scope.get("client") or ("",))[0]
-        self._check_rate(caller.token or address)
-        return await self._body(scope, headers, receive)
+        address, limits = (scope.get("client") or ("",))[0], self._service.file.limits
+        each = self._options.limits.requests_per_minute
+        self._budgets.admit(caller.token or address, each, caller.tenant, limits)
+        with self._budgets.answering(caller.tenant, limits):
+            if scope["method"] in _WITH_BODY and self._may(caller, scope):
+                receive = await self._body(headers, caller, receive)
+            async with self._service.using(caller.tenant) as tenant:
+                scope["state"]["tenant"] = tenant
+                await self._app(scope, receive, send)
+
+    def _may(self, caller: Caller, scope: Scope) -> bool:
+        """Say whether there is something that takes a body; of no other caller it is read.
+
+        Raises:
+            Problem: The caller's token does not allow it.
+        """
+        needed = self._needs(scope)
+        if needed is not None:
+            caller.must_have(*needed)
+        return needed is not None
 
     def _check_host(self, headers: Headers) -> None:
         named = headers.getlist("host")
@@ -173,38 +178,32 @@ class Guard:
                 return Caller(info.tenant, info.scope, info.id)
         raise Problem(401, "a valid token is needed", headers={"WWW-Authenticate": "Bearer"})
 
-    def _check_rate(self, who: str) -> None:
-        now = time.monotonic()
-        per_minute = self._options.limits.requests_per_minute
-        bucket = self._buckets.setdefault(who, Bucket(per_minute, now))
-        self._buckets.move_to_end(who)
-        while len(self._buckets) > _BUCKETS:
-            self._buckets.popitem(last=False)
-        wait = bucket.take(now)
-        if wait:
-            raise Problem(429, "too many requests", headers={"Retry-After": str(int(wait) + 1)})
-
-    async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
+    async def _body(self, headers: Headers, caller: Caller, receive: Receive) -> Receive:
         """Read and check the whole body, and hand it on."""
-        if scope["method"] not in _WITH_BODY:
-            return receive
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise Problem(415, "send the body as it is, without a content encoding")
-        body = await self._read(headers, receive)
+        limits = self._options.limits
+        declared = headers.get("content-length", "")
+        size = int(declared[:20]) if declared.isdigit() else limits.body
+        if size > limits.body:
+            raise Problem(413, f"the body is larger than {limits.body} bytes", headers=CLOSE)
+        with self._budgets.reading(caller.tenant, self._service.file.limits, size) as pieces:
+            await self._read(pieces, receive)
+        body = b"".join(pieces)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if body and kind != "application/json":
             raise Problem(415, "send JSON, with Content-Type: application/json")
-        if body:
-            strict.parse(body, self._options.limits.depth)
-        return _replay(body, receive)
+        if len(body) < _LARGE:
+            if body:
+                strict.parse(body, limits.depth, limits.values)
+            return _replay(body, receive)
+        async with self._turn:
+            strict.parse(body, limits.depth, limits.values)
+            await asyncio.sleep(0)  # so that only one is checked in a round of the loop
+        return _replay(body, receive, self._turn)
 
-    async def _read(self, headers: Headers, receive: Receive) -> bytes:
-        limit = self._options.limits.body
-        declared = headers.get("content-length", "0")
-        if declared.isdigit() and int(declared[:20]) > limit:
-            raise Problem(413, f"the body is larger than {limit} bytes", headers=_CLOSE)
-        pieces: list[bytes] = []
-        size = 0
+    async def _read(self, pieces: list[bytes], receive: Receive) -> None:
+        limit, size = self._options.limits.body, 0
         try:
             async with asyncio.timeout(self._options.limits.header):
                 while True:
@@ -214,23 +213,22 @@ class Guard:
                     pieces.append(message.get("body", b""))
                     size += len(pieces[-1])
                     if size > limit:
-                        raise Problem(413, f"the body is larger than {limit} bytes", headers=_CLOSE)
+                        raise Problem(413, f"the body is larger than {limit} bytes", headers=CLOSE)
                     if not message.get("more_body"):
-                        return b"".join(pieces)
+                        return
         except TimeoutError:
-            raise Problem(408, "the body came too slowly", headers=_CLOSE) from None
+            raise Problem(408, "the body came too slowly", headers=CLOSE) from None
 
 
-_CLOSE: Final = {"Connection": "close"}
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 def _check_head(headers: Headers) -> None:
     """Refuse a head that another program on the way may have read in another sense."""
     if "content-length" in headers and "transfer-encoding" in headers:
-        raise Problem(400, "a body has one length", headers=_CLOSE)
+        raise Problem(400, "a body has one length", headers=CLOSE)
     if sum(len(key) + len(value) for key, value in headers.raw) > _HEAD:
-        raise Problem(400, f"the head is larger than {_HEAD} bytes", headers=_CLOSE)
+        raise Problem(400, f"the head is larger than {_HEAD} bytes", headers=CLOSE)
 
 
 def method_of(scope: Scope) -> str:
@@ -239,11 +237,24 @@ def method_of(scope: Scope) -> str:
     return method if method in _METHODS else "other"
 
 
-def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
+def _replay(
+    body: bytes, receive: Receive, turn: asyncio.Lock | None = None
+) -> Callable[[], Awaitable[Message]]:
+    """Return a `receive` that hands the body on; a large one when it is its turn.
+
+    The application parses and validates a body in the same step of the loop in which it gets it,
+    so the turn ends with that step.
+    """
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
-        return given.pop() if given else await receive()
+        if not given:
+            return await receive()
+        message = given.pop()
+        if turn is not None:
+            await turn.acquire()
+            asyncio.get_running_loop().call_soon(turn.release)
+        return message
 
     return replayed
 

@@ -81,4 +81,5 @@ def text(service: Service, tenant: str) -> str:
     now = ["# TYPE wick_runs_live gauge", f"wick_runs_live {service.live_runs(mine)}"]
     if mine is None:
         now += ["# TYPE wick_tenants_open gauge", f"wick_tenants_open {service.open_tenants()}"]
+        now += service.watchdog.lines()
     return "\n".join([*metrics.lines(), *now, ""])

@@ -21,6 +21,8 @@ class Limits:
     """A request's body."""
     depth: int = 64
     """Containers inside containers in a body."""
+    values: int = 20_000
+    """Keys, items and containers of a body together."""
     runs: int = 1_000
     """Runs that go on at once."""
     runs_per_tenant: int = 500

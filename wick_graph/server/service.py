@@ -25,6 +25,7 @@ from wick_graph.server.options import ServerOptions
 from wick_graph.server.problems import Problem, log
 from wick_graph.server.runs import Runs
 from wick_graph.server.tenancy import LOCAL, file_for
+from wick_graph.server.watchdog import Watchdog
 from wick_graph.store import SqlSaver
 from wick_graph.tracing import NULL_RECORDER, recording
 from wick_graph.tracing.requests import RequestTracer
@@ -101,6 +102,7 @@ class Service:
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
         self._metrics: dict[str, Metrics] = {LOCAL: Metrics()}
         """By tenant; those of `local` are of the whole server."""
+        self.watchdog = Watchdog()
         self.draining = False
         """No new run is taken on."""
         self.hurry = asyncio.Event()
@@ -204,7 +206,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
         await self.recover()
-        jobs = [self._keep_recovering(), self._keep_sweeping()]
+        jobs = [self._keep_recovering(), self._keep_sweeping(), self.watchdog.watch()]
         if self.options.reload and self._path is not None:
             jobs.append(self._keep_reading(self._path))
         tasks = [asyncio.create_task(job) for job in jobs]

@@ -158,7 +158,7 @@ async def _body(request: Request) -> Any:
                 raise Problem(413, f"the body is larger than {limits.body} bytes")
     except ClientDisconnect:
         raise Problem(400, "the body broke off") from None
-    return strict.parse(bytes(body), limits.depth)
+    return strict.parse(bytes(body), limits.depth, limits.values)
 
 
 def _args(body: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 
 from wick_graph.errors import StorageError
+from wick_graph.store.arriving import check_arrived
 from wick_graph.store.checkpoints.core import Core
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.opening import dialect_of
@@ -79,6 +80,7 @@ def import_thread(
     file = Path(path)
     if not file.exists():
         raise StorageError(f"there is no file {file}; export a thread first")
+    check_arrived(file)
     with _opened(file, check_keys(keys) or saver._core.sealing.keys, tenant_of(saver)) as other:
         if thread_id is None:
             infos = other.threads.list(limit=2)

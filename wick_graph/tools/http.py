@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from wick_graph.constants import MAX_RESULT_CHARS
+from wick_graph.constants import MAX_ANSWER_PARTS, MAX_RESULT_CHARS
 from wick_graph.errors import ConfigError, ToolError
+from wick_graph.messages.jsontext import json_parts
 from wick_graph.redact import Redactor
 from wick_graph.tools.foreign_schema import check_foreign
 from wick_graph.tools.framing import framed
@@ -131,6 +132,8 @@ class HTTPTool:
     def _result(self, answer: Answer) -> Any:
         if not 200 <= answer.status < 300:
             raise self._error(f"answered with status {answer.status}", answer)
+        if json_parts(answer.body, MAX_ANSWER_PARTS) > MAX_ANSWER_PARTS:
+            raise self._error(f"sent more than {MAX_ANSWER_PARTS:,} keys and items", answer)
         try:
             said = json.loads(answer.body)
         except (ValueError, RecursionError):

@@ -10,8 +10,11 @@ from typing import Any, Final
 import httpx
 
 from wick_graph.config import SearchConfig
+from wick_graph.constants import MAX_ANSWER_PARTS
 from wick_graph.errors import ToolError
+from wick_graph.messages.jsontext import json_parts
 from wick_graph.tools.func import FuncTool
+from wick_graph.web.body import ACCEPTED, Inflate
 
 MAX_RESULTS: Final = 8
 MAX_ANSWER_BYTES: Final = 2_000_000
@@ -107,6 +110,8 @@ def _asked(search: SearchConfig, query: str) -> Any:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         kind = type(error).__name__
         raise ToolError(f"the search service cannot be reached ({kind})") from None
+    if json_parts(data, MAX_ANSWER_PARTS) > MAX_ANSWER_PARTS:
+        raise ToolError(f"the search service sent more than {MAX_ANSWER_PARTS:,} keys and items")
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -115,7 +120,7 @@ def _asked(search: SearchConfig, query: str) -> Any:
 
 def _bytes(search: SearchConfig, query: str) -> Iterator[bytes]:
     key = search.api_key
-    headers = {"Accept": "application/json"}
+    headers = {"Accept": "application/json", "Accept-Encoding": ACCEPTED}
     if key is not None:
         headers["Authorization"] = f"Bearer {key.get_secret_value()}"
     until, size = time.monotonic() + MAX_SECONDS, 0
@@ -125,7 +130,12 @@ def _bytes(search: SearchConfig, query: str) -> Iterator[bytes]:
     ):
         if not response.is_success:
             raise ToolError(f"the search service answered with status {response.status_code}")
-        for part in response.iter_bytes():
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", "gzip", "x-gzip"):
+            raise ToolError("the search service's answer has an encoding that was not asked for")
+        inflate = None if encoding == "identity" else Inflate(MAX_ANSWER_BYTES)
+        for raw in response.iter_raw():  # decoded here: one piece may unfold to a thousand
+            part = raw if inflate is None else inflate(raw)
             size += len(part)
             if size > MAX_ANSWER_BYTES:
                 raise ToolError("the search service sent more than 2 MB")

@@ -40,7 +40,7 @@ async def _decoded(response: httpx.Response, limit: int) -> AsyncIterator[bytes]
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise ToolError(f"the answer is encoded as {encoding!r:.80}, which was not asked for")
-    inflate = _Inflate(limit) if encoding.endswith("gzip") else None
+    inflate = Inflate(limit) if encoding.endswith("gzip") else None
     size = 0
     async for part in response.aiter_raw():
         size += len(part)
@@ -51,7 +51,7 @@ async def _decoded(response: httpx.Response, limit: int) -> AsyncIterator[bytes]
         raise ToolError("the answer is broken off in the middle of its gzip data")
 
 
-class _Inflate:
+class Inflate:
     """Decode gzip; gives at most one byte more than the limit at a time."""
 
     def __init__(self, limit: int) -> None:
@@ -61,9 +61,15 @@ class _Inflate:
 
     @property
     def complete(self) -> bool:
+        """Whether the data has come to its end."""
         return self._zlib.eof
 
     def __call__(self, part: bytes) -> bytes:
+        """Decode a part.
+
+        Raises:
+            ToolError: It is no gzip.
+        """
         try:
             return self._decode(part, self._limit + 1)
         except zlib.error:

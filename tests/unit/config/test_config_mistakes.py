@@ -93,7 +93,7 @@ def refusal(text: str) -> str:
             "tools, backend, skills, memory, protect, writable, context_window, max_iterations, "
             "ttl, max_tokens, temperature, tool_timeout, deadline, retention, budget, approvals, "
             "middleware, mcp_servers, subagents, search, journal, allow_client_system, store, "
-            "store_keys, callbacks, defaults, agents",
+            "store_keys, callbacks, limits, defaults, agents",
             id="F6-strange-key",
         ),
         *(

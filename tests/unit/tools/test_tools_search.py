@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,11 +18,11 @@ import pytest
 from tests.engine.support import wild
 from wick_graph import Agent
 from wick_graph.cli.app import call
-from wick_graph.config import parse_config
+from wick_graph.config import SearchConfig, parse_config
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.testing import ScriptedModel
 from wick_graph.tools import builtin
-from wick_graph.tools.search import MAX_ANSWER_BYTES, MAX_RESULTS, trimmed
+from wick_graph.tools.search import MAX_ANSWER_BYTES, MAX_RESULTS, _asked, trimmed
 
 SECRET = "sk-very-secret"
 
@@ -143,6 +145,35 @@ def test_what_the_service_does_wrong_is_one_sentence(
     assert service.url not in str(failed.value)
     assert SECRET not in str(failed.value)
     assert len(service.asked) == 1, "a redirect is not followed"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "says"),
+    [
+        ("gzip", gzip.compress(b"[" + b" " * 2**28 + b"]"), "more than 2 MB"),
+        ("br", b"x", "was not asked for"),
+        ("identity", b'{"results": [' + b"[]," * 600_000 + b"1]}", "keys and items"),
+    ],
+)
+def test_a_bomb_is_stopped_as_it_unfolds(
+    service: Service, encoding: str, body: bytes, says: str
+) -> None:
+    service.headers = {"Content-Encoding": encoding} if encoding != "identity" else {}
+    service.body = body
+    search = SearchConfig(url=service.url)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ToolError, match=says):
+            _asked(search, "x")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 16 * 2**20
+
+
+def test_a_compressed_answer_is_read(service: Service) -> None:
+    service.headers, service.body = {"Content-Encoding": "gzip"}, gzip.compress(service.body)
+    assert _asked(SearchConfig(url=service.url), "x")["results"][0]["title"] == "T"
 
 
 def test_a_service_that_is_not_there_is_one_sentence() -> None:

@@ -32,7 +32,13 @@ class AgentForm(forms.Form):
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     model: Annotated[str, Field(pattern=forms.VISIBLE)] | None = None
     system_prompt: str | None = None
-    tools: list[Annotated[str, Field(json_schema_extra={"enum": [*BUILTINS]})]] | None = None
+    tools: (
+        Annotated[
+            list[Annotated[str, Field(json_schema_extra={"enum": [*BUILTINS]})]],
+            Field(fail_fast=True, max_length=100),
+        ]
+        | None
+    ) = None
     context_window: Annotated[int, Field(ge=1, le=10**9), forms.FROM_WHOLE] | None = None
     max_iterations: Annotated[int, Field(ge=1, le=1000), forms.FROM_WHOLE] | None = None
 

@@ -8,12 +8,18 @@ the messages after the last answer are new.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi import APIRouter, Header, Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 from starlette.responses import JSONResponse, Response
 
 from wick_graph.messages.inputs import read_history
@@ -35,11 +41,11 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="allow")
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[
-        str | list[dict[str, Any]] | None,
+        str | Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None,
         AfterValidator(forms.check_parts),
         WithJsonSchema({"anyOf": [forms.TEXT, forms.PARTS, {"type": "null"}]}),
     ] = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
 
     @model_validator(mode="after")
@@ -47,7 +53,7 @@ class ChatMessage(BaseModel):
         said = self.content
         if self.role in _ANSWERS or said is None or not isinstance(said, str):
             return self
-        if not re.search(forms.VISIBLE, said):
+        if not forms.says_something(said):
             raise ValueError("content: must not be blank")
         return self
 
@@ -64,7 +70,9 @@ class ChatForm(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
     model: Annotated[str, Field(min_length=1, max_length=200)]
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[
+        list[ChatMessage], Field(fail_fast=True, min_length=1, max_length=forms.MESSAGES)
+    ]
     stream: bool = False
     stream_options: StreamOptions | None = None
 

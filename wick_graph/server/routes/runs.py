@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Any, Final
 
@@ -153,7 +152,8 @@ async def asked_of(asker: Asker, agent_id: str | None, form: forms.RunForm) -> A
     """
     messages = [message.model_dump() for message in form.messages]
     for i, message in enumerate(messages):
-        if isinstance(message["content"], str) and not re.search(forms.VISIBLE, message["content"]):
+        said = message["content"]
+        if isinstance(said, str) and not forms.says_something(said):
             raise MessageError(f"message[{i}]: content must not be empty")
     read_input(messages)
     named = agent_id or asker.tenant.agents.default_id

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BeforeValidator
+from pydantic_core import to_json
 
 from wick_graph import keys
 from wick_graph.errors import ThreadBusyError
@@ -20,6 +21,17 @@ from wick_graph.server.problems import Problem
 from wick_graph.server.routes.runs import LastEventId, follow
 
 router: Final = APIRouter(tags=["threads"])
+
+
+_PAGE_BYTES: Final = 16 * 2**20
+"""Of a history, after which a page ends."""
+_STEPS: Final = 10
+"""Of a history that are held at once: each has copies of all messages up to it."""
+
+
+def encoded(step: Any) -> bytes:
+    """Write a step as JSON."""
+    return to_json(state_answer(step), inf_nan_mode="null", serialize_unknown=True)
 
 
 def _written(value: Any) -> Any:
@@ -77,21 +89,34 @@ async def state(asker: Reader, thread_id: forms.ThreadIdPath) -> dict[str, Any]:
     return {**state_answer(await agent.graph.aget_state(config)), "thread_id": thread_id}
 
 
-@router.get("/threads/{thread_id}/history")
+@router.get("/threads/{thread_id}/history", response_model=list[dict[str, Any]])
 async def history(
     asker: Reader,
     thread_id: forms.ThreadIdPath,
     limit: Limit = 20,
     before: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
-) -> list[dict[str, Any]]:
-    """Return a thread's steps, the latest first; `before` continues after a page."""
+) -> Any:
+    """Return a thread's steps, the latest first; `before` continues after a page.
+
+    A page has fewer steps than `limit` where they are large.
+    """
     agent = await asker.agent_of(thread_id)
     config = _at(thread_id)
     page: Any = None
     if before is not None:
         page = _at(thread_id, before)
-    found = agent.graph.aget_state_history(config, before=page, limit=limit)
-    return [state_answer(step) async for step in found]
+    made: list[bytes] = []
+    size = 0
+    while len(made) < limit and size <= _PAGE_BYTES:
+        some = min(_STEPS, limit - len(made))
+        found = [s async for s in agent.graph.aget_state_history(config, before=page, limit=some)]
+        for step in found:
+            made.append(await asyncio.to_thread(encoded, step))
+            size += len(made[-1])
+        if len(found) < some:
+            break
+        page = found[-1].config
+    return Response(b"[" + b",".join(made) + b"]", media_type="application/json")
 
 
 @router.post("/threads/{thread_id}/fork", response_model=forms.ThreadAnswer, status_code=201)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from wick_graph.store.keeping import pages
 from wick_graph.store.keeping.journal_rows import ALL, KEY, RUN_BYTES, page_run
 from wick_graph.store.sealed.sealing import Seals
 from wick_graph.store.values.blobs import HASH_BYTES, hashes_in
+from wick_graph.store.values.folding import unfold
 
 _REFERENCE: Final = b"#"
 """Stands before a blob's hash in a page, and in what a page refers to."""
@@ -83,7 +83,7 @@ def _content(seals: Seals, sealed: bytes, mark_at: int | None, *context: Any) ->
         return []
     if mark_at is None or body[mark_at : mark_at + 1] != _ZLIB:
         return [body]
-    return [zlib.decompress(body[mark_at + 1 :])]
+    return [unfold(body[mark_at + 1 :])]
 
 
 def drop_streams(

@@ -1,0 +1,1 @@
+"""The red team that stays: fuzzers with an oracle for answers and one for processor time."""

@@ -1,0 +1,183 @@
+"""A server that says too much, hangs or breaks costs its own tools: not memory, not its agent."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.engine.support import Door, async_door, sync_door, wild
+from tests.mcp.test_client import Make, gone, make
+from tests.server.support import serving
+from tests.source import ROOT
+from wick_graph import Agent
+from wick_graph.mcp import McpServer, Target, server
+from wick_graph.testing import ScriptedModel
+
+BAD = str(ROOT / "tests" / "mcp" / "bad.py")
+MOST = 100
+"""MiB that this process may grow by, whatever else goes on in it; less than what is sent."""
+DOORS = pytest.mark.parametrize("door", [sync_door, async_door])
+__all__ = ["make"]
+
+
+def stdio(how: str) -> Target:
+    return Target(command=(sys.executable, BAD, how))
+
+
+@contextmanager
+def over_http(how: str) -> Iterator[Target]:
+    with subprocess.Popen([sys.executable, BAD, how, "http"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield Target(url=f"http://127.0.0.1:{int(process.stdout.readline())}/mcp")
+        finally:
+            process.kill()
+
+
+def heard(door: Door, tools: McpServer, *calls: Any) -> list[str]:
+    agent = Agent("it", ScriptedModel([*calls, "Done."]), mcp_servers=[tools])
+    result = door(agent, "Go")
+    assert result.text == "Done.", "the agent works, whatever its server does"
+    return [called.get("error") or called["output"] for called in result.tool_calls]
+
+
+class Grown:
+    """By how many MiB this process grows at most."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self._ends = threading.Event()
+        self._before = self.most = resident()
+
+    def __enter__(self) -> Grown:
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    @property
+    def by(self) -> float:
+        return self.most - self._before
+
+    def _watch(self) -> None:
+        while not self._ends.wait(0.005):
+            self.most = max(self.most, resident())
+
+
+def resident() -> float:
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@DOORS
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("huge", "sent more than 4 MiB in a message"),
+        ("endless", "sent more than 4 MiB in a message"),
+        ("flood", "sent more than 2,000 messages without being asked"),
+        ("parts", "keys and items in a message"),
+    ],
+)
+def test_an_answer_is_bounded_while_it_arrives(door: Door, make: Make, how: str, says: str) -> None:
+    bad = make(stdio(how))
+    bad.tools()
+    with Grown() as grown:
+        (said,) = heard(door, bad, wild("t_big"))
+    assert says in said
+    assert grown.by < MOST, "150 MB came, and 442 MB were held"
+
+
+@pytest.mark.parametrize("how", ["huge", "encoded"])
+def test_an_answer_over_http_is_bounded_too(make: Make, how: str) -> None:
+    with over_http(how) as target:
+        bad = make(target, timeout=20)
+        bad.tools()
+        with Grown() as grown:
+            said = heard(sync_door, bad, wild("t_big"))
+        assert len(said) == 1
+        assert "fine" not in said[0]
+        assert grown.by < MOST
+
+
+@DOORS
+@pytest.mark.parametrize("how", ["hang", "dies", "list", "nothing"])
+def test_a_broken_server_costs_its_tools_and_not_its_agent(
+    door: Door,
+    make: Make,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(server, "LIST_SECONDS", 1.0)
+    target = stdio(how) if how != "nothing" else Target(command=("/no/such/program",))
+    start = time.monotonic()
+    with caplog.at_level(logging.WARNING, "wick_graph.mcp"):
+        (said,) = heard(door, make(target, timeout=2), wild("t_big"))
+    assert "t_big" in said
+    assert time.monotonic() - start < 12
+    assert "missing" in caplog.text
+
+
+def test_a_server_that_says_nonsense_first_is_understood_later(make: Make) -> None:
+    assert heard(sync_door, make(stdio("garbage")), wild("t_big")) == ["fine"]
+
+
+def test_a_server_that_comes_later_brings_its_tools(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "AGAIN_SECONDS", 0.0)
+    program = tmp_path / "server"
+    late = make(Target(command=(str(program),)))
+    agent = Agent("it", ScriptedModel(["Not yet."]), mcp_servers=[late])
+    assert agent.invoke("Go").text == "Not yet."
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {BAD} fine\n", "utf-8")
+    program.chmod(0o755)
+    until = time.monotonic() + 30
+    while not late.known():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert [*agent.spec.toolbox.at({})] == ["t_big"], "the very agent has it now"
+    assert heard(sync_door, late, wild("t_big")) == ["fine"]
+
+
+def test_a_program_that_hangs_is_gone_once_nobody_waits(make: Make, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    code = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(3600)"
+    hangs = make(Target(command=(sys.executable, "-c", code)), timeout=2)
+    assert hangs.tools() == ()
+    assert gone(int(note.read_text("ascii")))
+
+
+FILE = """\
+store: sqlite:///wick.db
+defaults: {{ttl: never}}
+agents:
+  default:
+    model: scripted:demo
+    tools: [calculate]
+    mcp_servers: {{bad: {{command: ["{python}", "{bad}", dies], timeout: 5s}}}}
+"""
+
+
+def test_a_server_of_agents_starts_and_answers_with_a_broken_mcp_server(tmp_path: Path) -> None:
+    agents = FILE.format(python=sys.executable, bad=BAD)
+    with serving(tmp_path, "--no-auth", "--trust", agents=agents) as served:
+        body = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
+        got = httpx.post(f"{served.url}/agents/invoke", json=body, timeout=60)
+    assert "42" in got.json()["response"]
