@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -146,7 +147,9 @@ def approvals(rule: bool | str, pattern: str, args: dict[str, Any]) -> None:
         hook = ApprovalHook({pattern: rule})
     except ConfigError:
         return
-    call = ToolCall(id="c", name="write_file", args=args)
+    known: Any = {"parameters": {"properties": dict(args)}}  # of a tool that names them all
+    context = SimpleNamespace(folders=(), told=lambda: known)
+    call = ToolCall(id="c", name="write_file", args=args, ctx=context)
     why = quick(lambda: hook.why(call))
     if isinstance(rule, bool):
         assert (why is not None) is rule

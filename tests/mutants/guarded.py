@@ -12,7 +12,6 @@ GUARDED: Final = (
         "A decision is for the call that was shown.",
         ("test_a_decision_is_bound_to_the_call_that_was_shown",),
         ("misfit", 'decision.hash != question["hash"]', "False"),
-        quick=True,
     ),
     mutant(
         "approval-not-bound",
