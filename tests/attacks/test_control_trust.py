@@ -206,10 +206,11 @@ def test_trust_by_command_by_hash_and_by_option(
 
 
 def ran(folder: Path, options: list[str]) -> bool:
-    """Say whether a run starts the server, which speaks no MCP and is refused then."""
-    assert call(["run", "hello", *options]) == 2
+    """Say whether a run starts the server, which speaks no MCP: the agent goes on without it."""
+    code = call(["run", "hello", *options])
     started = (folder / "ran").exists()
     (folder / "ran").unlink(missing_ok=True)
+    assert code == (0 if started else 2)
     return started
 
 

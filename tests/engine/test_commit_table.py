@@ -122,6 +122,25 @@ def test_what_is_committed_when(saver: SqlSaver, path: Path, who: str, replay: A
     assert {at: states for at, (_, _, states) in found.items()} == ledger
 
 
+def test_whatever_is_told_is_on_disk(saver: SqlSaver, path: Path) -> None:
+    """Whoever is told of a node finds its writes there, those of a call in the ledger."""
+
+    @tool
+    def act() -> str:
+        """Act."""
+        return "acted"
+
+    agent = Agent(model=Looking(lambda _: None, call("act"), "ok"), tools=[act], store=saver)
+    given: Any = {"messages": [("user", "?")]}
+    config: Any = {"configurable": {"thread_id": "t"}}
+    told = []
+    for update in agent.graph.stream(given, config, stream_mode="updates", durability="sync"):
+        told += update
+        _, tasks, calls = seen(path)
+        assert NODES[tasks] == NODES[1 + len(told)] or (told[-1], calls) == ("tools", "done"), told
+    assert len(told) == len(NODES) - 2
+
+
 @every_row
 def test_without_a_saver_s_promise_the_ledger_keeps_its_own(
     saver: SqlSaver, path: Path, who: str, replay: Any

@@ -88,13 +88,14 @@ DURABLE: Final = (
         "innocent-is-charged",
         "A death charges only the run that was the only suspect.",
         ("test_six_threads_that_wait_for_a_model_survive_five_kills[sqlite]",),
+        ("judge", "if mark != stood:", "if stood and mark != stood:"),
         ("judge", "until > 0 and alone and not survived", "until > 0 and not survived"),
     ),
     mutant(
         "progress-does-not-clear",
         "Whatever is newly recorded clears a run of what it was charged with.",
         ("test_a_reply_of_six_calls_that_gets_one_further_each_time_is_never_refused[sqlite]",),
-        ("judge", "if mark != stood:", "if until < 0:"),
+        ("judge", "if mark != stood:", "if stood is None:"),
     ),
     mutant(
         "result-told-before-it-is-kept",
@@ -198,7 +199,7 @@ DURABLE: Final = (
     mutant(
         "poisoned-thread-goes-on",
         "A thread whose run died three times alone is refused until somebody forces it.",
-        ("test_a_run_with_a_key_that_dies_each_time_is_poisoned_too[sqlite]",),
+        ("test_the_one_deadly_thread_among_six_is_poisoned_and_the_others_finish[sqlite]",),
         ("_refuse_poison", "lease.charges >= MAX_CHARGES", "lease.charges > MAX_CHARGES"),
     ),
     mutant(
@@ -241,7 +242,7 @@ DURABLE: Final = (
     mutant(
         "before-agent-waits-though-told",
         "What somebody is told of is on disk: the opening of an input too.",
-        ("test_what_is_committed_when[observed-never]",),
+        ("test_whatever_is_told_is_on_disk",),
         ("before_agent", "made_again and not ctx.run.told", "made_again"),
     ),
     mutant(

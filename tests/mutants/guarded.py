@@ -207,7 +207,7 @@ GUARDED: Final = (
     mutant(
         "key-of-another-request",
         "An idempotency key is for one request.",
-        ("test_D36_idempotency_keys",),
+        ("test_D36_a_key_is_for_one_request",),
         ("Runs._known", "if row.asked != request or there:", "if False:"),
     ),
     mutant(
