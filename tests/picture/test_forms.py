@@ -249,7 +249,7 @@ def test_any_name_can_be_drawn(name: str, label: str, title: str) -> None:
     [
         ("a\tb\nc\r\nd", "a b c d"),
         ("\x00\x1b[31m\x7f", "␀␛[31m␡"),
-        ("\u202eabc\u202c\u2066\u200f", "�abc���"),
+        ("\u202eabc\u202c\u2066\u200f", r"\u202eabc\u202c\u2066\u200f"),
         ("\ud800\uffff\x9b", "���"),
         ("x" * 120, "x" * 99 + "…"),
         ("", ""),

@@ -54,8 +54,10 @@ async def program(target: Target, failed: Callable[[str], None]) -> AsyncIterato
             finally:
                 tasks.cancel_scope.cancel()
     finally:
-        with anyio.CancelScope(shield=True):
-            await _end(process)
+        try:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+        finally:
             pipes.close()
 
 
