@@ -27,6 +27,8 @@ BY_NIGHT: Final = re.compile(
     r"|e2e/test_scenarios\.py::.*\[docker"
     r"|e2e/test_threads\.py::test_a_run_that_is_told_to_end.*SIGINT"
     r"|attacks/test_commands_limits\.py::test_a_flood.*\[container-C4-(?!yes)"
+    r"|e2e/test_chat\.py::test_ctrl_c_cancels"
+    r"|mcp/test_bounds\.py::test_an_answer_is_bounded_while.*(?:flood|parts).*-sync_door"
     r"|unit/backends/test_backends_atomic\.py::test_fifty_kills"
 )
 """Many real processes that are killed, of which a sister test runs each time; `make test-slow` runs
