@@ -149,21 +149,21 @@ def test_a_pipe_is_not_waited_for(app: Path) -> None:
 
 WRITABLE = {
     "it starts there": ("{command: [uvx, some-server]}", "."),
-    "it starts there by name": ("{command: [run], cwd: work}", "./work"),
-    "a script": ("{command: [python3, work/x.py]}", "./work"),
-    "a script by a way around": ("{command: [python3, srv/../work/./x.py]}", "./work"),
-    "a script by its whole path": ("{command: [python3, APP/work/x.py]}", "./work"),
-    "a module": ("{command: [python3, -m, work.x]}", "./work"),
-    "code in a word": ("{command: [python3, -c, 'import work']}", "./work"),
-    "a shell": ("{command: [bash, -c, 'cd work;./x']}", "./work"),
-    "a variable": ("{command: [python3], env: {PYTHONPATH: 'srv:work'}}", "./work"),
-    "a module behind its flag": ("{command: [python3, -mwork.x]}", "./work"),
-    "a folder behind its flag": ("{command: [node, -Iwork]}", "./work"),
-    "a file of arguments": ("{command: [javac, '@work/args']}", "./work"),
-    "an address of a file": ("{command: [deno, run, 'file://work/x.js']}", "./work"),
-    "behind a variable": ("{command: [sh, -c, '$PWD/work/x']}", "./work"),
-    "a folder of tenants": ("{command: [python3, work.tenants/x.py]}", "./work"),
-    "a link": ("{command: [python3, link/x.py]}", "./work"),
+    "it starts there by name": ("{command: [run], cwd: desk}", "./desk"),
+    "a script": ("{command: [python3, desk/x.py]}", "./desk"),
+    "a script by a way around": ("{command: [python3, srv/../desk/./x.py]}", "./desk"),
+    "a script by its whole path": ("{command: [python3, APP/desk/x.py]}", "./desk"),
+    "a module": ("{command: [python3, -m, desk.x]}", "./desk"),
+    "code in a word": ("{command: [python3, -c, 'import desk']}", "./desk"),
+    "a shell": ("{command: [bash, -c, 'cd desk;./x']}", "./desk"),
+    "a variable": ("{command: [python3], env: {PYTHONPATH: 'srv:desk'}}", "./desk"),
+    "a module behind its flag": ("{command: [python3, -mdesk.x]}", "./desk"),
+    "a folder behind its flag": ("{command: [node, -Idesk]}", "./desk"),
+    "a file of arguments": ("{command: [javac, '@desk/args']}", "./desk"),
+    "an address of a file": ("{command: [deno, run, 'file://desk/x.js']}", "./desk"),
+    "behind a variable": ("{command: [sh, -c, '$PWD/desk/x']}", "./desk"),
+    "a folder of tenants": ("{command: [python3, desk.tenants/x.py]}", "./desk"),
+    "a link": ("{command: [python3, link/x.py]}", "./desk"),
 }
 
 
@@ -173,9 +173,9 @@ def test_tools_never_write_where_a_command_starts_or_reads(
     app: Path, kind: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, folder = WRITABLE[how]
-    (app / "work").mkdir()
+    (app / "desk").mkdir()
     if "link" in how:
-        (app / "link").symlink_to("work")
+        (app / "link").symlink_to("desk")
     agent = f"    backend: {{{kind} {folder}}}\n"
     path = written(app, server.replace("APP", str(app)), agent)
     said = "tools write there; give the server a folder of its own by cwd:|a link to where tools"
@@ -189,9 +189,9 @@ def test_tools_never_write_where_a_command_starts_or_reads(
 
 
 def test_another_agents_tools_write_there_no_more(app: Path) -> None:
-    path = written(app, "{command: [python3, work/x.py]}")
+    path = written(app, "{command: [python3, desk/x.py]}")
     text = path.read_text("utf-8")
-    more = "  other: {backend: {type: local, execute: 'off', workdir: work}}\n"
+    more = "  other: {backend: {type: local, execute: 'off', workdir: desk}}\n"
     path.write_text(text + more, "utf-8")
     with load(path) as agents, pytest.raises(ConfigError, match="tools write there"):
         agents["other"]

@@ -275,11 +275,17 @@ def test_which_checkpoints_may_wait(
     assert outside.count("checkpoints") == 3
 
 
-def test_a_value_that_cannot_be_stored_is_told_at_the_next_call(still: SqlSaver) -> None:
-    line = Line(still)
+def lost(saver: SqlSaver) -> tuple[Line, Any]:
+    """Let writes wait that no database can hold, under the head of a line; name that head."""
+    line = Line(saver)
     line.put(log=["a"])
     at = config("t", checkpoint_ns="", checkpoint_id=line.parent)
-    still.put_writes(at, [("log", [object()])], "task", PULL)
+    saver.put_writes(at, [("log", [object()])], "task", PULL)
+    return line, at
+
+
+def test_a_value_that_cannot_be_stored_is_told_at_the_next_call(still: SqlSaver) -> None:
+    line, at = lost(still)
     assert still.get_tuple(config("other")) is None
     with pytest.raises(StorageError, match="cannot be stored"):
         line.put(log=["b"])
@@ -289,10 +295,7 @@ def test_a_value_that_cannot_be_stored_is_told_at_the_next_call(still: SqlSaver)
 
 def test_whoever_hears_of_it_first_the_next_checkpoint_is_refused(still: SqlSaver) -> None:
     """It may hold nothing of the value itself, as with delta channels."""
-    line = Line(still)
-    line.put(log=["a"])
-    at = config("t", checkpoint_ns="", checkpoint_id=line.parent)
-    still.put_writes(at, [("log", [object()])], "task", PULL)
+    line, at = lost(still)
     with pytest.raises(StorageError, match="cannot be stored"):
         still.threads.get("t")
     with pytest.raises(StorageError, match="cannot be stored"):
@@ -302,10 +305,7 @@ def test_whoever_hears_of_it_first_the_next_checkpoint_is_refused(still: SqlSave
 
 
 def test_a_run_that_begins_later_hears_nothing_of_it(still: SqlSaver) -> None:
-    line = Line(still)
-    line.put(log=["a"])
-    at = config("t", checkpoint_ns="", checkpoint_id=line.parent)
-    still.put_writes(at, [("log", [object()])], "task", PULL)
+    line, at = lost(still)
     with pytest.raises(StorageError, match="cannot be stored"):
         still.threads.get("t")
     assert still.get_tuple(config())

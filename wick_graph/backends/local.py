@@ -35,7 +35,7 @@ from wick_graph.backends.protocol import (
     Text,
     Written,
 )
-from wick_graph.backends.root import read_at
+from wick_graph.backends.search_worker import read_at
 from wick_graph.backends.walk import Walk
 from wick_graph.backends.window import read_window
 from wick_graph.backends.worker import Worker

@@ -15,6 +15,7 @@ from wick_graph.backends.beneath import O_PATH, Mechanism, choose, components
 from wick_graph.backends.names import REASONS, decoded, encoded, plain, refused, shown, why
 from wick_graph.backends.protocol import Entry, EntryType
 from wick_graph.backends.replace import like_the_directory, replace_file
+from wick_graph.backends.search_worker import read_at
 from wick_graph.errors import ConfigError, RefusedError, ToolError
 
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -298,15 +299,6 @@ def _exists(directory: int, name: bytes) -> bool:
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def read_at(fd: int, start: int, count: int) -> bytes:
-    """Read up to `count` bytes from a place in a file, fewer only where it ends."""
-    parts = []
-    while count > 0 and (data := os.pread(fd, count, start)):
-        parts.append(data)
-        start, count = start + len(data), count - len(data)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _kind(item: os.DirEntry[str]) -> EntryType:

@@ -22,7 +22,8 @@ from wick_graph.backends.limits import (
 )
 from wick_graph.backends.patterns import for_ripgrep, line_pattern
 from wick_graph.backends.protocol import Match, Matches, Stop
-from wick_graph.backends.root import Root, read_at
+from wick_graph.backends.root import Root
+from wick_graph.backends.search_worker import read_at
 from wick_graph.backends.walk import Walk
 from wick_graph.backends.worker import Worker
 from wick_graph.errors import ToolError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wick_graph.backends.limits import MAX_READ_BYTES, MAX_SKIP_BYTES
-from wick_graph.backends.root import read_at
+from wick_graph.backends.search_worker import read_at
 from wick_graph.errors import ToolError
 
 _CHUNK_BYTES: Final = 2**20

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from wick_graph.server.tenancy import LOCAL
@@ -14,6 +15,37 @@ if TYPE_CHECKING:
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the times that runs took, in seconds."""
+
+
+class Histogram:
+    """How long something took, each time.
+
+    Args:
+        name: Of the metric; it ends in `_seconds`.
+        bounds: Upper bounds of the times that are counted apart, in seconds.
+    """
+
+    def __init__(self, name: str, bounds: Sequence[float]) -> None:
+        self._name, self._bounds = name, bounds
+        self._counts: Counter[float] = Counter()
+        self._total = 0.0
+
+    def note(self, seconds: float) -> None:
+        """Count a time."""
+        self._total += seconds
+        self._counts[next((bound for bound in self._bounds if seconds <= bound), math.inf)] += 1
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of what was counted."""
+        yield f"# TYPE {self._name} histogram"
+        below = 0
+        for bound in self._bounds:
+            below += self._counts[bound]
+            yield f'{self._name}_bucket{{le="{bound}"}} {below}'
+        count = self._counts.total()
+        yield f'{self._name}_bucket{{le="+Inf"}} {count}'
+        yield f"{self._name}_sum {self._total:.6f}"
+        yield f"{self._name}_count {count}"
 
 
 class Metrics:
@@ -31,8 +63,7 @@ class Metrics:
         """By why they stopped."""
         self.events = 0
         """Sent to readers."""
-        self._took: Counter[float] = Counter()
-        self._total = 0.0
+        self._took = Histogram("wick_run_seconds", BUCKETS)
 
     def answered(self, method: str, status: int) -> None:
         """Count a request."""
@@ -51,8 +82,7 @@ class Metrics:
         if self._whole is not None:
             self._whole.ran(status, seconds)
         self.runs[status] += 1
-        self._total += seconds
-        self._took[next((b for b in BUCKETS if seconds <= b), float("inf"))] += 1
+        self._took.note(seconds)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of what was counted."""
@@ -64,15 +94,7 @@ class Metrics:
             yield f'wick_runs_total{{stopped_because="{why}"}} {count}'
         yield "# TYPE wick_events_sent_total counter"
         yield f"wick_events_sent_total {self.events}"
-        yield "# TYPE wick_run_seconds histogram"
-        below = 0
-        for bound in BUCKETS:
-            below += self._took[bound]
-            yield f'wick_run_seconds_bucket{{le="{bound}"}} {below}'
-        count = sum(self._took.values())
-        yield f'wick_run_seconds_bucket{{le="+Inf"}} {count}'
-        yield f"wick_run_seconds_sum {self._total:.6f}"
-        yield f"wick_run_seconds_count {count}"
+        yield from self._took.lines()
 
 
 def text(service: Service, tenant: str) -> str:

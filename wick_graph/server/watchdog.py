@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+from wick_graph.server.metrics import Histogram
 from wick_graph.server.problems import log
 
 BOUNDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -26,8 +27,7 @@ class Watchdog:
 
     def __init__(self, every: float = 0.1, warn: float = 1.0) -> None:
         self._every, self._warn = every, warn
-        self._counts: Counter[float] = Counter()
-        self._total = 0.0
+        self._lags = Histogram("wick_loop_lag_seconds", BOUNDS)
         self._worst: deque[tuple[float, float]] = deque()
         """When, and how much: each lag that no later one exceeds."""
 
@@ -46,8 +46,7 @@ class Watchdog:
 
     def note(self, now: float, lag: float) -> None:
         """Count a lag."""
-        self._total += lag
-        self._counts[next((bound for bound in BOUNDS if lag <= bound), float("inf"))] += 1
+        self._lags.note(lag)
         while self._worst and self._worst[-1][1] <= lag:
             self._worst.pop()
         self._worst.append((now, lag))
@@ -58,14 +57,6 @@ class Watchdog:
 
     def lines(self) -> Iterator[str]:
         """Yield the numbers in the form that Prometheus reads."""
-        yield "# TYPE wick_loop_lag_seconds histogram"
-        below = 0
-        for bound in BOUNDS:
-            below += self._counts[bound]
-            yield f'wick_loop_lag_seconds_bucket{{le="{bound}"}} {below}'
-        count = sum(self._counts.values())
-        yield f'wick_loop_lag_seconds_bucket{{le="+Inf"}} {count}'
-        yield f"wick_loop_lag_seconds_sum {self._total:.6f}"
-        yield f"wick_loop_lag_seconds_count {count}"
+        yield from self._lags.lines()
         yield "# TYPE wick_loop_lag_max_seconds gauge"
         yield f"wick_loop_lag_max_seconds {self.worst:.6f}"
