@@ -282,7 +282,7 @@ def _marked(
     }
     if reply.id is None or position(state.get("messages") or (), reply.id) is not None:
         changes["id"] = str(uuid.uuid4())
-    return private(changed_copy(reply, **changes))
+    return private(reply, **changes)
 
 
 def _answer(call_id: str, name: str, answer: ToolResult | str) -> ToolMessage:

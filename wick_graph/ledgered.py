@@ -77,6 +77,8 @@ async def _repeatable(
         if isinstance(known, Recorded):
             return recorded(call, known.fields)
         call = again(call) if known is not None or _may_repeat(ctx) else call
+    if ctx.run.told:
+        ledger.identify(key, name, args)
     result = await _executed(call, tool, ctx, ledger)
     if ctx.run.told:
         await _finish(call, result, ctx, ledger)

@@ -7,7 +7,7 @@ import signal
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from langgraph.types import Command, interrupt
@@ -16,8 +16,11 @@ from tests.store.test_store_graphs import delta_graph
 from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import StorageError
+from wick_graph.store.keeping.ledger import Ledger
 from wick_graph.store.moving import export_thread, import_thread
 from wick_graph.testing import ScriptedModel, call, calls
+from wick_graph.tools import ToolContext
+from wick_graph.types import Replay
 
 ON: Any = {"configurable": {"thread_id": "t"}}
 
@@ -116,6 +119,53 @@ def test_a_copy_of_a_crashed_thread_runs_nothing_again(
         assert all(text in KNOWN for text in results(made.messages))
         assert results(made.messages)[2] == KNOWN[2]
     assert world.effects == before == Counter({"act1": 1, "act2": 1, "die3": 1})
+
+
+@pytest.mark.parametrize("replay", ["never", "key", "safe"])
+def test_a_tool_that_changes_its_arguments_keeps_its_result(
+    url: str, world: World, replay: Replay
+) -> None:
+    class Sort:
+        name = "sort"
+        replay: Replay
+        description = "Have an effect, and sort in place what was given."
+        parameters: ClassVar = {"type": "object", "properties": {"items": {"type": "array"}}}
+
+        def execute(self, args: dict[str, Any], ctx: ToolContext) -> str:
+            world.done("sort")
+            args["items"].sort()
+            args["seen"] = True
+            return f"sorted {args['items']}"
+
+    sort = Sort()
+    sort.replay = replay
+
+    def agent() -> Agent:
+        steps = [call("sort", items=[3, 1, 2]), "ok"]
+        return Agent(model=ScriptedModel(steps), tools=[sort], store=url)
+
+    def life() -> None:
+        finish = Ledger.finish
+
+        def dying(self: Ledger, *args: Any) -> None:
+            finish(self, *args)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        Ledger.finish = dying  # type: ignore[method-assign]  # in a process of its own
+        for _ in agent().stream("go", thread_id="t"):  # somebody is told of each result
+            pass
+
+    pid = os.fork()
+    if pid == 0:
+        life()
+        os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    with agent() as other:
+        made = other.resume("t")
+        assert results(made.messages) == ["sorted [1, 2, 3]"]
+        asked = next(m for m in made.messages if m.type == "ai")
+        assert asked.tool_calls[0]["args"] == {"items": [3, 1, 2]}
+    assert world.effects == Counter({"sort": 1})
 
 
 def test_an_exported_thread_goes_on_in_another_database(

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -202,7 +203,7 @@ def test_nothing_waits_longer_than_a_moment(saver: SqlSaver, outside: Outside) -
     seen = Commits(saver)
     saver.put_writes(at, [("log", ["x"])], "task", PULL)
     assert seen.happened.wait(10)
-    with saver._core._turn():  # the commit is over
+    with saver._core._turn:  # the commit is over
         pass
     assert saver._core.pending.since is None
     assert outside.count("writes") == 1
@@ -474,7 +475,7 @@ async def test_a_failed_commit_reaches_everybody_who_shared_it(saver: SqlSaver) 
         assert line.get() == {"log": ["b"]}
 
 
-def test_what_a_refused_batch_took_along_is_committed_at_its_end(
+def test_what_a_refused_batch_took_along_waits_again_and_holds_nothing(
     still: SqlSaver, url: str, outside: Outside
 ) -> None:
     at = head(still)
@@ -484,8 +485,25 @@ def test_what_a_refused_batch_took_along_is_committed_at_its_end(
         assert outside.count("writes") == 0
         with pytest.raises(ThreadBusyError):
             still.leases.together(lambda: void(still.leases.take("busy")))
-        assert outside.count("writes") == 1
         other.leases.release(lease)  # nobody holds the database meanwhile
+        assert outside.count("writes") == 0
+        still._core.flush()
+        assert outside.count("writes") == 1
+
+
+def test_callers_that_fail_again_and_again_do_not_keep_writes_waiting(
+    saver: SqlSaver, url: str, outside: Outside
+) -> None:
+    at = head(saver)
+    with SqlSaver.from_url(url) as other:
+        other.leases.take("busy")
+        saver.put_writes(at, [("log", ["b"])], "task", PULL)
+        until = time.monotonic() + 20
+        while outside.count("writes") == 0 and time.monotonic() < until:
+            for _ in range(20):
+                with pytest.raises(ThreadBusyError):
+                    saver.leases.take("busy")
+    assert outside.count("writes") == 1
 
 
 def void(_: object) -> None:

@@ -50,9 +50,10 @@ class Node(Runnable[Any, Any]):
         if not run.port.active:
             made = await self.body(input, NodeContext(self.spec, run, io, config))
             return packed(timed(made, input))
-        port = NodePort(run.port, place_of(self.name, config))
+        place = place_of(self.name, config)
+        port = NodePort(run.port, place)
         ctx = NodeContext(self.spec, run, io, config, port)
-        await tell(port, Moment("node", "enter", self.name, {"input": input, "task": ctx.task_id}))
+        await tell(port, Moment("node", "enter", self.name, {"input": input, "task": place.task}))
         try:
             writes = timed(await self.body(input, ctx), input)
         except BaseException as error:  # cancellation and interrupts are moments too

@@ -47,20 +47,20 @@ def changed_copy(message: M, **changes: Any) -> M:
     return made
 
 
-def private(message: M) -> M:
-    """Return a copy of a message that shares nothing with it that can be changed."""
+def private(message: M, **changes: Any) -> M:
+    """Return a copy with other values that shares nothing with it, or them, that can be changed."""
     if message.__pydantic_private__ is not None:
-        return message.model_copy(deep=True)
+        return message.model_copy(update=changes).model_copy(deep=True)
     made = message.__class__.__new__(message.__class__)
     extra = message.__pydantic_extra__
-    fields = message.__dict__.copy()
+    fields = {**message.__dict__, **changes}
     for name, value in fields.items():
         kind = type(value)
         if kind not in _ATOMS:
             fields[name] = owned(value) if kind not in _PLAIN or value else kind()
     _set(made, "__dict__", fields)
     _set(made, "__pydantic_extra__", None if extra is None else owned(extra))
-    _set(made, "__pydantic_fields_set__", message.__pydantic_fields_set__.copy())
+    _set(made, "__pydantic_fields_set__", {*message.__pydantic_fields_set__, *changes})
     _set(made, "__pydantic_private__", None)
     return made
 

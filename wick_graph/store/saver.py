@@ -33,7 +33,7 @@ from wick_graph.store.checkpoints.listing import Listing
 from wick_graph.store.checkpoints.lives import Ttl
 from wick_graph.store.checkpoints.reading import Reader, Row, find
 from wick_graph.store.checkpoints.saving import Saving
-from wick_graph.store.database.address import address_of
+from wick_graph.store.database.address import Address, address_of
 from wick_graph.store.database.dialect import Synchronous
 from wick_graph.store.database.opening import dialect_of
 from wick_graph.store.keeping import copying, upkeep
@@ -219,10 +219,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
                 the database reports; nothing is stored then. For what a task wrote before and
                 cannot be stored; the checkpoint is stored then.
         """
-        now = self._saving.checkpoint(config, checkpoint, metadata, new_versions)
+        at = address_of(config)
+        now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
         if now is not None:
             now()
-        return _child(config, checkpoint)
+        return Address(at.thread_id, at.ns, checkpoint["id"]).config()
 
     def put_writes(
         self,
@@ -340,10 +341,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Do `put` in the store's thread; what may wait is put aside at once."""
-        now = self._saving.checkpoint(config, checkpoint, metadata, new_versions)
+        at = address_of(config)
+        now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
         if now is not None:
             await self._core.worker.run(now)
-        return _child(config, checkpoint)
+        return Address(at.thread_id, at.ns, checkpoint["id"]).config()
 
     async def aput_writes(
         self,
@@ -405,10 +407,6 @@ class SqlSaver(BaseCheckpointSaver[int]):
         """Learn which classes may be stored: what a graph's schemas name."""
         if graph is not None:
             self.serde.allow.note_graph(graph)
-
-
-def _child(config: RunnableConfig, checkpoint: Checkpoint) -> RunnableConfig:
-    return address_of(config)._replace(checkpoint_id=checkpoint["id"]).config()
 
 
 def _latest(rows: list[Row]) -> set[int]:

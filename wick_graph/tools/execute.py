@@ -76,8 +76,9 @@ async def _once(
     call: ToolCall, tool: BoundTool, io: Leaves, default_timeout: float | None, attempt: int
 ) -> ToolResult:
     seconds = default_timeout if tool.timeout is UNSET else tool.timeout
-    replayed = call.ctx.replayed or attempt > 1
-    ctx = replace(call.ctx, attempt=attempt, call_id=call.id, replayed=replayed)
+    ctx = call.ctx
+    if attempt > 1 or ctx.call_id != call.id:  # a copy of that many fields is dear
+        ctx = replace(ctx, attempt=attempt, call_id=call.id, replayed=ctx.replayed or attempt > 1)
     if tool.limiter is not None:  # waiting for a place is not counted as the tool's own time
         await io.either(tool.limiter.acquire_sync, tool.limiter.acquire)
     try:

@@ -112,7 +112,11 @@ class ThreadCache:
     """Per namespace, the arguments of the last `Step.checkpoint`."""
     reserved: dict[str, Reserved] = field(default_factory=dict)
     """Per namespace, numbers for a checkpoint that others were made of before it was stored."""
+    flats: dict[int, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
+    """By a node's number: the versions it has seen, and these as a row holds them."""
     lanes: dict[int, Lane] = field(default_factory=dict)
+    channels: dict[int, dict[str, Lane]] = field(default_factory=dict)
+    """Per namespace, the lanes of its channels by their names."""
     exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
     """Lane, head and digest of an item: its place."""
     bases: dict[bytes, int] = field(default_factory=dict)

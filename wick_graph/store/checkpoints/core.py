@@ -236,7 +236,7 @@ class Core(Transactions):
         """
         self.worker.close()
         self._flusher.close()
-        with self._lock:
+        with self._turn:
             try:
                 if self._connection is not None:
                     self._settle(None)
@@ -275,7 +275,7 @@ class Core(Transactions):
         SQLite keeps locks of a file per process; a child that inherited them would believe that
         it holds what only its parent holds.
         """
-        self._lock.acquire()
+        self._turn.acquire()
         with contextlib.suppress(StorageError):
             self._settle(None)
         if self.dialect.lasts and self._connection is not None:
@@ -286,7 +286,7 @@ class Core(Transactions):
 
     def after_fork(self) -> None:
         """Go on in the parent; the next call opens the file again."""
-        self._lock.release()
+        self._turn.release()
 
     def in_child(self) -> None:
         """Begin anew in the child; what waits is the parent's."""

@@ -25,6 +25,8 @@ from wick_graph.store.database.dialect import Database
 from wick_graph.store.database.pending import Apply, Entry
 from wick_graph.store.values.codec import Codec
 
+_CHANGED: Final = frozenset({list, dict})
+"""Types of values that a reducer may change in place before they are written."""
 MAX_WRITES: Final = 100_000
 """Writes that one task may make."""
 Now = Callable[[], None]
@@ -45,7 +47,7 @@ class Tried:
         return before
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each call
 class Saving:
     """One store, and how values are written to it."""
 
@@ -54,18 +56,18 @@ class Saving:
 
     def checkpoint(
         self,
+        at: Address,
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Now | None:
         """Let a checkpoint wait if it may; else return what saves it."""
-        at = address_of(config)
         full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
         waits = self.core.pending.checkpoint_can_wait(at, config)
         held = checkpoint["channel_values"]
         if waits:
-            values = {name: _frozen(value) for name, value in held.items()}
+            values = {n: v.copy() if type(v) in _CHANGED else v for n, v in held.items()}
             kept: Any = {**checkpoint, "channel_values": values}
             checkpoint = kept
 
@@ -103,7 +105,7 @@ class Saving:
         run, lease = configurable(config).get(RUN), lease_of(config)
         alone = waits and (PUSH not in path or getattr(run, "single", False))
         if waits:
-            writes = [(channel, _frozen(value)) for channel, value in writes]
+            writes = [(name, v.copy() if type(v) in _CHANGED else v) for name, v in writes]
 
         tried = Tried()
         # such a write takes the place of the task's last one: written twice it is the same
@@ -138,8 +140,3 @@ class Saving:
             self.core.apply(at.thread_id, save, regardless=True)
 
         return now
-
-
-def _frozen(value: Any) -> Any:
-    """Copy what a reducer may change in place before the value is written."""
-    return value.copy() if type(value) in (list, dict) else value

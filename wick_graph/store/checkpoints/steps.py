@@ -8,7 +8,7 @@ from typing import Any, Final
 import ormsgpack
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from wick_graph.store.checkpoints.cache import ThreadCache
+from wick_graph.store.checkpoints.cache import Lane, ThreadCache
 from wick_graph.store.checkpoints.forks_meant import MeantForks
 from wick_graph.store.checkpoints.reading import Reader, find
 from wick_graph.store.checkpoints.strays import Strays
@@ -55,6 +55,7 @@ class Step:
         self._namespace = ns
         self._ns = cache.name(db, 0, ns)
         self._names = cache.scope(db, self._ns)
+        self._lanes = cache.channels.setdefault(self._ns, {})
         self._writer = Writer(db, cache, codec, thread_id)
 
     def checkpoint(
@@ -147,14 +148,14 @@ class Step:
         """
         keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
         home = None if alone else self._cache.lane(self._ns)
-        made = WritesBody()
+        made, lanes = WritesBody(), self._lanes
         written = self._cache.note_written(self._ns, keys[2])
         for position, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, position)
-            number = self._number(channel)
-            form = self._writer.write(self._cache.lane(number), home, value)
-            made.put(index, number, form)
-            written.setdefault(number, []).append(value)
+            lane = lanes.get(channel) or self._lane(channel)
+            form = self._writer.write(lane, home, value)
+            made.put(index, lane.id, form)
+            written.setdefault(lane.id, []).append(value)
         self._writer.flush()
         row = (*keys, text_bytes(path))
         sealed = self._cache.seals.seal(made.dump(), *row)
@@ -173,7 +174,7 @@ class Step:
         step = self._cache.seq(self._db, self._ns, keys[2])
         if not step:
             self._strays.note(*keys[:3])
-        self._db.account.add(WRITES, self._cache.id, row_hash((), sealed), step)
+        self._db.account.add_body(WRITES, self._cache.id, sealed, step)
 
     def has_checkpoint(self, checkpoint: str) -> bool:
         """Say whether a checkpoint is stored already."""
@@ -225,17 +226,25 @@ class Step:
         held: Mapping[str, Any],
         writes: Mapping[int, list[Any]],
     ) -> CheckpointBody:
-        versions = checkpoint["channel_versions"]
+        versions, marks = checkpoint["channel_versions"], self._cache.marks
+        lanes = self._lanes
         values: list[Any] = []
         for channel, value in checkpoint["channel_values"].items():
-            number = self._number(channel)
-            lane = self._cache.lane(number)
-            written = writes.get(number) if channel in new_versions else NOTHING
-            known_by = (versions.get(channel), held[channel], written)
-            values += (number, self._writer.channel(lane, *known_by, value))
+            lane = lanes.get(channel) or self._lane(channel)
+            version, own, last = versions.get(channel), held[channel], lane.last
+            written = writes.get(lane.id) if channel in new_versions else NOTHING
+            if written is NOTHING and last and last[1] is own and last[0] == version and not marks:
+                values += (lane.id, last[2])  # most channels do not change
+            else:
+                values += (lane.id, self._writer.channel(lane, version, own, written, value))
         seen: list[Any] = []
+        flats = self._cache.flats
         for node, channels in checkpoint["versions_seen"].items():
-            seen += (self._number(node), self._flat(channels))
+            number = self._number(node)
+            known = flats.get(number)
+            if known is None or known[0] != channels:
+                known = flats[number] = dict(channels), self._flat(channels)
+            seen += (number, known[1])
         updated = checkpoint.get("updated_channels")
         extra = {key: value for key, value in checkpoint.items() if key not in _KNOWN}
         return CheckpointBody(
@@ -254,6 +263,10 @@ class Step:
             return [part for pair in versions.items() for part in (names[pair[0]], pair[1])]
         except KeyError:
             return [part for name, v in versions.items() for part in (self._number(name), v)]
+
+    def _lane(self, channel: str) -> Lane:
+        lane = self._lanes[channel] = self._cache.lane(self._number(channel))
+        return lane
 
     def _number(self, name: str) -> int:
         number = self._names.get(name)

@@ -39,6 +39,27 @@ _POINTER: Final = 48
 """Bytes of content from which a row that points to it is smaller."""
 
 
+class _Lately:
+    """Where elements of writes lie that the transaction under way has encoded.
+
+    A checkpoint that is saved along with its step's writes holds the same objects.
+    """
+
+    __slots__ = ("_alive", "places")
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[Any, ...], int] = {}
+        self._alive: list[Any] = []
+
+    def add(self, one: tuple[Any, ...], place: int, value: Any) -> None:
+        """Note the place of an element, which is known by its identity."""
+        self.places[one] = place
+        self._alive.append(value)
+
+
+_NOTHING_YET: Final = _Lately()
+
+
 class Writer:
     """Collects the item rows of one transaction."""
 
@@ -48,28 +69,26 @@ class Writer:
         self._cache = cache
         self._codec = codec
         self._rows: list[tuple[int, int | None, bytes]] = []
+        self._lately: dict[int, _Lately] = {}
+        """By lane: where this transaction has put the elements of writes."""
 
     def flush(self) -> None:
         """Insert the collected rows."""
         if self._rows:
             self._db.executemany(sql.NEW_ITEM, self._rows)
-            bodies = [body for _, _, body in self._rows]
-            self._db.account.add_bodies(ITEMS, self._cache.id, bodies)
+            for _, _, body in self._rows:
+                self._db.account.add_body(ITEMS, self._cache.id, body)
             self._rows = []
 
     def channel(
         self, lane: Lane, version: Any, held: Any, written: Sequence[Any] | None, value: Any
     ) -> Form:
-        """Return the form of a channel's value.
+        """Return the form of a channel's value, and remember it as the channel's last one.
 
         `held` is the object by which the channel is known again; the value may be a copy of it.
         `written` is what this step wrote to it: `NOTHING` if it did not change, None if that is
         not known.
         """
-        last = lane.last
-        same = last is not None and last[0] == version and last[1] is held
-        if last is not None and same and written is NOTHING and self._cache.marks is None:
-            return last[2]
         form = self._form(value, lane, lane, written, keep=True)
         lane.last = (version, held, form)
         return form
@@ -126,7 +145,8 @@ class Writer:
             keys, values = None, list(value)
         known: Known | None = None
         index: dict[tuple[Any, ...], int] = {}
-        if keep and (lane.recent or self._cache.marks is not None):
+        lately, marks = self._lately.get(lane.id, _NOTHING_YET).places, self._cache.marks
+        if keep and (marks or (lane.recent and not _covers(lately, keys, values))):
             known, index = self._found(lane, keys, values, written)
         if known is None and (small := self._inline(whole, values, lane)) is not None:
             return small
@@ -137,12 +157,15 @@ class Writer:
             learn_lately_read(self._db, self._cache, self._thread_id)
         for at in range(done, len(values)):
             key = keys[at] if keys is not None else None
-            found = index.get(_identity(keys is not None, key, values[at]))
+            one = (id(values[at]),) if keys is None else (id(values[at]), type(key), key)
+            found = index.get(one) if one not in lately else lately[one]
             if found is not None and not rest:
                 _extend(own, found)
                 continue
             place = self._element(home, keys is not None, key, values[at])
             _extend(own if home is lane else rest, place)
+            if not keep and home is lane:
+                self._lately.setdefault(lane.id, _Lately()).add(one, place, values[at])
         if keep:
             ids = known.ids if known else set()
             ids.update(map(id, values[done:]))
@@ -245,6 +268,13 @@ def _long(head: bytes) -> bytes:
 
 def _identity(paired: bool, key: Any, value: Any) -> tuple[Any, ...]:
     return (id(value), type(key), key) if paired else (id(value),)
+
+
+def _covers(places: dict[tuple[Any, ...], int], keys: list[Any] | None, values: list[Any]) -> bool:
+    """Say whether the places of all elements of a dict are known by identity."""
+    if not places or keys is None:
+        return False
+    return all(map(places.__contains__, zip(map(id, values), map(type, keys), keys, strict=True)))
 
 
 def _index(recent: Iterable[Known]) -> dict[tuple[Any, ...], int]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from operator import add
 from typing import Any, Final
 
 import ormsgpack
@@ -97,8 +98,8 @@ def term(hashed: int) -> int:
     return (hashed & _HASH) << COUNT_BITS | 1
 
 
-Sums = dict[int, dict[int | None, list[int]]]
-"""By thread and step: what is added to each table's sum."""
+Sums = dict[int, list[int]]
+"""What is added to the sums of each table, by row of `digests` or by thread."""
 
 
 class Account:
@@ -107,67 +108,66 @@ class Account:
     What belongs to no step is counted at any of its thread.
     """
 
-    __slots__ = ("_sums",)
+    __slots__ = ("_rows", "_threads")
 
     def __init__(self) -> None:
-        self._sums: Sums = {}
+        self._rows: Sums = {}
+        self._threads: Sums = {}
+        """What may be counted at any step."""
 
     def add(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Count a row that was written; `step` is the number of the checkpoint it belongs to."""
-        sums = self._sum(thread, step)
-        sums[table] = (sums[table] + ((hashed & _HASH) << COUNT_BITS | 1)) & MASK
+        self._sums(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
 
-    def add_bodies(self, table: int, thread: int, bodies: Sequence[bytes]) -> None:
-        """Count rows of which the check values cover all columns."""
-        total = 0
-        for body in bodies:  # on the path of every step: what `row_hash` does
-            one = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
-            total += one & _HASH
-        sums = self._sum(thread, None)
-        sums[table] = (sums[table] + (total << COUNT_BITS) + len(bodies)) & MASK
+    def add_body(self, table: int, thread: int, body: bytes, step: int | None = None) -> None:
+        """Count a row of which the body's check value covers all columns."""
+        # on the path of every step: what `row_hash` and `term` do
+        hashed = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
+        self._sums(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
 
     def remove(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Count a row that was deleted, or is about to be replaced."""
-        sums = self._sum(thread, step)
-        sums[table] = (sums[table] - term(hashed)) & MASK
+        self._sums(thread, step)[table] -= term(hashed)
 
     def move(self, thread: int, sums: Sequence[int]) -> None:
         """Count at the thread itself what was counted at a step that is deleted."""
-        own = self._sum(thread, 0)
-        own[:] = [(one + other) & MASK for one, other in zip(own, sums, strict=True)]
+        own = self._sums(thread, 0)
+        own[:] = map(add, own, sums)
 
     def write(self, db: Database) -> None:
         """Add everything to the digests' rows."""
-        if self._sums:
-            rows = [
-                (thread << LANE_BITS | (step or 0), *sums)
-                for thread, steps in self._sums.items()
-                for step, sums in steps.items()
-            ]
-            self._sums = {}
-            db.executemany(_ADD, rows)
+        rows = self._rows
+        for thread, sums in self._threads.items():
+            near = (rid for rid in rows if rid >> LANE_BITS == thread)
+            rid = next(near, thread << LANE_BITS)
+            rows[rid] = [*map(add, rows[rid], sums)] if rid in rows else sums
+        self.forget()
+        if rows:
+            db.executemany(_ADD, [(rid, *map(MASK.__and__, rows[rid])) for rid in rows])
 
-    def mark(self) -> Sums:
+    def mark(self) -> tuple[Sums, Sums]:
         """Return what `restore` goes back to."""
-        return {
-            thread: {step: sums[:] for step, sums in steps.items()}
-            for thread, steps in self._sums.items()
-        }
+        return (
+            {rid: sums[:] for rid, sums in self._rows.items()},
+            {thread: sums[:] for thread, sums in self._threads.items()},
+        )
 
-    def restore(self, mark: Sums) -> None:
+    def restore(self, mark: tuple[Sums, Sums]) -> None:
         """Forget what was counted since, because nothing of it was stored."""
-        self._sums = mark
+        self._rows, self._threads = mark
 
-    def _sum(self, thread: int, step: int | None) -> list[int]:
-        steps = self._sums.get(thread)
-        if steps is None:
-            steps = self._sums[thread] = {}
-        sums = steps.get(step)
+    def forget(self) -> None:
+        """Forget everything, because the transaction is over."""
+        self._rows, self._threads = {}, {}
+
+    def _sums(self, thread: int, step: int | None) -> list[int]:
+        if step is None:
+            held, key = self._threads, thread
+        else:
+            held, key = self._rows, thread << LANE_BITS | step
+        sums = held.get(key)
         if sums is None:
-            if step is None and steps:
-                return next(iter(steps.values()))
-            sums = steps.pop(None, None) or [0] * len(TABLES)
-            steps[step] = sums
+            sums = held[key] = [0] * len(TABLES)
         return sums
 
 

@@ -19,10 +19,22 @@ SECONDS: Final = 0.02
 class Group:
     """One transaction's writers."""
 
-    __slots__ = ("_done", "error", "held", "locked", "members", "settled", "started", "taken")
+    __slots__ = (
+        "_done",
+        "callers",
+        "error",
+        "held",
+        "locked",
+        "members",
+        "settled",
+        "started",
+        "taken",
+    )
 
     def __init__(self) -> None:
         self.members = 0
+        """Who has written: callers, and for each thread what had waited."""
+        self.callers = 0
         self.started = time.monotonic()
         self.taken: list[dict[str, list[Entry]]] = []
         """What waited and is committed with it."""

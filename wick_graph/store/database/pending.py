@@ -130,12 +130,12 @@ class Pending:
             return taken
 
     def put_back(self, taken: dict[str, list[Entry]]) -> None:
-        """Let entries wait again, before all that came meanwhile."""
+        """Let entries wait again, before all that came meanwhile; they have waited long enough."""
         with self._lock:
             for thread_id, entries in taken.items():
                 self._waiting[thread_id] = [*entries, *self._waiting.get(thread_id, ())]
-            if taken and self.since is None:
-                self.since = time.monotonic()
+            if taken:
+                self.since = time.monotonic() - WAIT_SECONDS
 
     def fail(self, at: Address, error: BaseException) -> None:
         """Keep the error of an entry that cannot be written.

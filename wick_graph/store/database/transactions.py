@@ -22,6 +22,37 @@ from wick_graph.store.database.pending import Entry, Pending
 T = TypeVar("T")
 
 
+class Turn:
+    """Waits for the database; whoever holds it sees that somebody waits."""
+
+    __slots__ = ("_gate", "_lock", "waiting")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._gate = threading.Lock()
+        self.waiting = 0
+
+    def acquire(self) -> None:
+        """Wait until nobody else has the database; who has it already has it twice."""
+        with self._gate:
+            self.waiting += 1
+        try:
+            self._lock.acquire()
+        finally:
+            with self._gate:
+                self.waiting -= 1
+
+    def release(self) -> None:
+        """Let go of the database."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 class Transactions(ABC):
     """Hands the connection to one caller at a time."""
 
@@ -42,9 +73,7 @@ class Transactions(ABC):
     def _renew(self) -> None:
         """Begin with nothing under way, as after a fork."""
         self.pending = Pending()
-        self._lock = threading.RLock()
-        self._gate = threading.Lock()
-        self._waiting = 0
+        self._turn = Turn()
         self._group: Group | None = None
         self._local = threading.local()
         self._flusher = Flusher(self)
@@ -81,12 +110,12 @@ class Transactions(ABC):
                 cannot be written.
         """
         self._must_be_writable()
-        with self._turn():
+        with self._turn:
             if alone:
                 self._commit()
             group = self._join(thread_id)
             try:
-                with self._member(group) as db:
+                with self._member(group, caller=True) as db:
                     if not regardless:
                         self.pending.complain(thread_id)
                     yield db
@@ -118,7 +147,7 @@ class Transactions(ABC):
         Raises:
             StorageError: as `writing`.
         """
-        with self._turn():
+        with self._turn:
             try:
                 self._settle(thread_id)
                 self.pending.complain(thread_id)
@@ -136,7 +165,7 @@ class Transactions(ABC):
     @contextlib.contextmanager
     def idle(self) -> Iterator[Database]:
         """Hold the connection outside any transaction, for maintenance."""
-        with self._turn():
+        with self._turn:
             self._settle(None)
             try:
                 yield self._connection or self._open()
@@ -149,7 +178,7 @@ class Transactions(ABC):
         Raises:
             StorageError: for whatever the database reports; what waits then still waits.
         """
-        with self._turn():
+        with self._turn:
             self._settle(None)
 
     def later(self, entry: Entry) -> None:
@@ -183,7 +212,7 @@ class Transactions(ABC):
         finally:
             self._local.joined = None
             if self._group is not None:  # also one that nobody joined: its only member failed
-                with self._turn():
+                with self._turn:
                     self._commit()
 
     def together(self, work: Callable[[], T]) -> T:
@@ -199,21 +228,6 @@ class Transactions(ABC):
             group.check()
         return made
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Wait for the database; whoever holds it sees that somebody waits."""
-        with self._gate:
-            self._waiting += 1
-        try:
-            self._lock.acquire()
-        finally:
-            with self._gate:
-                self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._lock.release()
-
     def _join(self, thread_id: str | None = None) -> Group:
         """Enter the open group, or begin one; write what waits; lock the thread."""
         group = self._enter(thread_id)
@@ -225,13 +239,15 @@ class Transactions(ABC):
         return group
 
     def _enter(self, first: str | None) -> Group:
-        group = self._group
-        if group is None:
-            self._begin(write=True)
-            group = self._group = Group()
-        if self.pending.since is not None:
-            self._write_pending(group, first)
-        return group
+        while True:
+            group = self._group
+            if group is None:
+                self._begin(write=True)
+                group = self._group = Group()
+            if self.pending.since is not None:
+                self._write_pending(group, first)
+            if not group.settled:
+                return group
 
     def _hold(self, group: Group, thread_id: str) -> bool:
         """Lock a thread for a group; False if the group must be committed first."""
@@ -269,10 +285,11 @@ class Transactions(ABC):
         """Write what waits; a thread that somebody else holds must wait on, unless it is first."""
         taken = self.pending.take()
         group.taken.append(taken)
-        group.members += 1
         held_up: dict[str, list[Entry]] = {}
         try:
             for thread_id in sorted(taken, key=lambda name: name != first):
+                if group.settled:
+                    return
                 if self._locks and not self._hold_for_pending(group, thread_id, first):
                     held_up[thread_id], taken[thread_id] = taken[thread_id], []
                 else:
@@ -283,21 +300,27 @@ class Transactions(ABC):
     def _write_entries(self, group: Group, thread_id: str, taken: dict[str, list[Entry]]) -> None:
         """Write what waits for a thread, up to the first entry that no database can hold.
 
-        What came after that one builds on it, and is lost with it.
+        What came after that one builds on it, and is lost with it. If all was taken back with it,
+        the rest waits again.
         """
-        while entries := taken[thread_id]:
-            written = 0
+        while (entries := taken[thread_id]) and not group.settled:
             try:
                 with self._member(group) as db:
-                    for entry in entries:
-                        entry.apply(db)
-                        written += 1
+                    for at, entry in enumerate(entries):
+                        try:
+                            entry.apply(db)
+                        except Exception as error:
+                            if self.dialect.is_final(error.__cause__ or error):
+                                taken[thread_id] = entries[:at]
+                                ours = isinstance(error, self._errors)
+                                self.pending.fail(
+                                    entry.at, self._explained(error) if ours else error
+                                )
+                            raise
                 return
-            except Exception as error:
-                if not self.dialect.is_final(error.__cause__ or error):
+            except Exception:
+                if taken[thread_id] is entries:
                     raise
-                self.pending.fail(entries[written].at, error)
-                taken[thread_id] = entries[:written]
             except BaseException:
                 self._fail(group, StorageError("the process was interrupted; try again"))
                 raise
@@ -309,12 +332,16 @@ class Transactions(ABC):
         return self._hold(group, thread_id)
 
     @contextlib.contextmanager
-    def _member(self, group: Group) -> Iterator[Database]:
-        """Write as a member of a group; an error takes back this member's writes alone."""
+    def _member(self, group: Group, *, caller: bool = False) -> Iterator[Database]:
+        """Write as a member of a group; an error takes back this member's writes alone.
+
+        Where no other caller counts on the transaction, all of it is taken back: what had waited
+        waits again. A savepoint would cost each turn more than its rows.
+        """
         db = self._connection
         assert db is not None
-        apart = group.members > 0
-        counted = db.account.mark()
+        apart = group.callers > 0 if caller else group.members > 0
+        counted = db.account.mark() if apart else None
         self.member += 1
         try:
             if apart:
@@ -323,8 +350,8 @@ class Transactions(ABC):
             if apart:
                 db.execute("RELEASE member")
             group.members += 1
+            group.callers += caller
         except BaseException as error:
-            db.account.restore(counted)
             self._forget()  # caches know of rows that were not committed
             group.held.clear()
             ours = isinstance(error, self._errors)
@@ -333,6 +360,7 @@ class Transactions(ABC):
             if fatal or not apart or not db.in_transaction:
                 self._fail(group, cause)
             else:
+                db.account.restore(counted)
                 db.execute("ROLLBACK TO member")
                 db.execute("RELEASE member")
             if cause is not None:
@@ -343,7 +371,7 @@ class Transactions(ABC):
         """Say whether a group's commit can be left to somebody who comes after."""
         if group.is_full:
             return False
-        return self._waiting > 0 or getattr(self._local, "joined", None) is not None
+        return self._turn.waiting > 0 or getattr(self._local, "joined", None) is not None
 
     def _commit(self) -> None:
         """Commit the open group, if there is one; its members learn of an error."""
@@ -366,7 +394,7 @@ class Transactions(ABC):
         self._group = None
         self._forget()
         if self._connection is not None:
-            self._connection.account.restore({})
+            self._connection.account.forget()
             self._end(self._connection)
         for taken in reversed(group.taken):
             self.pending.put_back({k: v for k, v in taken.items() if v})
@@ -390,7 +418,7 @@ class Transactions(ABC):
             joined.append(group)
             return
         while done is not None and not done.wait(SECONDS):
-            with self._turn():  # the one who was to commit it was interrupted
+            with self._turn:  # the one who was to commit it was interrupted
                 self._commit()  # whichever it is: who saw somebody wait has left it to them
         group.check()
 

@@ -280,7 +280,7 @@ class _Copy:
             moved = (self._new, self._lanes[keys[1]], *keys[2:])
             made = self._into.seal(body.dump(), *moved)
             self._to.execute(sql.PUT_WRITES, (*moved, made))
-            self._to.account.add(WRITES, self._new, row_hash((), made), step)
+            self._to.account.add_body(WRITES, self._new, made, step)
         self._calls()
         journal_rows.copy(self._db, self._from, self._old, self._to, self._into, self._new)
 
@@ -312,7 +312,7 @@ class _Copy:
             made.append((key, under, self._into.seal(payload, key, under)))
         self._to.executemany(sql.NEW_ITEM, made)
         for _, _, body in made:
-            self._to.account.add(ITEMS, self._new, row_hash((), body))
+            self._to.account.add_body(ITEMS, self._new, body)
 
     def _checkpoint(self, row: Row, hidden: bool) -> None:
         body = body_of(row, self._from, self._what)

@@ -300,7 +300,7 @@ def copy(db: Database, old: Seals, source: int, to: Database, new: Seals, target
         body = moved(sealed, ("moments", rid), ("moments", made))
         if body is not None:
             to.execute(journal_sql.PUT_PAGE, (made, body))
-            to.account.add(MOMENTS, target, row_hash((), body))
+            to.account.add_body(MOMENTS, target, body)
     for number, *rest, sealed in db.execute(journal_sql.RUNS, (source,)).fetchall():
         body = moved(sealed, (source, number), (target, number))
         if body is not None:
@@ -337,7 +337,7 @@ def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
         rid = thread << LANE_BITS | last
         sealed = seal(content, "moments", rid)
         if db.execute(journal_sql.PUT_PAGE, (rid, sealed)).rowcount:
-            db.account.add(MOMENTS, thread, row_hash((), sealed))
+            db.account.add_body(MOMENTS, thread, sealed)
     if batch.run is not None:
         row = batch.run
         keys = (thread, row.number, row.run, row.branch, row.status, row.started, row.ended)

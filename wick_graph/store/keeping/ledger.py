@@ -8,8 +8,7 @@ again only if its tool says that this is safe.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -60,6 +59,8 @@ class Ledger:
         self._lease = lease
         self._written: dict[str, int] = {}
         """Hashes of the rows that were written under this lease, and may be written again."""
+        self._asked: dict[str, bytes] = {}
+        """What the calls under way ask for: their tools may change the arguments meanwhile."""
 
     @property
     def _seals(self) -> Seals:
@@ -75,12 +76,18 @@ class Ledger:
             StorageError: The database refuses.
         """
         hashed = self._hash(name, args)
-        with self._writing(key) as db:
+        with self._core.writing(self._lease.thread_id) as db:
+            check(db, self._lease)
             row = self._row(db, key)
             if row is not None and row[0] == hashed:
                 return self._known(db, key, row, replay)
-            self._put(db, key, name, hashed, "intent", 1, new=row is None)
+            made = self._put(db, key, name, hashed, "intent", 1, new=row is None)
+        self._written[key], self._asked[key] = made, hashed
         return Go(again=False)
+
+    def identify(self, key: str, name: str, args: Mapping[str, Any]) -> None:
+        """Remember what a call asks for that begins without an intent."""
+        self._asked[key] = self._hash(name, args)
 
     def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
         """Look a finished call up without writing anything."""
@@ -115,11 +122,7 @@ class Ledger:
         Raises:
             StorageError: The result cannot be stored, or the run lost its thread.
         """
-        payload = self._codec.pack(fields)
-        with self._writing(key) as db:
-            hashed, seals = self._hash(name, args), self._seals
-            place = place_of(seals, self._lease.thread, text_bytes(key), hashed)
-            self._put(db, key, name, hashed, "done", 1, seals.seal(payload, *place))
+        self._file(key, name, args, "done", fields)
 
     async def abegin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
         """Do `begin` in the store's thread."""
@@ -147,11 +150,7 @@ class Ledger:
         Raises:
             StorageError: The fact cannot be stored, or the run lost its thread.
         """
-        payload = self._codec.pack(fields)
-        with self._writing(key) as db:
-            hashed, seals = self._hash(what, {}), self._seals
-            place = place_of(seals, self._lease.thread, text_bytes(key), hashed)
-            self._put(db, key, what, hashed, state, 1, seals.seal(payload, *place))
+        self._file(key, what, {}, state, fields)
 
     def noted(self, key: str) -> tuple[str, Any] | None:
         """Return the state and the fields of a fact that `note` filed; None if there is none."""
@@ -187,19 +186,20 @@ class Ledger:
 
     def wait(self, key: str, name: str, args: Mapping[str, Any]) -> None:
         """Note that a call stopped to ask somebody: the answer starts it anew, by right."""
-        with self._writing(key) as db:
-            self._put(db, key, name, self._hash(name, args), "waiting", 1)
+        with self._core.writing(self._lease.thread_id) as db:
+            check(db, self._lease)
+            hashed = self._asked.pop(key, None) or self._hash(name, args)
+            made = self._put(db, key, name, hashed, "waiting", 1)
+        self._written[key] = made
 
-    @contextmanager
-    def _writing(self, key: str) -> Iterator[Database]:
-        """Write to the row of a call; nothing is remembered of one that was not stored."""
-        try:
-            with self._core.writing(self._lease.thread_id) as db:
-                check(db, self._lease)
-                yield db
-        except BaseException:
-            self._written.pop(key, None)
-            raise
+    def _file(self, key: str, name: str, args: Mapping[str, Any], state: str, fields: Any) -> None:
+        payload, thread = self._codec.pack(fields), self._lease.thread
+        with self._core.writing(self._lease.thread_id) as db:
+            check(db, self._lease)
+            hashed, seals = self._asked.pop(key, None) or self._hash(name, args), self._seals
+            sealed = seals.seal(payload, *place_of(seals, thread, text_bytes(key), hashed))
+            made = self._put(db, key, name, hashed, state, 1, sealed)
+        self._written[key] = made
 
     def _known(self, db: Database, key: str, row: tuple[Any, ...], replay: Replay) -> Verdict:
         _, state, tries, _ = row
@@ -209,6 +209,7 @@ class Ledger:
             self._state(db, key, "unknown", tries)
             return Unknown()
         self._state(db, key, "intent", tries + 1)
+        self._asked[key] = row[0]
         return Go(again=True)
 
     def _row(self, db: Database, key: str) -> tuple[Any, ...] | None:
@@ -238,7 +239,8 @@ class Ledger:
         tries: int,
         body: bytes | None = None,
         new: bool = False,
-    ) -> None:
+    ) -> int:
+        """Write the row of a call; return its hash, to be remembered once it is stored."""
         lease, now = self._lease, self._core.now()
         ended = None if body is None else now
         row = (text_bytes(key), text_bytes(name), hashed, state, lease.epoch, tries, now, ended)
@@ -249,8 +251,9 @@ class Ledger:
         if before is not None:
             db.account.remove(CALLS, lease.thread, before)
         db.execute(sql.PUT_CALL, (lease.thread, *row, body))
-        self._written[key] = made = row_hash(row, body)
+        made = row_hash(row, body)
         db.account.add(CALLS, lease.thread, made)
+        return made
 
     def _hash(self, name: str, args: Mapping[str, Any]) -> bytes:
         """Identify a call by what it asks for."""

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from wick_graph.store.database import server_sql
 from wick_graph.store.database.compiling import compiled
-from wick_graph.store.database.digests import EVENTS, erase, row_hash
+from wick_graph.store.database.digests import EVENTS, erase
 from wick_graph.store.database.schema import LANE_BITS, PLACES, events, streams
 
 _PAGES: Final = 32
@@ -51,7 +51,7 @@ def behind(db: Any, thread: int, after: int, high: int, seals: Any) -> list[tupl
 def add(db: Any, thread: int, rid: int, sealed: bytes) -> None:
     """Write a page."""
     db.execute(server_sql.PUT_EVENTS, (rid, sealed))
-    db.account.add(EVENTS, thread, row_hash((), sealed))
+    db.account.add_body(EVENTS, thread, sealed)
 
 
 def forget(db: Any, thread: int, keep: int) -> None:

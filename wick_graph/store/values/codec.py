@@ -132,7 +132,7 @@ class Codec:
                 saying how to allow it; for nesting deeper than `MAX_DEPTH`.
         """
         try:
-            return self._fast(value, 0)
+            return ormsgpack.packb(value, default=self._default, option=_OPTIONS)
         except (TypeError, RecursionError):
             pass  # the slow way handles what ormsgpack refuses, and says why it cannot
         try:
@@ -193,8 +193,11 @@ class Codec:
             value.__pydantic_fields_set__.add("id")
         return value
 
+    def _default(self, other: Any) -> Any:
+        return self._extend(other, lambda part: self._fast(part, 1))
+
     def _fast(self, value: Any, nested: int) -> bytes:
-        """Encode with ormsgpack alone; raises TypeError where it cannot."""
+        """Encode a part with ormsgpack alone; raises TypeError where it cannot."""
         if nested > MAX_NESTED:
             raise TypeError
         return ormsgpack.packb(

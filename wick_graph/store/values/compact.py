@@ -92,7 +92,9 @@ class Shape:
         parts: dict[str, Any] = {}
         for name, letter, default in self.fields:
             field = held.get(name, _MISSING)
-            if field is _MISSING or (type(field) is type(default) and field == default):
+            if field is default or field is _MISSING:
+                continue
+            if type(field) is type(default) and field == default:
                 continue
             if with_id or letter != "i":
                 parts[letter] = field
