@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from typing import Final
@@ -28,7 +29,13 @@ BY_NIGHT: Final = re.compile(
     r"|e2e/test_threads\.py::test_a_run_that_is_told_to_end.*SIGINT"
     r"|attacks/test_commands_limits\.py::test_a_flood.*\[container-C4-(?!yes)"
     r"|e2e/test_chat\.py::test_ctrl_c_cancels"
-    r"|mcp/test_bounds\.py::test_an_answer_is_bounded_while.*(?:flood|parts).*-sync_door"
+    r"|mcp/test_bounds\.py::test_an_answer_is_bounded_while.*-sync_door"
+    r"|mcp/test_bounds\.py::test_an_answer_is_bounded_while.*flood"
+    r"|attacks/test_commands_surroundings\.py::.*\[container-C6-(?!cat)"
+    r"|attacks/test_commands_reach\.py::.*\[container-C23-(?!0)"
+    r"|attacks/test_commands_ending\.py::.*\[container-(?:C1-(?!sleeps)|C2-(?!setsid))"
+    r"|attacks/test_control_commands\.py::.*\[container-(?!appended|links made)"
+    r"|store/test_store_kill\.py::.*sqlite-foreign"
     r"|unit/backends/test_backends_atomic\.py::test_fifty_kills"
 )
 """Many real processes that are killed, of which a sister test runs each time; `make test-slow` runs
@@ -41,6 +48,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if BY_NIGHT.search(item.nodeid):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Let no garbage collection look through ten thousand tests: it takes seconds, and pages."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

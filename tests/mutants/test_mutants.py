@@ -39,7 +39,7 @@ def test_a_fragment_that_is_gone_is_a_mistake() -> None:
         node_id("test_that_there_is_not")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # other modules' tests may run between two of this one
 def table() -> str:
     """What `make mutants ARGS=--quick` prints, without the tests in the tree as it is."""
     command = [sys.executable, "-m", "tests.mutants", "--quick", "--no-baseline"]

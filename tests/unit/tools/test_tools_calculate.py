@@ -118,12 +118,12 @@ def test_results(expression: str, result: str) -> None:
     ],
 )
 def test_refusals_are_quick_sentences(expression: str, words: str) -> None:
-    started = time.process_time()
+    started = time.thread_time()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with pytest.raises(ToolError, match=words) as caught:
             evaluate(expression)
-    assert time.process_time() - started < 0.5
+    assert time.thread_time() - started < 0.5
     assert not warned
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
