@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from langchain_core.messages import AIMessage
 from langgraph.types import Command, interrupt
 
 from tests.store.test_store_graphs import delta_graph
@@ -141,7 +142,7 @@ def test_a_tool_that_changes_its_arguments_keeps_its_result(
     sort.replay = replay
 
     def agent() -> Agent:
-        steps = [call("sort", items=[3, 1, 2]), "ok"]
+        steps: list[Any] = [call("sort", items=[3, 1, 2]), "ok"]
         return Agent(model=ScriptedModel(steps), tools=[sort], store=url)
 
     def life() -> None:
@@ -151,7 +152,7 @@ def test_a_tool_that_changes_its_arguments_keeps_its_result(
             finish(self, *args)
             os.kill(os.getpid(), signal.SIGKILL)
 
-        Ledger.finish = dying  # type: ignore[method-assign]  # in a process of its own
+        Ledger.finish = dying  # type: ignore[assignment,method-assign]  # in a process of its own
         for _ in agent().stream("go", thread_id="t"):  # somebody is told of each result
             pass
 
@@ -163,7 +164,7 @@ def test_a_tool_that_changes_its_arguments_keeps_its_result(
     with agent() as other:
         made = other.resume("t")
         assert results(made.messages) == ["sorted [1, 2, 3]"]
-        asked = next(m for m in made.messages if m.type == "ai")
+        asked = next(m for m in made.messages if isinstance(m, AIMessage))
         assert asked.tool_calls[0]["args"] == {"items": [3, 1, 2]}
     assert world.effects == Counter({"sort": 1})
 

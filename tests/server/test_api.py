@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.server.support import Served
 
@@ -102,6 +104,9 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==
         ([{"type": "image", "source_type": "x"}], False),  # it would fail at each further call
         ([{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}], False),
         ([{"type": "image_url", "image_url": {"url": "https://a\n"}}], False),
+        ([{"type": "image_url", "image_url": {"url": "data:image/,AA=="}}], False),
+        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA"}}], False),
+        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}], False),
         ([{**PICTURE, "more": 1}], False),
     ],
 )
@@ -109,6 +114,36 @@ def test_contents_of_blocks(http: httpx.Client, path: str, content: Any, taken: 
     body = {"messages": [{"role": "user", "content": content}]}
     got = http.post(path, json={**body, "model": "default"} if path[1] == "v" else body)
     assert got.status_code == (200 if taken else 400), got.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("https://a/b.png", "http://", "data:image/png;base64,AA==", "data:image/x,AA=="),
+        *("data:image/;base64,AA==", "data:image/png;base64,AAA", "data:image/png;base64,A==="),
+        *(
+            "data:image/svg+xml;base64,AAAAAAA=",
+            "data:image/png;base64,AA=A",
+            "data:text/x;base64,",
+        ),
+    ],
+)
+def test_a_picture_is_taken_where_the_description_says_so(http: httpx.Client, url: str) -> None:
+    parts = http.get("/openapi.json").json()["components"]["schemas"]
+    block = {"type": "image_url", "image_url": {"url": url}}
+    pictures = {"const": "image_url"}
+    described = next(o for o in _objects(parts) if o.get("properties", {}).get("type") == pictures)
+    taken = Draft202012Validator(described).is_valid(block)
+    body = {"messages": [{"role": "user", "content": [block]}]}
+    assert http.post("/agents/default/invoke", json=body).status_code == (200 if taken else 400)
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value:
+        if isinstance(part, dict | list):
+            yield from _objects(part)
 
 
 def test_agents_are_listed_and_shown(http: httpx.Client) -> None:
