@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("config", "sandbox", "backends", "tools", "testing", "models", "hooks", "middleware"),
         *("mcp", "store"),
     ),
-    ("runtime",),
+    ("durability", "runtime"),
     ("approving", "ledgered"),
     ("journal",),
     ("nodes",),

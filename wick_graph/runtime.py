@@ -34,7 +34,7 @@ from wick_graph.models.resolve import ModelChoice
 from wick_graph.moments import NULL_PORT, JournalOptions, Place, Port
 from wick_graph.request import ModelRequest, shown
 from wick_graph.stopping import Stop
-from wick_graph.store.checkpoints.leases import Lease
+from wick_graph.store.checkpoints.leases import Writer
 from wick_graph.store.keeping.ledger import Ledger
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolbox import Beside, Offered, Toolbox
@@ -126,8 +126,8 @@ class Run:
     """Of the input: messages have ids, so the thread may hold them already."""
     key: str | None = None
     """The caller's idempotency key; `run_id` is made of it."""
-    lease: Lease | None = field(default=None, repr=False)
-    """The right to write to the thread; the store checks it with every write."""
+    writer: Writer = field(default_factory=Writer, repr=False)
+    """The right to write to the thread, and what may wait; the store reads it at every write."""
     journal: Any = field(default=None, repr=False)
     """The port that records it (`wick_graph.journal`); None where nothing is recorded."""
     debugger: Any = field(default=None, repr=False)
@@ -146,15 +146,8 @@ class Run:
     """Of a resumed run: all questions of its thread in the ledger; None before they are read."""
     cleared: dict[str, str] = field(default_factory=dict, repr=False)
     """Hashes of the calls that a person has allowed in this run, by the calls' keys."""
-    told: bool = False
+    observed: bool = False
     """Somebody is told of steps before the run ends: what they are told of must be durable."""
-    ledgered: bool = False
-    """The results of the running step's calls may wait: in the ledger, or safe to repeat."""
-    single: bool = False
-    """The running step is one tool call."""
-    may_wait: bool = False
-    """The running node's checkpoint may wait for the next commit: a crash makes the same one again,
-    or nothing follows it before that commit that a crash could not undo."""
     usage: Usage = field(default_factory=Usage)
     """What the model calls of this run have used."""
     model: str = ""
@@ -238,8 +231,7 @@ def schema_tokens(tool: BoundTool) -> int:
 
 def place_of(node: str, config: Mapping[str, Any]) -> Place:
     """Say which visit of a node a config belongs to."""
-    checkpoint, superstep = keys.superstep_of(config)
-    return Place(node, keys.task_of(config), checkpoint, superstep)
+    return Place(node, *keys.visit_of(config))
 
 
 def run_of(config: Mapping[str, Any]) -> Run:

@@ -9,6 +9,7 @@ the call; what comes later waits, and a crash makes it again.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import BaseMessage
 
-from wick_graph import Agent, SqlSaver, tool
+from wick_graph import Agent, BaseHook, SqlSaver, tool
 from wick_graph.testing import ScriptedModel, call
 
 Look = Callable[[str], None]
@@ -165,3 +166,75 @@ def test_what_is_written_in_the_background_is_there_at_the_end(
     assert found["end"][:2] == (len(NODES), len(NODES) - 1)
     assert {at: states for at, (_, _, states) in found.items()} == ledger
     assert [*found] == ["model", "tool", "model 2", "end"]
+
+
+class Late(SqlSaver):
+    """Save the checkpoint after one node only when the next node has run.
+
+    With `async` LangGraph saves in the background; this is a slow disk at its worst.
+    """
+
+    def late(self, path: Path, after: str) -> None:
+        """Say which checkpoint comes late."""
+        self._path, self._at = path, NODES.index(after)
+        self._next, _, again = NODES[self._at + 1].partition(" ")
+        self._runs = 2 if again else 1
+        self._ran, self._saved = threading.Event(), threading.Event()
+        self.committed: bool | None = None
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        if metadata["step"] != self._at - 1:
+            return super().put(config, checkpoint, metadata, new_versions)
+        assert self._ran.wait(20)
+        before, *_ = seen(self._path)
+        try:
+            return super().put(config, checkpoint, metadata, new_versions)
+        finally:
+            self.committed = seen(self._path)[0] > before
+            self._saved.set()
+
+    def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+        kind = "__pregel_push" if self._next == "tools" else f"__pregel_pull, {self._next}"
+        self._runs -= kind in task_path
+        if not self._runs:
+            self._ran.set()
+            assert self._saved.wait(20)
+        super().put_writes(config, writes, task_id, task_path)
+
+
+class Opening(BaseHook):
+    """Do something before each input that a crash would do again."""
+
+    name = "opening"
+
+    def before_agent(self, state: Any, ctx: Any) -> None:
+        """Do nothing that is to be seen."""
+
+
+@pytest.mark.parametrize("who", ["alone", "observed"])
+@pytest.mark.parametrize("hooks", [(), (Opening(),)], ids=["plain", "hooked"])
+@pytest.mark.parametrize("after", NODES[2:7])
+def test_no_later_node_decides_about_a_checkpoint(
+    path: Path, after: str, hooks: tuple[BaseHook, ...], who: str
+) -> None:
+    """What may wait is said for one superstep: a late checkpoint finds no word about it."""
+
+    @tool(replay="never")
+    def act() -> str:
+        """Act."""
+        return "acted"
+
+    with Late.from_url(f"sqlite:///{path}") as saver:
+        saver._core._flusher.close()
+        saver.late(path, after)
+        agent = Agent(
+            model=ScriptedModel([call("act"), "ok"]), tools=[act], hooks=hooks, store=saver
+        )
+        given: Any = {"messages": [("user", "?")]}
+        config: Any = {"configurable": {"thread_id": "t"}}
+        if who == "observed":
+            modes: Any = {"stream_mode": "updates", "durability": "async"}
+            assert [*agent.graph.stream(given, config, **modes)]
+        else:
+            agent.graph.invoke(given, config, durability="async")
+    assert saver.committed is True

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 async def record_failure(opened: Opened, io: Leaves, error: BaseException) -> None:
     """File the record of what ended a run, if its thread still takes one."""
     run, saver = opened.run, opened.saver
-    lost = run.lease is not None and run.lease.lost
+    lost = run.writer.lease is not None and run.writer.lease.lost
     if saver is None or run.thread_id is None or not run.ran or lost or not is_failure(error):
         return
     where: Any = keys.with_configurable(
-        None, **{keys.THREAD_ID: run.thread_id, keys.CHECKPOINT_NS: "", keys.RUN: run}
+        None, **{keys.THREAD_ID: run.thread_id, keys.CHECKPOINT_NS: ""}
     )
     with suppress(StorageError, ThreadBusyError):  # what ended the run is told all the same
         saved: Any = await io.either(
@@ -41,7 +41,7 @@ async def record_failure(opened: Opened, io: Leaves, error: BaseException) -> No
         )
         if saved is None:
             return
-        at: Any = keys.with_configurable(saved.config, **{keys.RUN: run})
+        at: Any = keys.with_configurable(saved.config, **{keys.WRITER: run.writer})
         writes = [*_earlier(saved), ("messages", [_record(opened, error)])]
         task = keys.NULL_TASK_ID
         await io.whole(

@@ -124,9 +124,10 @@ class Opened:
         if not isinstance(run, Run):
             run = Run(thread_id=keys.thread_of(config) or keys.thread_of(own))
         supplied = {k: v for k, v in limits(graph.spec).items() if k not in own}
-        made = keys.with_configurable({**supplied, **(config or {})}, **{keys.RUN: run})
+        live = {keys.RUN: run, keys.WRITER: run.writer}
+        made = keys.with_configurable({**supplied, **(config or {})}, **live)
         run.resumed = input is None or isinstance(input, Command)
-        run.told = run.port.active or kwargs.get("stream_mode") not in _OF_INVOKE
+        run.observed = run.port.active or kwargs.get("stream_mode") not in _OF_INVOKE
         if "run_id" not in (made.get("metadata") or {}):
             made = keys.with_metadata(made, run_id=run.run_id)
         if saver is not None:
@@ -217,8 +218,8 @@ def _about(opened: Opened) -> dict[str, Any]:
 
 def _open(opened: Opened, threads: Any) -> None:
     run = opened.run
-    opened.before = threads.open(run.thread_id, lease=run.lease, **_about(opened))
-    run.ledger = opened.saver.ledger(run.lease)
+    opened.before = threads.open(run.thread_id, lease=run.writer.lease, **_about(opened))
+    run.ledger = opened.saver.ledger(run.writer.lease)
     run.waited = opened.before is not None and opened.before.status == "waiting"
     if opened.is_new_input and opened.before is not None:
         opened.unfinished = threads.has_writes(run.thread_id, "messages")
@@ -234,7 +235,7 @@ def _asking(opened: Opened) -> Asking:
 
 def _refuse_poison(opened: Opened) -> None:
     """Refuse to go on where going on has taken the process down too often."""
-    lease = opened.run.lease
+    lease = opened.run.writer.lease
     if lease is not None and lease.charges >= MAX_CHARGES:
         opened.poisoned = True
         raise RunError(
@@ -336,7 +337,7 @@ async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> Non
     run, threads = opened.run, _threads(opened)
     opened.leave.close()
     _tell_end(run, error)
-    lease = run.lease
+    lease = run.writer.lease
     if threads is None or lease is None:  # it never had the thread
         return
     late: StorageError | None = None
@@ -350,7 +351,7 @@ async def _close(opened: Opened, io: Leaves, error: BaseException | None) -> Non
         except StorageError as failure:  # of pruning, or of what waited and cannot be stored
             error, late, run.stopped = failure, failure, "failed"
             _tell_end(run, late)
-    run.lease = None
+    run.writer.lease = None
     leases, told = opened.saver.leases, _told(opened, error)
     # A run that came to an end of its own is cleared; one that was cut off has shown nothing.
     charges = lease.charges if opened.poisoned or run.stopped == "cancelled" else 0

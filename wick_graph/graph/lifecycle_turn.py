@@ -87,7 +87,7 @@ async def _as_suspect(
             await _look(io)
             await io.sleep(_LONGEST_SECONDS / 2)
         await way(replace(asking, place=waiting))
-        lease = run.lease
+        lease = run.writer.lease
         assert lease is not None
         PLACE.watch(waiting, (leases, lease))
     except BaseException:
@@ -140,7 +140,7 @@ async def _take(
     asking: Asking,
 ) -> None:
     def take() -> None:
-        run.lease = leases.take(
+        run.writer.lease = leases.take(
             run.thread_id,
             asking,
             judged=True,

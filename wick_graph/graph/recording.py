@@ -25,7 +25,7 @@ def listen(opened: Opened) -> None:
     if run.debugger is None:
         run.debugger = DEBUGGER.get()
     if run.debugger is not None:
-        run.told = True
+        run.observed = True
         opened.leave.callback(WATCH.set, WATCH.get())
         WATCH.set(run.debugger.clock)
         opened.leave.callback(DEBUGGER.set, DEBUGGER.get())
@@ -35,7 +35,7 @@ def listen(opened: Opened) -> None:
 async def record_run(opened: Opened, io: Leaves) -> None:
     """Begin the run's journal, and tell whoever listens that the run begins."""
     run, spec = opened.run, opened.graph.spec
-    lease, options = run.lease, spec.journal
+    lease, options = run.writer.lease, spec.journal
     if run.debugger is not None and options.level == "off":
         options = replace(options, level="steps")
     if lease is not None and options.level != "off":

@@ -219,10 +219,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
                 the database reports; nothing is stored then. For what a task wrote before and
                 cannot be stored; the checkpoint is stored then.
         """
-        now = self._saving.checkpoint(config, checkpoint, metadata, new_versions)
+        at = address_of(config)
+        now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
         if now is not None:
             now()
-        return _child(config, checkpoint)
+        return at._replace(checkpoint_id=checkpoint["id"]).config()
 
     def put_writes(
         self,
@@ -340,10 +341,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Do `put` in the store's thread; what may wait is put aside at once."""
-        now = self._saving.checkpoint(config, checkpoint, metadata, new_versions)
+        at = address_of(config)
+        now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
         if now is not None:
             await self._core.worker.run(now)
-        return _child(config, checkpoint)
+        return at._replace(checkpoint_id=checkpoint["id"]).config()
 
     async def aput_writes(
         self,
@@ -405,10 +407,6 @@ class SqlSaver(BaseCheckpointSaver[int]):
         """Learn which classes may be stored: what a graph's schemas name."""
         if graph is not None:
             self.serde.allow.note_graph(graph)
-
-
-def _child(config: RunnableConfig, checkpoint: Checkpoint) -> RunnableConfig:
-    return address_of(config)._replace(checkpoint_id=checkpoint["id"]).config()
 
 
 def _latest(rows: list[Row]) -> set[int]:
