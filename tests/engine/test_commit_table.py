@@ -171,35 +171,52 @@ def test_what_is_written_in_the_background_is_there_at_the_end(
 class Late(SqlSaver):
     """Save the checkpoint after one node only when the next node has run.
 
-    With `async` LangGraph saves in the background; this is a slow disk at its worst.
+    With `async` LangGraph saves in the background; this is a slow disk at its worst. All else is
+    saved in the order in which it was made.
     """
 
     def late(self, path: Path, after: str) -> None:
         """Say which checkpoint comes late."""
-        self._path, self._at = path, NODES.index(after)
-        self._next, _, again = NODES[self._at + 1].partition(" ")
-        self._runs = 2 if again else 1
-        self._ran, self._saved = threading.Event(), threading.Event()
+        self._path, self._step = path, NODES.index(after) - 1
+        self._saved: set[str] = set()
+        self._late = ""
+        self._ran = False
+        self._news = threading.Condition()
         self.committed: bool | None = None
 
     def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
-        if metadata["step"] != self._at - 1:
-            return super().put(config, checkpoint, metadata, new_versions)
-        assert self._ran.wait(20)
+        is_late = metadata["step"] == self._step
+        if is_late:
+            self._say("_late", checkpoint["id"])
+            self._wait(lambda: self._ran)
         before, *_ = seen(self._path)
         try:
             return super().put(config, checkpoint, metadata, new_versions)
         finally:
-            self.committed = seen(self._path)[0] > before
-            self._saved.set()
+            if is_late:
+                self.committed = seen(self._path)[0] > before
+            self._say("_saved", self._saved | {checkpoint["id"]})
 
     def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
-        kind = "__pregel_push" if self._next == "tools" else f"__pregel_pull, {self._next}"
-        self._runs -= kind in task_path
-        if not self._runs:
-            self._ran.set()
-            assert self._saved.wait(20)
+        began_from = config["configurable"]["checkpoint_id"]
+        self._wait(lambda: began_from in self._saved or began_from == self._late)
+        if began_from == self._late:
+            self.run_next()
         super().put_writes(config, writes, task_id, task_path)
+
+    def run_next(self) -> None:
+        """Note that the next node runs, and let it stand still until the checkpoint is saved."""
+        self._say("_ran", True)
+        self._wait(lambda: self._late in self._saved)
+
+    def _say(self, name: str, value: Any) -> None:
+        with self._news:
+            setattr(self, name, value)
+            self._news.notify_all()
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        with self._news:
+            assert self._news.wait_for(until, 20)
 
 
 class Opening(BaseHook):
@@ -237,4 +254,22 @@ def test_no_later_node_decides_about_a_checkpoint(
             assert [*agent.graph.stream(given, config, **modes)]
         else:
             agent.graph.invoke(given, config, durability="async")
+    assert saver.committed is True
+
+
+def test_a_late_reply_does_not_wait_for_calls_that_have_begun(path: Path) -> None:
+    """The intents were to take it along, and are committed already."""
+    with Late.from_url(f"sqlite:///{path}") as saver:
+        saver._core._flusher.close()
+        saver.late(path, "model")
+
+        @tool(replay="never")
+        def act() -> str:
+            """Act."""
+            saver.run_next()
+            return "acted"
+
+        agent = Agent(model=ScriptedModel([call("act"), "ok"]), tools=[act], store=saver)
+        config: Any = {"configurable": {"thread_id": "t"}}
+        agent.graph.invoke({"messages": [("user", "?")]}, config, durability="async")
     assert saver.committed is True

@@ -239,7 +239,7 @@ DURABLE: Final = (
     mutant(
         "reply-waits-though-its-calls-begin",
         "What the router says of a reply holds until the first of its calls begins.",
-        ("test_no_later_node_decides_about_a_checkpoint[model-plain-alone]",),
+        ("test_a_late_reply_does_not_wait_for_calls_that_have_begun",),
         (
             "during_tools",
             "return CommitPolicy(began_from, True, before",
@@ -249,7 +249,7 @@ DURABLE: Final = (
     mutant(
         "inner-graph-takes-the-policy",
         "A graph that a tool call runs says nothing of the superstep around it.",
-        ("test_an_agent_inside_a_call_says_nothing_of_the_step_around_it[sync]",),
+        ("test_an_agent_inside_a_call_says_nothing_of_the_step_around_it[invoke]",),
         ("Node._made", "writer.policy = policy  #", "#"),
     ),
     mutant(
