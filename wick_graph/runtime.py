@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
@@ -34,8 +34,10 @@ from wick_graph.models.resolve import ModelChoice
 from wick_graph.moments import NULL_PORT, JournalOptions, Place, Port
 from wick_graph.request import ModelRequest, shown
 from wick_graph.stopping import Stop
-from wick_graph.store.checkpoints.leases import Writer
+from wick_graph.store.checkpoints.leases import Lease, Leases, Writer
+from wick_graph.store.keeping.journal_rows import JournalRows
 from wick_graph.store.keeping.ledger import Ledger
+from wick_graph.store.threads import Threads
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolbox import Beside, Offered, Toolbox
 from wick_graph.types import OnBusy, StoppedBecause
@@ -94,6 +96,29 @@ def _check(spec: AgentSpec) -> None:
         raise ConfigError(f"keep_latest must be 1 or more, or None, not {spec.keep_latest!r:.80}")
     if limit is not None and (type(limit) not in (int, float) or not 0 < limit < math.inf):
         raise ConfigError(f"tool_timeout must be seconds above 0, or None, not {limit!r:.80}")
+
+
+@runtime_checkable
+class EngineStore(Protocol):
+    """What a run needs of a checkpointer beside LangGraph's own protocol."""
+
+    leases: Leases
+    """Who may write to which thread."""
+
+    @property
+    def threads(self) -> Threads:
+        """The list of threads."""
+
+    def ledger(self, lease: Lease) -> Ledger:
+        """Return the tool calls of the thread that a lease is for."""
+
+    def journal_rows(self, thread_id: str) -> JournalRows:
+        """Return the rows of a thread's journal."""
+
+
+def engine_store(saver: object) -> EngineStore | None:
+    """Return a checkpointer that serves runs in full; LangGraph's own savers do not."""
+    return saver if isinstance(saver, EngineStore) else None
 
 
 @dataclass(slots=True)

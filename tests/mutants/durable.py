@@ -200,7 +200,7 @@ DURABLE: Final = (
         "poisoned-thread-goes-on",
         "A thread whose run died three times alone is refused until somebody forces it.",
         ("test_the_one_deadly_thread_among_six_is_poisoned_and_the_others_finish[sqlite]",),
-        ("_refuse_poison", "lease.charges >= MAX_CHARGES", "lease.charges > MAX_CHARGES"),
+        ("refuse_poisoned", "lease.charges >= MAX_CHARGES", "lease.charges > MAX_CHARGES"),
     ),
     mutant(
         "interrupts-may-wait",
@@ -326,7 +326,7 @@ DURABLE: Final = (
         "unfinished-step-dropped",
         "A new message takes what an unfinished step had written.",
         ("test_a_new_message_takes_what_only_the_steps_writes_hold",),
-        ("begin", "if news and (threads is None or opened.unfinished):", "if False:"),
+        ("open_run", "if call.is_new_input and (store is None or call.unfinished):", "if False:"),
     ),
     mutant(
         "never-is-retried",
@@ -363,15 +363,15 @@ DURABLE: Final = (
         "A key that was used for another input is refused.",
         ("test_another_input_under_the_same_key_is_refused",),
         (
-            "look_back",
-            "if saved.metadata.get(INPUT) !=",
-            "if False and saved.metadata.get(INPUT) !=",
+            "find_previous_run",
+            "if saved.metadata.get(_INPUT) !=",
+            "if False and saved.metadata.get(_INPUT) !=",
         ),
     ),
     mutant(
         "key-runs-twice",
         "A run that has ended gives its result again.",
         ("test_the_same_key_is_the_same_run",),
-        ("look_back", "if run.key is None or saver is None", "if True or saver is None"),
+        ("find_previous_run", "if run.key is None or", "if True or"),
     ),
 )
