@@ -38,8 +38,6 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
         updates += await _repaired(reply, index, ctx)
     if lost := [RemoveMessage(m.id) for m in orphans(messages) if m.id]:
         updates.append(("messages", lost))
-    made_again = len(updates) == 2 and not ctx.spec.hooks.before_agent
-    ctx.run.may_wait = made_again and not ctx.run.told
     for layer in ctx.spec.hooks.before_agent:
         _, update = await apply(layer, ctx.io, ctx.port, state_view(state), ctx.for_hooks(state))
         updates.extend(update.items())

@@ -22,10 +22,7 @@ async def modify_request(state: Mapping[str, Any], ctx: NodeContext) -> list[tup
     Raises:
         HookError: A hook raised, or returned something that is no request.
     """
-    run = ctx.run
-    run.ledgered = run.may_wait = False
     request, updates = await compose(state, ctx)
-    run.may_wait = not updates and not run.told  # a crash composes the same request again
     return [*updates, ("request", to_overlay(request, ctx.spec.system_prompt))]
 
 

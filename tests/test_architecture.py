@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("config", "sandbox", "backends", "tools", "testing", "models", "hooks", "middleware"),
         *("mcp", "store"),
     ),
-    ("runtime",),
+    ("durability", "runtime"),
     ("approving", "ledgered"),
     ("journal",),
     ("nodes",),
@@ -134,6 +134,63 @@ OTHER_ERRORS = frozenset(
     }
 )
 """Exceptions outside of the tree; those of `wick_graph.testing` fail a test, not a run."""
+
+NOT_OURS: dict[str, tuple[str, ...]] = {
+    "backends.docker.box": ("held", "response"),
+    "cli.app": ("error",),
+    "cli.hooks": ("tool",),
+    "config.reader": ("exc",),
+    "debug.shown": ("item",),
+    "debug.why": ("message",),
+    "hooks.compile": ("fn", "hook"),
+    "hooks.protocol": ("tool",),
+    "journal.doubles": ("run_manager",),
+    "journal.shelf": ("value",),
+    "loading": ("tool",),
+    "mcp.result": ("item.resource",),
+    "mcp.server": ("error",),
+    "middleware.adapter": ("middleware",),
+    "middleware.requests": ("model", "tool"),
+    "models.retry": ("error", "getattr(error, 'response', None)", "response"),
+    "moments": ("port",),
+    "picture.read": (
+        *("branch", "data", "getattr(graph, 'builder', None)"),
+        *("getattr(listed, '__self__', None)", "graph"),
+    ),
+    "server.routes.tools": ("tool",),
+    "store.values.named": (*("builder", "getattr(graph, 'builder', None)", "graph", "held"),),
+    "store.values.scalars": ("value.tzinfo",),
+    "tools.bound": ("declares",),
+    "tracing.recorder": ("recorder",),
+    "updates": ("message",),
+}
+"""By module: what holds an object of a library or of a user, which may have an attribute or not."""
+BY_NAME: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("cli.threads_moving", "dialect_of(load_config(config).store_url).path"),
+        ("debug.lines", "agent.spec"),
+        ("debug.live", "choice.value"),
+        ("debug.live", "self._under.decide.anew"),
+        ("debug.live", "self.agent.graph"),
+        ("debug.opening", "agent.spec"),
+        ("debug.opening", "source.spec"),
+        ("debug.opening", "source.store"),
+        ("debug.session", "agent.graph"),
+        ("exports.digest", "saved.checkpoint"),
+        ("hooks.activation", "holder.api_key"),
+        ("journal.changes", "request.model.name"),
+        ("journal.facts", "value.update"),
+        ("journal.replay", "agent.graph"),
+        ("picture.read", "tool.source.agents"),
+        ("request", "messages.find"),
+        ("server.answers", "config.subagents"),
+        ("server.instances", "backend.level"),
+        ("tracing.audit", "ctx.call_id"),
+        ("tracing.audit", "ctx.name"),
+        ("tracing.audit", "ctx.thread_id"),
+    }
+)
+"""Attributes of our own objects that are asked for by name; a type or a protocol says it better."""
 
 Found = list[str]
 
@@ -253,6 +310,61 @@ def test_imports_inside_functions_are_the_listed_ones() -> None:
                 found[module.name, target.rpartition(".")[0] or target] = module.at(node)
     none([f"{at}: {what[1]}" for what, at in found.items() if what not in LAZY_IMPORTS])
     assert set(found) == LAZY_IMPORTS, "an entry is no longer needed"
+
+
+# --- attributes by name --------------------------------------------------------------------------
+
+
+def _attributes(tree: ast.Module) -> set[str]:
+    """Name what the classes of a module define: methods, fields, and attributes of `self`."""
+    found: set[str] = set()
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for node in cls.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.add(node.name)
+        for node in ast.walk(cls):
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    mine = isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
+                    at_top = isinstance(target, ast.Name) and node in cls.body
+                    found |= (
+                        {ast.unparse(target).removeprefix("self.")} if mine or at_top else set()
+                    )
+    return found
+
+
+def test_nobody_asks_our_own_objects_for_an_attribute_by_name() -> None:
+    """`getattr` and `hasattr` with a literal name that a class of ours defines: a list of each.
+
+    Names that no class of ours defines can only be a library's. The list of our own objects may
+    only shrink; what is not ours is listed too, so that somebody has thought about it.
+    """
+    ours = set().union(*(_attributes(module.tree) for module in MODULES.values()))
+    foreign: set[tuple[str, str]] = set()
+    by_name: set[tuple[str, str]] = set()
+    found: Found = []
+    for module in MODULES.values():
+        name = module.name.partition(".")[2]
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Call) or len(node.args) < 2:
+                continue
+            asks = ast.unparse(node.func) in ("getattr", "hasattr", "setattr")
+            what = node.args[1]
+            if not asks or not isinstance(what, ast.Constant) or what.value not in ours:
+                continue
+            holder = ast.unparse(node.args[0])
+            if holder == "self":
+                continue
+            if holder in NOT_OURS.get(name, ()):
+                foreign.add((name, holder))
+            else:
+                by_name.add((name, f"{holder}.{what.value}"))
+                if (name, f"{holder}.{what.value}") not in BY_NAME:
+                    found.append(f"{module.at(node)}: {ast.unparse(node)}")
+    none(found)
+    assert by_name == BY_NAME, "an entry is no longer needed"
+    listed = {(name, holder) for name, holders in NOT_OURS.items() for holder in holders}
+    assert foreign == listed, "an entry is no longer needed"
 
 
 # --- form ----------------------------------------------------------------------------------------

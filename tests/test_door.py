@@ -145,7 +145,7 @@ def test_the_task_of_writes_without_a_task_is_langgraphs_own() -> None:
     assert keys.NULL_TASK_ID == langgraph_constants.NULL_TASK_ID
 
 
-OWN = ("RUN", "PATH", "RULES", "NOSTREAM", "NULL_TASK_ID", "STEP", "PULL", "PUSH")
+OWN = ("RUN", "WRITER", "PATH", "RULES", "NOSTREAM", "NULL_TASK_ID", "STEP", "PULL", "PUSH")
 
 
 @pytest.mark.parametrize("name", [n for n in vars(keys) if n.isupper() and n not in OWN])
@@ -155,7 +155,7 @@ def test_key_is_langgraphs_own(name: str) -> None:
 
 
 def test_our_own_key_is_none_of_langgraphs_and_stays_out_of_metadata() -> None:
-    for own in (keys.RUN, keys.PATH):
+    for own in (keys.RUN, keys.WRITER, keys.PATH):
         assert own.startswith("__")
         assert own not in langgraph_constants.RESERVED
 

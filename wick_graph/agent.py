@@ -24,7 +24,7 @@ from wick_graph.drive import ASYNC_LEAVES, SYNC_LEAVES, run_to_end
 from wick_graph.errors import ConfigError
 from wick_graph.events import Event
 from wick_graph.graph import AgentGraph, build_graph
-from wick_graph.graph.lifecycle_options import RunOptions
+from wick_graph.graph.lifecycle import RunOptions
 from wick_graph.graph.lifecycle_turn import cancel
 from wick_graph.hooks import FilesystemHook, compile_hooks
 from wick_graph.hooks.filesystem import note_store
@@ -33,7 +33,7 @@ from wick_graph.messages import Processors
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.moments import JournalLevel, JournalOptions
 from wick_graph.result import Result, checked_thread_id, result_of
-from wick_graph.runtime import AgentSpec
+from wick_graph.runtime import AgentSpec, EngineStore, engine_store
 from wick_graph.store import SqlSaver
 from wick_graph.store.checkpoints.lives import STORES
 from wick_graph.store.database.opening import dialect_of
@@ -146,10 +146,10 @@ class Agent:
         Raises:
             ConfigError: The store is not ours and keeps no such list.
         """
-        threads = getattr(self._store, "threads", None)
-        if threads is None:
+        store = engine_store(self._store)
+        if store is None:
             raise ConfigError("this agent's store keeps no list of threads; give it a database URL")
-        return threads
+        return store.threads
 
     def invoke(
         self,
@@ -312,10 +312,11 @@ class Agent:
     async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.close)
 
-    def _saver(self) -> Any:
-        if getattr(self._store, "leases", None) is None:
+    def _saver(self) -> EngineStore:
+        store = engine_store(self._store)
+        if store is None:
             raise ConfigError("this agent's store knows no runs to cancel; give it a database URL")
-        return self._store
+        return store
 
     def _call(
         self,

@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.errors import GraphInterrupt
-from langgraph.types import interrupt
+from langgraph.types import Interrupt, interrupt
 
 from wick_graph import keys
 from wick_graph.errors import ToolError
@@ -250,8 +250,8 @@ async def _nested(ctx: NodeContext) -> list[Mapping[str, Any]]:
     flat = [
         one for value in asked for one in (value if isinstance(value, list | tuple) else [value])
     ]
-    values: list[Any] = [getattr(one, "value", None) for one in flat]
-    return [one for one in values if is_own(one)]
+    values = [one.value for one in flat if isinstance(one, Interrupt)]
+    return [value for value in values if is_own(value)]
 
 
 def bound_by(rules: Sequence[ApprovalHook], ctx: NodeContext, next: Next) -> Next:

@@ -15,8 +15,7 @@ from wick_graph import keys
 from wick_graph.drive import THREADS
 from wick_graph.errors import ConfigError, RunCancelled, describe
 from wick_graph.events import CANCELLED, Done, Event, Failed, Interrupted
-from wick_graph.graph.lifecycle_again import thread_id_of
-from wick_graph.graph.lifecycle_options import RunOptions, opted
+from wick_graph.graph.lifecycle import RunOptions, apply_options, thread_id_of
 from wick_graph.messages.inputs import read_history
 from wick_graph.result import Result, checked_thread_id
 from wick_graph.runtime import Run
@@ -71,7 +70,7 @@ def call_of(
     made = keys.with_configurable(
         keys.without_task(config), **{keys.THREAD_ID: thread, keys.RUN: run}
     )
-    return Call(value, opted(run, options, value, made), run, thread)
+    return Call(value, apply_options(run, options, value, made), run, thread)
 
 
 def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]:

@@ -29,6 +29,9 @@ NULL_TASK_ID: Final = "00000000-0000-0000-0000-000000000000"
 RUN: Final = "__wick_run"
 """Ours: the run's context. Keys that begin with `__` never reach a checkpoint's metadata."""
 
+WRITER: Final = "__wick_writer"
+"""Ours: whose right a write takes, and what of it may wait; the one thing that the store reads."""
+
 PATH: Final = "__wick_path"
 """Ours: the agents through which a task came down to this run, the outermost first."""
 
@@ -88,11 +91,23 @@ def task_of(config: Config | None) -> str:
     return str(configurable(config).get(TASK_ID, ""))
 
 
-def superstep_of(config: Config | None) -> tuple[str, int]:
-    """Return what the running superstep of an outermost graph began from, and its number."""
-    began = configurable(config).get(CHECKPOINT_MAP) or {}
+def visit_of(config: Config | None) -> tuple[str, str, int]:
+    """Return the running task, the checkpoint that its outermost superstep began from, its number.
+
+    The task's id is the same after a crash, another one after a fork.
+    """
+    known = configurable(config)
+    began = known.get(CHECKPOINT_MAP) or {}
     step = ((config or {}).get("metadata") or {}).get(STEP)
-    return str(began.get("", "")), step if isinstance(step, int) else 0
+    number = step if isinstance(step, int) else 0
+    return str(known.get(TASK_ID, "")), str(began.get("", "")), number
+
+
+def began_from(config: Config | None) -> str:
+    """Return the checkpoint from which the running superstep of a task's own graph began."""
+    known = configurable(config)
+    graph = str(known.get(CHECKPOINT_NS, "")).rpartition("|")[0]
+    return str((known.get(CHECKPOINT_MAP) or {}).get(graph, ""))
 
 
 def read_state(config: Config | None, channels: Sequence[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from langgraph.errors import GraphBubbleUp
 from wick_graph import keys
 from wick_graph.approving import unless_it_waits
 from wick_graph.constants import TOO_DEEP
+from wick_graph.durability import must_record_result
 from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.content import is_deep
@@ -60,9 +61,7 @@ async def _through(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> 
         return recorded(call, verdict.fields)
     if isinstance(verdict, Unknown):
         return failure(call, ToolError(UNKNOWN))
-    result = await _executed(again(call) if verdict.again else call, tool, ctx, ledger)
-    await _finish(call, result, ctx, ledger)
-    return result
+    return await _executed(again(call) if verdict.again else call, tool, ctx, ledger)
 
 
 async def _repeatable(
@@ -77,12 +76,9 @@ async def _repeatable(
         if isinstance(known, Recorded):
             return recorded(call, known.fields)
         call = again(call) if known is not None or _may_repeat(ctx) else call
-    if ctx.run.told:
+    if must_record_result(observed=ctx.run.observed, replay=tool.replay):
         ledger.identify(key, name, args)
-    result = await _executed(call, tool, ctx, ledger)
-    if ctx.run.told:
-        await _finish(call, result, ctx, ledger)
-    return result
+    return await _executed(call, tool, ctx, ledger)
 
 
 async def _executed(
@@ -96,7 +92,10 @@ async def _executed(
             lambda: ledger.wait(key, name, args), lambda: ledger.await_(key, name, args)
         )
         raise
-    return storable(result, ledger)
+    result = storable(result, ledger)
+    if must_record_result(observed=ctx.run.observed, replay=tool.replay):
+        await _finish(call, result, ctx, ledger)
+    return result
 
 
 def again(call: ToolCall) -> ToolCall:

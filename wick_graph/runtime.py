@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
@@ -34,8 +34,10 @@ from wick_graph.models.resolve import ModelChoice
 from wick_graph.moments import NULL_PORT, JournalOptions, Place, Port
 from wick_graph.request import ModelRequest, shown
 from wick_graph.stopping import Stop
-from wick_graph.store.checkpoints.leases import Lease
+from wick_graph.store.checkpoints.leases import Lease, Leases, Writer
+from wick_graph.store.keeping.journal_rows import JournalRows
 from wick_graph.store.keeping.ledger import Ledger
+from wick_graph.store.threads import Threads
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolbox import Beside, Offered, Toolbox
 from wick_graph.types import OnBusy, StoppedBecause
@@ -96,6 +98,29 @@ def _check(spec: AgentSpec) -> None:
         raise ConfigError(f"tool_timeout must be seconds above 0, or None, not {limit!r:.80}")
 
 
+@runtime_checkable
+class EngineStore(Protocol):
+    """What a run needs of a checkpointer beside LangGraph's own protocol."""
+
+    leases: Leases
+    """Who may write to which thread."""
+
+    @property
+    def threads(self) -> Threads:
+        """The list of threads."""
+
+    def ledger(self, lease: Lease) -> Ledger:
+        """Return the tool calls of the thread that a lease is for."""
+
+    def journal_rows(self, thread_id: str) -> JournalRows:
+        """Return the rows of a thread's journal."""
+
+
+def engine_store(saver: object) -> EngineStore | None:
+    """Return a checkpointer that serves runs in full; LangGraph's own savers do not."""
+    return saver if isinstance(saver, EngineStore) else None
+
+
 @dataclass(slots=True)
 class Run:
     """One input and everything that it sets in motion, in this process."""
@@ -126,8 +151,8 @@ class Run:
     """Of the input: messages have ids, so the thread may hold them already."""
     key: str | None = None
     """The caller's idempotency key; `run_id` is made of it."""
-    lease: Lease | None = field(default=None, repr=False)
-    """The right to write to the thread; the store checks it with every write."""
+    writer: Writer = field(default_factory=Writer, repr=False)
+    """The right to write to the thread, and what may wait; the store reads it at every write."""
     journal: Any = field(default=None, repr=False)
     """The port that records it (`wick_graph.journal`); None where nothing is recorded."""
     debugger: Any = field(default=None, repr=False)
@@ -146,15 +171,8 @@ class Run:
     """Of a resumed run: all questions of its thread in the ledger; None before they are read."""
     cleared: dict[str, str] = field(default_factory=dict, repr=False)
     """Hashes of the calls that a person has allowed in this run, by the calls' keys."""
-    told: bool = False
+    observed: bool = False
     """Somebody is told of steps before the run ends: what they are told of must be durable."""
-    ledgered: bool = False
-    """The results of the running step's calls may wait: in the ledger, or safe to repeat."""
-    single: bool = False
-    """The running step is one tool call."""
-    may_wait: bool = False
-    """The running node's checkpoint may wait for the next commit: a crash makes the same one again,
-    or nothing follows it before that commit that a crash could not undo."""
     usage: Usage = field(default_factory=Usage)
     """What the model calls of this run have used."""
     model: str = ""
@@ -238,8 +256,7 @@ def schema_tokens(tool: BoundTool) -> int:
 
 def place_of(node: str, config: Mapping[str, Any]) -> Place:
     """Say which visit of a node a config belongs to."""
-    checkpoint, superstep = keys.superstep_of(config)
-    return Place(node, keys.task_of(config), checkpoint, superstep)
+    return Place(node, *keys.visit_of(config))
 
 
 def run_of(config: Mapping[str, Any]) -> Run:

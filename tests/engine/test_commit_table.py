@@ -9,6 +9,7 @@ the call; what comes later waits, and a crash makes it again.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import BaseMessage
 
-from wick_graph import Agent, SqlSaver, tool
+from wick_graph import Agent, BaseHook, SqlSaver, tool
 from wick_graph.testing import ScriptedModel, call
 
 Look = Callable[[str], None]
@@ -165,3 +166,110 @@ def test_what_is_written_in_the_background_is_there_at_the_end(
     assert found["end"][:2] == (len(NODES), len(NODES) - 1)
     assert {at: states for at, (_, _, states) in found.items()} == ledger
     assert [*found] == ["model", "tool", "model 2", "end"]
+
+
+class Late(SqlSaver):
+    """Save the checkpoint after one node only when the next node has run.
+
+    With `async` LangGraph saves in the background; this is a slow disk at its worst. All else is
+    saved in the order in which it was made.
+    """
+
+    def late(self, path: Path, after: str) -> None:
+        """Say which checkpoint comes late."""
+        self._path, self._step = path, NODES.index(after) - 1
+        self._saved: set[str] = set()
+        self._late = ""
+        self._ran = False
+        self._news = threading.Condition()
+        self.committed: bool | None = None
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        is_late = metadata["step"] == self._step
+        if is_late:
+            self._say("_late", checkpoint["id"])
+            self._wait(lambda: self._ran)
+        before, *_ = seen(self._path)
+        try:
+            return super().put(config, checkpoint, metadata, new_versions)
+        finally:
+            if is_late:
+                self.committed = seen(self._path)[0] > before
+            self._say("_saved", self._saved | {checkpoint["id"]})
+
+    def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+        began_from = config["configurable"]["checkpoint_id"]
+        self._wait(lambda: began_from in self._saved or began_from == self._late)
+        if began_from == self._late:
+            self.run_next()
+        super().put_writes(config, writes, task_id, task_path)
+
+    def run_next(self) -> None:
+        """Note that the next node runs, and let it stand still until the checkpoint is saved."""
+        self._say("_ran", True)
+        self._wait(lambda: self._late in self._saved)
+
+    def _say(self, name: str, value: Any) -> None:
+        with self._news:
+            setattr(self, name, value)
+            self._news.notify_all()
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        with self._news:
+            assert self._news.wait_for(until, 20)
+
+
+class Opening(BaseHook):
+    """Do something before each input that a crash would do again."""
+
+    name = "opening"
+
+    def before_agent(self, state: Any, ctx: Any) -> None:
+        """Do nothing that is to be seen."""
+
+
+@pytest.mark.parametrize("who", ["alone", "observed"])
+@pytest.mark.parametrize("hooks", [(), (Opening(),)], ids=["plain", "hooked"])
+@pytest.mark.parametrize("after", NODES[2:7])
+def test_no_later_node_decides_about_a_checkpoint(
+    path: Path, after: str, hooks: tuple[BaseHook, ...], who: str
+) -> None:
+    """What may wait is said for one superstep: a late checkpoint finds no word about it."""
+
+    @tool(replay="never")
+    def act() -> str:
+        """Act."""
+        return "acted"
+
+    with Late.from_url(f"sqlite:///{path}") as saver:
+        saver._core._flusher.close()
+        saver.late(path, after)
+        agent = Agent(
+            model=ScriptedModel([call("act"), "ok"]), tools=[act], hooks=hooks, store=saver
+        )
+        given: Any = {"messages": [("user", "?")]}
+        config: Any = {"configurable": {"thread_id": "t"}}
+        if who == "observed":
+            modes: Any = {"stream_mode": "updates", "durability": "async"}
+            assert [*agent.graph.stream(given, config, **modes)]
+        else:
+            agent.graph.invoke(given, config, durability="async")
+    assert saver.committed is True
+
+
+def test_a_late_reply_does_not_wait_for_calls_that_have_begun(path: Path) -> None:
+    """The intents were to take it along, and are committed already."""
+    with Late.from_url(f"sqlite:///{path}") as saver:
+        saver._core._flusher.close()
+        saver.late(path, "model")
+
+        @tool(replay="never")
+        def act() -> str:
+            """Act."""
+            saver.run_next()
+            return "acted"
+
+        agent = Agent(model=ScriptedModel([call("act"), "ok"]), tools=[act], store=saver)
+        config: Any = {"configurable": {"thread_id": "t"}}
+        agent.graph.invoke({"messages": [("user", "?")]}, config, durability="async")
+    assert saver.committed is True

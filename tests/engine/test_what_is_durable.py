@@ -104,6 +104,34 @@ def test_commits_of_a_turn_that_nobody_is_told_of(
     assert counted(saver, run) == commits
 
 
+def test_an_agent_inside_a_call_says_nothing_of_the_step_around_it(
+    saver: SqlSaver, door: Door
+) -> None:
+    """It shares the run of the agent around it, which has a superstep of its own under way."""
+
+    @tool(replay="never")
+    def act() -> str:
+        """Act."""
+        return "acted"
+
+    def run(turns: int) -> None:
+        steps = [step for _ in range(turns) for step in (call("act"), "ok")]
+        inner = Agent(name="inner", model=ScriptedModel(steps), tools=[act], store=saver)
+
+        @tool(replay="never")
+        def ask() -> str:
+            """Ask the other agent, in this run's thread."""
+            values = inner.graph.invoke({"messages": [("user", "?")]})
+            return str(values["messages"][-1].text)
+
+        model = ScriptedModel([*(call("ask") for _ in range(turns)), "done"])
+        door(Agent(model=model, tools=[ask], store=saver), "?", thread_id=f"t{turns}")
+
+    alone = 2  # as above: the reply with the call's intent, and the result
+    inside = 4  # its input, its first step, its reply with an intent, the result
+    assert counted(saver, run) < alone + inside + 0.5  # of two threads either may be the faster
+
+
 @pytest.mark.parametrize("replay", ["never", "safe"])
 @pytest.mark.parametrize("hooked", [False, True])
 def test_a_reply_is_durable_before_anything_that_it_calls_runs(

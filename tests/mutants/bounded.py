@@ -64,7 +64,7 @@ BOUNDED: Final = (
         "deadline-ignored",
         "A deadline ends a run.",
         ("test_a_deadline_ends_a_run_politely",),
-        ("set_limits", "opened.leave.callback(alarm(seconds,", "(lambda *_: None)((seconds,"),
+        ("start_deadline", "call.undo.callback(alarm(limit,", "(lambda *_: None)((limit,"),
     ),
     mutant(
         "output-not-cut",

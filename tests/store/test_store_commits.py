@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,14 +24,20 @@ from tests.store.conftest import Outside
 from tests.store.store_graphs import agent, asking_graph, config, looping_graph
 from tests.store.test_store_sharing import Line
 from tests.support.postgres import connected
-from wick_graph import Agent, tool
+from wick_graph import Agent, keys, tool
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.hooks import BaseHook
 from wick_graph.store import SqlSaver
+from wick_graph.store.checkpoints.leases import Writer
+from wick_graph.store.database.pending import CommitPolicy
 from wick_graph.testing import ScriptedModel, call, text
 
 PULL = "~__pregel_pull, think"
 PUSH = "~__pregel_push, 0000000001"
+NOW: dict[str, bool] = {}
+ONLY_CHECKPOINT = {"checkpoint": True}
+ONLY_RESULTS = {"call_results": True}
+RECORDED = {**ONLY_CHECKPOINT, **ONLY_RESULTS}
 
 
 class Commits:
@@ -209,28 +214,34 @@ def test_nothing_waits_longer_than_a_moment(saver: SqlSaver, outside: Outside) -
     assert outside.count("writes") == 1
 
 
-def run_of(*, ledgered: bool) -> dict[str, Any]:
-    return {"__wick_run": SimpleNamespace(ledgered=ledgered, lease=None)}
+def writer(checkpoint: str | None, policy: dict[str, bool] | None) -> dict[str, Any]:
+    """Who writes a superstep, and what of it may wait; nobody for None."""
+    if policy is None:
+        return {}
+    return {keys.WRITER: Writer(None, CommitPolicy(checkpoint or "", **policy))}
 
 
 @pytest.mark.parametrize(
-    ("writes", "path_of_task", "run", "waits"),
+    ("writes", "path_of_task", "policy", "waits"),
     [
-        pytest.param([("log", ["x"])], PULL, {}, True, id="a node alone"),
-        pytest.param([("log", ["x"])], PUSH, {}, False, id="a pushed task"),
-        pytest.param([("log", ["x"])], PUSH, run_of(ledgered=False), False, id="not recorded"),
-        pytest.param([("log", ["x"])], PUSH, run_of(ledgered=True), True, id="recorded"),
-        pytest.param([("log", ["x"])], "", {}, False, id="no task"),
-        pytest.param([("__interrupt__", ("ask",))], PULL, {}, False, id="an interrupt"),
-        pytest.param([("__error__", ValueError("x"))], PULL, {}, False, id="an error"),
-        pytest.param([("__resume__", "yes")], PULL, {}, False, id="an answer"),
+        pytest.param([("log", ["x"])], PULL, None, True, id="a node alone"),
+        pytest.param([("log", ["x"])], PULL, NOW, True, id="a node alone, of a run"),
+        pytest.param([("log", ["x"])], PUSH, None, False, id="a pushed task"),
+        pytest.param([("log", ["x"])], PUSH, NOW, False, id="not recorded"),
+        pytest.param([("log", ["x"])], PUSH, RECORDED, True, id="recorded"),
+        pytest.param([("log", ["x"])], PUSH, ONLY_CHECKPOINT, False, id="not recorded either"),
+        pytest.param([("log", ["x"])], "", RECORDED, False, id="no task"),
+        pytest.param([("__interrupt__", ("ask",))], PULL, RECORDED, False, id="an interrupt"),
+        pytest.param([("__error__", ValueError("x"))], PULL, RECORDED, False, id="an error"),
+        pytest.param([("__error__", ValueError("x"))], PUSH, RECORDED, False, id="a call's error"),
+        pytest.param([("__resume__", "yes")], PULL, RECORDED, False, id="an answer"),
     ],
 )
 def test_which_writes_may_wait(
-    still: SqlSaver, outside: Outside, writes: Any, path_of_task: str, run: Any, waits: bool
+    still: SqlSaver, outside: Outside, writes: Any, path_of_task: str, policy: Any, waits: bool
 ) -> None:
     at: Any = head(still)
-    at["configurable"].update(run)
+    at["configurable"].update(writer(at["configurable"]["checkpoint_id"], policy))
     still.put_writes(at, writes, "task", path_of_task)
     assert outside.count("writes") == (0 if waits else 1)
 
@@ -246,21 +257,27 @@ def test_of_parallel_nodes_only_the_first_waits_and_only_for_the_second(
 
 
 @pytest.mark.parametrize(
-    ("tasks", "run", "waits"),
+    ("tasks", "policy", "waits"),
     [
-        pytest.param([PUSH], run_of(ledgered=True), True, id="recorded"),
-        pytest.param([PUSH, PUSH], run_of(ledgered=False), True, id="committed"),
-        pytest.param([PULL], run_of(ledgered=True), False, id="a node"),
-        pytest.param([PUSH, PULL], run_of(ledgered=True), False, id="both kinds"),
-        pytest.param([], run_of(ledgered=True), False, id="no task"),
-        pytest.param([PUSH], {}, False, id="a graph of somebody else"),
+        pytest.param([PUSH], RECORDED, True, id="recorded"),
+        pytest.param([PUSH, PUSH], ONLY_CHECKPOINT, True, id="committed"),
+        pytest.param([PUSH], ONLY_RESULTS, False, id="only their results"),
+        pytest.param([PULL], ONLY_CHECKPOINT, True, id="a node"),
+        pytest.param([PULL], ONLY_RESULTS, False, id="a node whose run says nothing of it"),
+        pytest.param([PULL], NOW, False, id="a node that may not"),
+        pytest.param([PULL, PULL], RECORDED, False, id="nodes side by side"),
+        pytest.param([PUSH, PULL], RECORDED, False, id="both kinds"),
+        pytest.param([], RECORDED, False, id="no task"),
+        pytest.param([PULL], None, False, id="a node of somebody else's graph"),
+        pytest.param([PUSH], None, False, id="a graph of somebody else"),
     ],
 )
 def test_which_checkpoints_may_wait(
-    still: SqlSaver, outside: Outside, tasks: list[str], run: Any, waits: bool
+    still: SqlSaver, outside: Outside, tasks: list[str], policy: Any, waits: bool
 ) -> None:
     line = Line(still)
     line.put(log=[])
+    run = writer(line.parent, policy)
     at: Any = config("t", checkpoint_ns="", checkpoint_id=line.parent)
     at["configurable"].update(run)
     for n, task in enumerate(tasks):
@@ -273,6 +290,21 @@ def test_which_checkpoints_may_wait(
     values["log"].append("later")
     assert line.get(line.parent) == {"log": ["x"]}
     line.put(log=["y"])
+    assert outside.count("checkpoints") == 3
+
+
+@pytest.mark.parametrize("kind", [PULL, PUSH], ids=["a node", "a call"])
+def test_a_policy_is_for_one_superstep(still: SqlSaver, outside: Outside, kind: str) -> None:
+    """LangGraph may save a step in the background, when the policy is one of another step."""
+    line = Line(still)
+    first = line.put(log=[])
+    second = line.put(log=["a"])
+    at: Any = config("t", checkpoint_ns="", checkpoint_id=second)
+    at["configurable"].update(writer(first, RECORDED))
+    still.put_writes(at, [("log", ["x"])], "task", kind)
+    assert outside.count("writes") == (1 if kind == PUSH else 0)
+    line.run = writer(first, RECORDED)
+    line.put(log=["a", "x"])
     assert outside.count("checkpoints") == 3
 
 
@@ -557,8 +589,8 @@ def test_what_a_hook_injects_at_each_step_is_stored_once(tmp_path: Path) -> None
 
 def test_a_lease_is_checked_anew_by_each_writer_of_a_commit(tmp_path: Path) -> None:
     with SqlSaver.from_url(f"sqlite:///{tmp_path}/a.db") as saver:
-        run = SimpleNamespace(lease=saver.leases.take("t"))
-        at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "__wick_run": run}}
+        by = {keys.WRITER: Writer(saver.leases.take("t"))}
+        at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", **by}}
         first, second = empty_checkpoint(), empty_checkpoint()
 
         def work() -> None:

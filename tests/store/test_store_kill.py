@@ -9,7 +9,6 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +19,10 @@ from langgraph.types import Send
 
 from tests.store.store_graphs import Named, State, config
 from tests.store.test_store_concurrency import intact
+from wick_graph import keys
 from wick_graph.store import SqlSaver
+from wick_graph.store.checkpoints.leases import Writer
+from wick_graph.store.database.pending import CommitPolicy
 
 KILLS = 24
 LINES = (1, 40)
@@ -49,8 +51,7 @@ class Told(SqlSaver):
         task_path: str = "",
     ) -> None:
         super().put_writes(config, writes, task_id, task_path)
-        run = config["configurable"].get("__wick_run")
-        if "__pregel_push" in task_path and not (run and run.ledgered):
+        if "__pregel_push" in task_path and keys.WRITER not in config["configurable"]:
             self.note("writes", config["configurable"]["checkpoint_id"], task_id)
 
 
@@ -65,7 +66,10 @@ def working_graph(saver: Told) -> Any:
     def spread(state: State) -> list[Send]:
         return [Send("work", {"name": f"{state['count']}-{i}"}) for i in range(3)]
 
-    def work(state: Named) -> State:
+    def work(state: Named, config: RunnableConfig) -> State:
+        writer = config["configurable"].get(keys.WRITER)
+        if writer is not None:  # as if the results were on record
+            writer.policy = CommitPolicy(keys.began_from(config), True, True)
         return {"log": [f"work {state['name']} " + "y" * 300]}
 
     def more(state: State) -> str:
@@ -120,7 +124,7 @@ def test_what_was_told_is_there_after_a_kill(url: str, tmp_path: Path, run: str)
     log = tmp_path / "notes"
     more: dict[str, Any] = {}
     if run == "recorded":
-        more["__wick_run"] = SimpleNamespace(ledgered=True, lease=None)
+        more[keys.WRITER] = Writer()
 
     def work() -> None:
         saver = Told.from_url(url)

@@ -16,7 +16,7 @@ from wick_graph import keys
 from wick_graph.drive import ASYNC_LEAVES, ENGINE_LOOP, SYNC_LEAVES, run_to_end
 from wick_graph.errors import WickError
 from wick_graph.graph import lifecycle
-from wick_graph.graph.failing import with_records
+from wick_graph.graph.pending_writes import with_records
 from wick_graph.runtime import AgentSpec
 
 
@@ -56,22 +56,22 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
             raise WickError(
                 "invoke and stream would block the engine's own loop; await ainvoke here"
             )
-        opened = lifecycle.Opened.of(self, input, config, kwargs)
+        call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
         try:
-            run_to_end(lifecycle.begin(opened, SYNC_LEAVES))
-            if opened.earlier is not None:
-                yield from opened.earlier.chunks(opened.kwargs)
+            run_to_end(lifecycle.open_run(call, SYNC_LEAVES))
+            if call.previous is not None:
+                yield from call.previous.chunks(call.kwargs)
             else:
                 run: Any = super().stream
-                yield from run(opened.input, opened.config, **opened.kwargs)
+                yield from run(call.input, call.config, **call.kwargs)
         except BaseException as error:
-            told = run_to_end(lifecycle.fail(opened, SYNC_LEAVES, error))
+            told = run_to_end(lifecycle.fail_run(call, SYNC_LEAVES, error))
             if told is error:
                 raise
             if told is not None:
                 raise told from error
         else:
-            run_to_end(lifecycle.end(opened, SYNC_LEAVES))
+            run_to_end(lifecycle.finish_run(call, SYNC_LEAVES))
 
     async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Stream as LangGraph does, as one run of the agent; raises as `stream` does."""
@@ -79,24 +79,24 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
             async for chunk in super().astream(input, config, **kwargs):
                 yield chunk
             return
-        opened = lifecycle.Opened.of(self, input, config, kwargs)
+        call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
         try:
-            await lifecycle.begin(opened, ASYNC_LEAVES)
-            if opened.earlier is not None:
-                for chunk in opened.earlier.chunks(opened.kwargs):
+            await lifecycle.open_run(call, ASYNC_LEAVES)
+            if call.previous is not None:
+                for chunk in call.previous.chunks(call.kwargs):
                     yield chunk
             else:
                 run: Any = super().astream
-                async for chunk in run(opened.input, opened.config, **opened.kwargs):
+                async for chunk in run(call.input, call.config, **call.kwargs):
                     yield chunk
         except BaseException as error:
-            told = await lifecycle.fail(opened, ASYNC_LEAVES, error)
+            told = await lifecycle.fail_run(call, ASYNC_LEAVES, error)
             if told is error:
                 raise
             if told is not None:
                 raise told from error
         else:
-            await lifecycle.end(opened, ASYNC_LEAVES)
+            await lifecycle.finish_run(call, ASYNC_LEAVES)
 
     def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
         """Update as LangGraph does; records that lie beside the thread's head stay in it."""

@@ -1,39 +1,52 @@
-"""Answers to interrupts: bound to what was asked, and in the store before anything is run.
+"""What an input answers: questions of the thread, and calls; and what binds whoever answers.
 
+Answers to interrupts are bound to what was asked, and in the store before anything is run.
 LangGraph keeps an answer that is addressed by its question's id in memory, until the task that
 asked has ended. A process that dies in the approved call would then ask again, about a call that
 may have run. So answers to tool calls are stored first, as LangGraph's own `RESUME` writes.
+
+Results that a caller sends must fit the calls of the thread, and are no decision. Open questions
+of a thread, and rules of its task, bind a run whatever its agent is: it adds rules and takes none
+away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Command, Interrupt
 
 from wick_graph import keys
 from wick_graph.drive import Leaves
-from wick_graph.errors import NothingWaitsError, RunError
+from wick_graph.errors import MessageError, NothingWaitsError, RunError
 from wick_graph.hooks.approvals import (
     KIND,
+    ApprovalHook,
     decides,
     holds_decision,
+    is_own,
     plain_answers,
     shown_in,
     signed,
 )
-from wick_graph.moments import Moment
-
-if TYPE_CHECKING:
-    from wick_graph.graph.lifecycle import Opened
+from wick_graph.messages.inputs import UNNAMED
+from wick_graph.moments import Moment, Port
+from wick_graph.runtime import EngineStore, Run
+from wick_graph.store import ThreadInfo
 
 _NODE: Final = "tools"
 _NOTHING: Final = object()
 _CONTROL: Final = frozenset({ERROR, INTERRUPT, RESUME})
+_RULES: Final = "/rules"
+"""Where the ledger of a thread keeps the rules that came with its task."""
+_MADE_BY_HAND: Final = frozenset({"update", "fork"})
+"""Sources of checkpoints that no run made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,61 +102,71 @@ def waiting(saved: Any) -> list[Interrupt]:
     ]
 
 
-async def take_answers(opened: Opened, io: Leaves) -> None:
-    """Bind the answers that a run brings to the questions that wait, and store them.
+async def store_answers(
+    given: Any, saver: BaseCheckpointSaver[Any], config: Any, run: Run, io: Leaves
+) -> Any:
+    """Bind the answers that an input brings to the questions that wait, and store them.
+
+    Returns:
+        The input to go on with.
 
     Raises:
         RunError: Several questions wait, and the answer does not say which it is for.
         NothingWaitsError: It is a decision, and no question was asked; the thread stays as it is.
     """
-    command, saver = opened.input, opened.saver
-    if not isinstance(command, Command) or command.resume is None or saver is None:
-        return
-    config: Any = opened.config
+    if not isinstance(given, Command) or given.resume is None:
+        return given
     if keys.configurable(config).get(keys.CHECKPOINT_ID):  # a fork: LangGraph makes new tasks
-        given = signed(command.resume)
-        _tell(opened, given, {}, [])
-        opened.input = Command(resume=given, update=command.update, goto=command.goto)
-        return
-    saved: Any = await io.either(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
+        resume = signed(given.resume)
+        _tell(run.port, resume, {}, [])
+        return Command(resume=resume, update=given.update, goto=given.goto)
+    saved = await _saved(saver, config, io)
     asked = questions(saved)
-    given = plain_answers(command.resume)
-    answers = _by_id(given, [question for question in asked if question.waits])
-    if not asked and holds_decision(given):
-        opened.untouched = True
+    resume = plain_answers(given.resume)
+    answers = _by_id(resume, [question for question in asked if question.waits])
+    if not asked and holds_decision(resume):
         raise NothingWaitsError(
-            f"nothing in thread {opened.run.thread_id} waits for a decision; "
+            f"nothing in thread {run.thread_id} waits for a decision; "
             "send a message, or resume without an answer"
         )
     if answers is None:
-        given = signed(given) if holds_decision(given) else given
-        _tell(opened, given, {}, asked)
-        opened.input = Command(resume=given, update=command.update, goto=command.goto)
-        return
-    thread_id = opened.run.thread_id
+        resume = signed(resume) if holds_decision(resume) else resume
+        _tell(run.port, resume, {}, asked)
+        return Command(resume=resume, update=given.update, goto=given.goto)
     for question in asked:
         if question.waits and question.id in answers:
-            answers[question.id] = _bound(answers[question.id], question, thread_id)
-    _tell(opened, given, dict(answers), asked)
+            answers[question.id] = _bound(answers[question.id], question, run.thread_id)
+    _tell(run.port, resume, dict(answers), asked)
+    await _store_direct(saver, config, saved, asked, answers, io)
+    if not (answers or given.update or given.goto):
+        return None
+    return Command(resume=answers or None, update=given.update, goto=given.goto)
+
+
+async def _store_direct(
+    saver: BaseCheckpointSaver[Any],
+    config: Any,
+    saved: Any,
+    asked: Sequence[Question],
+    answers: dict[str, Any],
+    io: Leaves,
+) -> None:
+    """Store the answers to questions of tool calls themselves, and take them from the answers."""
     for question in asked:
-        if question.is_direct:
-            taken = [answers.pop(slot, _NOTHING) for slot in question.slots]
-            if question.waits and taken[-1] is not _NOTHING:
-                await _store(opened, io, saved, question, taken[-1])
-    goes_on = bool(answers or command.update or command.goto)
-    resume = answers or None
-    opened.input = (
-        Command(resume=resume, update=command.update, goto=command.goto) if goes_on else None
-    )
+        if not question.is_direct:
+            continue
+        *_, now = [answers.pop(slot, _NOTHING) for slot in question.slots]
+        if not question.waits or now is _NOTHING:
+            continue
+        at: Any = keys.with_configurable(config, **keys.configurable(saved.config))
+        await _put(saver, at, [(RESUME, [*question.answered, now])], question.task, io)
 
 
-async def _store(opened: Opened, io: Leaves, saved: Any, question: Question, answer: Any) -> None:
-    saver, task = opened.saver, question.task
-    config = keys.with_configurable(opened.config, **keys.configurable(saved.config))
-    writes = [(RESUME, [*question.answered, answer])]
+async def _put(
+    saver: BaseCheckpointSaver[Any], at: Any, writes: list[tuple[str, Any]], task: str, io: Leaves
+) -> None:
     await io.either(
-        lambda: saver.put_writes(config, writes, task),
-        lambda: saver.aput_writes(config, writes, task),
+        lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
     )
 
 
@@ -171,9 +194,8 @@ def _is_approval(asked: Any) -> bool:
     return isinstance(asked, Mapping) and asked.get("kind") == KIND
 
 
-def _tell(opened: Opened, given: Any, answers: dict[str, Any], asked: list[Question]) -> None:
+def _tell(port: Port, given: Any, answers: dict[str, Any], asked: list[Question]) -> None:
     """Record the answers; a decision with who made it, when, and about which call."""
-    port = opened.run.port
     if not port.active:
         return
     for question in asked:
@@ -199,3 +221,191 @@ def _is_id(key: Any) -> bool:
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+# --- results and messages of the thread's own past -----------------------------------------------
+
+
+def fitted(
+    given: Sequence[BaseMessage],
+    held: Sequence[BaseMessage],
+    results: Sequence[ToolMessage],
+    *,
+    named: bool,
+) -> list[BaseMessage]:
+    """Refuse a result that answers no call of a thread, or one that has its answer.
+
+    A message that the thread holds already, by its id, may come again: it stays as it is.
+
+    Args:
+        given: The messages of an input.
+        held: The messages of the thread.
+        results: Those of the given messages that are results of earlier calls.
+        named: Whether given messages have ids.
+
+    Returns:
+        The messages to go on with.
+
+    Raises:
+        MessageError: Names the call, or the message that is another one in the thread.
+    """
+    asked: dict[str, str] = {}
+    answered: set[str] = set()
+    known: dict[str | None, Any] = {}
+    for message in held:
+        known[message.id] = message
+        if isinstance(message, AIMessage):
+            calls = {call["id"] or "": call["name"] for call in message.tool_calls}
+            asked, answered = {**asked, **calls}, answered.difference(calls)
+        elif isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+    made = [_unchanged(i, m, known) if named else m for i, m in enumerate(given)]
+    for answer in results:
+        if answer.id is not None and answer.id in known:
+            continue
+        if answer.tool_call_id not in asked:
+            raise MessageError(
+                f"there is no call {answer.tool_call_id!r:.80} that this result could answer; "
+                "send the assistant's message that made it before"
+            )
+        if answer.tool_call_id in answered:
+            raise MessageError(
+                f"the call {answer.tool_call_id!r:.80} has its answer; send the next message alone"
+            )
+        if answer.name == UNNAMED:
+            _name(made, answer.tool_call_id, asked[answer.tool_call_id])
+    return made
+
+
+def _unchanged(i: int, message: BaseMessage, known: Mapping[str | None, Any]) -> BaseMessage:
+    """Return the thread's own message in place of one that is sent again."""
+    held: BaseMessage | None = None if message.id is None else known.get(message.id)
+    if held is not None and _said(held) != _said(message):
+        raise MessageError(
+            f"message[{i}]: the thread holds another message under the id {message.id!r:.80}; "
+            "leave the id out to say something new, or change the past with agent.graph"
+        )
+    return message if held is None else held
+
+
+def _said(message: BaseMessage) -> tuple[Any, ...]:
+    """Return what makes a message another one; its name and its notes are the engine's."""
+    own: tuple[Any, ...] = ()
+    if isinstance(message, AIMessage):
+        calls = [*message.tool_calls, *message.invalid_tool_calls]
+        own = ([(call["id"], call["name"], call["args"]) for call in calls],)
+    elif isinstance(message, ToolMessage):
+        own = (message.tool_call_id, message.status)
+    return message.type, message.content, *own
+
+
+def _name(messages: Sequence[BaseMessage], call_id: str, name: str) -> None:
+    unnamed = (call_id, UNNAMED)
+    for message in messages:  # copies of our own, not stored yet
+        if isinstance(message, ToolMessage) and (message.tool_call_id, message.name) == unnamed:
+            message.name = name
+
+
+async def refuse_results(
+    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, io: Leaves
+) -> None:
+    """Refuse a result, sent by a caller, of a call that waits for approval: it is no decision.
+
+    Raises:
+        MessageError: Names the call; nothing is stored.
+    """
+    answered = set(_results(given))
+    if not answered or saver is None or keys.thread_of(config) is None:
+        return
+    for question in await _about_calls(saver, config, io):
+        call_id = question.get("call_id")
+        if call_id in answered:
+            raise MessageError(
+                f"the call {call_id!r:.80} waits for approval, and a result is no decision; "
+                "resume the thread with one"
+            )
+
+
+def _results(given: Any) -> Iterator[str]:
+    """Yield the ids of the calls for which an input has results."""
+    if isinstance(given, Command):
+        given = dict(given._update_as_tuples())
+    found = given.get("messages") if isinstance(given, Mapping) else None
+    for message in found if isinstance(found, list | tuple) else [found]:
+        if isinstance(message, ToolMessage):
+            yield message.tool_call_id
+        elif isinstance(message, Mapping) and "tool_call_id" in message:
+            yield str(message["tool_call_id"])
+
+
+# --- what binds a run, whatever its agent is -----------------------------------------------------
+
+
+async def bind_rules(
+    run: Run,
+    saver: BaseCheckpointSaver[Any] | None,
+    store: EngineStore | None,
+    config: Any,
+    before: ThreadInfo | None,
+    io: Leaves,
+) -> None:
+    """Let a run know the questions that its thread waits for, and the rules that bind it.
+
+    A store of others has no rows for questions; they are read from its checkpoints.
+    """
+    if run.resumed and saver is not None and (run.waited or store is None):
+        asked = await _about_calls(saver, config, io)
+        run.pending = {one["call_id"]: one for one in asked if is_own(one)}
+    given = keys.configurable(config).get(keys.RULES) or {}
+    rules = await _kept_rules(run, before, io)
+    added = [one for one in given.get("rules", ()) if one not in rules]
+    if added and store is not None and run.ledger is not None:
+        await _keep_rules(run, store, [*rules, *added], given.get("parent"), io)
+    run.bound = tuple(ApprovalHook(one) for one in (*rules, *added))
+
+
+async def _kept_rules(run: Run, before: ThreadInfo | None, io: Leaves) -> list[Any]:
+    """Return the rules that the thread is bound by; it has some only if it came of another one."""
+    ledger = run.ledger
+    if ledger is None or before is None or not (run.resumed or before.parent):
+        return []
+    found = await io.either(lambda: ledger.noted(_RULES), lambda: ledger.anoted(_RULES))
+    return [] if found is None else list(found[1]["rules"])
+
+
+async def _keep_rules(
+    run: Run, store: EngineStore, rules: list[Any], parent: str | None, io: Leaves
+) -> None:
+    ledger, threads, thread = run.ledger, store.threads, run.thread_id or ""
+    assert ledger is not None
+    fields = {"rules": rules}
+    await io.either(
+        lambda: ledger.note(_RULES, "rules", "done", fields),
+        lambda: ledger.anote(_RULES, "rules", "done", fields),
+    )
+    if parent is not None:
+        await io.either(
+            lambda: threads.adopt(thread, parent), lambda: threads.aadopt(thread, parent)
+        )
+
+
+async def _about_calls(
+    saver: BaseCheckpointSaver[Any], config: Any, io: Leaves
+) -> list[Mapping[str, Any]]:
+    """List the questions about calls that wait where the run goes on.
+
+    An update by hand begins a checkpoint without them: those before it count, too.
+    """
+    found: list[Mapping[str, Any]] = []
+    at: Any = {**config, "metadata": {}}
+    while at is not None:
+        saved = await _saved(saver, at, io)
+        values = (question.interrupt.value for question in questions(saved))
+        found += [one for one in values if isinstance(one, Mapping) and one.get("kind") == KIND]
+        by_hand = saved is not None and (saved.metadata or {}).get("source") in _MADE_BY_HAND
+        at = saved.parent_config if by_hand else None
+    return found
+
+
+async def _saved(saver: BaseCheckpointSaver[Any], config: Any, io: Leaves) -> Any:
+    return await io.either(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from wick_graph.drive import Leaves
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError
-from wick_graph.runtime import Run
+from wick_graph.runtime import EngineStore, Run
 from wick_graph.stopping import LOST
-from wick_graph.store.checkpoints.leases import Asking, Lease
+from wick_graph.store.checkpoints.leases import Asking, Lease, Leases
 from wick_graph.store.checkpoints.suspects import PLACE, Suspected, Waiting
 
 GRACE_SECONDS: Final = 5.0
@@ -37,9 +37,9 @@ def _nothing() -> None:
     """Do nothing more."""
 
 
-async def take_turn(
+async def acquire_thread(
     run: Run,
-    leases: Any,
+    leases: Leases,
     io: Leaves,
     then: Callable[[], object] = _nothing,
     asking: Asking = Asking(),  # noqa: B008 - it is frozen
@@ -67,7 +67,7 @@ async def take_turn(
 
 
 async def _as_suspect(
-    run: Run, leases: Any, io: Leaves, way: Callable[[Asking], Any], asking: Asking
+    run: Run, leases: Leases, io: Leaves, way: Callable[[Asking], Any], asking: Asking
 ) -> bool:
     """Take the lease of a suspect, when it is its turn; False if it is none any more."""
     thread = run.thread_id or ""
@@ -87,7 +87,7 @@ async def _as_suspect(
             await _look(io)
             await io.sleep(_LONGEST_SECONDS / 2)
         await way(replace(asking, place=waiting))
-        lease = run.lease
+        lease = run.writer.lease
         assert lease is not None
         PLACE.watch(waiting, (leases, lease))
     except BaseException:
@@ -108,24 +108,23 @@ async def _look(io: Leaves) -> None:
             PLACE.clear(watched)
 
 
-async def cancel(saver: Any, thread_id: str, io: Leaves) -> bool:
+async def cancel(store: EngineStore, thread_id: str, io: Leaves) -> bool:
     """End the run that goes on in a thread, wherever it runs; False if there is none.
 
     It is the run that held the thread when this was called, and no later one. A run that comes to
     its own end meanwhile keeps that end.
     """
-    leases, threads = saver.leases, saver.threads
+    leases, threads = store.leases, store.threads
     epoch = await io.either(lambda: leases.epoch(thread_id), lambda: leases.aepoch(thread_id))
     if epoch is None:
         return False
     if await _ended_by_itself(leases, thread_id, epoch, io):
         return True
-    told = {"status": "idle", "stopped_because": "cancelled", "error": None}
 
     def end() -> None:
         lease = leases.wrest(thread_id, epoch)
         if lease is not None:
-            threads.close(thread_id, lease=lease, **told)
+            threads.close(thread_id, status="idle", stopped_because="cancelled", lease=lease)
             leases.release(lease)
 
     await io.whole(lambda: leases.together(end), lambda: leases.atogether(end))
@@ -134,18 +133,16 @@ async def cancel(saver: Any, thread_id: str, io: Leaves) -> bool:
 
 async def _take(
     run: Run,
-    leases: Any,
+    leases: Leases,
     io: Leaves,
     then: Callable[[], object],
     asking: Asking,
 ) -> None:
+    def ready(lease: Lease) -> None:
+        lease.on_stop = _stopper(run, lease)
+
     def take() -> None:
-        run.lease = leases.take(
-            run.thread_id,
-            asking,
-            judged=True,
-            ready=lambda lease: setattr(lease, "on_stop", _stopper(run, lease)),
-        )
+        run.writer.lease = leases.take(run.thread_id or "", asking, judged=True, ready=ready)
         then()
 
     await io.whole(lambda: leases.together(take), lambda: leases.atogether(take))
@@ -163,7 +160,7 @@ def _stopper(run: Run, lease: Lease) -> Callable[[str], object]:
 
 
 async def _queue(
-    run: Run, leases: Any, io: Leaves, then: Callable[[], object], asking: Asking
+    run: Run, leases: Leases, io: Leaves, then: Callable[[], object], asking: Asking
 ) -> None:
     place = (os.getpid(), id(leases), run.thread_id or "")
     line = _lines.setdefault(place, deque())
@@ -188,7 +185,7 @@ async def _queue(
 
 
 async def _take_over(
-    run: Run, leases: Any, io: Leaves, then: Callable[[], object], asking: Asking
+    run: Run, leases: Leases, io: Leaves, then: Callable[[], object], asking: Asking
 ) -> None:
     thread = run.thread_id or ""
     for _ in range(_OTHERS):
@@ -201,7 +198,7 @@ async def _take_over(
     return await _take(run, leases, io, then, replace(asking, force=True))
 
 
-async def _ended_by_itself(leases: Any, thread: str, epoch: int, io: Leaves) -> bool:
+async def _ended_by_itself(leases: Leases, thread: str, epoch: int, io: Leaves) -> bool:
     """Ask a run of this process to stop, and wait until it has; False if it has not.
 
     The run is known by its epoch: who takes the thread after it is not meant.

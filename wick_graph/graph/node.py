@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
+from wick_graph import durability, keys
 from wick_graph.drive import ASYNC_LEAVES, SYNC_LEAVES, Leaves, run_to_end
-from wick_graph.errors import HookError
 from wick_graph.messages.stamps import dated
 from wick_graph.moments import Moment, NodePort, Replace, tell
 from wick_graph.nodes.route import explain
@@ -19,6 +19,8 @@ from wick_graph.request import position
 from wick_graph.runtime import AgentSpec, NodeContext, Run, place_of, run_of
 
 Writes = list[tuple[str, Any]]
+_COUNTERS: Final = 2
+"""Writes with which `before_agent` opens every input."""
 Body = Callable[[Mapping[str, Any], NodeContext], Awaitable[Writes]]
 
 
@@ -48,14 +50,14 @@ class Node(Runnable[Any, Any]):
 
     async def _visit(self, input: Any, config: RunnableConfig, run: Run, io: Leaves) -> Any:
         if not run.port.active:
-            made = await self.body(input, NodeContext(self.spec, run, io, config))
+            made = await self._made(input, NodeContext(self.spec, run, io, config))
             return packed(timed(made, input))
         place = place_of(self.name, config)
         port = NodePort(run.port, place)
         ctx = NodeContext(self.spec, run, io, config, port)
         await tell(port, Moment("node", "enter", self.name, {"input": input, "task": place.task}))
         try:
-            writes = timed(await self.body(input, ctx), input)
+            writes = timed(await self._made(input, ctx), input)
         except BaseException as error:  # cancellation and interrupts are moments too
             if isinstance(error, GraphInterrupt):
                 asked = tuple(error.args[0]) if error.args else ()
@@ -64,6 +66,29 @@ class Node(Runnable[Any, Any]):
             raise
         said = await tell(port, Moment("node", "exit", self.name, {"writes": writes}))
         return packed(said.value if isinstance(said, Replace) else writes)
+
+    async def _made(self, input: Any, ctx: NodeContext) -> Writes:
+        """Run the body, and say what of its superstep may wait; the router says it for `model`."""
+        run, writer = ctx.run, ctx.run.writer
+        began_from = keys.began_from(ctx.config)
+        if self.name == "tools":
+            policy = writer.policy = durability.during_tools(began_from, writer.policy)
+            made = await self.body(input, ctx)
+            writer.policy = policy  # a graph that the call ran has had its own
+            return made
+        made = await self.body(input, ctx)
+        if self.name == "before_agent":
+            writer.policy = durability.after_before_agent(
+                began_from,
+                observed=run.observed,
+                repaired=len(made) > _COUNTERS,
+                has_hooks=bool(self.spec.hooks.before_agent),
+            )
+        elif self.name == "modify_request":
+            writer.policy = durability.after_modify_request(
+                began_from, observed=run.observed, updates=len(made) > 1
+            )
+        return made
 
 
 class Router(Runnable[Any, Any]):
@@ -84,9 +109,15 @@ class Router(Runnable[Any, Any]):
         run = run_of(config or {})
         run.ended = isinstance(target, str)
         run.stopped = (input.get("stop_reason") or "done") if run.ended else ""
-        run.ledgered = not run.ended and run.ledger is not None
-        run.single = not run.ended and len(target) == 1
-        run.may_wait = not run.told and (run.ended or self._commits_next(target, input, run))
+        spec = self._spec
+        run.writer.policy = durability.after_route(
+            keys.began_from(config),
+            observed=run.observed,
+            sent=() if run.ended else [sent.arg.get("name", "") for sent in target],
+            ledger=run.ledger is not None,
+            in_place=all(layer.in_place for layer in spec.hooks.wrap_tool_call),
+            tools=lambda: spec.toolbox.at(input),
+        )
         if run.port.active:
             data = {"target": target, "state": input, "explain": lambda: explain(input)}
             port = NodePort(run.port, place_of("model", config or {}))
@@ -96,22 +127,6 @@ class Router(Runnable[Any, Any]):
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Decide, and tell the run."""
         return self.invoke(input, config)
-
-    def _commits_next(self, target: Any, state: Mapping[str, Any], run: Run) -> bool:
-        """Say whether nothing is run before the intents of these calls are committed.
-
-        The model's step is committed with the first intent then, and not before it. Calls that
-        need no intent are run at once, and who wraps calls may do anything.
-        """
-        spec = self._spec
-        if run.ledger is None or not all(layer.in_place for layer in spec.hooks.wrap_tool_call):
-            return False
-        try:
-            known = spec.toolbox.at(state)
-        except HookError:  # it is told of where the tools are needed
-            return False
-        tools = [known.get(sent.arg.get("name")) for sent in target]
-        return all(tool is not None and tool.replay != "safe" for tool in tools)
 
 
 def timed(writes: Writes, state: Mapping[str, Any]) -> Writes:

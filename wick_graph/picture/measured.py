@@ -9,6 +9,7 @@ from typing import Any, Final
 from wick_graph.errors import StorageError
 from wick_graph.journal import Entry, Journal
 from wick_graph.picture.overlay import NOTHING, LayerKey, RunOverlay, Tally
+from wick_graph.runtime import engine_store
 
 WHOLE_STEPS: Final = "times are those of whole steps"
 _PARALLEL: Final = "times of parallel calls are added up"
@@ -22,7 +23,7 @@ def measured(overlay: RunOverlay, saver: Any, steps: Collection[str]) -> RunOver
         saver: The store of the thread; only ours keeps journals.
         steps: The checkpoints from which steps began that are on the thread's way.
     """
-    if not hasattr(saver, "journal_rows") or not steps:
+    if engine_store(saver) is None or not steps:
         return overlay
     try:
         entries = [e for e in Journal(saver, overlay.thread_id).moments() if e.checkpoint in steps]

@@ -35,6 +35,7 @@ from wick_graph.store.checkpoints.suspects import (
 from wick_graph.store.database import sql
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.dialect import Database
+from wick_graph.store.database.pending import COMMIT_NOW, CommitPolicy
 from wick_graph.store.database.schema import leases, threads
 from wick_graph.store.values.rows import pack_id
 
@@ -87,6 +88,14 @@ class Lease:
         """Let another suspect of this process go on."""
         if self.place is not None:
             PLACE.leave(self.place)
+
+
+@dataclass(slots=True)
+class Writer:
+    """Who writes: it stands in the config of a run, and the engine keeps it up to date."""
+
+    lease: Lease | None = None
+    policy: CommitPolicy = COMMIT_NOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -481,9 +490,19 @@ def _holds(core: Core, holder: bytes, until: float) -> bool:
     return 0 < until - core.now() < _CREDIBLE and is_alive(holder)
 
 
-def lease_of(config: Mapping[str, Any]) -> Lease | None:
-    """Return the lease of the run that a config belongs to; graphs of others have none."""
-    return getattr(keys.configurable(config).get(keys.RUN), "lease", None)
+def writer_of(
+    config: Mapping[str, Any], began_from: str | None
+) -> tuple[Lease | None, CommitPolicy]:
+    """Return the lease and the policy under which a superstep is written.
+
+    Graphs of others have neither. A policy is for one superstep: LangGraph may save a step when
+    the next one has run.
+    """
+    writer = keys.configurable(config).get(keys.WRITER)
+    if not isinstance(writer, Writer):
+        return None, COMMIT_NOW
+    policy = writer.policy
+    return writer.lease, policy if policy.began_from == began_from else COMMIT_NOW
 
 
 def fence(core: Core, db: Database, lease: Lease | None, thread: int, thread_id: str) -> None:

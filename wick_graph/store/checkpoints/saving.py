@@ -16,9 +16,9 @@ from langgraph.checkpoint.base import (
 )
 
 from wick_graph.errors import StorageError
-from wick_graph.keys import PUSH, RUN, configurable
+from wick_graph.keys import PUSH
 from wick_graph.store.checkpoints.core import Core
-from wick_graph.store.checkpoints.leases import Lease, fence, lease_of
+from wick_graph.store.checkpoints.leases import Lease, fence, writer_of
 from wick_graph.store.checkpoints.steps import Step
 from wick_graph.store.database.address import Address, address_of
 from wick_graph.store.database.dialect import Database
@@ -64,14 +64,15 @@ class Saving:
     ) -> Now | None:
         """Let a checkpoint wait if it may; else return what saves it."""
         full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
-        waits = self.core.pending.checkpoint_can_wait(at, config)
+        lease, policy = writer_of(config, at.checkpoint_id)
+        waits = self.core.pending.checkpoint_can_wait(at, policy)
         held = checkpoint["channel_values"]
         if waits:
             values = {n: v.copy() if type(v) in _CHANGED else v for n, v in held.items()}
             kept: Any = {**checkpoint, "channel_values": values}
             checkpoint = kept
 
-        lease, tried = lease_of(config), Tried()
+        tried = Tried()
 
         def save(db: Database) -> None:
             self.core.pending.refuse(at)
@@ -101,9 +102,9 @@ class Saving:
                 f"a task that writes {len(writes):,} times cannot be stored, {MAX_WRITES:,} is the "
                 "most; let it write one list"
             )
-        waits = self.core.pending.writes_can_wait(at, config, writes, path)
-        run, lease = configurable(config).get(RUN), lease_of(config)
-        alone = waits and (PUSH not in path or getattr(run, "single", False))
+        lease, policy = writer_of(config, at.checkpoint_id)
+        waits = self.core.pending.writes_can_wait(at, policy, writes, path)
+        alone = waits and (PUSH not in path or policy.single_call)
         if waits:
             writes = [(name, v.copy() if type(v) in _CHANGED else v) for name, v in writes]
 

@@ -15,10 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from wick_graph.keys import PULL, PUSH, RUN, configurable
+from wick_graph.keys import PULL, PUSH
 from wick_graph.store.database.address import Address
 
 WAIT_SECONDS: Final = 0.01
@@ -28,6 +27,23 @@ _OPEN: Final = 1_024
 
 Apply = Callable[[Any], None]
 """Writes an entry within a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPolicy:
+    """What of one superstep may wait for the next commit; by default nothing."""
+
+    began_from: str = ""
+    """The checkpoint that the superstep began from: no other superstep may take the policy."""
+    checkpoint: bool = False
+    """Its checkpoint: a crash makes the same one again, or nothing follows before that commit."""
+    call_results: bool = False
+    """What its tool calls write: the results are in the ledger, or the calls are safe to repeat."""
+    single_call: bool = False
+    """It is one tool call."""
+
+
+COMMIT_NOW: Final = CommitPolicy()
 
 
 class Entry(NamedTuple):
@@ -64,7 +80,7 @@ class Pending:
     def writes_can_wait(
         self,
         at: Address,
-        config: RunnableConfig,
+        policy: CommitPolicy,
         writes: Sequence[tuple[str, Any]],
         path: str,
     ) -> bool:
@@ -81,28 +97,23 @@ class Pending:
                 return False
             if PUSH in path:
                 step.pushes += 1
-                return bool(getattr(configurable(config).get(RUN), "ledgered", False))
+                return policy.call_results
             if PULL in path:
                 step.pulls += 1
                 return step.pulls == 1 and not step.pushes
             step.others = True
             return False
 
-    def checkpoint_can_wait(self, at: Address, config: RunnableConfig) -> bool:
+    def checkpoint_can_wait(self, at: Address, policy: CommitPolicy) -> bool:
         """Decide whether a checkpoint may wait for the next one.
 
-        It may in a run of our own after a step of pushed tasks alone: their results are committed
-        already, or in the ledger, or may be made again, and a crash makes the same checkpoint of
-        them. After any other task it may if the run says so.
+        It may if the policy says so, after one node, or after pushed tasks alone.
         """
-        run = configurable(config).get(RUN)
         with self._lock:
             step = self._steps.pop((at.thread_id, at.ns), None)
         if step is None or step.checkpoint != at.checkpoint_id or step.others:
             return False
-        if step.pushes:
-            return not step.pulls and hasattr(run, "ledgered")
-        return step.pulls == 1 and bool(getattr(run, "may_wait", False))
+        return policy.checkpoint and step.pulls == (0 if step.pushes else 1)
 
     def add(self, entry: Entry) -> None:
         """Let an entry wait."""

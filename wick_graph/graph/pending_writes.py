@@ -1,8 +1,8 @@
-"""The record of a failed run in its thread: a message of the role `error`.
+"""Writes beside a thread's last checkpoint: the record of a failure, results of a cut-off step.
 
-It is filed beside the thread's last checkpoint, as LangGraph files what no task wrote. So the step
-that failed stays open: the run can go on from there, finished calls keep their results, and
-whoever reads the thread or goes on with it finds the record among its messages.
+A failed run's record, a message of the role `error`, is filed as LangGraph files what no task
+wrote. So the step that failed stays open: the run can go on from there, finished calls keep their
+results, and whoever reads the thread or goes on with it finds the record among its messages.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.base import WRITES_IDX_MAP, BaseCheckpointSaver
 from langgraph.constants import END
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Overwrite, StateUpdate
 
 from wick_graph import keys
@@ -21,19 +22,19 @@ from wick_graph.drive import Leaves
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.messages import error_message, is_failure
 from wick_graph.redact import REDACTOR
-
-if TYPE_CHECKING:
-    from wick_graph.graph.lifecycle import Opened
+from wick_graph.runtime import Run
 
 
-async def record_failure(opened: Opened, io: Leaves, error: BaseException) -> None:
+async def record_failure(
+    run: Run, saver: BaseCheckpointSaver[Any], agent: str, error: BaseException, io: Leaves
+) -> None:
     """File the record of what ended a run, if its thread still takes one."""
-    run, saver = opened.run, opened.saver
-    lost = run.lease is not None and run.lease.lost
-    if saver is None or run.thread_id is None or not run.ran or lost or not is_failure(error):
+    lease = run.writer.lease
+    lost = lease is not None and lease.lost
+    if run.thread_id is None or not run.ran or lost or not is_failure(error):
         return
     where: Any = keys.with_configurable(
-        None, **{keys.THREAD_ID: run.thread_id, keys.CHECKPOINT_NS: "", keys.RUN: run}
+        None, **{keys.THREAD_ID: run.thread_id, keys.CHECKPOINT_NS: ""}
     )
     with suppress(StorageError, ThreadBusyError):  # what ended the run is told all the same
         saved: Any = await io.either(
@@ -41,21 +42,51 @@ async def record_failure(opened: Opened, io: Leaves, error: BaseException) -> No
         )
         if saved is None:
             return
-        at: Any = keys.with_configurable(saved.config, **{keys.RUN: run})
-        writes = [*_earlier(saved), ("messages", [_record(opened, error)])]
-        task = keys.NULL_TASK_ID
+        at: Any = keys.with_configurable(saved.config, **{keys.WRITER: run.writer})
+        record = error_message(
+            REDACTOR.text(str(error) or type(error).__name__),
+            agent,
+            metadata={"error_type": type(error).__name__, "run_id": run.run_id},
+        )
+        writes, task = [*_earlier(saved), ("messages", [record])], keys.NULL_TASK_ID
         await io.whole(
             lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
         )
 
 
-def _record(opened: Opened, error: BaseException) -> Any:
-    run_id = opened.run.run_id
-    return error_message(
-        REDACTOR.text(str(error) or type(error).__name__),
-        opened.graph.spec.name,
-        metadata={"error_type": type(error).__name__, "run_id": run_id},
-    )
+async def keep_finished_results(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    saver: BaseCheckpointSaver[Any],
+    config: Any,
+    io: Leaves,
+) -> None:
+    """Commit the results of tool calls that an interrupted step had finished.
+
+    LangGraph drops a step's pending writes when a new input comes; without this the results of
+    finished calls would be lost, and those calls would look as if they had never run.
+    """
+    # Under this run's own id LangGraph would take the new input for a repetition of this commit.
+    at: Any = {**config, "metadata": {}}
+    if keys.thread_of(at) is None or keys.configurable(at).get(keys.CHECKPOINT_ID):
+        return
+    saved: Any = await io.either(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    if saved is None or not any(
+        channel == "messages" for _, channel, _ in saved.pending_writes or ()
+    ):
+        return
+    state: Any = await io.either(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+    finished = [
+        message
+        for task in state.tasks
+        if task.name == "tools" and task.result
+        for message in task.result.get("messages") or ()
+    ]
+    if finished:
+        update = {"messages": finished}
+        await io.either(
+            lambda: graph.update_state(at, update, as_node="tools"),
+            lambda: graph.aupdate_state(at, update, as_node="tools"),
+        )
 
 
 def _earlier(saved: Any) -> list[tuple[str, Any]]:
