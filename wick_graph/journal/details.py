@@ -9,7 +9,7 @@ from langchain_core.messages import BaseMessage
 
 from wick_graph.errors import StorageError
 from wick_graph.journal.entry import GAP, Entry
-from wick_graph.journal.facts import REPLAYS, USAGE
+from wick_graph.journal.facts import REPLAY_OF, USAGE
 from wick_graph.journal.rebuild import REQUESTS, Rebuilding
 from wick_graph.journal.writes import APPEND, REMOVE, REPLACE, SET
 from wick_graph.messages import to_wick
@@ -207,7 +207,7 @@ class Details(Rebuilding):
         changed = "a" in fields
         made = {"args": self.value(fields["a"])} if changed else self._tool_enter(entry)
         made["changed"] = changed
-        made["replay"] = REPLAYS[fields["r"]] if "r" in fields else None
+        made["replay"] = REPLAY_OF.get(fields.get("r", -1))
         if isinstance(key := fields.get("k"), str):
             made["key"] = key
         return made
