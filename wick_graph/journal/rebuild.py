@@ -14,7 +14,7 @@ from wick_graph.journal.fingerprint import request_key
 from wick_graph.journal.masking import DOTS
 from wick_graph.journal.reading import JournalReader
 from wick_graph.journal.replies import as_it_came, reply_of
-from wick_graph.messages.lower import lower
+from wick_graph.messages.lowering import lower
 from wick_graph.messages.portable import portable
 from wick_graph.request import Section
 from wick_graph.store.database.dialect import Database
