@@ -154,7 +154,7 @@ VISIBLE: Final = (
         "blame-names-the-agent",
         "Each part of a request names the hook that put it there.",
         ("test_blame_names_the_hook_behind_each_part",),
-        ("Blaming._system", "source or AGENT if owner is None else owner.by", "AGENT"),
+        ("BlameReader._system", "source or AGENT if owner is None else owner.by", "AGENT"),
     ),
     mutant(
         "lost-moments-untold",
