@@ -13,6 +13,7 @@ from tests.journal.test_lost import killed, run_fatally
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
+from wick_graph.store.database.dialect import Database
 from wick_graph.testing import ScriptedModel, call
 
 
@@ -76,10 +77,13 @@ def test_a_checkpoint_is_read_once_where_it_is_kept(
     journal = Journal(saver, "t", keep=keep)
     asked: list[str] = []
     read = journal.rows.checkpoint
-    # Counts what the store is asked; the answers are its own.
-    monkeypatch.setattr(
-        journal.rows, "checkpoint", lambda db, name: asked.append(name) or read(db, name)
-    )
+
+    def counted(db: Database, name: str) -> Any:
+        """Count what the store is asked; the answers are its own."""
+        asked.append(name)
+        return read(db, name)
+
+    monkeypatch.setattr(journal.rows, "checkpoint", counted)
     exits = list(journal.moments(kind="tool.exit"))
     told = [journal.details(moment) for moment in exits for _ in range(3)]
     assert told == [Journal(saver, "t").details(moment) for moment in exits for _ in range(3)]

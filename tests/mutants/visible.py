@@ -132,7 +132,7 @@ VISIBLE: Final = (
         "journal-guesses-numbers",
         "A number that no table has reads as a gap.",
         ("test_an_unknown_number_reads_as_a_gap_and_hides_nothing_else[a kind]",),
-        ("_what", "KIND_OF.get(code, (GAP, UNKNOWN))", 'KIND_OF.get(code, ("event", "event"))'),
+        ("entry_of", "KIND_OF[raw[0]]", 'KIND_OF.get(raw[0], ("tool", "call"))'),
     ),
     mutant(
         "journal-branch-goes-on",

@@ -15,13 +15,12 @@ from wick_graph.journal.layout import (
     EVENT,
     FIELDS,
     KIND_OF,
-    LOST,
     NAME,
+    NODE_OF,
     PHASE_OF,
     PLACE,
     UP,
     PageContent,
-    node_of,
 )
 from wick_graph.journal.masking import Mark
 from wick_graph.store.values.rows import unpack_id
@@ -152,12 +151,16 @@ def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
     seq, at_us = content.first + at, raw[AT]
     fields: Mapping[str, Any] = raw[FIELDS] if len(raw) > FIELDS else {}
     place = content.places[raw[PLACE] - 1] if raw[PLACE] else None
-    node = None if place is None else node_of(place)
     name = raw[NAME] if len(raw) > NAME else None
     date = datetime.fromtimestamp(run.started.timestamp() + at_us / 1e6, UTC)
-    kind, phase = _what(raw[0], fields)
-    hook_phase = PHASE_OF.get(fields["p"], UNKNOWN) if kind == "hook" and "p" in fields else None
-    if UNKNOWN in (phase, hook_phase) or (place is not None and node is None):
+    try:
+        kind, phase = KIND_OF[raw[0]]
+        if kind == "event":  # what it is, or what it closes, stands in its fields
+            kind, phase = fields["k"] if raw[0] == EVENT else (fields["k"][0], "lost")
+        hook_phase = PHASE_OF[fields["p"]] if kind == "hook" and "p" in fields else None
+        node = None if place is None else place[0]
+        node = NODE_OF[node] if isinstance(node, int) else node
+    except KeyError:
         return gap_of(run.thread_id, seq, seq, UNKNOWN, date)
     error = fields.get("e")
     return Entry(
@@ -186,16 +189,6 @@ def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
         error=None if error is None else ": ".join(part for part in error if part),
         fields=fields,
     )
-
-
-def _what(code: int, fields: Mapping[str, Any]) -> tuple[str, str]:
-    """Return kind and phase of an entry."""
-    if code == EVENT:
-        kind, phase = fields["k"]
-        return kind, phase
-    if code == LOST:
-        return fields["k"][0], "lost"
-    return KIND_OF.get(code, (GAP, UNKNOWN))
 
 
 def gap_of(thread_id: str, first: int, last: int, why: str, at: datetime) -> Entry:

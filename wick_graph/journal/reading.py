@@ -155,7 +155,7 @@ class JournalReader:
         """Return the run of a moment, whoever has read it."""
         if entry.run not in self._runs:
             self.runs()
-        return self._record(entry.run)
+        return self._runs.get(entry.run) or self._unlisted(entry.run)
 
     def reading(self) -> AbstractContextManager[Database]:
         """Hold one consistent view of the thread."""
@@ -204,13 +204,12 @@ class JournalReader:
         return PageContent(row.number, last + 1, [], entries) if entries else None
 
     def _entry(self, content: PageContent, at: int) -> Entry:
-        return entry_of(content, at, self._record(content.run))
+        run = self._runs.get(content.run)
+        return entry_of(content, at, self._unlisted(content.run) if run is None else run)
 
-    def _record(self, number: int) -> RunRecord:
-        """Return a run; of one whose row is gone, what can be said."""
-        run = self._runs.get(number)
-        if run is None:
-            run = self._runs[number] = record_of(self.thread_id, _unknown(number), "lost")
+    def _unlisted(self, number: int) -> RunRecord:
+        """Return what can be said of a run whose row is gone."""
+        self._runs[number] = run = record_of(self.thread_id, _unknown(number), "lost")
         return run
 
     def _load_runs(self, db: Database, thread: int) -> list[RunRecord]:
