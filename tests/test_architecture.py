@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
@@ -17,6 +18,7 @@ from tests.source import (
     MODULES,
     PACKAGE,
     ROOT,
+    Module,
     home,
     imports,
     part_of,
@@ -35,7 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("redact", "cost", "tracing", "web"),
     (
-        *("config", "sandbox", "backends", "tools", "testing", "models", "hooks", "middleware"),
+        *("config", "sandbox", "backends", "tools", "models", "hooks", "middleware"),
         *("mcp", "store"),
     ),
     ("durability", "runtime"),
@@ -52,7 +54,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("loading",),
     ("client", "server"),
     ("cli",),
-    ("pytest_plugin",),
+    ("testing", "pytest_plugin"),
     ("__main__",),
 )
 """A part may import what stands above it, and in its own row what stands to its left."""
@@ -60,13 +62,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 GROUND = frozenset({"errors", "types", "constants", "keys"})
 KNOWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(GROUND, frozenset()),
-    **dict.fromkeys(("messages", "config", "sandbox", "testing"), GROUND),
+    **dict.fromkeys(("messages", "config", "sandbox"), GROUND),
     "backends": GROUND | {"sandbox"},
     "config": GROUND | {"expressions"},
+    "models.scripted": GROUND,
     "store": GROUND | {"config.durations"},
     "web": GROUND,
 }
-"""Parts that serve without the engine (the store: any LangGraph graph) know only these."""
+"""Parts that serve without the engine (the store: any LangGraph graph) know only these; a part of
+a part knows itself too."""
 
 OUTSIDE: dict[str, frozenset[str]] = {
     "sqlalchemy": frozenset({"store"}),
@@ -78,7 +82,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "fastapi": frozenset({"server"}),
     "starlette": frozenset({"server"}),
     "uvicorn": frozenset({"server"}),
-    "yaml": frozenset({"config", "testing"}),
+    "yaml": frozenset({"config", "models"}),
     "langchain": frozenset({"models", "middleware"}),
     "genai_prices": frozenset({"cost"}),
     "opentelemetry": frozenset({"tracing"}),
@@ -133,7 +137,9 @@ OTHER_ERRORS = frozenset(
         "wick_graph.store.checkpoints.suspects.Suspected",  # ends in the queue for a thread
     }
 )
-"""Exceptions outside of the tree; those of `wick_graph.testing` fail a test, not a run."""
+"""Exceptions outside of the tree."""
+SCRIPTED = "wick_graph.models.scripted."
+"""Its exceptions are none of ours: they fail a test, or stand for a provider's."""
 
 NOT_OURS: dict[str, tuple[str, ...]] = {
     "backends.docker.box": ("held", "response"),
@@ -234,15 +240,67 @@ def test_imports_point_down() -> None:
     order = [part for row in LAYERS for part in row]
     found: Found = []
     for module in MODULES.values():
-        known = KNOWS.get(module.part, frozenset(order))
+        room = next((name for name in KNOWS if _is_in(module.name, name)), module.part)
+        known = KNOWS.get(room, frozenset(order))
         for node, target in imports(module):
             part, inside = part_of(home(target)), home(target).partition(".")[2]
-            if part in ("", module.part) or module.part == "":
+            if part == "" or module.part == "" or _is_in(home(target), room):
                 continue
             upwards = order.index(part) > order.index(module.part)
             if upwards or not {part, inside} & known:
                 found.append(f"{module.at(node)}: {target}")
     none(found)
+
+
+def _is_in(module: str, room: str) -> bool:
+    return f"{module}.".startswith(f"wick_graph.{room}.")
+
+
+def test_the_product_needs_no_doubles() -> None:
+    """`wick_graph.testing` is for tests: nothing else may break or slow down with it."""
+    found = [
+        f"{module.at(node)}: {target}"
+        for module in MODULES.values()
+        if module.part not in ("testing", "pytest_plugin")
+        for node, target in imports(module)
+        if part_of(home(target)) == "testing"
+    ]
+    none(found)
+
+
+def test_no_name_of_a_package_hides_its_submodule() -> None:
+    """`from package import name` must not depend on what was imported before."""
+    found: Found = []
+    for package in MODULES.values():
+        if not package.is_package:
+            continue
+        for node, name, target in _bound(package):
+            inner = f"{package.name}.{name}"
+            if inner in MODULES and target != inner:
+                found.append(f"{package.at(node)}: {name} hides {inner}")
+    none(found)
+
+
+def _bound(package: Module) -> Iterator[tuple[ast.AST, str, str]]:
+    """Yield each name that a package binds or promises, and what it imports under it."""
+    tree, listed = package.tree, ast.List | ast.Tuple
+    brought = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = alias.asname or alias.name
+                brought.add(name)
+                yield node, name, f"{node.module}.{alias.name}"
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node, node.name, ""
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [t.id for t in targets if isinstance(t, ast.Name)]
+            yield from ((node, name, "") for name in names)
+            if names == ["__all__"] and isinstance(node.value, listed):
+                promised = [ast.literal_eval(part) for part in node.value.elts]
+                yield from ((node, name, "") for name in promised if name not in brought)
 
 
 def test_imports_are_absolute_and_nobody_imports_the_door() -> None:
@@ -468,8 +526,8 @@ def test_nodes_hold_functions_and_small_values_only() -> None:
                 fine = fine and len(node.body) <= 8
             elif isinstance(node, ast.AnnAssign):
                 fine = ast.unparse(node.annotation) == "Final"
-            elif isinstance(node, ast.Assign):  # an alias of a type, or the table of contents
-                fine = isinstance(node.value, ast.Subscript) or text.startswith("__all__ = (")
+            elif isinstance(node, ast.Assign):  # an alias of a type
+                fine = isinstance(node.value, ast.Subscript)
             else:
                 docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
                 fine = docstring or isinstance(node, plain)
@@ -490,7 +548,7 @@ def test_errors_are_one_tree_drawn_in_its_module() -> None:
     central = {c for c in ours if c.__module__ == "wick_graph.errors"}
     tree = {c for c in ours if issubclass(c, errors.WickError)}
     others = {f"{c.__module__}.{c.__qualname__}" for c in ours - central}
-    assert {name for name in others if not name.startswith("wick_graph.testing.")} == OTHER_ERRORS
+    assert {name for name in others if not name.startswith(SCRIPTED)} == OTHER_ERRORS
     assert tree <= central
     assert not any(issubclass(c, Exception) for c in central - tree), "a signal can be swallowed"
     drawn = re.findall(r"^ {4}[ │├└─]*([A-Z]\w+)  ", errors.__doc__ or "", re.MULTILINE)

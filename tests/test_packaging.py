@@ -251,7 +251,7 @@ def test_a_users_own_nodes_package_stays_theirs(installed: Path, tmp_path: Path)
     (theirs / "__init__.py").write_text("OWNER = 'user'\n", encoding="utf-8")
     (theirs / "model.py").write_text("OWNER = 'user'\n", encoding="utf-8")
     code = (
-        "import sys, wick_graph.nodes, nodes, nodes.model\n"
+        "import sys, wick_graph.nodes.model, nodes, nodes.model\n"
         "ours = sys.modules['wick_graph.nodes.model']\n"
         "print(nodes.OWNER, nodes.model.OWNER, hasattr(ours, 'OWNER'), ours.__name__)"
     )
@@ -279,7 +279,7 @@ def test_editable_install_imports_from_anywhere(tree: Path, tmp_path: Path) -> N
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     code = (
-        "import sys, wick_graph.nodes\n"
+        "import sys, wick_graph.nodes.model\n"
         "module = sys.modules['wick_graph.nodes.model']\n"
         "print(module.__name__, module.__file__)"
     )

@@ -25,8 +25,12 @@ Constructors have no side effects. Each class has a stable `code` for scripts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final
+
+_LONGEST: Final = 64
+"""Characters of a word that is guessed at: comparing costs the square of the length."""
 
 
 def describe(error: BaseException) -> str:
@@ -42,6 +46,24 @@ def describe(error: BaseException) -> str:
     if not text:
         return name
     return text if isinstance(error, WickError) or name in text else f"{name}: {text}"
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """Find the candidate that looks most like a word, without regard to case.
+
+    Returns None when nothing is close enough to be worth suggesting.
+    """
+    if len(word) > _LONGEST:
+        return None
+    by_lower = {candidate.lower(): candidate for candidate in words}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Phrase the nearest candidate as `; did you mean X?`, or return an empty text."""
+    guess = nearest(word, words)
+    return f"; did you mean {guess}?" if guess else ""
 
 
 class WickError(Exception):

@@ -30,9 +30,8 @@ from wick_graph.config import (
     store_of,
     trust_folder,
 )
-from wick_graph.config.nearest import did_you_mean
 from wick_graph.config.reach import PYCACHE
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, did_you_mean
 from wick_graph.hooks.activation import activate, backend_of
 from wick_graph.hooks.approvals import misspelt
 from wick_graph.hooks.filesystem import FilesystemHook
@@ -43,7 +42,7 @@ from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.moments import JournalOptions
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent, delegation
-from wick_graph.tools.builtin import builtin
+from wick_graph.tools.builtin_tools import builtin
 from wick_graph.tools.store import ToolStore
 from wick_graph.tools.toolbox import Unasked
 

@@ -25,7 +25,7 @@ from wick_graph.hooks.compile import Hooks
 from wick_graph.hooks.protocol import HookContext
 from wick_graph.messages.check import PrefixValidator
 from wick_graph.messages.estimate import PrefixEstimate, sent_tokens
-from wick_graph.messages.lower import Lowering
+from wick_graph.messages.lowering import Lowering
 from wick_graph.messages.marsys import Processors
 from wick_graph.messages.portable import Portable
 from wick_graph.models.binder import Binder

@@ -15,7 +15,7 @@ from wick_graph.errors import MessageError
 from wick_graph.messages.check import validate
 from wick_graph.messages.content import is_deep, is_unicode, text_of
 from wick_graph.messages.copies import owned
-from wick_graph.messages.lower import lower
+from wick_graph.messages.lowering import lower
 from wick_graph.request import MessageView
 from wick_graph.state import WRITABLE
 

@@ -47,7 +47,7 @@ from wick_graph.server import strict
 from wick_graph.server.problems import Problem
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel
-from wick_graph.tools.builtin import BUILTINS
+from wick_graph.tools.builtin_tools import BUILTINS
 from wick_graph.tools.http import HTTPTool
 from wick_graph.tools.store import RESERVED, ToolStore
 from wick_graph.web import Target

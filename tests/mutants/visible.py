@@ -122,6 +122,19 @@ VISIBLE: Final = (
         ("_told", "if content or key not in _TEXTS:", "if True:"),
     ),
     mutant(
+        "journal-numbers-phases-anew",
+        "A number on disk stands for what it stood for when it was written.",
+        ("test_a_file_of_an_earlier_release_is_read_to_what_it_held[schema-2-moments.db]",),
+        ("PHASE_CODES", '"modify_request": 1', '"modify_request": 2'),
+        ("PHASE_CODES", '"wrap_model_call": 2', '"wrap_model_call": 1'),
+    ),
+    mutant(
+        "journal-guesses-numbers",
+        "A number that no table has reads as a gap.",
+        ("test_an_unknown_number_reads_as_a_gap_and_hides_nothing_else[a kind]",),
+        ("entry_of", "KIND_OF[raw[0]]", 'KIND_OF.get(raw[0], ("tool", "call"))'),
+    ),
+    mutant(
         "journal-branch-goes-on",
         "A fork is a branch of its own.",
         ("test_a_fork_is_a_branch_that_counts_on_from_where_it_left",),
@@ -141,7 +154,7 @@ VISIBLE: Final = (
         "blame-names-the-agent",
         "Each part of a request names the hook that put it there.",
         ("test_blame_names_the_hook_behind_each_part",),
-        ("Blaming._system", "source or AGENT if owner is None else owner.by", "AGENT"),
+        ("BlameReader._system", "source or AGENT if owner is None else owner.by", "AGENT"),
     ),
     mutant(
         "lost-moments-untold",

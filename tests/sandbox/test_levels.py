@@ -21,8 +21,8 @@ from wick_graph.backends import LocalBackend
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.sandbox import confine, seccomp
-from wick_graph.sandbox.choose import choose
 from wick_graph.sandbox.environment import find_program
+from wick_graph.sandbox.levels import choose
 from wick_graph.sandbox.plan import NOBODY, identity_for
 from wick_graph.testing import ScriptedModel
 from wick_graph.tracing import recording
@@ -79,7 +79,7 @@ import sys
 from wick_graph.backends import LocalBackend
 from wick_graph.errors import ConfigError
 from wick_graph.sandbox import confine, seccomp
-from wick_graph.sandbox.choose import choose
+from wick_graph.sandbox.levels import choose
 confine.refuse(seccomp.program())
 print(LocalBackend(sys.argv[1], execute="auto").level)
 print(LocalBackend(sys.argv[1], execute="require").level)

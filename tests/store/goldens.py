@@ -9,28 +9,37 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+import pytest
 from langchain_core.messages import BaseMessage
 from langgraph.channels import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
+from tests.journal.support import agent_of, steps
 from tests.store.encrypted import KEYS, fill
 from tests.store.store_graphs import asking_graph, config, looping_graph
+from wick_graph import BaseHook, tool
+from wick_graph.errors import ModelError
 from wick_graph.exports.masked import Hider
 from wick_graph.exports.wickrun import open_wickrun, write_wickrun
+from wick_graph.hooks import ApprovalHook, Approve
 from wick_graph.journal import Journal
+from wick_graph.models import ModelChoice, RetryPolicy
 from wick_graph.store import SqlSaver
 from wick_graph.store.database.compiling import compiled
 from wick_graph.store.database.schema import calls
 from wick_graph.store.moving import export_thread
+from wick_graph.testing import ScriptedModel, call, rate_limit
 
 FOLDER = Path(__file__).parent / "golden"
 
@@ -87,6 +96,59 @@ def fill_plain(saver: SqlSaver) -> None:
     saver.threads.fork("loop", "forked", third.config["configurable"]["checkpoint_id"])
     saver.threads.rename("loop", "a loop")
     saver.threads.pin("loop")
+
+
+class _Breaks(BaseHook):
+    """Fails on its way to the model."""
+
+    name = "breaks"
+
+    def wrap_model_call(self, request: Any, next: Any) -> Any:
+        raise ValueError("broken")
+
+
+@tool
+def risky(what: str) -> str:
+    """Act once a person has allowed it."""
+    return f"did {what}"
+
+
+@tool
+def fatal() -> str:
+    """Take the process down."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+def fill_moments(saver: SqlSaver, url: str) -> None:
+    """Record moments of every kind that a run makes, with hooks in every phase."""
+    if (child := os.fork()) == 0:
+        with suppress(BaseException):
+            dying = ScriptedModel([call("fatal")])
+            agent_of(url, hooks=[], tools=[fatal], model=dying)[0].invoke("die", thread_id="lost")
+        os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    again = ScriptedModel(["Here I am."], cursor="fifo")
+    agent_of(saver, hooks=[], tools=[fatal], model=again)[0].invoke("go on", thread_id="lost")
+    agent, _ = agent_of(saver, journal="full", model=ScriptedModel(steps(), model_name="first"))
+    for _ in agent.stream("add", thread_id="hooks"):
+        pass
+    fallback = ScriptedModel(["From the other one."], model_name="second")
+    limited = ScriptedModel([rate_limit(0.0)] * 2, model_name="first")
+    retry = RetryPolicy(attempts=2, base=0.0)
+    choice = ModelChoice(
+        model=limited,
+        name="first",
+        retry=retry,
+        fallbacks=(ModelChoice(model=fallback, name="second"),),
+    )
+    agent_of(saver, journal="full", model=choice)[0].invoke("again", thread_id="retries")
+    with pytest.raises(ModelError, match="broken"):
+        agent_of(saver, hooks=[_Breaks()])[0].invoke("break", thread_id="breaks")
+    asking = ScriptedModel([call("risky", what="it"), "Done."])
+    asks, _ = agent_of(saver, hooks=[ApprovalHook({"risky": True})], tools=[risky], model=asking)
+    asks.invoke("act", thread_id="asks")
+    asks.resume("asks", Approve())
 
 
 # --- what is in a store ---------------------------------------------------------------------------
@@ -170,6 +232,7 @@ def _wickrun(path: Path) -> Iterator[SqlSaver]:
 OPENED: dict[str, Opener] = {
     "plain.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "journal.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
+    "moments.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "encrypted.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}", keys=KEYS),
     "a.thread": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "a.wickrun": _wickrun,
@@ -201,6 +264,8 @@ def _write(folder: Path) -> None:
             export_thread(saver, "a", here / "a.thread")
             journal = Journal(saver, "a")
             write_wickrun(journal, saver, here / "a.wickrun", Hider.of(journal))
+        with OPENED["moments.db"](here / "moments.db") as saver:
+            fill_moments(saver, f"sqlite:///{here / 'moments.db'}")
         with OPENED["encrypted.db"](here / "encrypted.db") as saver:
             fill(saver, "a", "b")
         for name, opened in OPENED.items():

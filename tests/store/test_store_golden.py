@@ -8,11 +8,17 @@ import pytest
 
 from tests.store.goldens import FOLDER, OPENED, content, expected, unpacked
 
-RELEASES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
+FILES = sorted(
+    (path.parent.name, path.name.removesuffix(".json.gz")) for path in FOLDER.glob("*/*.json.gz")
+)
 
 
-@pytest.mark.parametrize("name", OPENED)
-@pytest.mark.parametrize("release", RELEASES)
+def test_every_file_is_kept_by_the_newest_release() -> None:
+    newest = max(release for release, _ in FILES)
+    assert {name for release, name in FILES if release == newest} == set(OPENED)
+
+
+@pytest.mark.parametrize(("release", "name"), FILES)
 def test_a_file_of_an_earlier_release_is_read_to_what_it_held(
     release: str, name: str, tmp_path: Path
 ) -> None:

@@ -14,6 +14,6 @@ def schema(debug: Annotated[bool, output.DEBUG] = False) -> None:
     `# yaml-language-server: $schema=` and where the schema is.
     """
     from wick_graph.config.jsonschema import json_schema
-    from wick_graph.tools.builtin import BUILTINS
+    from wick_graph.tools.builtin_tools import BUILTINS
 
     output.print_json(json_schema(BUILTINS))

@@ -50,7 +50,7 @@ def _problems(file: AgentsFile) -> list[str]:
     from wick_graph.models.spec import parse
     from wick_graph.store.database.opening import dialect_of
     from wick_graph.store.sealed.sealing import check_keys
-    from wick_graph.tools.builtin import BUILTINS, SEARCH_NEEDED
+    from wick_graph.tools.builtin_tools import BUILTINS, SEARCH_NEEDED
 
     found: list[str] = []
     try:

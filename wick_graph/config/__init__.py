@@ -17,7 +17,6 @@ from wick_graph.config.control import (
 from wick_graph.config.fields import slug
 from wick_graph.config.guests import McpServerConfig
 from wick_graph.config.load import agent_config, describe, load_config, parse_config
-from wick_graph.config.nearest import did_you_mean, nearest
 from wick_graph.config.reach import held_in
 from wick_graph.config.schema import (
     AgentConfig,
@@ -37,6 +36,7 @@ from wick_graph.config.trusted import (
     must_be_unchanged,
     trust,
 )
+from wick_graph.errors import did_you_mean, nearest
 
 __all__ = [
     "AgentConfig",

@@ -10,7 +10,6 @@ from pydantic_core import ErrorDetails
 
 from wick_graph.config.fields import UNION_TAGS
 from wick_graph.config.guests import McpServerConfig, MiddlewareConfig, SubagentConfig
-from wick_graph.config.nearest import did_you_mean
 from wick_graph.config.places import KeyPath, Places, one_line
 from wick_graph.config.schema import (
     AgentConfig,
@@ -25,7 +24,7 @@ from wick_graph.config.schema import (
     SearchConfig,
     SkillsConfig,
 )
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, did_you_mean
 
 _MOST: Final = 20
 """Errors that are told one by one."""

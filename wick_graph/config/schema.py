@@ -62,7 +62,6 @@ from wick_graph.config.guests import (
     MiddlewareConfig,
     SubagentConfig,
 )
-from wick_graph.config.nearest import did_you_mean
 from wick_graph.config.places import KeyPath, Places, show_key
 from wick_graph.config.starts import Starts
 from wick_graph.config.store_url import (
@@ -73,7 +72,7 @@ from wick_graph.config.store_url import (
     resolve_store,
 )
 from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS, THREAD_TTL_SECONDS
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, did_you_mean
 
 
 class ModelTarget(Block):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -17,18 +16,9 @@ from wick_graph.journal.rebuild import REQUESTS
 MOST: Final = 5_000
 """Spans of one trace."""
 TRUNCATED: Final = "...(truncated)"
+_KEPT: Final = 4
+"""Checkpoints that are kept for the spans of their superstep."""
 Made = dict[str, Any]
-
-
-class _Memory(Journal):
-    """A journal that reads the checkpoint of a superstep once for all its spans."""
-
-    def __init__(self, journal: Journal) -> None:
-        super().__init__(journal.saver, journal.thread_id)
-        self._read = lru_cache(maxsize=4)(super().saved)
-
-    def saved(self, checkpoint: str) -> Any:
-        return self._read(checkpoint)
 
 
 def trace_of(journal: Journal, run_id: str) -> Made:
@@ -44,7 +34,8 @@ def trace_of(journal: Journal, run_id: str) -> Made:
     parts = [run for run in journal.runs() if run.run_id == run_id]
     if not parts:
         raise StorageError(f"thread {journal.thread_id!r} has no run {run_id}; list its runs")
-    spans = _Spans(_Memory(journal), Hider.of(journal))
+    own = Journal(journal.saver, journal.thread_id, keep=_KEPT)
+    spans = _Spans(own, Hider.of(journal))
     made = [span for part in parts for span in spans.of(part)]
     return {
         "model": parts[-1].model,
@@ -70,7 +61,6 @@ class _Spans:
 
     def of(self, run: RunRecord) -> Iterator[Made]:
         """Yield a span for each moment that ends something."""
-        list(self._journal.runs())  # so that the journal knows the run by its number
         for entry in self._journal.moments(run.number):
             if entry.kind == "model" and entry.phase in REQUESTS:
                 self._requests[entry.seq] = entry

@@ -12,12 +12,15 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict, get_type_hints
 
-from wick_graph import nodes
 from wick_graph.graph.agent_graph import AgentGraph
 from wick_graph.graph.channels import quick
 from wick_graph.graph.node import Node, Router
 from wick_graph.graph.quiet import quieten
-from wick_graph.nodes.route import END_LABEL, TOOLS
+from wick_graph.nodes.before_agent import before_agent
+from wick_graph.nodes.model import model
+from wick_graph.nodes.modify_request import modify_request
+from wick_graph.nodes.route import END_LABEL, TOOLS, route
+from wick_graph.nodes.tools import tools
 from wick_graph.reducers import folding
 from wick_graph.runtime import AgentSpec
 from wick_graph.state import AgentInput, AgentOutput, AgentState
@@ -27,17 +30,17 @@ def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) 
     """Compile an agent into LangGraph's graph with our life cycle around each run."""
     graph = StateGraph(_schema(spec), input_schema=AgentInput, output_schema=AgentOutput)
     for name, body, phases in (
-        ("before_agent", nodes.before_agent, ("before_agent",)),
-        ("modify_request", nodes.modify_request, ("modify_request",)),
-        ("model", nodes.model, ("wrap_model_call", "after_model")),
-        ("tools", nodes.tools, ("wrap_tool_call",)),
+        ("before_agent", before_agent, ("before_agent",)),
+        ("modify_request", modify_request, ("modify_request",)),
+        ("model", model, ("wrap_model_call", "after_model")),
+        ("tools", tools, ("wrap_tool_call",)),
     ):
         graph.add_node(name, Node(name, body, spec), metadata=_metadata(spec, phases))
     graph.add_edge(START, "before_agent")
     graph.add_edge("before_agent", "modify_request")
     graph.add_edge("modify_request", "model")
     graph.add_conditional_edges(
-        "model", Router("route", nodes.route, spec), {TOOLS: "tools", END_LABEL: END}
+        "model", Router("route", route, spec), {TOOLS: "tools", END_LABEL: END}
     )
     graph.add_edge("tools", "modify_request")
     compiled = graph.compile(checkpointer=saver, name=spec.name)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from langchain_core.messages import BaseMessage
 
 from wick_graph.journal.entry import Entry
-from wick_graph.journal.rebuild import Rebuilding
+from wick_graph.journal.rebuild import Reconstruction
 
 Part = Literal["system", "message", "tool", "setting"]
 Op = Literal["kept", "added", "dropped"]
@@ -44,20 +44,17 @@ class _Change:
     raw: dict[str, Any]
 
 
-class Blaming(Rebuilding):
+class BlameReader:
     """Follows the changes that hooks made to a request."""
 
+    def __init__(self, rebuilt: Reconstruction) -> None:
+        self._rebuilt = rebuilt
+        self._value = rebuilt.value
+
     def blame(self, seq: int) -> list[Blame]:
-        """List the parts of a moment's request, in the order in which the model got them.
-
-        What hooks dropped comes last. A message that a hook changed is one that was dropped and
-        one that was added in its place.
-
-        Raises:
-            StorageError: No request was made by then, or what it was made of is gone.
-        """
-        entry = self._request_of(seq)
-        head = self.value(entry.fields["h"])
+        """List the parts of a moment's request, and last what hooks dropped."""
+        entry = self._rebuilt.request_of(seq)
+        head = self._value(entry.fields["h"])
         changes = list(self._changes(entry))
         return [
             *self._system(head, changes),
@@ -78,7 +75,7 @@ class Blaming(Rebuilding):
     def _composed(self, entry: Entry) -> Iterator[Entry]:
         """Yield the ends of `modify_request` that a request went through, the last one first."""
         visit: str | None = None
-        for found in self._before(entry):
+        for found in self._rebuilt.before(entry):
             if found.hook_phase == "modify_request" and found.phase == "exit":
                 visit = visit or found.task
                 if found.task == visit:
@@ -91,7 +88,7 @@ class Blaming(Rebuilding):
     def _wrapped(self, entry: Entry) -> Iterator[tuple[Entry, Entry]]:
         """Yield the moments of a request's way inwards, each with the hook around it."""
         while entry.parent is not None:
-            around = self.moment(entry.parent)
+            around = self._rebuilt.reader.moment(entry.parent)
             if around.what != "hook.enter":
                 return
             yield entry, around
@@ -111,7 +108,7 @@ class Blaming(Rebuilding):
                     op="dropped",
                     by=change.by,
                     seq=change.seq,
-                    value=self.value(ref),
+                    value=self._value(ref),
                 )
                 for at, _, ref in gone
             ]
@@ -129,12 +126,12 @@ class Blaming(Rebuilding):
                 op="kept" if owner is None else "added",
                 by=source or AGENT if owner is None else owner.by,
                 seq=None if owner is None else owner.seq,
-                value=self.value(ref),
+                value=self._value(ref),
             )
         yield from lost
 
     def _thread(self, entry: Entry, changes: list[_Change]) -> Iterator[Blame]:
-        base = next(self._bases(entry), [])
+        base = next(self._rebuilt.bases(entry), [])
         now: list[int | bytes] = list(range(entry.fields["n"]))
         added: dict[bytes, _Change] = {}
         dropped: list[tuple[int | bytes, int, _Change]] = []
@@ -167,7 +164,7 @@ class Blaming(Rebuilding):
 
     def _message(self, part: int | bytes, base: list[BaseMessage]) -> BaseMessage | None:
         if isinstance(part, bytes):
-            message: BaseMessage = self.value(part)
+            message: BaseMessage = self._value(part)
             return message
         return base[part] if part < len(base) else None
 
@@ -185,7 +182,7 @@ class Blaming(Rebuilding):
                     removed.pop(name, None)
             known = change.raw.get("t", known)
         for at, (ref, brought) in enumerate(head["tools"]):
-            name = self.value(ref)["function"]["name"]
+            name = self._value(ref)["function"]["name"]
             owner = added.get(name)
             yield Blame(
                 part="tool",
@@ -204,8 +201,8 @@ class Blaming(Rebuilding):
         owners: dict[str, _Change] = {}
         for change in changes:
             if "o" in change.raw:
-                owners |= dict.fromkeys(self.value(change.raw["o"]), change)
-        for at, (name, value) in enumerate(self.value(head["settings"]).items()):
+                owners |= dict.fromkeys(self._value(change.raw["o"]), change)
+        for at, (name, value) in enumerate(self._value(head["settings"]).items()):
             owner = owners.get(name)
             yield Blame(
                 part="setting",

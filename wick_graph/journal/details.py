@@ -9,8 +9,8 @@ from langchain_core.messages import BaseMessage
 
 from wick_graph.errors import StorageError
 from wick_graph.journal.entry import GAP, Entry
-from wick_graph.journal.facts import REPLAYS, USAGE
-from wick_graph.journal.rebuild import REQUESTS, Rebuilding
+from wick_graph.journal.facts import REPLAY_OF, USAGE
+from wick_graph.journal.rebuild import REQUESTS, Reconstruction
 from wick_graph.journal.writes import APPEND, REMOVE, REPLACE, SET
 from wick_graph.messages import to_wick
 from wick_graph.messages.calls import ERROR_PREFIX
@@ -19,8 +19,13 @@ _OPS: Final = {APPEND: "append", REPLACE: "replace", REMOVE: "remove", SET: "set
 Made = dict[str, Any]
 
 
-class Details(Rebuilding):
-    """Reads the fields of moments."""
+class Details:
+    """The fields of moments, as people read them."""
+
+    def __init__(self, rebuilt: Reconstruction) -> None:
+        self._rebuilt = rebuilt
+        self._reader = rebuilt.reader
+        self._held = rebuilt.value
 
     def details(self, entry: Entry) -> Made:
         """Return what is written down of a moment; what is gone is said under `missing`."""
@@ -88,30 +93,30 @@ class Details(Rebuilding):
         if "t" in raw:
             made["tools"] = {"offered": raw["t"], "removed": raw.get("r", [])}
         if "o" in raw:
-            made["settings"] = {"set": self.value(raw["o"]), "removed": raw.get("x", [])}
+            made["settings"] = {"set": self._held(raw["o"]), "removed": raw.get("x", [])}
         for letter, name in (("w", "withheld"), ("p", "purpose"), ("m", "model"), ("n", "tool")):
             if letter in raw:
                 made[name] = raw[letter]
         for letter, name in (("a", "args"), ("R", "reply"), ("O", "result")):
             if letter in raw:
-                made[name] = self.value(raw[letter])
+                made[name] = self._held(raw[letter])
         return made
 
     def _changer(self, entry: Entry) -> str:
         """Name the hook: on the way in the one around the moment, else the moment's own."""
         if entry.is_end or entry.parent is None:
             return entry.name
-        return self.moment(entry.parent).name
+        return self._reader.moment(entry.parent).name
 
     def _section(self, section: int | list[Any]) -> Made:
         if isinstance(section, int):
             return {"kept": section}
-        return {"source": section[0], "text": self.value(section[1])}
+        return {"source": section[0], "text": self._held(section[1])}
 
     def _segments(self, segments: Any) -> list[Any]:
         if isinstance(segments, int):
             return [[0, segments]]
-        return [self.value(part) if isinstance(part, bytes) else part for part in segments]
+        return [self._held(part) if isinstance(part, bytes) else part for part in segments]
 
     def _write(self, entry: Entry, write: list[Any]) -> Made:
         channel, op, *rest = write
@@ -128,13 +133,13 @@ class Details(Rebuilding):
     # --- one method for each kind ----------------------------------------------------------------
 
     def _run_enter(self, entry: Entry) -> Made:
-        fields, run = entry.fields, self._runs[entry.run]
+        fields, run = entry.fields, self._reader.run_of(entry)
         made: Made = {"mode": run.mode, "agent": run.agent, "graph_hash": run.graph_hash}
         made |= {"code_hash": run.code_hash, "base": run.base, "branch": run.branch}
         if "n" in fields:
             made["messages"] = fields["n"]
         if "v" in fields:
-            made["input"] = self.value(fields["v"])
+            made["input"] = self._held(fields["v"])
         return made
 
     def _run_exit(self, entry: Entry) -> Made:
@@ -144,18 +149,18 @@ class Details(Rebuilding):
         return {"writes": [self._write(entry, write) for write in entry.fields.get("w", ())]}
 
     def _hook_exit(self, entry: Entry) -> Made:
-        return {"verdict": self.value(entry.fields["v"])} if "v" in entry.fields else {}
+        return {"verdict": self._held(entry.fields["v"])} if "v" in entry.fields else {}
 
     def _request(self, entry: Entry) -> Made:
-        head = self.value(entry.fields["h"])
-        tools = [self.value(ref)["function"]["name"] for ref, _ in head["tools"]]
+        head = self._held(entry.fields["h"])
+        tools = [self._held(ref)["function"]["name"] for ref, _ in head["tools"]]
         made: Made = {
             "key": entry.fields["k"].hex(),
             "purpose": head["purpose"],
             "messages": self._count(entry),
-            "system": [{"source": s, "chars": len(self.value(ref))} for s, ref in head["system"]],
+            "system": [{"source": s, "chars": len(self._held(ref))} for s, ref in head["system"]],
             "tools": [] if head["withheld"] else tools,
-            "settings": self.value(head["settings"]),
+            "settings": self._held(head["settings"]),
         }
         if head["withheld"]:
             made["withheld"] = tools
@@ -175,7 +180,7 @@ class Details(Rebuilding):
                 made[name] = fields[letter]
         if "t" in fields:
             made["first_token_us"], made["chunks"] = fields["t"]
-        reply = self.reply_at(entry.seq)
+        reply = self._rebuilt.reply_at(entry.seq)
         if reply is None:
             return {**made, "missing": "the reply was never kept: the process died before"}
         return {**made, "reply": reply}
@@ -184,10 +189,10 @@ class Details(Rebuilding):
         return {"delay": entry.fields.get("s")}
 
     def _chunk(self, entry: Entry) -> Made:
-        return {"text": self.value(entry.fields["v"])}
+        return {"text": self._held(entry.fields["v"])}
 
     def _route(self, entry: Entry) -> Made:
-        reason, rules = self.value(entry.fields["v"])
+        reason, rules = self._held(entry.fields["v"])
         names = ("label", "predicate", "result", "reads")
         chosen = "route: end" if entry.fields["l"] else "route: tools"
         candidates = [dict(zip(names, rule, strict=True)) for rule in rules]
@@ -199,15 +204,15 @@ class Details(Rebuilding):
         }
 
     def _tool_enter(self, entry: Entry) -> Made:
-        call = self.call_at(entry)
+        call = self._rebuilt.call_at(entry)
         return {"args": None if call is None else call["args"]}
 
     def _tool_call(self, entry: Entry) -> Made:
         fields = entry.fields
         changed = "a" in fields
-        made = {"args": self.value(fields["a"])} if changed else self._tool_enter(entry)
+        made = {"args": self._held(fields["a"])} if changed else self._tool_enter(entry)
         made["changed"] = changed
-        made["replay"] = REPLAYS[fields["r"]] if "r" in fields else None
+        made["replay"] = REPLAY_OF.get(fields.get("r", -1))
         if isinstance(key := fields.get("k"), str):
             made["key"] = key
         return made
@@ -215,8 +220,8 @@ class Details(Rebuilding):
     def _tool_exit(self, entry: Entry) -> Made:
         made: Made = {}
         if "o" in entry.fields:
-            made["before_hooks"] = self.value(entry.fields["o"])
-        answer = self.answer_at(entry)
+            made["before_hooks"] = self._held(entry.fields["o"])
+        answer = self._rebuilt.answer_at(entry)
         if answer is None:
             return {**made, "missing": "the result was never kept: the process died before"}
         failed = answer.status == "error"
@@ -231,7 +236,7 @@ class Details(Rebuilding):
         return {**made, name: text}
 
     def _value(self, entry: Entry) -> Made:
-        return {"value": self.value(entry.fields["v"])} if "v" in entry.fields else {}
+        return {"value": self._held(entry.fields["v"])} if "v" in entry.fields else {}
 
 
 _MAKERS: Final[Mapping[str, Callable[[Details, Entry], Made]]] = {

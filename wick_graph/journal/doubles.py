@@ -23,7 +23,7 @@ from pydantic import PrivateAttr
 from wick_graph.journal.cassette import Cassette, CassetteWriter
 from wick_graph.journal.journal import Journal
 from wick_graph.messages.jsontext import json_text
-from wick_graph.testing.binding import BindsTools
+from wick_graph.models.scripted.model import BindsTools
 
 _OURS = ("wick_purpose", "wick_agent")
 

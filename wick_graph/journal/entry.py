@@ -14,11 +14,10 @@ from wick_graph.journal.layout import (
     ENDS,
     EVENT,
     FIELDS,
-    HOOK_PHASES,
-    KINDS,
-    LOST,
+    KIND_OF,
     NAME,
-    NODES,
+    NODE_OF,
+    PHASE_OF,
     PLACE,
     UP,
     PageContent,
@@ -30,7 +29,9 @@ _LEFT: Final = ("GraphInterrupt", "GraphBubbleUp")
 _SIGNALS: Final = (*_LEFT, "CancelledError", "RunCancelled")
 """Begin the errors that are none: they end a run that is left or cancelled."""
 GAP: Final = "gap"
-"""The kind of what stands for moments that are missing or damaged."""
+"""The kind of what stands for moments that are missing, damaged or unknown."""
+UNKNOWN: Final = "unknown"
+"""The phase of a gap whose moment has a number that a later release wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,19 +146,23 @@ class Entry:
 
 
 def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
-    """Read one entry of a page."""
+    """Read one entry of a page; a gap where it holds a number that this release does not know."""
     raw = content.entries[at]
-    seq, code = content.first + at, raw[0]
+    seq, at_us = content.first + at, raw[AT]
     fields: Mapping[str, Any] = raw[FIELDS] if len(raw) > FIELDS else {}
-    kind, phase = KINDS[code]
-    if code == EVENT:
-        kind, phase = fields["k"]
-    elif code == LOST:
-        kind, phase = fields["k"][0], "lost"
     place = content.places[raw[PLACE] - 1] if raw[PLACE] else None
-    node, name = _node(place), raw[NAME] if len(raw) > NAME else None
+    name = raw[NAME] if len(raw) > NAME else None
+    date = datetime.fromtimestamp(run.started.timestamp() + at_us / 1e6, UTC)
+    try:
+        kind, phase = KIND_OF[raw[0]]
+        if kind == "event":  # what it is, or what it closes, stands in its fields
+            kind, phase = fields["k"] if raw[0] == EVENT else (fields["k"][0], "lost")
+        hook_phase = PHASE_OF[fields["p"]] if kind == "hook" and "p" in fields else None
+        node = None if place is None else place[0]
+        node = NODE_OF[node] if isinstance(node, int) else node
+    except KeyError:
+        return gap_of(run.thread_id, seq, seq, UNKNOWN, date)
     error = fields.get("e")
-    at_us = raw[AT]
     return Entry(
         thread_id=run.thread_id,
         seq=seq,
@@ -167,7 +172,7 @@ def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
         kind=kind,
         phase=phase,
         name=_name(kind, name, place, node, run),
-        hook_phase=HOOK_PHASES[fields["p"]] if kind == "hook" and "p" in fields else None,
+        hook_phase=hook_phase,
         node=node,
         task=None if place is None else unpack_id(place[1]),
         checkpoint=None if place is None else unpack_id(place[2]),
@@ -178,7 +183,7 @@ def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
         tool=None if place is None else place[TOOL],
         parent=seq - raw[UP] if raw[UP] else None,
         depth=raw[DEPTH],
-        at=datetime.fromtimestamp(run.started.timestamp() + at_us / 1e6, UTC),
+        at=date,
         at_us=at_us,
         duration_us=fields.get("d"),
         error=None if error is None else ": ".join(part for part in error if part),
@@ -189,6 +194,7 @@ def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
 def gap_of(thread_id: str, first: int, last: int, why: str, at: datetime) -> Entry:
     """Stand in for moments that cannot be read."""
     count = "1 moment is" if first == last else f"{last - first + 1} moments are"
+    remedy = "; a later release of wick_graph wrote it: upgrade" if why == UNKNOWN else ""
     return Entry(
         thread_id=thread_id,
         seq=last,
@@ -212,16 +218,9 @@ def gap_of(thread_id: str, first: int, last: int, why: str, at: datetime) -> Ent
         at=at,
         at_us=0,
         duration_us=None,
-        error=f"{count} {why} here, from {first}",
+        error=f"{count} {why} here, from {first}{remedy}",
         fields={"first": first},
     )
-
-
-def _node(place: list[Any] | None) -> str | None:
-    if place is None:
-        return None
-    node = place[0]
-    return NODES[node] if isinstance(node, int) else str(node)
 
 
 def _name(kind: str, name: Any, place: list[Any] | None, node: str | None, run: RunRecord) -> str:

@@ -33,7 +33,9 @@ from wick_graph.request import AGENT, ModelRequest, thread_of
 Fields = dict[str, Any]
 Maker = Callable[[Moment, Visit, Frame], Fields]
 
-REPLAYS: Final = ("safe", "key", "never")
+REPLAY_CODES: Final[Mapping[str, int]] = {"safe": 0, "key": 1, "never": 2}
+"""The number of each rule of repetition: the file format, as in `wick_graph.journal.layout`."""
+REPLAY_OF: Final = {code: replay for replay, code in REPLAY_CODES.items()}
 _SHORT: Final = 48
 _ERROR: Final = 2_000
 """Characters of an error's text."""
@@ -289,8 +291,8 @@ class Facts:
         if asked != visit.taken:
             fields["a"] = self._args(visit.taken)
         fields["k"] = self._key(moment.data["key"])
-        if (replay := moment.data.get("replay")) in REPLAYS:
-            fields["r"] = REPLAYS.index(replay)
+        if (code := REPLAY_CODES.get(moment.data.get("replay") or "")) is not None:
+            fields["r"] = code
         return fields
 
     def _args(self, taken: bytes) -> bytes:

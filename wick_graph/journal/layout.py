@@ -1,6 +1,7 @@
 """How moments lie in a page: short lists of numbers, and the tables that give them their names.
 
-The numbers in `KINDS`, `PHASES` and `NODES` are the file format: add, never change.
+The numbers in `KINDS`, `NODES` and `PHASE_CODES` are the file format: add, never change. A moment
+with a number that is not in them is read as a gap.
 
 A page is `[format, run's offset, first, places, entries]` in msgpack. A place is one visit of a
 node; an entry is `[code, microseconds since the run began, up, depth, place, name, fields]`, where
@@ -9,55 +10,65 @@ node; an entry is `[code, microseconds since the run began, up, depth, place, na
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import ormsgpack
 
 from wick_graph.errors import StorageError
-from wick_graph.hooks.protocol import PHASES
 from wick_graph.store.keeping.journal_rows import RUN_BYTES
 from wick_graph.store.values.folding import fold, unfold
 
 FORMAT: Final = 1
-KINDS: Final[tuple[tuple[str, str], ...]] = (
-    ("run", "enter"),
-    ("run", "exit"),
-    ("run", "error"),
-    ("node", "enter"),
-    ("node", "exit"),
-    ("node", "error"),
-    ("hook", "enter"),
-    ("hook", "exit"),
-    ("hook", "error"),
-    ("model", "request"),
-    ("model", "replaced"),
-    ("model", "response"),
-    ("model", "error"),
-    ("model", "retry"),
-    ("model", "fallback"),
-    ("model", "chunk"),
-    ("route", "taken"),
-    ("tool", "enter"),
-    ("tool", "call"),
-    ("tool", "replaced"),
-    ("tool", "return"),
-    ("tool", "exit"),
-    ("tool", "error"),
-    ("interrupt", "raise"),
-    ("interrupt", "answer"),
-    ("event", "event"),
-    ("event", "lost"),
-)
-"""Kind and phase of a moment, by their number."""
-CODES: Final = {kind: code for code, kind in enumerate(KINDS)}
-EVENT: Final = CODES["event", "event"]
-LOST: Final = CODES["event", "lost"]
+KINDS: Final[Mapping[tuple[str, str], int]] = {
+    ("run", "enter"): 0,
+    ("run", "exit"): 1,
+    ("run", "error"): 2,
+    ("node", "enter"): 3,
+    ("node", "exit"): 4,
+    ("node", "error"): 5,
+    ("hook", "enter"): 6,
+    ("hook", "exit"): 7,
+    ("hook", "error"): 8,
+    ("model", "request"): 9,
+    ("model", "replaced"): 10,
+    ("model", "response"): 11,
+    ("model", "error"): 12,
+    ("model", "retry"): 13,
+    ("model", "fallback"): 14,
+    ("model", "chunk"): 15,
+    ("route", "taken"): 16,
+    ("tool", "enter"): 17,
+    ("tool", "call"): 18,
+    ("tool", "replaced"): 19,
+    ("tool", "return"): 20,
+    ("tool", "exit"): 21,
+    ("tool", "error"): 22,
+    ("interrupt", "raise"): 23,
+    ("interrupt", "answer"): 24,
+    ("event", "event"): 25,
+    ("event", "lost"): 26,
+}
+"""The number of each kind and phase of a moment."""
+EVENT: Final = KINDS["event", "event"]
+"""A moment of a kind that has no number; its kind and phase stand in its fields."""
+LOST: Final = KINDS["event", "lost"]
 """Closes what was open when its process died."""
-NODES: Final = ("before_agent", "modify_request", "model", "tools")
-NODE_CODES: Final = {name: code for code, name in enumerate(NODES)}
-HOOK_PHASES: Final = PHASES
-PHASE_CODES: Final = {name: code for code, name in enumerate(HOOK_PHASES)}
+NODES: Final[Mapping[str, int]] = {"before_agent": 0, "modify_request": 1, "model": 2, "tools": 3}
+"""The number of each node; any other node is written by its name."""
+PHASE_CODES: Final[Mapping[str, int]] = {
+    "before_agent": 0,
+    "modify_request": 1,
+    "wrap_model_call": 2,
+    "after_model": 3,
+    "wrap_tool_call": 4,
+}
+"""The number of each phase of a hook."""
+KIND_OF: Final = {code: kind for kind, code in KINDS.items()}
+NODE_OF: Final = {code: node for node, code in NODES.items()}
+PHASE_OF: Final = {code: phase for phase, code in PHASE_CODES.items()}
+"""What each number stands for; a number that is not here was written by a later release."""
 
 OPENS: Final = frozenset(
     {("run", "enter"), ("node", "enter"), ("hook", "enter"), ("model", "request")}
@@ -98,6 +109,12 @@ class PageContent:
     places: list[list[Any]]
     """Node, task, checkpoint, superstep, step, visit, call id, tool."""
     entries: list[Entry]
+
+
+def node_of(place: list[Any]) -> str | None:
+    """Return the node of a place; None for a number that this release does not know."""
+    node = place[0]
+    return node if isinstance(node, str) else NODE_OF.get(node)
 
 
 def pack_page(run: int, first: int, places: list[list[Any]], entries: list[Entry]) -> bytes:

@@ -10,22 +10,22 @@ import ormsgpack
 
 from wick_graph.errors import StorageError
 from wick_graph.journal.layout import (
-    CODES,
     ENDS,
+    KIND_OF,
     KINDS,
     LOST,
-    NODES,
     OPENS,
     PLACE,
     Entry,
     PageContent,
+    node_of,
     unpack_page,
 )
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.keeping.journal_rows import JournalRows, Page, RunRow
 
-_OPENERS: Final = frozenset(CODES[kind] for kind in OPENS)
-_CLOSERS: Final = frozenset([*(CODES[kind] for kind in ENDS), LOST])
+_OPENERS: Final = frozenset(KINDS[kind] for kind in OPENS)
+_CLOSERS: Final = frozenset([*(KINDS[kind] for kind in ENDS), LOST])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,16 @@ class Trail:
     def count(self, places: Iterable[list[Any]]) -> None:
         """Take in visits of nodes."""
         for place in places:
-            node = NODES[place[0]] if isinstance(place[0], int) else place[0]
             self.steps = max(self.steps, place[4])
-            self.visits[node] = max(self.visits.get(node, 0), place[5])
+            if (node := node_of(place)) is not None:
+                self.visits[node] = max(self.visits.get(node, 0), place[5])
 
     def closing(self, last: int) -> list[Entry]:
         """Return the moments that close what is open, the innermost first."""
         made: list[Entry] = []
         for seq, opened in sorted(self.is_open.items(), reverse=True):
             last += 1
-            kind = list(KINDS[opened.code])
+            kind = list(KIND_OF[opened.code])
             made.append([LOST, self.at, last - seq, opened.depth, 0, None, {"k": kind}])
         return made
 

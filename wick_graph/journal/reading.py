@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final
 
 from wick_graph.errors import StorageError
@@ -15,44 +15,33 @@ from wick_graph.journal.lost import body_of, content_of, trail_of
 from wick_graph.journal.shelf import unpacked
 from wick_graph.store.database.dialect import Database
 from wick_graph.store.keeping.journal_rows import JournalRows, Page, RunRow
-from wick_graph.store.saver import SqlSaver
 from wick_graph.store.values.rows import unpack_id
 
 MISSING: Final = "missing"
 DAMAGED: Final = "damaged"
 _PAGES: Final = 64
 """Pages that are read at once."""
+_ALL: Final = 2**62
+"""More moments than a thread has."""
 
 
 class JournalReader:
-    """The moments and runs of one thread, in their order.
+    """The moments and runs of one thread, in their order, up to one of them if so asked."""
 
-    Every method reads what is committed when it is called. What is damaged is told as a moment of
-    the kind `gap`, and hides nothing else.
-    """
-
-    def __init__(self, saver: SqlSaver, thread_id: str) -> None:
-        self.thread_id = thread_id
-        self.saver = saver
-        self.rows: JournalRows = saver.journal_rows(thread_id)
+    def __init__(self, rows: JournalRows, upto: int | None = None) -> None:
+        self.thread_id = rows.thread_id
+        self.rows = rows
+        self._upto = _ALL if upto is None else upto
         self._runs: dict[int, RunRecord] = {}
 
     def runs(self) -> list[RunRecord]:
-        """Return the thread's runs, the oldest first.
-
-        Raises:
-            ThreadNotFoundError: There is no such thread.
-        """
+        """Return the thread's runs, the oldest first."""
         with self.reading() as db:
             thread = self.rows.thread(db)
             return self._load_runs(db, thread)
 
     def run(self, wanted: int | str) -> RunRecord:
-        """Return a run by its number or its id.
-
-        Raises:
-            StorageError: The thread has no such run.
-        """
+        """Return a run by its number or its id."""
         for run in reversed(self.runs()):
             if wanted in (run.number, run.run_id):
                 return run
@@ -67,19 +56,7 @@ class JournalReader:
         *,
         branch: int | None = None,
     ) -> Iterator[Entry]:
-        """Yield moments in their order, some pages at a time.
-
-        Args:
-            run: Only of this run, by number or id.
-            kind: Only of this kind (`tool`), or of this kind and phase (`tool.exit`).
-            after: Only those with a higher number.
-            limit: At most so many.
-            branch: Only of this branch.
-
-        Raises:
-            StorageError: The thread has no such run.
-            ThreadNotFoundError: There is no such thread.
-        """
+        """Yield moments in their order, some pages at a time; see `Journal.moments`."""
         of = None if run is None else self.run(run)
         start = after or 0
         if of is not None:
@@ -103,11 +80,12 @@ class JournalReader:
             self._load_runs(db, thread)
             last = self.rows.last(db, thread)
             virtual = self._unclosed(db, thread, last)
+        top = self._upto if before is None else min(self._upto, before - 1)
         if virtual is not None:
             for at in range(len(virtual.entries) - 1, -1, -1):
-                if before is None or virtual.first + at < before:
+                if virtual.first + at <= top:
                     yield self._entry(virtual, at)
-        yield from self._down(last if before is None else min(last, before - 1))
+        yield from self._down(min(last, top))
 
     def _down(self, top: int) -> Iterator[Entry]:
         """Yield moments from one downwards; `damaged` is the end of pages that cannot be read."""
@@ -130,11 +108,7 @@ class JournalReader:
                 top = min(top, content.first - 1)
 
     def moment(self, seq: int) -> Entry:
-        """Return one moment by its number.
-
-        Raises:
-            StorageError: There is none, or it is damaged.
-        """
+        """Return one moment by its number."""
         found = next(self._entries(seq - 1), None) if seq > 0 else None
         if found is None:
             raise StorageError(
@@ -151,7 +125,7 @@ class JournalReader:
             last = self.rows.last(db, thread)
             self._load_runs(db, thread)
             virtual = self._unclosed(db, thread, last)
-        return last if virtual is None else last + len(virtual.entries)
+        return min(self._upto, last if virtual is None else last + len(virtual.entries))
 
     def problems(self) -> list[str]:
         """List what of the journal is damaged or missing, one sentence each."""
@@ -164,11 +138,7 @@ class JournalReader:
             return self.rows.size(db, self.rows.thread(db))
 
     def value(self, reference: bytes) -> Any:
-        """Return what a reference in a moment's fields stands for.
-
-        Raises:
-            StorageError: The content is missing or damaged.
-        """
+        """Return what a reference in a moment's fields stands for."""
 
         def blob(hashed: bytes) -> bytes:
             with self.reading() as db:
@@ -176,12 +146,27 @@ class JournalReader:
 
         return unpacked(self.rows.codec, reference, blob)
 
+    def secret(self) -> bytes:
+        """Return the key with which the thread's requests were keyed."""
+        with self.reading() as db:
+            return self.rows.secret(db, self.rows.thread(db)) or b""
+
+    def run_of(self, entry: Entry) -> RunRecord:
+        """Return the run of a moment, whoever has read it."""
+        if entry.run not in self._runs:
+            self.runs()
+        return self._runs.get(entry.run) or self._unlisted(entry.run)
+
     def reading(self) -> AbstractContextManager[Database]:
         """Hold one consistent view of the thread."""
         view: AbstractContextManager[Database] = self.rows.reading()
         return view
 
     def _entries(self, after: int) -> Iterator[Entry]:
+        found, upto = self._following(after), self._upto
+        return found if upto == _ALL else takewhile(lambda entry: entry.seq <= upto, found)
+
+    def _following(self, after: int) -> Iterator[Entry]:
         expected = after + 1
         while True:
             with self.reading() as db:
@@ -220,9 +205,12 @@ class JournalReader:
 
     def _entry(self, content: PageContent, at: int) -> Entry:
         run = self._runs.get(content.run)
-        if run is None:
-            run = self._runs[content.run] = record_of(self.thread_id, _unknown(content.run), "lost")
-        return entry_of(content, at, run)
+        return entry_of(content, at, self._unlisted(content.run) if run is None else run)
+
+    def _unlisted(self, number: int) -> RunRecord:
+        """Return what can be said of a run whose row is gone."""
+        self._runs[number] = run = record_of(self.thread_id, _unknown(number), "lost")
+        return run
 
     def _load_runs(self, db: Database, thread: int) -> list[RunRecord]:
         rows = self.rows.run_rows(db, thread)

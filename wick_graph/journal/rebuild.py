@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
@@ -14,10 +15,9 @@ from wick_graph.journal.fingerprint import request_key
 from wick_graph.journal.masking import DOTS
 from wick_graph.journal.reading import JournalReader
 from wick_graph.journal.replies import as_it_came, reply_of
-from wick_graph.messages.lower import lower
+from wick_graph.messages.lowering import lower
 from wick_graph.messages.portable import portable
 from wick_graph.request import Section
-from wick_graph.store.database.dialect import Database
 from wick_graph.store.values.rows import pack_id
 
 REQUESTS = ("request", "replaced")
@@ -73,17 +73,21 @@ class RecordedState:
     """What the nodes of the running superstep had written by then; `values` is without it."""
 
 
-class Rebuilding(JournalReader):
-    """Answers about states and requests."""
+class Reconstruction:
+    """States, requests, replies and calls, rebuilt from moments and checkpoints.
+
+    `Details`, `BlameReader` and `Recorded` are given one and read through it.
+    """
+
+    def __init__(self, reader: JournalReader, keep: int = 0) -> None:
+        """Read from `reader`; the last `keep` checkpoints are read once only."""
+        self.reader = reader
+        self.value = reader.value
+        self.saved = lru_cache(keep)(self._saved) if keep else self._saved
 
     def state_at(self, seq: int) -> RecordedState:
-        """Return the state at a moment: the nearest checkpoint, and what was written since.
-
-        Raises:
-            StorageError: There is no such moment, or its checkpoint is gone (pruned, or never
-                stored because the run was made with another durability).
-        """
-        entry = self.moment(seq)
+        """Return the state at a moment: the nearest checkpoint, and what was written since."""
+        entry = self.reader.moment(seq)
         checkpoint = entry.checkpoint or self._beside(entry)
         if checkpoint is None:
             return RecordedState(checkpoint=None, values={})
@@ -97,19 +101,15 @@ class Rebuilding(JournalReader):
         return RecordedState(checkpoint=checkpoint, values=values, pending=pending)
 
     def request_at(self, seq: int) -> RecordedRequest:
-        """Return the request of a moment: its own, or the latest one before it in its run.
-
-        Raises:
-            StorageError: No request was made by then, or what it was made of is gone.
-        """
-        entry = self._request_of(seq)
+        """Return the request of a moment: its own, or the latest one before it in its run."""
+        entry = self.request_of(seq)
         head = self.value(entry.fields["h"])
         sections = tuple(Section(self.value(ref), source) for source, ref in head["system"])
         settings = self.value(head["settings"])
         offered = [] if head["withheld"] else head["tools"]
         tools = tuple(self.value(ref) for ref, _ in offered)
         text = "\n\n".join(section.text for section in sections if section.text)
-        agent = self._runs[entry.run].agent
+        agent = self.reader.run_of(entry).agent
         messages, exact = self._messages(entry, text, agent, (tools, settings))
         return RecordedRequest(
             seq=entry.seq,
@@ -125,20 +125,14 @@ class Rebuilding(JournalReader):
         )
 
     def reply_at(self, seq: int) -> AIMessage | None:
-        """Return a model's reply as it came, by the moment of its response.
-
-        None where it is not known: the process died before the reply was kept.
-
-        Raises:
-            StorageError: There is no such moment, or what it refers to is gone.
-        """
-        entry = self.moment(seq)
+        """Return a model's reply as it came, by the moment of its response; None if not known."""
+        entry = self.reader.moment(seq)
         end = self._end_of_visit(entry)
         if end is None:
             return None
         for back, *own in end.fields.get("y") or ():
             if end.seq - back == seq:
-                return reply_of(self.value(own[0])) if own else self._kept_reply(end)
+                return reply_of(self.value(own[0])) if own else self.kept_reply(end)
         return None
 
     def call_at(self, entry: Entry) -> Mapping[str, Any] | None:
@@ -155,22 +149,23 @@ class Rebuilding(JournalReader):
 
     def answer_at(self, entry: Entry) -> ToolMessage | None:
         """Return the message that answers the call of a tool's moment, as it was written."""
-        for channel, value in self._written(entry):
+        for channel, value in self.written(entry):
             for message in value if channel == "messages" and isinstance(value, list) else ():
                 if isinstance(message, ToolMessage) and message.tool_call_id == entry.call_id:
                     return message
         return None
 
-    def _request_of(self, seq: int) -> Entry:
-        entry = self.moment(seq)
-        for found in [entry, *self._before(entry)]:
+    def request_of(self, seq: int) -> Entry:
+        """Return the moment of the request that a moment is about."""
+        entry = self.reader.moment(seq)
+        for found in [entry, *self.before(entry)]:
             if found.kind == "model" and found.phase in REQUESTS:
                 return found
         raise StorageError(f"no model was asked by moment {seq} of its run; choose a later one")
 
-    def _before(self, entry: Entry) -> Iterator[Entry]:
+    def before(self, entry: Entry) -> Iterator[Entry]:
         """Yield the moments of the same run before one, the nearest first."""
-        for found in self.backwards(entry.seq):
+        for found in self.reader.backwards(entry.seq):
             if found.run != entry.run and found.run:
                 return
             yield found
@@ -178,9 +173,9 @@ class Rebuilding(JournalReader):
     def _messages(
         self, entry: Entry, system: str, agent: str, rest: tuple[Any, Any]
     ) -> tuple[list[BaseMessage], bool]:
-        secret = self.secret()
+        secret = self.reader.secret()
         made: list[BaseMessage] | None = None
-        for base in self._bases(entry):
+        for base in self.bases(entry):
             shown = self._shown(entry, base)
             whole = portable(lower([SystemMessage(system), *shown] if system else shown, agent))
             if request_key(secret, whole, *rest) == entry.fields["k"]:
@@ -193,14 +188,14 @@ class Rebuilding(JournalReader):
             )
         return made, False
 
-    def _bases(self, entry: Entry) -> Iterator[list[BaseMessage]]:
+    def bases(self, entry: Entry) -> Iterator[list[BaseMessage]]:
         """Yield the thread's messages as the request saw them; later ones begin with the same."""
         count: int = entry.fields["n"]
         if not count:
             yield []
         names = [entry.checkpoint] if entry.checkpoint else []
-        with self.reading() as db:
-            head = self.rows.head_id(db, self.rows.thread(db))
+        with self.reader.reading() as db:
+            head = self.reader.rows.head_id(db, self.reader.rows.thread(db))
         for name in [*names, head]:
             saved = None if name is None else self.saved(name)
             messages = [] if saved is None else saved.checkpoint["channel_values"].get("messages")
@@ -235,27 +230,28 @@ class Rebuilding(JournalReader):
     def _superstep(self, entry: Entry) -> Iterator[Entry]:
         """Yield the moments up to one that began from the same checkpoint, in whatever run."""
         yield entry
-        for found in self.backwards(entry.seq):
+        for found in self.reader.backwards(entry.seq):
             if found.checkpoint is not None and found.checkpoint != entry.checkpoint:
                 return
             yield found
 
     def _end_of_visit(self, entry: Entry) -> Entry | None:
-        for found in self.moments(after=entry.seq):
+        for found in self.reader.moments(after=entry.seq):
             if found.task == entry.task and found.kind == "node" and found.is_end:
                 return found
             if found.run and found.run != entry.run:
                 return None
         return None
 
-    def _kept_reply(self, end: Entry) -> AIMessage | None:
-        for channel, value in self._written(end):
+    def kept_reply(self, end: Entry) -> AIMessage | None:
+        """Return the reply that the visit of a node's end wrote, as it came."""
+        for channel, value in self.written(end):
             for message in value if channel == "messages" and isinstance(value, list) else ():
                 if isinstance(message, AIMessage):
                     return as_it_came(message)
         return None
 
-    def _written(self, entry: Entry) -> Iterator[tuple[str, Any]]:
+    def written(self, entry: Entry) -> Iterator[tuple[str, Any]]:
         """Yield what the task of a moment wrote.
 
         Raises:
@@ -272,24 +268,18 @@ class Rebuilding(JournalReader):
 
     def _beside(self, entry: Entry) -> str | None:
         """Return the checkpoint that a moment outside of all nodes stands at."""
-        run = self._runs[entry.run]
+        run = self.reader.run_of(entry)
         if entry.what == "run.enter" or entry.kind == "interrupt":
             return run.base
-        with self.reading() as db:
-            return self.rows.last_id_of_run(db, self.rows.thread(db), pack_id(run.run_id))
+        with self.reader.reading() as db:
+            return self.reader.rows.last_id_of_run(
+                db, self.reader.rows.thread(db), pack_id(run.run_id)
+            )
 
-    def saved(self, checkpoint: str) -> Any:
+    def _saved(self, checkpoint: str) -> Any:
         """Return a checkpoint with its writes; None where it is gone."""
-        with self.reading() as db:
-            return self._tuple(db, checkpoint)
-
-    def _tuple(self, db: Database, checkpoint: str) -> Any:
-        return self.rows.checkpoint(db, checkpoint)
-
-    def secret(self) -> bytes:
-        """Return the key with which the thread's requests were keyed."""
-        with self.reading() as db:
-            return self.rows.secret(db, self.rows.thread(db)) or b""
+        with self.reader.reading() as db:
+            return self.reader.rows.checkpoint(db, checkpoint)
 
 
 def _why(messages: list[BaseMessage], settings: Mapping[str, Any]) -> str:

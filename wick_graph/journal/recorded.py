@@ -1,8 +1,8 @@
-"""What a run's models and tools answered, in one pass over its journal."""
+"""What a run's models and tools answered, in one pass over its moments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage
 from wick_graph.errors import StorageError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.fingerprint import digest
-from wick_graph.journal.rebuild import REQUESTS, Rebuilding
+from wick_graph.journal.rebuild import REQUESTS, Reconstruction
 from wick_graph.journal.replies import reply_of
 from wick_graph.messages import ToolResult
 from wick_graph.messages.calls import ERROR_PREFIX
@@ -53,14 +53,18 @@ def call_key(call_id: str, name: str, args: Any) -> bytes:
     return digest([call_id, name, args])
 
 
-class Recorded(Rebuilding):
-    """Reads answers out of a journal."""
+class Recorded:
+    """The answers in a run of moments."""
 
-    def replies(self, run: int | str | None = None) -> Iterator[RecordedReply]:
+    def __init__(self, rebuilt: Reconstruction) -> None:
+        self._rebuilt = rebuilt
+        self._value = rebuilt.value
+
+    def replies(self, moments: Iterable[Entry]) -> Iterator[RecordedReply]:
         """Yield the answers of models; those that were never kept are left out."""
         requests: dict[int, Entry] = {}
         responses: dict[int, Entry] = {}
-        for entry in self.moments(run):
+        for entry in moments:
             if entry.kind == "model" and entry.phase in REQUESTS:
                 requests[entry.seq] = entry
                 if entry.phase == "replaced" and entry.parent is not None:
@@ -71,15 +75,17 @@ class Recorded(Rebuilding):
                 for back, *own in entry.fields["y"]:
                     response = responses.pop(entry.seq - back, None)
                     request = None if response is None else requests.get(response.parent or 0)
-                    reply = reply_of(self.value(own[0])) if own else self._kept_reply(entry)
+                    reply = (
+                        reply_of(self._value(own[0])) if own else self._rebuilt.kept_reply(entry)
+                    )
                     if response is not None and request is not None and reply is not None:
                         yield RecordedReply(request=request, response=response, reply=reply)
 
-    def results(self, run: int | str | None = None) -> Iterator[RecordedCall]:
+    def results(self, moments: Iterable[Entry]) -> Iterator[RecordedCall]:
         """Yield the results of tools; those of calls that never ended are left out."""
         calls: dict[str, Entry] = {}
         ends: dict[str, Entry] = {}
-        for entry in self.moments(run):
+        for entry in moments:
             if entry.task is None:
                 continue
             if entry.kind == "tool" and entry.phase in ("call", "replaced"):
@@ -92,8 +98,8 @@ class Recorded(Rebuilding):
                     yield self._recorded(call, end)
 
     def _recorded(self, call: Entry, end: Entry) -> RecordedCall:
-        asked = self.call_at(call)
-        args = self.value(call.fields["a"]) if "a" in call.fields else (asked or {}).get("args")
+        asked = self._rebuilt.call_at(call)
+        args = self._value(call.fields["a"]) if "a" in call.fields else (asked or {}).get("args")
         return RecordedCall(
             call=call,
             end=end,
@@ -105,8 +111,8 @@ class Recorded(Rebuilding):
     def _result(self, call: Entry, end: Entry) -> ToolResult:
         call_id = call.call_id or ""
         if "o" in end.fields:
-            return ToolResult(call_id, call.name, **{"output": "", **self.value(end.fields["o"])})
-        message = self.answer_at(end)
+            return ToolResult(call_id, call.name, **{"output": "", **self._value(end.fields["o"])})
+        message = self._rebuilt.answer_at(end)
         if message is None:
             raise StorageError(
                 f"the result of call {call_id} at moment {end.seq} is gone; its checkpoint was "
@@ -128,4 +134,4 @@ class Recorded(Rebuilding):
         wrote = end.fields.get("q")
         if not wrote:
             return None
-        return {channel: value for channel, value in self._written(end) if channel in wrote}
+        return {channel: value for channel, value in self._rebuilt.written(end) if channel in wrote}

@@ -15,7 +15,7 @@ from wick_graph.journal.frames import CALL, Visit
 from wick_graph.journal.masking import Mask
 from wick_graph.request import position
 
-APPEND, REPLACE, REMOVE, SET = range(4)
+APPEND, REPLACE, REMOVE, SET = 0, 1, 2, 3
 """What a write does."""
 _SCALARS: Final = (bool, int, float, type(None))
 _SHORT: Final = 48

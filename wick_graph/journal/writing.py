@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from wick_graph.journal import layout
 from wick_graph.journal.facts import Facts, Maker
 from wick_graph.journal.frames import CALL, TOOL, Frame, Visit, place_row
-from wick_graph.journal.layout import CODES, ENDS, EVENT, NODE_CODES, OPENS, Entry
+from wick_graph.journal.layout import ENDS, EVENT, KINDS, NODES, OPENS, Entry
 from wick_graph.moments import Moment, Place
 
 Fields = dict[str, Any]
@@ -16,7 +15,7 @@ Fields = dict[str, Any]
 _LOST: Final = {"k": ["event", "not recorded"]}
 _UNNAMED: Final = frozenset({"node", "interrupt", "route"})
 """Kinds that the place names."""
-_KEYS: Final = {kind: f"{kind[0]}.{kind[1]}" for kind in layout.KINDS}
+_KEYS: Final = {kind: f"{kind[0]}.{kind[1]}" for kind in KINDS}
 
 
 @dataclass(slots=True)
@@ -67,7 +66,7 @@ class Writer:
                 facts.makers.get(kind),
                 kind[0] not in _UNNAMED,
             )
-            for kind, code in CODES.items()
+            for kind, code in KINDS.items()
         }
         self.page = 0
         """The page that is being filled, by its first moment; 0 before one is begun."""
@@ -155,7 +154,7 @@ class Writer:
             self._checkpoint = place.checkpoint
             self._visits = {k: v for k, v in self._visits.items() if v.frames}
         step, number = self.counters.enter(place.node)
-        node = NODE_CODES.get(place.node, place.node)
+        node = NODES.get(place.node, place.node)
         made = self._visits[place.task] = Visit(place_row(place, node, step, number))
         return made
 

@@ -37,7 +37,7 @@ from wick_graph.messages.copies import copy_message, metadata_of
 from wick_graph.messages.estimate import PrefixEstimate, estimate_tokens, message_tokens
 from wick_graph.messages.failures import errors_as_messages, refuse_agent_call
 from wick_graph.messages.jsontext import json_text, parse_json
-from wick_graph.messages.lower import Lowering, lower
+from wick_graph.messages.lowering import Lowering, lower
 from wick_graph.messages.marsys import (
     MessageChain,
     Processors,

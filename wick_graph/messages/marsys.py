@@ -19,7 +19,7 @@ from wick_graph.errors import MessageError
 from wick_graph.messages.build import message
 from wick_graph.messages.calls import ToolCall
 from wick_graph.messages.copies import copy_message, metadata_of
-from wick_graph.messages.lower import labelled
+from wick_graph.messages.lowering import labelled
 from wick_graph.messages.names import MAX_NAME, sanitise_name, sanitise_tool_name
 from wick_graph.messages.roles import (
     RECORD_ROLES,

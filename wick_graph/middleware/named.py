@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from wick_graph.config.nearest import did_you_mean
-from wick_graph.errors import ConfigError, WickError
+from wick_graph.errors import ConfigError, WickError, did_you_mean
 from wick_graph.middleware.adapter import MiddlewareHook
 from wick_graph.models.resolve import resolve_model
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
@@ -32,13 +32,74 @@ from wick_graph.request import AGENT, ModelRequest
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
 
+    from wick_graph.drive import Leaves
+    from wick_graph.models.binder import Binder
     from wick_graph.models.resolve import ModelChoice
-    from wick_graph.runtime import NodeContext
+    from wick_graph.moments import Port
+    from wick_graph.stopping import Stop
     from wick_graph.tools.bound import BoundTool
 
 
+class ModelOwner(Protocol):
+    """The agent that calls a model."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def model(self) -> ModelChoice:
+        """The model of requests that name none."""
+        ...
+
+    @property
+    def binder(self) -> Binder:
+        """Remembers bound models."""
+        ...
+
+
+class ModelUse(Protocol):
+    """The run that calls a model."""
+
+    model: str
+    """The model that gave the last reply; set here."""
+    fittings: dict[int, Any]
+    """Remembers what was fitted to each model's provider; filled here."""
+    stop: Stop
+
+
+class ModelCaller(Protocol):
+    """What a call needs of the node that makes it."""
+
+    @property
+    def spec(self) -> ModelOwner:
+        """The agent."""
+        ...
+
+    @property
+    def run(self) -> ModelUse:
+        """The run."""
+        ...
+
+    @property
+    def io(self) -> Leaves:
+        """The driver's leaves."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The node's `RunnableConfig`."""
+        ...
+
+    @property
+    def port(self) -> Port:
+        """What listens to the node."""
+        ...
+
+
 async def ask(
-    ctx: NodeContext,
+    ctx: ModelCaller,
     request: ModelRequest,
     messages: list[BaseMessage],
     tools: Sequence[BoundTool],
@@ -70,7 +131,7 @@ async def ask(
 
 
 def _fitted(
-    ctx: NodeContext, option: ModelChoice, messages: list[BaseMessage], tools: bool
+    ctx: ModelCaller, option: ModelChoice, messages: list[BaseMessage], tools: bool
 ) -> list[BaseMessage]:
     """Return the messages as the provider of a model takes them."""
     provider = provider_of(option.model, tools)
@@ -86,7 +147,7 @@ def _fitted(
 class _Call:
     """One model, bound, and what it is asked; tried as often as its policy says."""
 
-    ctx: NodeContext
+    ctx: ModelCaller
     option: ModelChoice
     bound: Runnable[Any, Any]
     messages: list[BaseMessage]

@@ -18,9 +18,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from wick_graph.testing.binding import BindsTools
-from wick_graph.testing.draft import Draft, DraftCall, estimate_usage
-from wick_graph.testing.record import tool_name
+from wick_graph.models.scripted.model import BindsTools
+from wick_graph.models.scripted.reply import Draft, DraftCall, estimate_usage, tool_name
 
 _WHO: Final = (
     "This is the scripted demo model, no language model: it can pass arithmetic such as 21*2 to "

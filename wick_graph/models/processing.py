@@ -29,7 +29,7 @@ from wick_graph.messages import (
     to_llm_dict,
 )
 from wick_graph.messages.copies import changed_copy, private
-from wick_graph.messages.lower import labelled
+from wick_graph.messages.lowering import labelled
 from wick_graph.models.merge import merge_chunks
 from wick_graph.request import ModelRequest, Section, shown
 

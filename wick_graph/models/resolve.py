@@ -16,8 +16,8 @@ from wick_graph.models.demo import demo_model
 from wick_graph.models.ollama import find_model
 from wick_graph.models.providers import PROVIDERS, build, key_of, load
 from wick_graph.models.retry import RetryPolicy
+from wick_graph.models.scripted import ScriptedModel
 from wick_graph.models.spec import AUTO, ModelSpec, parse
-from wick_graph.testing import ScriptedModel
 
 DEMO: Final = "scripted:demo"
 _DEMO_NOTICE: Final = (

@@ -10,8 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from wick_graph.config.durations import seconds
-from wick_graph.config.nearest import did_you_mean
-from wick_graph.errors import ConfigError, ModelError
+from wick_graph.errors import ConfigError, ModelError, did_you_mean
 
 ALIASES: Final = {"google_genai": "google", "google-genai": "google"}
 """Other spellings of our providers' names."""

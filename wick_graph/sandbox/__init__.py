@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wick_graph.sandbox.choose import HOLDS, PROBE, choose
+from wick_graph.sandbox.levels import HOLDS, PROBE, choose
 from wick_graph.sandbox.plan import Bind, Launch, Level, Sandbox, Setting
 
 __all__ = ["HOLDS", "PROBE", "Bind", "Launch", "Level", "Sandbox", "Setting", "choose"]

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from wick_graph.subagents.background import Background
-from wick_graph.subagents.delegation import Subagent, delegation
+from wick_graph.subagents.delegate import Subagent, delegation
 
 __all__ = ["Background", "Subagent", "delegation"]

@@ -31,7 +31,7 @@ from wick_graph.store import SqlSaver
 from wick_graph.subagents import records
 from wick_graph.subagents.background_tools import tools_for
 from wick_graph.subagents.child import adopted
-from wick_graph.subagents.delegation import MAX_DEPTH, Subagent, brought, counted
+from wick_graph.subagents.delegate import MAX_DEPTH, Subagent, brought, counted
 from wick_graph.subagents.tasks import START, Note, Task, block, tasks_in
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.views import peek

@@ -15,18 +15,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from wick_graph.testing.failures import (
+from wick_graph.models.scripted import (
+    Lane,
+    ModelCall,
+    ScriptedModel,
     ScriptFailure,
     ScriptMismatch,
-    UnconsumedSteps,
-    UnexpectedModelCall,
-)
-from wick_graph.testing.lanes import Lane, When
-from wick_graph.testing.model import ScriptedModel
-from wick_graph.testing.record import ModelCall
-from wick_graph.testing.steps import (
     Step,
     StepLike,
+    UnconsumedSteps,
+    UnexpectedModelCall,
+    When,
     attempts,
     call,
     calls,

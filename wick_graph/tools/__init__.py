@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wick_graph.tools.bound import BoundTool, bind_tool, bind_tools
-from wick_graph.tools.builtin import BUILTINS, ToolSetting, builtin
+from wick_graph.tools.builtin_tools import BUILTINS, ToolSetting, builtin
 from wick_graph.tools.func import FuncTool, tool
 from wick_graph.tools.http import HTTPTool
 from wick_graph.tools.limiter import Limiter

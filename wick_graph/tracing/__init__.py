@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from wick_graph.tracing.audit import audit, refusals
 from wick_graph.tracing.jsonl import JsonlRecorder
 from wick_graph.tracing.otel import OtelRecorder
 from wick_graph.tracing.recorder import (
     NULL_RECORDER,
     SpanHandle,
     TraceRecorder,
+    audit,
     current_recorder,
     keeps_content,
     recording,
+    refusals,
 )
 
 __all__ = (

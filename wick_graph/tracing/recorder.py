@@ -1,11 +1,16 @@
-"""What a recorder of traces is, and the run context in which hooks find it."""
+"""What a recorder of traces is, where a run finds it, and how refusals and decisions reach it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, Self
+
+from wick_graph.errors import RefusedError
+
+_audit: Final = logging.getLogger("wick_graph.audit")
 
 
 class SpanHandle(Protocol):
@@ -81,3 +86,36 @@ def current_recorder() -> TraceRecorder:
 def keeps_content(recorder: TraceRecorder) -> bool:
     """Say whether a recorder wants texts themselves."""
     return bool(getattr(recorder, "content", True))
+
+
+def audit(event: str, **facts: Any) -> None:
+    """Note an event for those who look later: in the trace of the run, and in the log.
+
+    The facts say who, what and why, never what a file or a result contains. The log
+    `wick_graph.audit` has them at the level INFO. A recorder that fails harms nobody.
+    """
+    _audit.info("%s %s", event, facts)
+    try:
+        current_recorder().record_event(event, facts)
+    except Exception:
+        _audit.exception("the trace recorder failed; %s is not recorded", event)
+
+
+@contextmanager
+def refusals(ctx: Any) -> Iterator[None]:
+    """Note what a rule forbids to a tool's call; the error goes on its way.
+
+    Args:
+        ctx: The call's `ToolContext`; None where a tool is called without an engine.
+    """
+    try:
+        yield
+    except RefusedError as error:
+        audit(
+            "file.refused",
+            tool_name=getattr(ctx, "name", None),
+            tool_call_id=getattr(ctx, "call_id", None),
+            thread_id=getattr(ctx, "thread_id", None),
+            why=str(error),
+        )
+        raise

@@ -23,7 +23,7 @@ from wick_graph.hooks import (
     TracingHook,
 )
 from wick_graph.testing import ScriptedModel, call
-from wick_graph.tools.builtin import builtin
+from wick_graph.tools.builtin_tools import builtin
 from wick_graph.tracing import audit, recording
 
 

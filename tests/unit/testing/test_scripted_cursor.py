@@ -25,6 +25,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from tests.unit.testing.scripted_doors import DOORS, ask
 from wick_graph.errors import ConfigError
+from wick_graph.models.scripted.reply import ScriptedCut
 from wick_graph.testing import (
     Lane,
     ScriptedModel,
@@ -41,7 +42,6 @@ from wick_graph.testing import (
     text,
     timeout,
 )
-from wick_graph.testing.failures import ScriptedCut
 
 SCRIPT = ["one", "two", "three", "four"]
 

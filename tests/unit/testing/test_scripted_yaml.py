@@ -9,8 +9,8 @@ from langchain_core.exceptions import ContextOverflowError, ModelAPIError, Model
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
 from wick_graph.errors import ConfigError
+from wick_graph.models.scripted.reply import ScriptedCut, ScriptedTimeout
 from wick_graph.testing import ScriptedModel
-from wick_graph.testing.failures import ScriptedCut, ScriptedTimeout
 
 WHOLE = """
 profile: {max_input_tokens: 500}

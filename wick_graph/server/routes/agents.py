@@ -20,7 +20,7 @@ from wick_graph.server import forms
 from wick_graph.server.answers import agent_answer
 from wick_graph.server.asking import Admin, Asker, Reader
 from wick_graph.server.problems import Problem
-from wick_graph.tools.builtin import BUILTINS
+from wick_graph.tools.builtin_tools import BUILTINS
 
 router: Final = APIRouter(tags=["agents"])
 

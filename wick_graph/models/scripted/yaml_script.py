@@ -23,9 +23,8 @@ import yaml
 from langchain_core import exceptions as langchain_exceptions
 
 from wick_graph.errors import ConfigError
-from wick_graph.testing import steps as make
-from wick_graph.testing.lanes import Lane
-from wick_graph.testing.steps import Step, StepLike
+from wick_graph.models.scripted import script as make
+from wick_graph.models.scripted.script import Lane, Step, StepLike
 
 Script = tuple[list[Step], list[Lane], dict[str, Any]]
 """The steps of the main lane, the other lanes, and the model's settings."""

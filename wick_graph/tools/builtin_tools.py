@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from wick_graph.backends import Root
 from wick_graph.config import SearchConfig
-from wick_graph.config.nearest import did_you_mean
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, did_you_mean
 from wick_graph.tools.bound import BoundTool, bind_tool
 from wick_graph.tools.calculate import calculate
 from wick_graph.tools.files import ls_tool

@@ -1,4 +1,13 @@
-"""A reply before it becomes messages: the same draft gives the whole message and its chunks."""
+"""Replies of a scripted model: as drafts and as failures, and the calls that it remembers.
+
+    ScriptFailure            also AssertionError: a test fails loudly
+    ├── UnexpectedModelCall  a call for which the script has no step
+    ├── UnconsumedSteps      steps that no call took
+    └── ScriptMismatch       a step that does not fit the tools that are bound
+
+The scripted provider failures carry what the real ones carry (`status_code`, `response`), so
+that code which retries needs to know nothing of scripts.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +15,68 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, InvalidToolCall
-from langchain_core.messages.ai import UsageMetadata
-from langchain_core.messages.tool import (
-    ToolCall,
-    invalid_tool_call,
-    tool_call,
-    tool_call_chunk,
+import httpx
+from langchain_core.exceptions import (
+    ContextOverflowError,
+    ModelConnectionError,
+    ModelRateLimitError,
+    ModelTimeoutError,
 )
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    InvalidToolCall,
+    SystemMessage,
+)
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.tool import ToolCall, invalid_tool_call, tool_call, tool_call_chunk
 
 from wick_graph.constants import CHARS_PER_TOKEN
+
+
+class ScriptFailure(AssertionError):
+    """Root of the ways in which code and script can disagree."""
+
+
+class UnexpectedModelCall(ScriptFailure):
+    """Report a call for which the script has no step: lane, cursor, nearest step, last messages."""
+
+
+class UnconsumedSteps(ScriptFailure):
+    """Report the steps that were never taken, by lane and number."""
+
+
+class ScriptMismatch(ScriptFailure):
+    """Report a scripted tool call that the bound tools would not accept."""
+
+
+class ScriptedRateLimit(ModelRateLimitError):
+    """Stand for a provider's 429; `response.headers` has `Retry-After` if the script says so."""
+
+    def __init__(self, retry_after: float | None = None) -> None:
+        super().__init__("rate limit reached (scripted)")
+        self.status_code = 429
+        self.retry_after = retry_after
+        headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
+        request = httpx.Request("POST", "http://scripted.invalid/chat/completions")
+        self.response = httpx.Response(429, headers=headers, request=request)
+
+
+class ScriptedTimeout(ModelTimeoutError, TimeoutError):
+    """Stand for a provider that did not answer in time."""
+
+
+class ScriptedCut(ModelConnectionError, ConnectionError):
+    """Stand for a connection that was closed in the middle of a reply."""
+
+
+class ScriptedOverflow(ContextOverflowError):
+    """Stand for a provider's refusal of a prompt that is longer than its context window."""
+
 
 Content = str | list[str | dict[str, Any]]
 
@@ -156,3 +215,68 @@ def _chars(content: Content) -> int:
 
 def _tokens(chars: int) -> int:
     return -(-chars // CHARS_PER_TOKEN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCall:
+    """One call as the model got it."""
+
+    messages: tuple[BaseMessage, ...]
+    """The prompt, system messages included."""
+    tools: tuple[dict[str, Any], ...] = ()
+    """The bound tools in OpenAI's form."""
+    tool_choice: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Everything else that was asked for: `temperature`, `stop`, keyword arguments."""
+    purpose: str = "agent"
+    agent: str = ""
+    streamed: bool = False
+    number: int = 0
+    """The place of the call among all calls of this model, from 0."""
+    lane: str = ""
+    step: int = -1
+    """The step that was taken, from 0 in its lane."""
+
+    @cached_property
+    def system(self) -> str:
+        """The text of all system messages, joined by blank lines."""
+        return "\n\n".join(m.text for m in self.messages if isinstance(m, SystemMessage))
+
+    @cached_property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the bound tools, in order."""
+        return tuple(tool_name(tool) for tool in self.tools)
+
+    @cached_property
+    def last(self) -> BaseMessage | None:
+        """The last message of the prompt."""
+        return self.messages[-1] if self.messages else None
+
+
+def freeze(message: BaseMessage) -> BaseMessage:
+    """Copy a message so that no change to the original shows in the copy."""
+    copy = message.model_copy()
+    values = copy.__dict__
+    for name, value in values.items():
+        if value and isinstance(value, list | dict):
+            values[name] = copy_tree(value)
+    return copy
+
+
+def tool_name(tool: Mapping[str, Any]) -> str:
+    """Find a tool's name in OpenAI's form, or in a provider's own."""
+    function = tool.get("function")
+    named = function if isinstance(function, Mapping) else tool
+    return str(named.get("name") or named.get("type") or "")
+
+
+def tail(messages: Sequence[BaseMessage], count: int = 4) -> str:
+    """Show the end of a prompt, one line per message."""
+    return "\n".join(f"    {_line(message)}" for message in messages[-count:])
+
+
+def _line(message: BaseMessage) -> str:
+    words = " ".join(message.text.split())
+    if isinstance(message, AIMessage) and message.tool_calls:
+        words += " " + ", ".join(f"{c['name']}({c['args']})" for c in message.tool_calls)
+    return f"{message.type}: {words if len(words) <= 100 else words[:97] + '...'}"
