@@ -108,7 +108,6 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("wick_graph.backends.search_worker", "re2"),
         ("wick_graph.debug.terminal.interactive", "readline"),
         ("wick_graph.pytest_plugin", "wick_graph.debug.recording"),
-        ("wick_graph.pytest_plugin", "wick_graph.debug.runs"),
         ("wick_graph.pytest_plugin", "wick_graph.testing"),
         ("wick_graph.cost", "genai_prices"),
         ("wick_graph.mcp.connection", "wick_graph.mcp"),

@@ -14,7 +14,7 @@ from tests.engine.support import async_door, sync_door
 from tests.server.support import until
 from wick_graph import Agent, tool
 from wick_graph.debug import DebugSession, Stop
-from wick_graph.debug.trail import Lines
+from wick_graph.debug.timeline import BranchReader
 from wick_graph.errors import DebugError, StorageError
 from wick_graph.stopping import Stop as StopAsked
 from wick_graph.testing import ScriptedModel, call, calls
@@ -49,7 +49,7 @@ def test_a_recording_that_cannot_be_read_again_keeps_nobody_waiting(
     agent, _ = world.agent(url, "Done.")
     with agent, DebugSession(agent) as session:
         session.run("go", thread_id="t", timeout=WAIT)
-        monkeypatch.setattr(Lines, "trail", fails)
+        monkeypatch.setattr(BranchReader, "timeline", fails)
         stop = session.cont(timeout=WAIT)
         assert stop.reason == "finished"
         assert any("the disk is gone" in banner for banner in session.banners)
@@ -62,7 +62,7 @@ def test_a_run_that_cannot_be_attached_to_keeps_nobody_waiting(
 ) -> None:
     agent, _ = world.agent(url, "Done.", "Done.")
     with agent, DebugSession(agent) as session:
-        monkeypatch.setattr(Lines, "trail", fails)
+        monkeypatch.setattr(BranchReader, "timeline", fails)
         stop = session.run("go", thread_id="t", timeout=WAIT)
         assert (stop.reason, stop.text) == ("failed", "the disk is gone")
         monkeypatch.undo()

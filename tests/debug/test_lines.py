@@ -13,7 +13,7 @@ from tests.debug.support import WAIT, World
 from tests.journal.support import Guard, Todo
 from wick_graph import Agent, load, tool
 from wick_graph.debug import DebugSession
-from wick_graph.debug.lines import locations_at
+from wick_graph.debug.locations import locations_at
 from wick_graph.testing import call
 
 AGENTS = """\

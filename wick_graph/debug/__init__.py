@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from wick_graph.debug.breakpoints import Breakpoint
 from wick_graph.debug.comparing import Comparison
-from wick_graph.debug.differences import Change
 from wick_graph.debug.moves import VERBS
 from wick_graph.debug.plans import Plan, Planned
 from wick_graph.debug.policy import Mock, Policy
-from wick_graph.debug.positions import Position
 from wick_graph.debug.queries import RequestView, RouteView
 from wick_graph.debug.recording import Recording, record
 from wick_graph.debug.session import DebugSession
-from wick_graph.debug.stops import Frame, Output, Stop
-from wick_graph.debug.trail import Branch
+from wick_graph.debug.timeline import Branch, Position
+from wick_graph.debug.types import Frame, Output, Stop
+from wick_graph.debug.values import Change
 from wick_graph.debug.why import Cause
 
 __all__ = [

@@ -6,17 +6,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
-from wick_graph.debug.below import Below
 from wick_graph.debug.breakpoints import Hit
 from wick_graph.debug.comparing import Comparing
-from wick_graph.debug.gate import Decide, Gate, Held
+from wick_graph.debug.gate import EXIT_HANDLERS, ChildRuns, Decide, Gate, Held, Listing
 from wick_graph.debug.kept import FACT
-from wick_graph.debug.leaving import LEAVERS
-from wick_graph.debug.listing import Listing
-from wick_graph.debug.live_view import LiveView
 from wick_graph.debug.moves import Goal, goal_of
-from wick_graph.debug.stops import Mode, Reason, Stop
-from wick_graph.debug.trail import Lines, Trail
+from wick_graph.debug.timeline import BranchReader, Timeline
+from wick_graph.debug.types import Mode, Reason, Stop
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
@@ -51,11 +47,11 @@ PLAIN: Final = Under()
 class Attached(Comparing):
     """Takes part in runs."""
 
-    def __init__(self, journal: Journal | None, trail: Trail, agent: Any = None) -> None:
-        super().__init__(journal, trail, agent)
+    def __init__(self, journal: Journal | None, timeline: Timeline, agent: Any = None) -> None:
+        super().__init__(journal, timeline, agent)
         self.clock = Stopwatch()
         """The clock of the runs' deadlines: it stands still while they are held."""
-        self.below = Below(self)
+        self.below = ChildRuns(self)
         """Watches the runs that the session's run begins: its sub-agents."""
         self.keeping = False
         """The run is to end at its next safe place, so that any process can go on with it."""
@@ -114,7 +110,7 @@ class Attached(Comparing):
                 return "PAST"
             label = self._under.label if self._own else "LIVE"
             return "LIVE stopped (volatile)" if label == "LIVE" else label
-        if self._durable and self._at == len(self._trail) - 1:
+        if self._durable and self._at == len(self._timeline) - 1:
             return "LIVE stopped (durable)"
         return "PAST"
 
@@ -129,7 +125,7 @@ class Attached(Comparing):
         with self._cond:
             if self._run is not None and self._run is not run:
                 raise DebugError("this session holds another run; make a session for each")
-            last = self._trail.entries[-1].seq if len(self._trail) else 0
+            last = self._timeline.entries[-1].seq if len(self._timeline) else 0
             under, self._is_kept = self._under if self._own else PLAIN, None
             if under.forked is not None:
                 self._is_kept = journal is not None and journal.keep(FACT, under.forked)
@@ -138,9 +134,8 @@ class Attached(Comparing):
                 self.journal = Journal(saver, run.thread_id or "")
                 self._show_line(listing)
             else:
-                self._trail.thread_id = run.thread_id
-            LEAVERS.add(self)
-            self._desk.make_live = LiveView
+                self._timeline.thread_id = run.thread_id
+            EXIT_HANDLERS.add(self)
             if self._run is None:
                 self._free = self.keeping = False
             self._run, self._state, self._has_store = run, "running", saver is not None
@@ -153,11 +148,11 @@ class Attached(Comparing):
     def _show_line(self, listing: Listing) -> None:
         """Show what came before the run on its branch."""
         assert self.journal is not None
-        lines = Lines(self.journal)
+        lines = BranchReader(self.journal)
         lines.runs.append(listing.record)
         at = self._at
-        self._look_at(lines.trail(listing.record.branch))
-        self._at = min(at, len(self._trail) - 1) if at < 0 else len(self._trail) - 1
+        self._look_at(lines.timeline(listing.record.branch))
+        self._at = min(at, len(self._timeline) - 1) if at < 0 else len(self._timeline) - 1
 
     def heard(self, entry: Entry, moment: Moment, held: Held | None) -> None:
         """Take a moment into the recording, and decide whether the run stops there.
@@ -166,8 +161,8 @@ class Attached(Comparing):
         nothing can, whatever goes on is held at its next moment.
         """
         with self._cond:
-            place = self._trail.add(entry)
-            self._desk.live[entry.seq] = moment
+            place = self._timeline.add(entry)
+            self._views.live[entry.seq] = moment
             left = self._free or self.keeping
             if self._state == "running" and not left:
                 stop = self._judged(place, held)
@@ -218,7 +213,7 @@ class Attached(Comparing):
             return place, "condition-error", text, None
 
     def _judge(self, place: int, held: Held | None) -> Judgement | None:
-        view, goal = self._desk.view(place), self._goal
+        view, goal = self._views.view(place), self._goal
         hit = self._stopped_by(view, forwards=True) if self._stops(goal) else None
         if held is not None and held.question is not None:
             return place, held.question.reason, held.question.text, None
@@ -249,7 +244,7 @@ class Attached(Comparing):
         if goal.backwards or self._run is None or goal.verb == "next_error":
             told, self._untold = None if goal.backwards else self._untold, None
             if told is not None:
-                return self._stand(len(self._trail) - 1, *told)
+                return self._stand(len(self._timeline) - 1, *told)
             return super()._at_the_end(goal, timeout)
         self._release(goal)
         return self._await(timeout)
@@ -276,7 +271,7 @@ class Attached(Comparing):
         self._held.clear()
 
     def _ask(self, held: Held) -> None:
-        place, question = self._trail.place(held.entry.seq), held.question
+        place, question = self._timeline.place(held.entry.seq), held.question
         if place is not None and question is not None:
             self._stand(place, question.reason, question.text)
 
@@ -364,7 +359,7 @@ class Attached(Comparing):
         reason: Reason = _OVER.get(because, "finished")
         if keeping and because == "interrupted":
             reason, self._durable = "durable", True
-        text, last = f"the run is over: {because}", max(len(self._trail) - 1, 0)
+        text, last = f"the run is over: {because}", max(len(self._timeline) - 1, 0)
         if not stopped and self._goal is not None and last != self._origin:
             self._pushed(self._origin, self._goal, last)
         self._over_alone += not self._own

@@ -8,12 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from wick_graph.debug.lines import locations_at
-from wick_graph.debug.locations import Fits, fits_error, read_location
-from wick_graph.debug.names import Names
-from wick_graph.debug.paths import Path, read_path
-from wick_graph.debug.shown import CHANNELS, at_path
-from wick_graph.debug.view import View
+from wick_graph.debug.locations import Fits, fits_error, locations_at, read_location
+from wick_graph.debug.values import CHANNELS, Path, at_path, read_path
+from wick_graph.debug.view import Names, View
 from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.expressions import Expression, compile_expression
 

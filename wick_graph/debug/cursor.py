@@ -12,11 +12,10 @@ from typing import Any, Final
 
 from wick_graph.debug.breakpoints import Breakpoint, Hit
 from wick_graph.debug.moves import INVERSE, Goal
-from wick_graph.debug.positions import Position
-from wick_graph.debug.shown import Shower
-from wick_graph.debug.stops import Mode, Output, Reason, Stop
-from wick_graph.debug.trail import Branch, Lines, Trail
-from wick_graph.debug.view import Desk, View
+from wick_graph.debug.timeline import Branch, BranchReader, Position, Timeline
+from wick_graph.debug.types import Mode, Output, Reason, Stop
+from wick_graph.debug.values import JsonView
+from wick_graph.debug.view import View, ViewCache
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
@@ -25,7 +24,7 @@ from wick_graph.journal.show import line_from
 _STEPS_BACK: Final = 1_000
 """Moves that can be taken back."""
 _OUTPUTS: Final = 10_000
-"""Lines of output that are kept."""
+"""BranchReader of output that are kept."""
 _KINDS: Final[dict[str, Reason]] = {"break": "breakpoint", "watch": "watch", "catch": "catch"}
 At = str | Entry | None
 """A moment: a position's text, the moment itself, or None for where the cursor stands."""
@@ -34,7 +33,7 @@ At = str | Entry | None
 class Cursor:
     """A place in a recording."""
 
-    def __init__(self, journal: Journal | None, trail: Trail, agent: Any = None) -> None:
+    def __init__(self, journal: Journal | None, timeline: Timeline, agent: Any = None) -> None:
         self.agent = agent
         """The agent that may run, if one was given."""
         self.journal = journal
@@ -43,10 +42,10 @@ class Cursor:
         self.outputs: list[Output] = []
         """What log points said, and notes of the session."""
         self.last_stop: Stop | None = None
-        self._trail = trail
-        self._shower = Shower()
-        self._desk = Desk(journal, trail, self._shower)
-        self._at = 0 if len(trail) else -1
+        self._timeline = timeline
+        self._json = JsonView()
+        self._views = ViewCache(journal, timeline, self._json)
+        self._at = 0 if len(timeline) else -1
         self._path: list[tuple[int, Goal, int]] = []
         """The moves that brought the cursor here: from where, by which verb, to where."""
         self._breaks: dict[int, Breakpoint] = {}
@@ -57,17 +56,17 @@ class Cursor:
     @property
     def thread_id(self) -> str | None:
         """The thread that is looked at; None before its first run."""
-        return self._trail.thread_id
+        return self._timeline.thread_id
 
     @property
     def branch(self) -> int:
         """The branch that the cursor is on."""
-        return self._trail.branch
+        return self._timeline.branch
 
     @property
     def here(self) -> Entry | None:
         """The moment of the cursor."""
-        return self._trail.entries[self._at] if 0 <= self._at < len(self._trail) else None
+        return self._timeline.entries[self._at] if 0 <= self._at < len(self._timeline) else None
 
     @property
     def position(self) -> Position:
@@ -82,7 +81,7 @@ class Cursor:
     def moments(self, kind: str | None = None) -> list[Entry]:
         """List the moments of the branch, all or those of a kind such as `tool` or `tool.exit`."""
         with self._cond:
-            return [e for e in self._trail.entries if kind is None or kind in (e.kind, e.what)]
+            return [e for e in self._timeline.entries if kind is None or kind in (e.kind, e.what)]
 
     def locate(self, text: str) -> Entry:
         """Return the moment at a position.
@@ -90,14 +89,14 @@ class Cursor:
         Raises:
             DebugError: There is none.
         """
-        return self._trail.entries[self._place(text)]
+        return self._timeline.entries[self._place(text)]
 
     def line(self, entry: Entry) -> str:
         """Return one line of text for a moment."""
         with self._cond:
-            place = self._trail.place(entry.seq)
+            place = self._timeline.place(entry.seq)
             if place is not None:
-                return line_from(entry, self._desk.view(place).told)
+                return line_from(entry, self._views.view(place).told)
         return line_from(entry, {} if self.journal is None else self.journal.details(entry))
 
     def on_output(self, tell: Callable[[Output], Any]) -> None:
@@ -108,7 +107,7 @@ class Cursor:
 
     def branches(self) -> list[Branch]:
         """List the branches of the thread, the oldest first."""
-        return [] if self.journal is None else Lines(self.journal).branches()
+        return [] if self.journal is None else BranchReader(self.journal).branches()
 
     def choose(self, branch: int) -> Stop:
         """Look at another branch; the cursor stays where the two are one, or goes to its end.
@@ -120,16 +119,16 @@ class Cursor:
             raise DebugError("this thread has one branch alone")
         with self._cond:
             here = self.here
-            self._look_at(Lines(self.journal).trail(branch))
-            place = None if here is None else self._trail.place(here.seq)
-            return self._stand(len(self._trail) - 1 if place is None else place, "goto", "")
+            self._look_at(BranchReader(self.journal).timeline(branch))
+            place = None if here is None else self._timeline.place(here.seq)
+            return self._stand(len(self._timeline) - 1 if place is None else place, "goto", "")
 
-    def _look_at(self, trail: Trail) -> None:
+    def _look_at(self, timeline: Timeline) -> None:
         """Take another recording in the place of this one."""
-        self._trail = trail
-        self._desk = Desk(self.journal, trail, self._shower)
+        self._timeline = timeline
+        self._views = ViewCache(self.journal, timeline, self._json)
         self._path.clear()
-        self._at = min(self._at, len(trail) - 1)
+        self._at = min(self._at, len(timeline) - 1)
 
     # --- moving ----------------------------------------------------------------------------------
 
@@ -147,7 +146,7 @@ class Cursor:
 
     def _at_the_end(self, goal: Goal, timeout: float | None) -> Stop:
         """Stop where nothing more is recorded; a live run goes on from there instead."""
-        last = len(self._trail) - 1
+        last = len(self._timeline) - 1
         edge = min(0, last) if goal.backwards else last
         if goal.verb in ("next_error", "prev_error"):
             edge = self._at
@@ -185,11 +184,11 @@ class Cursor:
 
     def _scan(self, goal: Goal, start: int) -> tuple[int, Hit | None] | None:
         """Find the first place that a goal or a breakpoint fits; log points speak on the way."""
-        places: Sequence[int] = range(start + 1, len(self._trail))
+        places: Sequence[int] = range(start + 1, len(self._timeline))
         if goal.backwards:
             places = range(start - 1, -1, -1)
         for place in places:
-            view = self._desk.view(place)
+            view = self._views.view(place)
             hit = self._stopped_by(view, forwards=not goal.backwards) if goal.stops else None
             if hit is not None or self._fits(goal, view):
                 return place, hit
@@ -259,15 +258,15 @@ class Cursor:
             DebugError: There is none.
         """
         place = at if isinstance(at, int) else self._place(at)
-        if not 0 <= place < len(self._trail):
+        if not 0 <= place < len(self._timeline):
             raise DebugError("nothing is recorded here")
-        return self._desk.view(place)
+        return self._views.view(place)
 
     def _place(self, at: At) -> int:
         if at is None:
             return self._at
         if isinstance(at, Entry):
-            place = self._trail.place(at.seq)
+            place = self._timeline.place(at.seq)
             if place is None:
                 raise DebugError(f"moment #{at.seq} is not on branch b{self.branch}")
             return place
@@ -278,9 +277,9 @@ class Cursor:
             raise DebugError(
                 f"the cursor is on branch b{self.branch}; choose b{wanted.branch} first"
             )
-        return self._trail.find(wanted)
+        return self._timeline.find(wanted)
 
     def _position(self, place: int) -> Position:
-        if not 0 <= place < len(self._trail):
+        if not 0 <= place < len(self._timeline):
             return Position(self.thread_id, self.branch, seq=0)
-        return self._trail.position(place)
+        return self._timeline.position(place)

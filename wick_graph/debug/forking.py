@@ -6,16 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wick_graph import keys
-from wick_graph.debug.amending import edit_of, put, tool_edits, written
 from wick_graph.debug.attached import PLAIN, Under
 from wick_graph.debug.cursor import At
 from wick_graph.debug.kept import kept_decider, told_of
 from wick_graph.debug.live import Door
 from wick_graph.debug.moves import goal_of
-from wick_graph.debug.paths import read_path
 from wick_graph.debug.plans import Plan, Planning, summary
-from wick_graph.debug.policy import Decider, Edit, Policy
-from wick_graph.debug.stops import Stop
+from wick_graph.debug.policy import Decider, Edit, Policy, edit_of, put, tool_edits, written
+from wick_graph.debug.types import Stop
+from wick_graph.debug.values import read_path
 from wick_graph.errors import DebugError
 from wick_graph.journal.replay import Tape
 
@@ -61,7 +60,7 @@ class Forking(Planning):
         with self._cond:
             place = self._place(at)
             start = self._superstep(place)
-            entry, first = self._trail.entries[place], self._trail.entries[start]
+            entry, first = self._timeline.entries[place], self._timeline.entries[start]
             chosen = policy or self.policy
             edits = [
                 *self._model_edits(place, request, response),
@@ -86,7 +85,7 @@ class Forking(Planning):
 
     def _channels(self, place: int, state: Mapping[str, Any]) -> dict[str, Any]:
         """Turn edits of paths into whole channels."""
-        shown = self._shower.state(self._desk.view(place).base) if state else {}
+        shown = self._json.state(self._views.view(place).base) if state else {}
         made: dict[str, Any] = {}
         for text, value in state.items():
             path = read_path(text)
@@ -103,7 +102,7 @@ class Forking(Planning):
             return
         if request is not None and response is not None:
             raise DebugError("a model whose reply is given is not asked; give one of the two")
-        asked = [e for e in self._trail.of_task(place) if e.what == "model.request"]
+        asked = [e for e in self._timeline.of_task(place) if e.what == "model.request"]
         if not asked:
             raise DebugError("no request stands at this moment; choose one at a model:request")
         given = {"request": request} if response is None else {"response": response}

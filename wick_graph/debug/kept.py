@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage
 
-from wick_graph.debug.amending import edit_of
-from wick_graph.debug.policy import Decider, Edit, Mock, Policy
+from wick_graph.debug.policy import Decider, Edit, Mock, Policy, edit_of
 from wick_graph.errors import DebugError, StorageError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal

@@ -12,11 +12,10 @@ from langgraph.types import Command
 from wick_graph import keys
 from wick_graph.debug.attached import PLAIN, Attached, Under
 from wick_graph.debug.edits import edited, skipped
-from wick_graph.debug.gate import Held
-from wick_graph.debug.leaving import LEAVERS
+from wick_graph.debug.gate import EXIT_HANDLERS, Held
 from wick_graph.debug.moves import Goal, goal_of
-from wick_graph.debug.stops import Output, Stop
-from wick_graph.debug.trail import Lines
+from wick_graph.debug.timeline import BranchReader
+from wick_graph.debug.types import Output, Stop
 from wick_graph.drive import ENGINE_LOOP
 from wick_graph.errors import DebugError
 from wick_graph.messages.inputs import read_history
@@ -73,7 +72,7 @@ class Living(Attached):
         self._refuse_file()
         if self.thread_id is None:
             raise DebugError("there is no thread to go on with; run an input first")
-        self._at = len(self._trail) - 1
+        self._at = len(self._timeline) - 1
         goal = goal_of("step", None)
         address = {keys.THREAD_ID: self.thread_id}
         return self._started(given, address, door, goal, timeout, under=under)
@@ -100,7 +99,7 @@ class Living(Attached):
                 target=self._work, args=(graph, value, config, door), name="wick-debug", daemon=True
             )
             self._origin, self.result, self.error = self._at, None, None
-            LEAVERS.add(self)
+            EXIT_HANDLERS.add(self)
             work.start()  # it says of nothing before this lock is free
             self._run, self._own, self._goal, self._state = run, True, goal, "running"
             self._under = under
@@ -131,11 +130,11 @@ class Living(Attached):
         """Read the recording of a run that is over, in the place of its live moments."""
         if self.journal is None or self._run is None or self._run.journal is None:
             return
-        here, was, path = self.here, [e.seq for e in self._trail.entries], self._path[:]
-        self._look_at(Lines(self.journal).trail(self._run.journal.run.branch))
-        place = None if here is None else self._trail.place(here.seq)
-        self._at = place if place is not None else len(self._trail) - 1
-        if was == [entry.seq for entry in self._trail.entries]:
+        here, was, path = self.here, [e.seq for e in self._timeline.entries], self._path[:]
+        self._look_at(BranchReader(self.journal).timeline(self._run.journal.run.branch))
+        place = None if here is None else self._timeline.place(here.seq)
+        self._at = place if place is not None else len(self._timeline) - 1
+        if was == [entry.seq for entry in self._timeline.entries]:
             self._path = path
 
     def _graph(self) -> Any:

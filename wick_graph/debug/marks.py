@@ -6,7 +6,7 @@ from typing import Any
 
 from wick_graph.debug.breakpoints import BreakKind, Breakpoint, make, read_spec
 from wick_graph.debug.cursor import Cursor
-from wick_graph.debug.stops import Output
+from wick_graph.debug.types import Output
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry
 
@@ -87,7 +87,7 @@ class Marks(Cursor):
         """List the recorded moments at which a breakpoint would stop; raises as `delete`."""
         found = self._known(number)
         with self._cond:
-            views = (self._desk.view(at) for at in range(len(self._trail)))
+            views = (self._views.view(at) for at in range(len(self._timeline)))
             return [view.entry for view in views if found.check(view, counts=False)]
 
     def past_log(self, number: int) -> list[Output]:
@@ -97,7 +97,7 @@ class Marks(Cursor):
             DebugError: There is no such breakpoint.
         """
         found = self._known(number)
-        places = [self._trail.place(entry.seq) for entry in self.hits(number)]
+        places = [self._timeline.place(entry.seq) for entry in self.hits(number)]
         views = [self._view(at) for at in places if at is not None]
         return [Output(view.entry.seq, "log", found.said(view)) for view in views]
 

@@ -81,14 +81,14 @@ class Planning(Living):
             again = self._visited_again()
             return [
                 one
-                for place in range(start, len(self._trail))
-                if again.get(self._trail.entries[place].task, -1) <= place
+                for place in range(start, len(self._timeline))
+                if again.get(self._timeline.entries[place].task, -1) <= place
                 for one in self._planned(place, chosen)
             ]
 
     def _is_left(self) -> bool:
         """Say whether the cursor is at the end of a recording that stops within a thread's run."""
-        at_the_end = 0 <= self._at == len(self._trail) - 1
+        at_the_end = 0 <= self._at == len(self._timeline) - 1
         return at_the_end and self._run is None and self.thread_id is not None
 
     def _left(self) -> list[Left]:
@@ -96,16 +96,16 @@ class Planning(Living):
         state = graph.get_state(keys.with_configurable(None, **{keys.THREAD_ID: self.thread_id}))
         if not state.next:
             raise DebugError("nothing follows here that could be run; choose an earlier moment")
-        return list(left_of(state, self._trail.entries, graph.spec))
+        return list(left_of(state, self._timeline.entries, graph.spec))
 
     def _visited_again(self) -> dict[str | None, int]:
         """Return where each task was last begun: a run that was left begins its tasks once more."""
-        entries = self._trail.entries
+        entries = self._timeline.entries
         begins = {e.task: place for place, e in enumerate(entries) if e.what == "node.enter"}
         return {task: place for task, place in begins.items() if task is not None}
 
     def _planned(self, place: int, policy: Policy) -> Iterator[Planned]:
-        entry = self._trail.entries[place]
+        entry = self._timeline.entries[place]
         step, node = entry.step, entry.node or ""
         if entry.what == "node.enter":
             yield Planned(
@@ -132,7 +132,7 @@ class Planning(Living):
                 text=_model_text(entry.name, policy),
             )
         elif entry.what == "tool.call":
-            choice, replay = policy.tool(entry.name), self._desk.view(place).told.get("replay")
+            choice, replay = policy.tool(entry.name), self._views.view(place).told.get("replay")
             effects = replay != "safe"
             yield Planned(
                 step=step,
@@ -147,17 +147,17 @@ class Planning(Living):
             )
 
     def _tokens_of(self, place: int) -> int | None:
-        asked = self._trail.entries[place]
-        for at in range(place + 1, len(self._trail)):
-            entry = self._trail.entries[at]
+        asked = self._timeline.entries[place]
+        for at in range(place + 1, len(self._timeline)):
+            entry = self._timeline.entries[at]
             if entry.what == "model.response" and entry.parent == asked.seq:
-                used = self._desk.view(at).usage or {}
+                used = self._views.view(at).usage or {}
                 return used.get("total_tokens")
         return None
 
     def _superstep(self, place: int) -> int:
         """Return where the step of a moment began, or the next one does."""
-        entries = self._trail.entries
+        entries = self._timeline.entries
         if not 0 <= place < len(entries):
             raise DebugError("nothing is recorded here that could be gone on with")
         while place < len(entries) and entries[place].checkpoint is None:
@@ -167,7 +167,10 @@ class Planning(Living):
                 "nothing follows here that could be run again; choose an earlier moment"
             )
         return next(
-            (self._trail.place(e.seq) or 0 for e in reversed(list(self._trail.superstep(place)))),
+            (
+                self._timeline.place(e.seq) or 0
+                for e in reversed(list(self._timeline.superstep(place)))
+            ),
             place,
         )
 

@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wick_graph.debug.cursor import At
-from wick_graph.debug.differences import Change, differences
 from wick_graph.debug.locations import PLACES
-from wick_graph.debug.names import FACTS, Names
-from wick_graph.debug.paths import Path, read_path
-from wick_graph.debug.shown import EMPTY, at_path
-from wick_graph.debug.stops import Frame
+from wick_graph.debug.types import Frame
+from wick_graph.debug.values import EMPTY, Change, Path, at_path, differences, read_path
 from wick_graph.debug.verbs import Verbs
-from wick_graph.debug.view import View
+from wick_graph.debug.view import FACTS, Names, View
 from wick_graph.errors import DebugError
 from wick_graph.expressions import compile_expression
 from wick_graph.journal.blame import Blame
@@ -91,8 +88,8 @@ class Queries(Verbs):
             entry = self._opener(entry)
 
     def _opener(self, entry: Entry) -> Entry | None:
-        place = None if entry.parent is None else self._trail.place(entry.parent)
-        return None if place is None else self._trail.entries[place]
+        place = None if entry.parent is None else self._timeline.place(entry.parent)
+        return None if place is None else self._timeline.entries[place]
 
     def _frame(self, entry: Entry) -> Frame:
         name = entry.name or entry.kind
@@ -110,8 +107,8 @@ class Queries(Verbs):
 
     def _outermost(self, entry: Entry) -> Frame:
         agent, seq = "", entry.seq
-        for place in range(self._trail.place(entry.seq) or 0, -1, -1):
-            found = self._trail.entries[place]
+        for place in range(self._timeline.place(entry.seq) or 0, -1, -1):
+            found = self._timeline.entries[place]
             if found.what == "run.enter":
                 agent, seq = found.name, found.seq
                 break
@@ -133,7 +130,7 @@ class Queries(Verbs):
         """
         with self._cond:
             view = self._view(at)
-            shown = self._shower.state(view.base)
+            shown = self._json.state(view.base)
         return shown if path is None else looked_up(shown, read_path(path), path)
 
     def pending(self, at: At = None) -> list[dict[str, Any]]:
@@ -147,7 +144,7 @@ class Queries(Verbs):
             return [
                 {
                     "channel": channel,
-                    "value": self._shower.plain(value),
+                    "value": self._json.plain(value),
                     "node": ended.node,
                     "seq": ended.seq,
                 }
@@ -185,8 +182,8 @@ class Queries(Verbs):
 
     def _around_step(self) -> tuple[Any, Any]:
         view = self._view()
-        held = self._trail.steps.of(view.entry.step) if view.entry.step else []
-        ends = [at for at in held if self._trail.entries[at].what == "node.exit"]
+        held = self._timeline.steps.of(view.entry.step) if view.entry.step else []
+        ends = [at for at in held if self._timeline.entries[at].what == "node.exit"]
         end = self._view(ends[-1]) if ends else view
         return end.before if ends else end.state, end.state
 
@@ -214,9 +211,9 @@ class Queries(Verbs):
                 model=made.model,
                 purpose=made.purpose,
                 system=self._sections(made),
-                messages=[self._shower.message(message) for message in made.messages],
+                messages=[self._json.message(message) for message in made.messages],
                 tools=[tool["function"]["name"] for tool in made.tools],
-                settings=self._shower.plain(made.settings),
+                settings=self._json.plain(made.settings),
                 recorded=made,
             )
 
@@ -234,9 +231,9 @@ class Queries(Verbs):
         """
         with self._cond:
             for place in range(self._place(at), -1, -1):
-                if self._trail.entries[place].what == "model.response":
+                if self._timeline.entries[place].what == "model.response":
                     reply = self._view(place).reply
-                    return None if reply is None else self._shower.message(reply)
+                    return None if reply is None else self._json.message(reply)
         return None
 
     def call(self, at: At = None) -> dict[str, Any] | None:
@@ -245,7 +242,9 @@ class Queries(Verbs):
             view = self._view(at)
             if view.entry.tool is None and view.entry.kind != "tool":
                 return None
-            ended = next((e for e in self._trail.of_task(view.at) if e.what == "tool.exit"), None)
+            ended = next(
+                (e for e in self._timeline.of_task(view.at) if e.what == "tool.exit"), None
+            )
             end = None if ended is None else self._view(ended)
             return {
                 "name": view.entry.tool or view.entry.name,
@@ -291,7 +290,7 @@ class Queries(Verbs):
         """List what each model call of the branch used, and the total so far."""
         total, found = 0, []
         for entry in self.moments("model.response"):
-            place = self._trail.place(entry.seq)
+            place = self._timeline.place(entry.seq)
             used = (self._view(place).usage if place is not None else None) or {}
             total += used.get("total_tokens", 0)
             found.append(
@@ -308,7 +307,7 @@ class Queries(Verbs):
     def details(self, at: At = None) -> dict[str, Any]:
         """Return all that is written down of a moment, as plain data."""
         with self._cond:
-            told: dict[str, Any] = self._shower.plain(self._view(at).told)
+            told: dict[str, Any] = self._json.plain(self._view(at).told)
             return told
 
     def search(self, text: str) -> list[Entry]:
@@ -331,7 +330,7 @@ class Queries(Verbs):
         return sorted(word for word in set(all_words) if word.startswith(text))
 
     def _nearest(self, place: int, fits: Any) -> tuple[int, When]:
-        entries = self._trail.entries
+        entries = self._timeline.entries
         for at in range(min(place, len(entries) - 1), -1, -1):
             if fits(entries[at]):
                 return at, "at" if at == place else "before"

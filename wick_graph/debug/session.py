@@ -9,10 +9,10 @@ from wick_graph.debug.attached import Under
 from wick_graph.debug.forking import Forking
 from wick_graph.debug.live import Door
 from wick_graph.debug.moves import goal_of
-from wick_graph.debug.opening import find
 from wick_graph.debug.policy import Decider, Policy
-from wick_graph.debug.stops import Stop
-from wick_graph.debug.trail import Trail
+from wick_graph.debug.sources import find
+from wick_graph.debug.timeline import Timeline
+from wick_graph.debug.types import Stop
 from wick_graph.errors import DebugError
 from wick_graph.journal.replay import Tape, begun, latest
 
@@ -29,7 +29,7 @@ class DebugSession(Forking):
 
     def __init__(self, agent: Any = None) -> None:
         """Begin without a past; the first run gives the session its thread."""
-        super().__init__(None, Trail(None, 0, ()), agent)
+        super().__init__(None, Timeline(None, 0, ()), agent)
 
     @classmethod
     def open(
@@ -57,8 +57,8 @@ class DebugSession(Forking):
         session = cls(found.agent)
         session.journal, session.banners = found.journal, found.banners
         session._close, session._read_only = found.close, found.read_only
-        session._at = 0 if len(found.trail) else -1
-        session._look_at(found.trail)
+        session._at = 0 if len(found.timeline) else -1
+        session._look_at(found.timeline)
         session._durable = found.waits
         return session
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from wick_graph.debug.marks import Marks
 from wick_graph.debug.moves import VERBS, Goal, goal_of
-from wick_graph.debug.names import Names
-from wick_graph.debug.positions import Position
-from wick_graph.debug.stops import Stop
-from wick_graph.debug.view import View
+from wick_graph.debug.timeline import Position
+from wick_graph.debug.types import Stop
+from wick_graph.debug.view import Names, View
 from wick_graph.errors import DebugError, ExpressionError
 from wick_graph.expressions import compile_expression
 

@@ -10,9 +10,8 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from wick_graph.debug.breakpoints import is_write
 from wick_graph.debug.cursor import At
-from wick_graph.debug.paths import Path, read_path
 from wick_graph.debug.queries import Queries, looked_up
-from wick_graph.debug.shown import at_path
+from wick_graph.debug.values import Path, at_path, read_path
 from wick_graph.debug.view import View
 from wick_graph.errors import DebugError, StorageError
 from wick_graph.journal.entry import Entry
@@ -57,7 +56,7 @@ class Whys(Queries):
         """
         parts = read_path(path)
         with self._cond:
-            views = (self._desk.view(place) for place in range(len(self._trail)))
+            views = (self._views.view(place) for place in range(len(self._timeline)))
             return [(view.entry, _value(view, parts)) for view in views if is_write(view, parts)]
 
     # --- the writer ------------------------------------------------------------------------------
@@ -65,9 +64,9 @@ class Whys(Queries):
     def _writer(self, view: View, path: Path, message: BaseMessage | None) -> View | None:
         """Return the end of the node that wrote a value last."""
         for place in range(view.at, -1, -1):
-            if self._trail.entries[place].what != "node.exit":
+            if self._timeline.entries[place].what != "node.exit":
                 continue
-            end = self._desk.view(place)
+            end = self._views.view(place)
             if any(_is_about(write, path, message) for write in end.writes):
                 return end
         return None
@@ -93,7 +92,7 @@ class Whys(Queries):
 
     def _maker(self, end: View, path: Path, message: BaseMessage | None) -> Entry:
         """Return the moment within a visit that made what its node wrote."""
-        task = list(self._trail.of_task(end.at))
+        task = list(self._timeline.of_task(end.at))
         if message is None:
             hooked = next((e for e in task if self._updates(e, path[0])), None)
             if hooked is not None:
@@ -112,7 +111,7 @@ class Whys(Queries):
 
     def _behind_call(self, end: View, maker: Entry) -> Iterator[Cause]:
         """Tell what a hook's result was made of, who changed arguments, and which reply asked."""
-        for entry in self._trail.of_task(end.at):
+        for entry in self._timeline.of_task(end.at):
             if maker.kind == "hook" and entry.what == "tool.call":
                 told = f"made of the result of tool:{entry.name}, called {self._at_text(entry)}"
                 yield Cause(self._full(entry), entry.seq, told, f"tool:{entry.name}")
@@ -121,10 +120,10 @@ class Whys(Queries):
                 told = f"its arguments were changed {self._at_text(entry)} by {by}"
                 yield Cause(self._full(entry), entry.seq, told, by)
         for place in range(end.at, -1, -1):
-            entry = self._trail.entries[place]
+            entry = self._timeline.entries[place]
             if entry.what != "node.exit" or entry.node != "model":
                 continue
-            asked = self._desk.view(place)
+            asked = self._views.view(place)
             if _calls(asked, maker.call_id):
                 reply = self._maker(asked, ("messages",), AIMessage(""))
                 told = f"call {maker.call_id} asked for {self._at_text(reply)} by the model's reply"
@@ -133,7 +132,7 @@ class Whys(Queries):
                 return
 
     def _behind_reply(self, end: View) -> Iterator[Cause]:
-        for entry in self._trail.of_task(end.at):
+        for entry in self._timeline.of_task(end.at):
             if entry.what == "model.request":
                 told = f"the reply answers model:request {self._at_text(entry)}"
                 yield Cause(self._full(entry), entry.seq, told, "model")
@@ -142,14 +141,14 @@ class Whys(Queries):
     def _reader(self, end: View, message: BaseMessage | None) -> Entry | None:
         if message is None:
             return None
-        later = self._trail.entries[end.at + 1 :]
+        later = self._timeline.entries[end.at + 1 :]
         return next((entry for entry in later if entry.what == "model.request"), None)
 
     def _from_input(self, view: View, path: Path, message: BaseMessage | None, text: str) -> Cause:
         """Find the run that brought a value along with its input."""
         began: Entry | None = None
         for place in range(view.at, -1, -1):
-            entry = self._trail.entries[place]
+            entry = self._timeline.entries[place]
             if entry.what != "run.enter":
                 continue
             began = entry
@@ -162,7 +161,7 @@ class Whys(Queries):
 
     def _had_before(self, began: Entry, message: BaseMessage) -> bool:
         try:
-            messages = self._desk.view(self._place(began)).base.get("messages") or ()
+            messages = self._views.view(self._place(began)).base.get("messages") or ()
         except StorageError:
             return False
         return any(held.id == message.id for held in messages)

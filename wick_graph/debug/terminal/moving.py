@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from wick_graph.debug.opening import other_code
 from wick_graph.debug.policy import Mock, Policy
+from wick_graph.debug.sources import other_code
 from wick_graph.debug.terminal.registry import Command
 from wick_graph.debug.terminal.reply import Reply
 from wick_graph.debug.terminal.words import json_of, needs, words_of

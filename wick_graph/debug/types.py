@@ -1,4 +1,4 @@
-"""What a verb comes back with."""
+"""What the parts of the debugger give each other: stops, lines of output, frames, places."""
 
 from __future__ import annotations
 

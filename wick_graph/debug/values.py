@@ -1,16 +1,143 @@
-"""Values as JSON-like data: what expressions, states and differences are made of."""
+"""Values as JSON-like data: paths into them, differences between them, states made of them."""
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, get_args, get_type_hints
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args, get_type_hints
 
 from langchain_core.messages import BaseMessage
 
+from wick_graph.errors import DebugError
 from wick_graph.messages import to_wick
 from wick_graph.reducers import last
 from wick_graph.state import AgentState
+
+Path = tuple[str | int, ...]
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_PART: Final = re.compile(
+    r"""\.(?P<name>[A-Za-z_]\w*)|\[(?P<index>-?\d{1,9})\]|\[(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\]"""
+)
+
+
+def read_path(text: str) -> Path:
+    """Read a path; its first part is a channel.
+
+    Raises:
+        DebugError: It is none.
+    """
+    text = text.strip()
+    start = _NAME.match(text)
+    if start is None:
+        raise DebugError(f"{text[:80]!r} is no path; write one such as messages[-1].content")
+    return (start[0], *_parts(text, start.end()))
+
+
+def write_path(path: Path) -> str:
+    """Write a path."""
+    made = ""
+    for part in path:
+        if isinstance(part, int):
+            made += f"[{part}]"
+        elif _NAME.fullmatch(part):
+            made += f".{part}" if made else part
+        else:
+            made += f"[{part!r}]"
+    return made
+
+
+def _parts(text: str, at: int) -> Iterator[str | int]:
+    while at < len(text):
+        found = _PART.match(text, at)
+        if found is None:
+            raise DebugError(
+                f"{text[:80]!r} is no path: column {at + 1} is not understood; "
+                "write one such as messages[-1].content"
+            )
+        if found["name"]:
+            yield found["name"]
+        elif found["index"]:
+            yield int(found["index"])
+        else:
+            yield str(ast.literal_eval(found["key"]))
+        at = found.end()
+
+
+Op = Literal["add", "remove", "change"]
+MOST: Final = 1_000
+"""Changes that are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference."""
+
+    path: str
+    op: Op
+    before: Any
+    after: Any
+
+
+def differences(before: Any, after: Any, path: Path = ()) -> list[Change]:
+    """List what is different, the smallest parts that differ; at most `MOST`."""
+    found: list[Change] = []
+    for change in _changes(before, after, path):
+        found.append(change)
+        if len(found) >= MOST:
+            break
+    return found
+
+
+def _changes(before: Any, after: Any, path: Path) -> Iterator[Change]:
+    if before is after or before == after:
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        yield from _of_objects(before, after, path)
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _of_lists(before, after, path)
+    else:
+        yield Change(write_path(path), "change", before, after)
+
+
+def _of_objects(
+    before: Mapping[str, Any], after: Mapping[str, Any], path: Path
+) -> Iterator[Change]:
+    for key in [*before, *(key for key in after if key not in before)]:
+        here = (*path, key)
+        if key not in after:
+            yield Change(write_path(here), "remove", before[key], None)
+        elif key not in before:
+            yield Change(write_path(here), "add", None, after[key])
+        else:
+            yield from _changes(before[key], after[key], here)
+
+
+def _of_lists(before: list[Any], after: list[Any], path: Path) -> Iterator[Change]:
+    """Compare lists: what both begin and end with is the same, and what stands between differs."""
+    start = _same(before, after)
+    stop = _same(before[start:][::-1], after[start:][::-1])
+    old, new = before[start : len(before) - stop], after[start : len(after) - stop]
+    for at in range(max(len(old), len(new))):
+        here = (*path, start + at)
+        if at >= len(new):
+            yield Change(write_path(here), "remove", old[at], None)
+        elif at >= len(old):
+            yield Change(write_path(here), "add", None, new[at])
+        else:
+            yield from _changes(old[at], new[at], here)
+
+
+def _same(one: list[Any], other: list[Any]) -> int:
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a is not b and a != b:
+            break
+        count += 1
+    return count
+
 
 EMPTY: Final[Mapping[str, Any]] = {
     "messages": [],
@@ -41,7 +168,7 @@ REDUCERS: Final[Mapping[str, Any]] = {
 """How writes to a channel combine."""
 
 
-class Shower:
+class JsonView:
     """Turns values into JSON-like data; a message that was shown once is not made again."""
 
     def __init__(self) -> None:
