@@ -50,7 +50,7 @@ def forked(world: World, url: str) -> Any:
 
 
 def content(session: DebugSession) -> list[str]:
-    return [message["content"] for message in session.state("messages", "@last")]
+    return [message["content"] for message in session.inspect.state("messages", "@last")]
 
 
 @pytest.mark.parametrize(
@@ -233,10 +233,10 @@ def test_a_fork_of_a_parallel_step_runs_no_sibling_again(world: World, url: str)
     agent.invoke("add them", thread_id="t")
     assert len(world.added) == 3
     with agent, DebugSession.open(agent, "t") as session:
-        session.break_("tool:add", "args.a == 2")
+        session.breakpoints.break_("tool:add", "args.a == 2")
         session.cont()
         plan = session.fork(args={"a": 2, "b": 40})
-        session.delete(1)
+        session.breakpoints.delete(1)
         assert rest(session, session.live(plan, timeout=WAIT)).reason == FINISHED
         assert world.added[3:] == [(2, 40)]
         assert sorted(content(session)[2:5]) == [
@@ -285,7 +285,7 @@ def test_a_replay_calls_no_model_and_no_tool(row: str, door: Any, world: World, 
         assert (len(model.calls), world.added) == (asked, added)
         assert session.compare(session, child).first is None
         assert rows_of(url) == before
-        assert len(child.moments()) >= len(session.moments())
+        assert len(child.inspect.moments()) >= len(session.inspect.moments())
         child.close()
 
 
@@ -342,7 +342,7 @@ def test_a_replay_needs_a_recording_and_an_agent(opened: Opener, world: World) -
 
 def test_mocks_hold_for_later_forks(forked: Any) -> None:
     session, world, _ = forked
-    session.mock("add", "5")
+    session.policy = session.policy.with_tool("add", Mock("5"))
     session.goto("@4")
     rest(session, session.live(session.fork(), timeout=WAIT))
     assert content(session)[2] == "5!"
@@ -368,9 +368,10 @@ def test_two_versions_of_the_code_are_compared_on_one_recording(world: World, ur
         same = session.replayed
         session.replay(agent=changed, policy=Policy(model=Mock("None.")), timeout=WAIT)
         other = session.replayed
+        assert same is not None
+        assert other is not None
         assert session.compare(same, session).first is None
         assert "None." in str(session.compare(session, other).first)
         assert len(model.calls) == 2
         for child in (same, other):
-            assert child is not None
             child.close()

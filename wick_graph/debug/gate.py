@@ -32,7 +32,7 @@ from wick_graph.moments import Directive, Moment
 from wick_graph.runtime import Run
 
 if TYPE_CHECKING:
-    from wick_graph.debug.attached import Attached
+    from wick_graph.debug.live import LiveRun
 from wick_graph.moments import Port
 from wick_graph.pausing import Stopwatch
 
@@ -202,7 +202,7 @@ Decide = Callable[[Moment], Directive | Question]
 
 
 @dataclass(slots=True)
-class Held:
+class HeldCall:
     """One call that is held."""
 
     entry: Entry
@@ -236,7 +236,7 @@ class Gate:
 
     def __init__(
         self,
-        session: Attached,
+        session: LiveRun,
         run: Run,
         io: Leaves,
         journal: Any,
@@ -251,7 +251,7 @@ class Gate:
         self._listing = listing
         self._decide = decide
         self._called: set[str] = set()
-        self._waiting: dict[int, Held] = {}
+        self._waiting: dict[int, HeldCall] = {}
         self._lock = threading.RLock()
 
     def record(self, moment: Moment) -> None:
@@ -267,12 +267,12 @@ class Gate:
                 self._called.add(entry.task)
             self._session.heard(entry, moment, held)
 
-    def _holdable(self, entry: Entry, moment: Moment) -> Held:
+    def _holdable(self, entry: Entry, moment: Moment) -> HeldCall:
         decided = None if self._decide is None else self._decide(moment)
         if isinstance(decided, Question):
-            held = Held(entry, moment, self.run, decided)
+            held = HeldCall(entry, moment, self.run, decided)
         else:
-            held = Held(entry, moment, self.run, None, directive=decided)
+            held = HeldCall(entry, moment, self.run, None, directive=decided)
         self._waiting[entry.seq] = held
         return held
 
@@ -281,7 +281,7 @@ class Gate:
         held = self._waiting.pop(moment.seq, None)
         if held is None:
             return None
-        if self._session.is_held(held):
+        if self._session.should_hold(held):
             await self._flush()
             await self._wait(held)
         entry = held.entry
@@ -291,7 +291,7 @@ class Gate:
             self._called.add(entry.task)
         return held.directive
 
-    async def _wait(self, held: Held) -> None:
+    async def _wait(self, held: HeldCall) -> None:
         with self.run.stop.ending(held.release):
             try:
                 await self._call_back(held)
@@ -300,9 +300,9 @@ class Gate:
                 self._session.gone(held)
         self.run.stop.check()
 
-    async def _call_back(self, held: Held) -> None:
+    async def _call_back(self, held: HeldCall) -> None:
         """Ask a function of the user's how to go on, where there is one."""
-        back = self._session.stop_callback
+        back = self._session.callback
         if back is None or not held.leads:
             return
         fn, is_async = back
@@ -312,7 +312,7 @@ class Gate:
                 verb = await self._io.call(fn, is_async, stop)
                 stop = self._session.command(str(verb or "continue"))
         except BaseException:  # nobody else will say how the calls beside this one go on
-            self._session.let_go()
+            self._session.release_all()
             raise
 
     async def _flush(self) -> None:

@@ -246,3 +246,23 @@ def _repr(value: Any) -> str:
         return repr(value)[:1_000]
     except Exception as error:  # a value's own text may fail; that is what is shown then
         return f"its text cannot be made: {type(error).__name__}"
+
+
+def value_at(state: Mapping[str, Any], path: Path, text: str) -> Any:
+    """Return the value at a path of a state; `text` is the path as it was written.
+
+    Raises:
+        DebugError: There is none.
+    """
+    try:
+        return at_path(state, path)
+    except LookupError:
+        raise DebugError(f"there is nothing at {text}; there is {', '.join(state)}") from None
+
+
+def value_or_none(state: Any, path: Path) -> Any:
+    """Return the value at a path; None if there is none."""
+    try:
+        return at_path(state, path)
+    except LookupError:
+        return None

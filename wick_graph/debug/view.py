@@ -50,6 +50,13 @@ class ViewCache:
                 self._saved[checkpoint] = held
         return held
 
+    def __iter__(self) -> Iterator[View]:
+        return (self.view(at) for at in range(len(self.timeline)))
+
+    def apart(self) -> ViewCache:
+        """Return the same recording with a cache of its own, for use without the session's lock."""
+        return ViewCache(self.journal, self.timeline, self.json, self.live)
+
     def view(self, at: int) -> View:
         """Return the moment at a place, with what is known of it."""
         moment = self.live.get(self.timeline.entries[at].seq)

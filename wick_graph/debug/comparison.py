@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from wick_graph.debug.cursor import At
-from wick_graph.debug.timeline import BranchReader, Timeline
 from wick_graph.debug.values import overlaid
 from wick_graph.debug.view import Names, View, ViewCache
-from wick_graph.debug.why import Whys
 from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.expressions import compile_expression
 from wick_graph.journal.cassette import lines_of
@@ -95,72 +92,48 @@ class Comparison:
     """Both are of all that is compared, what two branches share included."""
 
 
-class Comparing(Whys):
-    """Compares and searches recordings."""
+def compare(one: ViewCache, other: ViewCache) -> Comparison:
+    """Compare two recordings, visit by visit."""
+    rows = list(_rows(_visits(one), _visits(other)))
+    different = next((row for row in rows if not row.same), None)
+    first = None
+    if different is not None:
+        first = f"{different.node}, visit {different.visit}: {_unlike(different)}"
+    return Comparison(
+        first=first,
+        rows=rows,
+        tokens=(_tokens(one), _tokens(other)),
+        seconds=(_seconds(one), _seconds(other)),
+    )
 
-    def compare(self, a: Any, b: Any) -> Comparison:
-        """Compare two branches (numbers), runs (ids), or sessions.
 
-        Raises:
-            DebugError: There is no such branch or run.
-        """
-        one, other = self._desk_of(a), self._desk_of(b)
-        rows = list(_rows(_visits(one), _visits(other)))
-        different = next((row for row in rows if not row.same), None)
-        first = None
-        if different is not None:
-            first = f"{different.node}, visit {different.visit}: {_unlike(different)}"
-        return Comparison(
-            first=first,
-            rows=rows,
-            tokens=(_tokens(one), _tokens(other)),
-            seconds=(_seconds(one), _seconds(other)),
-        )
+def bisect(views: ViewCache, start: int, stop: int, expression: str) -> Entry | bool:
+    """Return the first moment behind a place where an expression's truth is another one.
 
-    def bisect(self, a: At, b: At, expression: str) -> Entry:
-        """Return the first moment after `a`, up to `b`, where an expression's truth is another.
+    That is its truth if it is the same at all places. Where it has no value it counts as untrue.
 
-        Where it has no value it counts as untrue.
+    Raises:
+        ExpressionError: It is no expression, or has a value nowhere.
+    """
+    compiled = compile_expression(expression)
+    problems: list[ExpressionError | None] = []
 
-        Raises:
-            DebugError: It is the same everywhere.
-            ExpressionError: It is no expression, or has a value nowhere.
-        """
-        compiled = compile_expression(expression)
-        problems: list[ExpressionError | None] = []
+    def holds(place: int) -> bool:
+        try:
+            value = bool(compiled.evaluate(Names(views.view(place))))
+        except ExpressionError as error:
+            problems.append(error)
+            return False
+        problems.append(None)
+        return value
 
-        def holds(place: int) -> bool:
-            try:
-                value = bool(compiled.evaluate(Names(self._views.view(place))))
-            except ExpressionError as error:
-                problems.append(error)
-                return False
-            problems.append(None)
-            return value
-
-        with self._cond:
-            start, stop = self._place(a), self._place(b)
-            was = holds(start)
-            for place in range(start + 1, stop + 1):
-                if holds(place) is not was:
-                    return self._timeline.entries[place]
-        if problems[-1] is not None and all(problems):
-            raise problems[-1]
-        word = "true" if was else "untrue"
-        raise DebugError(f"{expression} is {word} from {a} to {b}")
-
-    def _desk_of(self, one: Any) -> ViewCache:
-        if isinstance(one, Comparing):
-            return one._views
-        if self.journal is None:
-            raise DebugError("without a journal there is nothing to compare")
-        lines = BranchReader(self.journal)
-        if isinstance(one, int):
-            return ViewCache(self.journal, lines.timeline(one), self._json)
-        own = [entry for entry in lines.entries if entry.run_id == one]
-        if not own:
-            raise DebugError(f"thread {self.thread_id} has no run {one}")
-        return ViewCache(self.journal, Timeline(self.thread_id, own[0].branch, own), self._json)
+    was = holds(start)
+    for place in range(start + 1, stop + 1):
+        if holds(place) is not was:
+            return views.timeline.entries[place]
+    if problems[-1] is not None and all(problems):
+        raise problems[-1]
+    return was
 
 
 def _unlike(row: Row) -> str:

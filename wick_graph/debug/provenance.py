@@ -1,4 +1,4 @@
-"""Who wrote this: from a value back to the tool, the reply, the hook or the input it came from."""
+"""Provenance: from a value back to the tool, the reply, the hook or the input it came from."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from wick_graph.debug.breakpoints import is_write
-from wick_graph.debug.cursor import At
-from wick_graph.debug.queries import Queries, looked_up
-from wick_graph.debug.values import Path, at_path, read_path
-from wick_graph.debug.view import View
+from wick_graph.debug.values import Path, at_path, read_path, value_at
+from wick_graph.debug.view import View, ViewCache
 from wick_graph.errors import DebugError, StorageError
 from wick_graph.journal.entry import Entry
 
@@ -28,36 +26,36 @@ class Cause:
     """`tool:NAME`, `model`, `hook:NAME`, `input`, or a node."""
 
 
-class Whys(Queries):
-    """Follows values back to where they came from."""
+class Provenance:
+    """Follows values of one recording back to where they came from."""
 
-    def why(self, path: str, at: At = None) -> list[Cause]:
-        """List what is behind a value in the state, the nearest cause first.
+    def __init__(self, views: ViewCache) -> None:
+        self._views = views
+        self._timeline = views.timeline
+
+    def why(self, view: View, path: str) -> list[Cause]:
+        """List what is behind a value in the state at a moment, the nearest cause first.
 
         Raises:
             DebugError: There is nothing at the path, or it was written before the recording.
             StorageError: A checkpoint is gone.
         """
         parts = read_path(path)
-        with self._cond:
-            view = self._view(at)
-            looked_up(view.state, parts, path)
-            message = _message_at(view, parts)
-            wrote = self._writer(view, parts, message)
-            if wrote is None:
-                return [self._from_input(view, parts, message, path)]
-            return list(self._chain(wrote, parts, message, path))
+        value_at(view.state, parts, path)
+        message = _message_at(view, parts)
+        wrote = self._writer(view, parts, message)
+        if wrote is None:
+            return [self._from_input(view, parts, message, path)]
+        return list(self._chain(wrote, parts, message, path))
 
     def history(self, path: str) -> list[tuple[Entry, Any]]:
-        """List each write to what stands at a path, and the value after it; None where it is gone.
+        """List each write to a path, and the value after it; None where it is gone.
 
         Raises:
             DebugError: It is no path.
         """
         parts = read_path(path)
-        with self._cond:
-            views = (self._views.view(place) for place in range(len(self._timeline)))
-            return [(view.entry, _value(view, parts)) for view in views if is_write(view, parts)]
+        return [(view.entry, _value(view, parts)) for view in self._views if is_write(view, parts)]
 
     # --- the writer ------------------------------------------------------------------------------
 
@@ -107,7 +105,9 @@ class Whys(Queries):
     def _updates(self, entry: Entry, channel: str | int) -> bool:
         if entry.what != "hook.exit":
             return False
-        return any(write.get("channel") == channel for write in self._view(entry).writes)
+        return any(
+            write.get("channel") == channel for write in self._views.view(self._place(entry)).writes
+        )
 
     def _behind_call(self, end: View, maker: Entry) -> Iterator[Cause]:
         """Tell what a hook's result was made of, who changed arguments, and which reply asked."""
@@ -115,8 +115,8 @@ class Whys(Queries):
             if maker.kind == "hook" and entry.what == "tool.call":
                 told = f"made of the result of tool:{entry.name}, called {self._at_text(entry)}"
                 yield Cause(self._full(entry), entry.seq, told, f"tool:{entry.name}")
-            if "a" in (entry.fields.get("c") or {}) and self.journal is not None:
-                by = f"hook:{self.journal.change(entry)['by']}"
+            if "a" in (entry.fields.get("c") or {}) and self._views.journal is not None:
+                by = f"hook:{self._views.journal.change(entry)['by']}"
                 told = f"its arguments were changed {self._at_text(entry)} by {by}"
                 yield Cause(self._full(entry), entry.seq, told, by)
         for place in range(end.at, -1, -1):
@@ -166,12 +166,17 @@ class Whys(Queries):
             return False
         return any(held.id == message.id for held in messages)
 
+    def _place(self, entry: Entry) -> int:
+        place = self._timeline.place(entry.seq)
+        assert place is not None  # all these moments are of this timeline
+        return place
+
     def _at_text(self, entry: Entry) -> str:
-        position = self._position(self._place(entry))
+        position = self._timeline.position(self._place(entry))
         return str(type(position)(step=position.step, part=position.part, seq=position.seq))
 
     def _full(self, entry: Entry) -> str:
-        return str(self._position(self._place(entry)))
+        return str(self._timeline.position(self._place(entry)))
 
 
 def _named(entry: Entry) -> str:
