@@ -91,7 +91,10 @@ def test_a_fork_goes_on_with_the_edit_and_leaves_the_past_alone(
     at: str, edit: dict[str, Any], expected: list[str], added: list[Any], forked: Any, url: str
 ) -> None:
     session, world, _ = forked
-    before, lines = rows_of(url), [session.line(entry) for entry in session.moments()]
+    before, lines = (
+        rows_of(url),
+        [session.inspect.line(entry) for entry in session.inspect.moments()],
+    )
     session.goto(at)
     plan = session.fork(**edit)
     assert rows_of(url) == before, "preparing writes nothing"
@@ -103,9 +106,9 @@ def test_a_fork_goes_on_with_the_edit_and_leaves_the_past_alone(
     assert world.added == added
     after = rows_of(url)
     assert all(rows <= after[name] for name, rows in before.items()), "the past is as it was"
-    assert [(b.number, b.parent) for b in session.branches()] == [(0, None), (1, 0)]
+    assert [(b.number, b.parent) for b in session.inspect.branches()] == [(0, None), (1, 0)]
     session.choose(0)
-    assert [session.line(entry) for entry in session.moments()] == lines
+    assert [session.inspect.line(entry) for entry in session.inspect.moments()] == lines
     assert content(session) == ["go", "", "12!", "Done."]
     compared = session.compare(0, 1)
     assert compared.first is not None
@@ -121,7 +124,7 @@ def test_branches_of_branches_are_a_tree(row: str, forked: Any) -> None:
         session.goto(at)
         plan = session.fork(result=result) if result else session.fork()
         assert rest(session, session.live(plan, timeout=WAIT)).reason == FINISHED
-    told = [(b.number, b.parent, b.moments > 0) for b in session.branches()]
+    told = [(b.number, b.parent, b.moments > 0) for b in session.inspect.branches()]
     assert told == [(0, None, True), (1, 0, True), (2, 1, True), (3, 0, True)]
     texts = {}
     for branch in range(4):
@@ -143,7 +146,9 @@ def test_a_prompt_is_edited_for_one_request(row: str, forked: Any) -> None:
     assert asked.messages[0].content == "Be brief."
     assert session.executed == (1, 0)
     assert world.added == [(1, 11)]
-    assert ("debugger", "Be brief.") in session.request(session.moments("model.replaced")[0]).system
+    assert ("debugger", "Be brief.") in session.request(
+        session.inspect.moments("model.replaced")[0]
+    ).system
 
 
 @pytest.mark.parametrize("row", ["B7"])
