@@ -326,7 +326,7 @@ def own_ancestors(cls: type) -> list[type]:
 
 def own_methods(cls: type) -> set[str]:
     """Return the public methods that a class and its ancestors of our own declare."""
-    kinds = FunctionType | classmethod | staticmethod
+    kinds = (FunctionType, classmethod, staticmethod)
     declared = [vars(c).items() for c in (cls, *own_ancestors(cls))]
     return {
         name

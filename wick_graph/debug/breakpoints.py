@@ -32,7 +32,7 @@ _REACHED: Final[dict[str, Callable[[int, int], bool]]] = {
     "%": lambda hits, count: hits % count == 0,
 }
 _GONE: Final = object()
-"""What stands at a path where nothing does."""
+"""The value at a path that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Breakpoint:
     note: str = ""
     """Why it can never stop; empty where it can."""
     bound: tuple[str, ...] = ()
-    """The locations that a line of a file stands for; it stops where these are entered."""
+    """The locations that a line of a file means; the breakpoint stops where they are entered."""
     _expression: Expression | None = None
     _holes: tuple[Expression, ...] = ()
 
@@ -166,7 +166,7 @@ def make(
     temporary: bool = False,
     agent: Any = None,
 ) -> Breakpoint:
-    """Make a breakpoint of its parts; `agent` says what stands at the lines of files.
+    """Make a breakpoint of its parts; `agent` has the code in which lines of files are looked up.
 
     Raises:
         DebugError: The location, the hit condition, or what is to be caught is refused.
@@ -198,7 +198,7 @@ def make(
 def read_spec(number: int, spec: str, agent: Any = None) -> Breakpoint:
     """Read a breakpoint as it is written: `break tool:bash if glob(args.command, "*rm*")`.
 
-    `agent` says what stands at the lines of files.
+    `agent` has the code in which lines of files are looked up.
 
     Raises:
         DebugError: It is none.
@@ -262,7 +262,7 @@ def _unknown_channel(path: str) -> str:
 def _fits(
     kind: BreakKind, location: str, uses: frozenset[str], agent: Any
 ) -> tuple[Fits, str, tuple[str, ...]]:
-    """Return what a breakpoint fits, why that is nothing, and what a line of a file stands for."""
+    """Return what a breakpoint fits, why that is nothing, and the meaning of a line of a file."""
     if kind == "catch":
         return fits_error(location.strip()), "", ()
     if kind == "watch":
@@ -281,7 +281,7 @@ def _located(locations: tuple[str, ...], uses: frozenset[str]) -> Fits:
 
 
 def is_write(view: View, path: Path) -> bool:
-    """Say whether a node that ends here wrote to a channel, or changed what stands at a path."""
+    """Say whether a node that ends here wrote to a channel, or changed the value at a path."""
     if view.entry.what != "node.exit":
         return False
     if not any(write.get("channel") == path[0] for write in view.writes):
@@ -316,7 +316,7 @@ class BreakpointSet:
     """
 
     outline: Any = None
-    """The agent in whose code, or in whose file, lines are looked up."""
+    """The agent that has the code in which lines of files are looked up."""
     version = 0
     """Changes if going over a recording again may stop elsewhere."""
 
@@ -417,7 +417,7 @@ class BreakpointSet:
         Log points say their lines if the move goes forwards.
         """
         stopped: Hit | None = None
-        for found in self:
+        for found in list(self._items.values()):
             if found.kind == "log" and not forwards:
                 continue
             hit = found.check(view, counts=forwards)

@@ -112,7 +112,8 @@ class Cursor:
     @property
     def here(self) -> Entry | None:
         """The moment of the cursor."""
-        return self.timeline.entries[self.at] if 0 <= self.at < len(self.timeline) else None
+        entries, at = self.timeline.entries, self.at  # another thread may replace both
+        return entries[at] if 0 <= at < len(entries) else None
 
     @property
     def last(self) -> int:

@@ -165,7 +165,7 @@ class Forker:
     def live(self, plan: Plan | None, door: Door, timeout: float | None) -> Stop:
         """Execute a plan, or go on at the end of the thread; see `DebugSession.live`."""
         graph = self._run.graph()
-        self._run.refuse_file()
+        self._run.check_free()
         if plan is None:
             config = keys.with_configurable(None, **self._address())
             if not graph.get_state(config).next:
@@ -188,20 +188,18 @@ class Forker:
 
     def answer(self, value: Any, door: Door, timeout: float | None) -> Stop:
         """Answer an interrupt, and go on; see `DebugSession.answer`."""
-        if self._timeline.thread_id is not None:
-            config = keys.with_configurable(None, **self._address())
-            if not self._run.graph().get_state(config).interrupts:
-                raise DebugError("the thread waits for no answer; use run or live to go on with it")
+        graph, config = self._run.graph(), keys.with_configurable(None, **self._address())
+        self._run.check_free()
+        if not graph.get_state(config).interrupts:
+            raise DebugError("the thread waits for no answer; use run or live to go on with it")
         return self._resume(Command(resume=value), door, timeout)
 
     def _resume(self, value: Any, door: Door, timeout: float | None) -> Stop:
         """Go on at the end of the thread; in a fork that was left, with its edits and policy.
 
         Raises:
-            DebugError: There is no thread, or it stands in a fork whose edits and policy could not
-                be kept; see `LiveRun.start`.
+            DebugError: There is no thread, or it is in a fork that was not kept.
         """
-        self._run.refuse_file()
         kept = None if self._journal is None else kept_decider(self._journal)
         terms = PLAIN if kept is None else Terms(*kept, "FORK")
         address, goal = self._address(), goal_of("step", None)
@@ -226,13 +224,12 @@ class Forker:
     def will_execute(self, at: At = None, policy: Policy | None = None) -> list[Planned]:
         """List what going on from a moment would execute, as far as the recording tells.
 
-        Where the cursor stands at the end of a thread that is not finished, that is what `live`
-        would execute: the tasks of its step that are not over. In a fork that was left its own
-        policy answers them.
+        At the end of a thread that is not finished, that is what `live` would execute: the tasks of
+        its step that are not over. In a fork that was left its own policy answers them.
 
         Raises:
             DebugError: There is no such moment, nothing that could be gone on with, or no agent
-                that could do it; or the thread stands in a fork whose policy could not be kept.
+                that could do it; or the thread is in a fork that was not kept.
         """
         with self._lock:
             if at is None and self._is_left():
@@ -350,7 +347,7 @@ class Forker:
 
 
 def _planned_left(left: Left, kept: Policy | None) -> Iterator[Planned]:
-    """Yield what becomes of a task; `kept` is the policy of the fork that it is in."""
+    """Yield what going on does with a task; `kept` is the policy of the fork that it is in."""
     shared: dict[str, Any] = {"step": left.step, "node": left.node}
     text = f"node {left.node}: its code and its hooks are run"
     yield Planned(
@@ -379,7 +376,7 @@ def _planned_left(left: Left, kept: Policy | None) -> Iterator[Planned]:
 
 
 def _of_left(left: Left, effects: bool, kept: Policy | None) -> tuple[str, str]:
-    """Return the policy of a task's call in a word, and what becomes of it."""
+    """Return the policy of a task's call in a word, and a sentence about it."""
     if kept is not None and not (left.asks or left.recorded):
         choice = kept.model if left.node == "model" else kept.tool(left.name)
         if choice != "live":
@@ -477,7 +474,7 @@ def left_of(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[Left]:
 
 
 def text_of(left: Left) -> str:
-    """Say what becomes of a task's call."""
+    """Say what going on does with a task's call."""
     what = "model" if left.node == "model" else "tool"
     if left.asks:
         return f"{what} {left.name}: waits for an answer, and is run again from its start with it"
@@ -552,7 +549,7 @@ def kept_decider(journal: Journal) -> tuple[Decider, Told] | None:
     """Return what decides about the calls of a fork that is gone on with; None if it is no fork.
 
     Raises:
-        DebugError: It was a fork whose edits and policy could not be kept.
+        DebugError: It was a fork, and its edits and policy were not kept.
     """
     found = _found(journal)
     return None if found is None else (_decider(journal, *found), found[0])
@@ -562,14 +559,14 @@ def kept_policy(journal: Journal) -> Policy | None:
     """Return the policy of a fork that would be gone on with; see `kept_decider`.
 
     Raises:
-        DebugError: It was a fork whose edits and policy could not be kept.
+        DebugError: It was a fork, and its edits and policy were not kept.
     """
     found = _found(journal)
     return None if found is None else _policy(found[0])
 
 
 def _found(journal: Journal) -> tuple[Told, RunRow] | None:
-    """Return what the fork was made with in which a thread stands, and the run it began with."""
+    """Return what the fork that a thread is in was made with, and the run that it began with."""
     with journal.reading() as db:
         rows = journal.rows.run_rows(db, journal.rows.thread(db))
     branch = rows[-1].branch if rows else 0

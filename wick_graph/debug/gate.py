@@ -41,14 +41,14 @@ _LONGEST: Final = 10.0
 
 
 class Leaver(Protocol):
-    """What holds runs."""
+    """An object that holds runs."""
 
     def leave(self, timeout: float | None = None) -> None:
         """Hold no run any more."""
 
 
 class ExitHandlers:
-    """Those who may hold a run when the process ends."""
+    """What may hold runs when the process ends, and must leave them first."""
 
     def __init__(self) -> None:
         self._known: WeakSet[Leaver] = WeakSet()
@@ -56,7 +56,7 @@ class ExitHandlers:
         self._told = False
 
     def add(self, leaver: Leaver) -> None:
-        """Have somebody told when the process ends."""
+        """Call `leave` of an object when the process ends."""
         with self._lock:
             self._known.add(leaver)
             if self._told:
@@ -213,9 +213,9 @@ class HeldCall:
     directive: Directive = None
     """What it goes on with."""
     decided: bool = False
-    """Somebody has said what becomes of it."""
+    """Whether a person has decided about it."""
     leads: bool = False
-    """It is what the session stopped at."""
+    """Whether it is the call that the session stopped at."""
 
     @property
     def is_open(self) -> bool:
@@ -277,7 +277,7 @@ class Gate:
         return held
 
     async def at(self, moment: Moment) -> Directive:
-        """Hold as long as the session stands."""
+        """Wait as long as the session is stopped."""
         held = self._waiting.pop(moment.seq, None)
         if held is None:
             return None
@@ -301,7 +301,7 @@ class Gate:
         self.run.stop.check()
 
     async def _call_back(self, held: HeldCall) -> None:
-        """Ask a function of the user's how to go on, where there is one."""
+        """Call the function of `on_stop`, if there is one, until the run goes on."""
         back = self._session.callback
         if back is None or not held.leads:
             return
@@ -311,7 +311,7 @@ class Gate:
             while stop is not None:
                 verb = await self._io.call(fn, is_async, stop)
                 stop = self._session.command(str(verb or "continue"))
-        except BaseException:  # nobody else will say how the calls beside this one go on
+        except BaseException:  # nothing else would release the parallel calls
             self._session.release_all()
             raise
 
@@ -319,7 +319,7 @@ class Gate:
         """Commit what was recorded, so that everybody can look at it."""
         journal = self.journal
         if journal is not None:
-            with suppress(WickError):  # a lost lease is told of where it is used
+            with suppress(WickError):  # the next use of a lost lease raises
                 await self._io.either(journal.flush, journal.aflush)
 
     def _is_safe(self, entry: Entry) -> bool:

@@ -169,7 +169,7 @@ class Inspector:
         if entry is not None and (entry.kind, entry.phase) not in OPENS and entry.kind != "run":
             yield self._frame(entry)
             entry = self._opener(entry)
-            if view.entry.is_end:  # the end of a frame stands for the frame itself
+            if view.entry.is_end:  # the end of a frame is shown as the frame itself
                 entry = None if entry is None else self._opener(entry)
         while entry is not None and entry.kind != "run":
             yield self._frame(entry)
@@ -209,7 +209,7 @@ class Inspector:
     # --- state -----------------------------------------------------------------------------------
 
     def state(self, path: str | None = None, at: At = None) -> Any:
-        """Return the thread's state at a moment, or what stands at a path in it, as JSON-like data.
+        """Return the thread's state at a moment, or the value at a path in it, as JSON-like data.
 
         It is the state that the superstep began with; `pending` is what was written since.
 
@@ -437,19 +437,21 @@ class Inspector:
     def tokens(self) -> list[dict[str, Any]]:
         """List what each model call of the branch used, and the total so far."""
         total, found = 0, []
-        for entry in self.moments("model.response"):
-            place = self._timeline.place(entry.seq)
-            used = (self._cursor.view(place).usage if place is not None else None) or {}
-            total += used.get("total_tokens", 0)
-            found.append(
-                {
-                    "position": str(self._cursor.position(place or 0)),
-                    "model": entry.name,
-                    "input": used.get("input_tokens", 0),
-                    "output": used.get("output_tokens", 0),
-                    "total": total,
-                }
-            )
+        with self._lock:
+            for place, entry in enumerate(self._timeline.entries):
+                if entry.what != "model.response":
+                    continue
+                used = self._cursor.view(place).usage or {}
+                total += used.get("total_tokens", 0)
+                found.append(
+                    {
+                        "position": str(self._cursor.position(place)),
+                        "model": entry.name,
+                        "input": used.get("input_tokens", 0),
+                        "output": used.get("output_tokens", 0),
+                        "total": total,
+                    }
+                )
         return found
 
     def details(self, at: At = None) -> dict[str, Any]:

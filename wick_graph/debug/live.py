@@ -89,7 +89,7 @@ class Ended:
     reason: Reason
     text: str
     reported: bool = True
-    """False while the session still stands at a moment at which it stopped in passing."""
+    """False while the session is still at a moment before, at which it stopped."""
 
 
 class Terms(NamedTuple):
@@ -152,7 +152,7 @@ class LiveRun:
         self.callback: tuple[Callable[..., Any], bool] | None = None
         """The function of `on_stop`, and whether it is async."""
         self._unseen_end = False
-        """Whether a run that others started has ended since somebody last waited."""
+        """Whether a run that others started has ended since the last wait."""
         self._cursor = cursor
         self._lock = lock
         self._outputs = outputs
@@ -165,7 +165,8 @@ class LiveRun:
     @property
     def keeping(self) -> bool:
         """Whether the run is to end at its next safe place, to be gone on with later."""
-        return isinstance(self.state, Running) and self.state.leaving == "keep"
+        state = self.state  # another thread may replace it
+        return isinstance(state, Running) and state.leaving == "keep"
 
     @property
     def mode(self) -> Mode:
@@ -471,14 +472,16 @@ class LiveRun:
             raise DebugError("this session has no agent that could run; open it with agent=…")
         return getattr(self.agent, "graph", self.agent)
 
-    def refuse_file(self) -> None:
-        """Refuse to run over a file: its thread may belong to another database.
+    def check_free(self) -> None:
+        """Check that something can be run now.
 
         Raises:
-            DebugError: The session is over a file.
+            DebugError: The session is over a file, or a run goes on.
         """
-        if self.read_only:
+        if self.read_only:  # its thread may be one of another database
             raise DebugError("this is a file; open the thread's database to run something")
+        if self.joined is not None:
+            raise DebugError("a run goes on in this session; end it first")
 
     def start(
         self,
@@ -514,8 +517,7 @@ class LiveRun:
         run.debugger = self
         config = keys.with_configurable(None, **address, **{keys.RUN: run})
         with self._lock:
-            if self.joined is not None:
-                raise DebugError("a run goes on in this session; end it first")
+            self.check_free()
             work = threading.Thread(
                 target=self._work, args=(graph, value, config, door), name="wick-debug", daemon=True
             )

@@ -8,8 +8,8 @@ route[:LABEL]                                     the decision; the edge `tools`
 agent:NAME[:exit] | handoff                       an agent's own entry, or a task given to it; any
 interrupt | retry | compact | run[:exit]
 
-A line of a file, `tools.py:12` or `agents.yaml:14`, stands for one of these: the hook or tool whose
-code holds the line, or the key of an agents file. The run stops before that is entered, not within
+A line of a file, `tools.py:12` or `agents.yaml:14`, means one of these: the hook or tool that has
+the line in its code, or the key of an agents file. The run stops before that is entered, not within
 it: to step through the statements of Python code is the work of a Python debugger.
 """
 
@@ -63,7 +63,7 @@ class Location:
 
 
 def read_location(text: str, uses: frozenset[str] = frozenset()) -> Location:
-    """Read a location; `uses` are the names in the condition that stands with it.
+    """Read a location; `uses` are the names in its condition.
 
     Raises:
         DebugError: It is none.
@@ -240,7 +240,7 @@ Bound = tuple[tuple[str, ...], str]
 
 
 def locations_at(text: str, agent: Any) -> Bound | None:
-    """Say which locations a line stands for; None if the text is no line of a file."""
+    """Return the locations that a line means; None if the text is no line of a file."""
     found = LINE.fullmatch(text.strip())
     if found is None:
         return None
@@ -258,7 +258,7 @@ def locations_at(text: str, agent: Any) -> Bound | None:
 
 
 def _holding(spec: Any, file: PurePath, line: int) -> Iterator[tuple[int, str]]:
-    """Yield the hooks and tools whose code holds a line, each with its number of lines."""
+    """Yield the hooks and tools that have a line in their code, with their numbers of lines."""
     for location, fn in _code(spec):
         try:
             where = inspect.getsourcefile(fn)

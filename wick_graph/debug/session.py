@@ -41,7 +41,7 @@ class DebugSession:
 
     def __init__(self, agent: Any = None) -> None:
         """Begin without a past; the first run gives the session its thread."""
-        lock = threading.Condition(threading.RLock())
+        self._lock = lock = threading.Condition(threading.RLock())
         self.outputs = Outputs()
         self.breakpoints = BreakpointSet(lock, self.outputs)
         self._cursor = Cursor(ViewCache(None, Timeline(None, 0, ())), self.breakpoints)
@@ -107,7 +107,7 @@ class DebugSession:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    # --- where the session stands ----------------------------------------------------------------
+    # --- where the session is --------------------------------------------------------------------
 
     @property
     def agent(self) -> Any:
@@ -143,12 +143,14 @@ class DebugSession:
     @property
     def position(self) -> Position:
         """The cursor's place, as it is written."""
-        return self._cursor.position()
+        with self._lock:
+            return self._cursor.position()
 
     @property
     def mode(self) -> Mode:
         """Whether code runs, waits, or is over."""
-        return self._run.mode
+        with self._lock:
+            return self._run.mode
 
     @property
     def held(self) -> bool:
@@ -335,7 +337,7 @@ class DebugSession:
             DebugError: The session has no agent, or a run goes on.
             MessageError: The input is refused.
         """
-        self._run.refuse_file()
+        self._run.check_free()
         messages, answers = read_history(input)
         thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
         return self._run.start(
@@ -364,8 +366,8 @@ class DebugSession:
         process.
 
         Raises:
-            DebugError: The session has no agent, the thread is finished, or it stands in a fork
-                whose edits and policy could not be kept.
+            DebugError: The session has no agent, the thread is finished, or it is in a fork that
+                was not kept.
         """
         return self._forker.live(plan, door, timeout)
 
@@ -407,7 +409,7 @@ class DebugSession:
 
         Raises:
             DebugError: There is no such moment, nothing that could be gone on with, or no agent
-                that could do it; or the thread stands in a fork whose policy could not be kept.
+                that could do it; or the thread is in a fork that was not kept.
         """
         return self._forker.will_execute(at, policy)
 

@@ -29,7 +29,7 @@ class Found:
     close: Callable[[], None]
     read_only: bool = False
     waits: bool = False
-    """The thread stands in its store between two steps, and can be gone on with."""
+    """Whether the thread waits in its store between two steps, and can be gone on with."""
 
 
 def find(source: Any, thread_id: str | None, agent: Any, branch: int | None) -> Found:

@@ -93,7 +93,7 @@ class Steps:
         return max(self._of, default=0)
 
     def position(self, at: int, thread: str | None, branch: int) -> Position:
-        """Say where the moment at a place stands."""
+        """Return the position of the moment at a place."""
         entry = self._entries[at]
         if not entry.step:
             return Position(thread, branch, seq=entry.seq)
@@ -120,11 +120,11 @@ class Steps:
 
 
 CHECKPOINT: Final = "checkpoint"
-"""The kind of what stands for a step of a thread that has no journal."""
+"""The kind of a moment that is made of a checkpoint, in a thread without a journal."""
 _FAR: Final = 1_000
 """Checkpoints that are looked at to find out where a branch began."""
 _MOST: Final = 2_000
-"""Checkpoints that stand for a thread without a journal, the newest ones."""
+"""Checkpoints of which moments are made, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +161,12 @@ class Timeline:
         return len(self.entries) - 1
 
     def place(self, seq: int) -> int | None:
-        """Return where a moment stands, or None if it is on another branch."""
+        """Return the place of a moment, or None if it is on another branch."""
         at = bisect_left(self._seqs, seq)
         return at if at < len(self._seqs) and self._seqs[at] == seq else None
 
     def position(self, at: int) -> Position:
-        """Say where the moment at a place stands."""
+        """Return the position of the moment at a place."""
         return self.steps.position(at, self.thread_id, self.branch)
 
     def find(self, wanted: Position) -> int:

@@ -36,7 +36,7 @@ Reason = Literal[
     "cancelled",
     "durable",
 ]
-"""Why a session stands where it does."""
+"""Why a session stopped."""
 Mode = Literal[
     "LIVE running", "LIVE stopped (volatile)", "LIVE stopped (durable)", "PAST", "REPLAY", "FORK"
 ]
@@ -44,7 +44,7 @@ Mode = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Where a session stands, and why."""
+    """Where a session stopped, and why."""
 
     reason: Reason
     entry: Entry | None

@@ -116,7 +116,7 @@ def _of_objects(
 
 
 def _of_lists(before: list[Any], after: list[Any], path: Path) -> Iterator[Change]:
-    """Compare lists: what both begin and end with is the same, and what stands between differs."""
+    """Compare lists: what both begin and end with is the same, and what lies between differs."""
     start = _same(before, after)
     stop = _same(before[start:][::-1], after[start:][::-1])
     old, new = before[start : len(before) - stop], after[start : len(after) - stop]
@@ -228,7 +228,7 @@ def _with_id(item: Any) -> Any:
 
 
 def at_path(value: Any, path: Sequence[str | int]) -> Any:
-    """Return what stands at a path.
+    """Return the value at a path.
 
     Raises:
         LookupError: Nothing does.
