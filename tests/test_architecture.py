@@ -10,6 +10,7 @@ import importlib
 import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from types import FunctionType
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.source import (
     walk,
 )
 from wick_graph import errors
+from wick_graph.debug import DebugSession
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "constants", "keys"),
@@ -104,6 +106,17 @@ MAX_FUNCTION_LINES = 60
 LONG: frozenset[str] = frozenset()
 """Modules, and functions as `module:name`, that are longer all the same."""
 
+MAX_ANCESTORS = 3
+MAX_PUBLIC_METHODS = 40
+TALL: frozenset[str] = frozenset(
+    {
+        "wick_graph.debug.fork._Before",  # a Journal; goes with that
+        "wick_graph.exports.spans._Memory",  # as above
+        "wick_graph.journal.journal.Journal",
+    }
+)
+"""Classes with more ancestors of our own, or more public methods of our own, all the same."""
+
 STORE = ("values", "database", "sealed", "checkpoints", "keeping")
 """The parts of the store, from the ground up."""
 
@@ -112,7 +125,6 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("wick_graph.backends.search_worker", "re2"),
         ("wick_graph.debug.terminal.interactive", "readline"),
         ("wick_graph.pytest_plugin", "wick_graph.debug.recording"),
-        ("wick_graph.pytest_plugin", "wick_graph.debug.runs"),
         ("wick_graph.pytest_plugin", "wick_graph.testing"),
         ("wick_graph.cost", "genai_prices"),
         ("wick_graph.mcp.connection", "wick_graph.mcp"),
@@ -440,6 +452,57 @@ def test_modules_and_functions_are_short() -> None:
                     long[f"{module.name}:{node.name}"] = f"{module.at(node)}: {length} lines"
     none([f"{at} in {name}" for name, at in long.items() if name not in LONG])
     assert set(long) == LONG, "an entry is no longer needed"
+
+
+def test_classes_are_made_of_parts() -> None:
+    """A class of many ancestors or methods is several: compose it, with a facade where one helps.
+
+    What other packages' base classes bring, such as LangGraph's saver, does not count.
+    """
+    tall = {}
+    for cls in own_classes():
+        ancestors, methods = own_ancestors(cls), own_methods(cls)
+        if len(ancestors) > MAX_ANCESTORS or len(methods) > MAX_PUBLIC_METHODS:
+            name = f"{cls.__module__}.{cls.__qualname__}"
+            tall[name] = f"{name}: {len(ancestors)} ancestors, {len(methods)} public methods"
+    none([told for name, told in tall.items() if name not in TALL])
+    assert set(tall) == TALL, "an entry is no longer needed"
+
+
+def test_a_class_of_many_is_found() -> None:
+    """The law counts what is inherited from our classes, and nothing else."""
+    bases: tuple[type, ...] = (dict,)
+    for level in range(5):
+        more = {f"do_{level}_{n}": lambda self: None for n in range(10)}
+        hidden = {"_own": lambda self: None, "size": property(len), "__module__": "wick_graph.x"}
+        bases = (type(f"Level{level}", bases, {**more, **hidden}),)
+    [cls] = bases
+    assert len(own_ancestors(cls)) == 4
+    assert len(own_methods(cls)) == 50
+    assert own_methods(DebugSession) >= {"step", "cont", "open", "run", "fork", "why"}
+
+
+def own_classes() -> Iterator[type]:
+    for name in IMPORTABLE:
+        module = importlib.import_module(name)
+        found = (value for value in vars(module).values() if isinstance(value, type))
+        yield from (cls for cls in found if cls.__module__ == name)
+
+
+def own_ancestors(cls: type) -> list[type]:
+    return [c for c in cls.__mro__[1:] if c.__module__.partition(".")[0] == "wick_graph"]
+
+
+def own_methods(cls: type) -> set[str]:
+    """Return the public methods that a class and its ancestors of our own declare."""
+    kinds = (FunctionType, classmethod, staticmethod)
+    declared = [vars(c).items() for c in (cls, *own_ancestors(cls))]
+    return {
+        name
+        for items in declared
+        for name, value in items
+        if isinstance(value, kinds) and not name.startswith("_")
+    }
 
 
 def test_what_is_public_says_what_it_is() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from wick_graph.debug.runs import RecordedRuns
+    from wick_graph.debug.recording import RecordedRuns
 
 _SHOWN: Final = 25
 """Moments of each run that a failed test shows."""
@@ -35,8 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def wick_runs() -> Iterator[RecordedRuns]:
     """Record the test's runs: `wick_runs.last.called("calculate", expression="6*7") == 1`."""
-    from wick_graph.debug.recording import record  # noqa: PLC0415  # sessions without us stay fast
-    from wick_graph.debug.runs import RecordedRuns  # noqa: PLC0415  # as above
+    from wick_graph.debug.recording import RecordedRuns, record  # noqa: PLC0415  # other sessions stay fast
 
     with record() as recording:
         yield RecordedRuns(recording)

@@ -183,7 +183,7 @@ def test_an_edit_in_the_debugger_goes_through_the_same_guard(
     hooks = [ApprovalHook(rules), FilesystemHook(fs)]
     agent = Agent(model=model, hooks=hooks, store=f"sqlite:///{tmp_path}/wick.db")
     with agent, DebugSession(agent) as session:
-        session.break_("tool:write_file")
+        session.breakpoints.break_("tool:write_file")
         session.run("go", thread_id="t", stop_on_entry=False, timeout=30)
         if approved:
             session.answer(Approve().to_dict(), timeout=30)

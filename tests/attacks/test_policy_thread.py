@@ -510,7 +510,7 @@ def test_a_fork_in_the_debugger_goes_live_with_the_question(ours: SqlSaver, args
     till = Till(ours)
     till.agent().invoke("Go", thread_id="t")
     with DebugSession.open(ours, "t", agent=till.other()) as session:
-        session.last()
+        session.goto("@last")
         while session.here is None or session.here.what != "tool.enter":
             session.reverse_step()
         plan = session.fork(policy=Policy(tools={"*": "live"}), args=args)

@@ -50,7 +50,7 @@ def main(what: str, url: str, log: str) -> None:
         agent.invoke("go", thread_id="t")
         return
     session = DebugSession(agent)
-    session.break_("tool:act", "args.n == 2")
+    session.breakpoints.break_("tool:act", "args.n == 2")
     stop = session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
     assert stop.reason == "breakpoint", stop
     if what == "kill":

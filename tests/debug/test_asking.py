@@ -36,30 +36,34 @@ def test_the_request_the_decision_and_the_tokens(row: str, opened: Opener) -> No
     assert (request.tools, request.settings) == (["add"], {"temperature": 0.3})
     assert session.request("@first").when == "after"
     assert session.request("@last").seq == request.seq
-    route = session.route("@8")
+    route = session.inspect.route("@8")
     assert (route.chosen, route.reason) == ("route: tools", "the reply calls 3 tool(s)")
     assert [rule["result"] for rule in route.candidates] == [False, False, False, True]
-    assert session.route("@last").chosen == "route: end"
-    totals = [one["total"] for one in session.tokens()]
+    assert session.inspect.route("@last").chosen == "route: end"
+    totals = [one["total"] for one in session.inspect.tokens()]
     assert totals == sorted(totals)
-    assert totals[-1] == session.state("usage.total_tokens", "@last")
-    assert (session.response("@last") or {})["content"] == "Done."
+    assert totals[-1] == session.inspect.state("usage.total_tokens", "@last")
+    assert (session.inspect.response("@last") or {})["content"] == "Done."
 
 
 @pytest.mark.parametrize("row", ["M12"])
 def test_a_step_shows_what_it_changed(row: str, opened: Opener) -> None:
     session = opened()
     session.goto("@1")
-    changes = {change.path: change for change in session.diff()}
+    changes = {change.path: change for change in session.inspect.diff()}
     assert set(changes) == {"memory.notes"}
     session.goto("@3")
-    assert {"iteration", "usage.total_tokens", "messages[1]"} <= {c.path for c in session.diff()}
-    assert [c.op for c in session.diff("@3", "@7", "messages")] == ["add"] * 4
-    assert session.diff("@3", "@3") == []
-    assert session.pending("@3") == []
-    after = session.moments("node.exit")[2]
-    assert {one["channel"] for one in session.pending(after)} >= {"messages", "iteration"}
-    assert len(session.state("messages", after)) == 1, "the state has it at the step's end alone"
+    assert {"iteration", "usage.total_tokens", "messages[1]"} <= {
+        c.path for c in session.inspect.diff()
+    }
+    assert [c.op for c in session.inspect.diff("@3", "@7", "messages")] == ["add"] * 4
+    assert session.inspect.diff("@3", "@3") == []
+    assert session.inspect.pending("@3") == []
+    after = session.inspect.moments("node.exit")[2]
+    assert {one["channel"] for one in session.inspect.pending(after)} >= {"messages", "iteration"}
+    assert len(session.inspect.state("messages", after)) == 1, (
+        "the state has it at the step's end alone"
+    )
     assert session.value("len(messages)", after) == 2
 
 
@@ -89,10 +93,10 @@ def test_who_wrote_it(path: str, by: list[str], opened: Opener) -> None:
     assert causes[0].text.startswith(path)
     if by == ["input"]:
         return
-    session.watch(path if "[" not in path else path.partition(".")[0])
+    session.breakpoints.watch(path if "[" not in path else path.partition(".")[0])
     session.goto("@last")
     stop = session.reverse_cont()
-    wrote = session.locate(causes[0].position)
+    wrote = session.inspect.locate(causes[0].position)
     assert stop.reason == "watch"
     assert stop.entry is not None
     assert path.startswith("messages") or stop.entry.task == wrote.task
@@ -100,7 +104,7 @@ def test_who_wrote_it(path: str, by: list[str], opened: Opener) -> None:
 
 @pytest.mark.parametrize("row", ["B4"])
 def test_every_part_of_a_prompt_has_its_owner(row: str, opened: Opener) -> None:
-    blamed = opened().blame("@8.3")
+    blamed = opened().inspect.blame("@8.3")
     owners = [(one.part, one.by, one.op) for one in blamed]
     assert owners == [
         ("system", "agent", "kept"),
@@ -127,7 +131,7 @@ def test_what_hooks_dropped_and_changed_has_its_owner_too(row: str, world: World
     agent.invoke("add them", thread_id="t")
     with agent, DebugSession.open(agent, "t") as session:
         session.turn()
-        told = {(one.part, one.op, one.by) for one in session.blame()}
+        told = {(one.part, one.op, one.by) for one in session.inspect.blame()}
         assert told == {
             ("system", "added", "cutter"),
             ("system", "dropped", "cutter"),
@@ -135,38 +139,41 @@ def test_what_hooks_dropped_and_changed_has_its_owner_too(row: str, world: World
             ("message", "dropped", "cutter"),
             ("tool", "dropped", "cutter"),
         }
-        assert all(session.locate(f"#{one.seq}").name == "cutter" for one in session.blame())
+        assert all(
+            session.inspect.locate(f"#{one.seq}").name == "cutter"
+            for one in session.inspect.blame()
+        )
 
 
 @pytest.mark.parametrize("row", ["B9"])
 def test_bisect_finds_where_an_expression_turns(row: str, opened: Opener) -> None:
     session = opened()
-    found = session.bisect("@first", "@last", "len(messages) > 1")
+    found = session.inspect.bisect("@first", "@last", "len(messages) > 1")
     assert (found.what, found.node) == ("node.exit", "model")
-    turned = session.bisect("@3", "@last", "iteration < 2")
+    turned = session.inspect.bisect("@3", "@last", "iteration < 2")
     assert (turned.what, turned.visit) == ("node.exit", 2)
     with pytest.raises(DebugError, match="is true from"):
-        session.bisect("@first", "@last", "1 < 2")
+        session.inspect.bisect("@first", "@last", "1 < 2")
     with pytest.raises(ExpressionError):
-        session.bisect("@first", "@last", "1 <")
+        session.inspect.bisect("@first", "@last", "1 <")
 
 
 def test_history_search_and_completion(opened: Opener) -> None:
     session = opened()
-    lengths = [len(value) for _, value in session.history("messages")]
+    lengths = [len(value) for _, value in session.inspect.history("messages")]
     assert lengths == [2, 3, 4, 5, 6]
-    assert [entry.node for entry, _ in session.history("todos")] == ["model", "model"]
-    assert {entry.what for entry in session.search("negative")} >= {"tool.exit"}
-    assert session.search("no such text anywhere") == []
-    assert session.complete("mess") == ["messages"]
-    assert session.complete("tool:") == ["tool:add"]
+    assert [entry.node for entry, _ in session.inspect.history("todos")] == ["model", "model"]
+    assert {entry.what for entry in session.inspect.search("negative")} >= {"tool.exit"}
+    assert session.inspect.search("no such text anywhere") == []
+    assert session.inspect.complete("mess") == ["messages"]
+    assert session.inspect.complete("tool:") == ["tool:add"]
 
 
 def test_the_stack_names_every_frame(opened: Opener) -> None:
     session = opened()
-    session.break_("tool:add", "args.a == 2")
+    session.breakpoints.break_("tool:add", "args.a == 2")
     session.cont()
-    frames = session.where()
+    frames = session.inspect.where()
     assert [(frame.kind, frame.name) for frame in frames] == [
         *(("tool", "add"), ("hook", "guard"), ("hook", "todo")),
         *(("tool", "add"), ("node", "tools"), ("agent", "adder")),
@@ -187,7 +194,7 @@ def test_the_runs_of_a_block_are_recorded(is_async: bool, world: World, url: str
         assert recording.details(ended)["output"] == "13!"
         assert [thread for thread, _ in recording.runs] == ["t"]
         with recording.session() as session:
-            assert session.state("messages[-1].content", "@last") == "Done."
+            assert session.inspect.state("messages[-1].content", "@last") == "Done."
     with agent, pytest.raises(DebugError, match="nothing was recorded"), record() as nothing:
         nothing.moments()
 
@@ -202,14 +209,14 @@ def test_a_thread_without_a_journal_shows_its_checkpoints(world: World, url: str
         assert session.banners == [
             "recorded without a journal: hooks, prompts and tools are not known"
         ]
-        assert {entry.kind for entry in session.moments()} == {"checkpoint"}
-        assert session.state("messages[-1].content", "@last") == "Done."
+        assert {entry.kind for entry in session.inspect.moments()} == {"checkpoint"}
+        assert session.inspect.state("messages[-1].content", "@last") == "Done."
         assert session.nextnode().moved
         assert session.until("len(messages) > 3").moved
-        assert session.diff("@first", "@last")
-        assert session.line(session.moments()[0])
-        assert session.where()[0].kind
-        for ask in (session.request, session.route, session.blame):
+        assert session.inspect.diff("@first", "@last")
+        assert session.inspect.line(session.inspect.moments()[0])
+        assert session.inspect.where()[0].kind
+        for ask in (session.request, session.inspect.route, session.inspect.blame):
             with pytest.raises(DebugError):
                 ask()
         with pytest.raises(DebugError):
@@ -232,7 +239,7 @@ def test_an_unknown_thread_and_an_odd_source_are_refused(url: str, tmp_path: Pat
     for verb in ("step", "cont", "reverse_step", "next_error"):
         assert not empty.verb(verb).moved
     with pytest.raises(DebugError):
-        empty.state()
+        empty.inspect.state()
     with pytest.raises(DebugError):
         empty.verb("fly")
 
@@ -243,9 +250,9 @@ def test_a_file_is_looked_at_and_never_run(world: World, recorded: str, tmp_path
     with SqlSaver.from_url(recorded) as saver, DebugSession.open(saver, "t") as session:
         assert session.journal is not None
         write_wickrun(session.journal, saver, path, Hider.of(session.journal))
-        lines = [session.line(entry) for entry in session.moments()]
+        lines = [session.inspect.line(entry) for entry in session.inspect.moments()]
     with agent, DebugSession.open(str(path), agent=agent) as session:
-        assert [session.line(entry) for entry in session.moments()] == lines
+        assert [session.inspect.line(entry) for entry in session.inspect.moments()] == lines
         assert session.request("@8.3").exact
         with pytest.raises(DebugError, match="file"):
             session.live(session.fork("@4"), timeout=WAIT)
@@ -261,15 +268,15 @@ def test_lost_moments_are_told(world: World, recorded: str) -> None:
     db.close()
     with DebugSession.open(recorded, "t") as session:
         assert any("missing" in banner for banner in session.banners)
-        gap = next(entry for entry in session.moments() if entry.kind == "gap")
-        assert "missing" in session.line(gap)
-        assert session.next_error().entry == gap
-        assert session.where()
-        assert session.details(gap) == {}
+        gap = next(entry for entry in session.inspect.moments() if entry.kind == "gap")
+        assert "missing" in session.inspect.line(gap)
+        assert session.verb("next_error").entry == gap
+        assert session.inspect.where()
+        assert session.inspect.details(gap) == {}
         with pytest.raises((StorageError, DebugError)):
-            session.state(at=gap)
-        assert session.last().moved
-        assert session.state("messages[-1].content") == "Done."
+            session.inspect.state(at=gap)
+        assert session.goto("@last").moved
+        assert session.inspect.state("messages[-1].content") == "Done."
 
 
 def test_values_that_are_huge_or_cannot_be_shown(world: World, url: str) -> None:
@@ -286,15 +293,15 @@ def test_values_that_are_huge_or_cannot_be_shown(world: World, url: str) -> None
 
     agent, _ = world.agent(url, call("big"), "Done.", tools=[big], hooks=[])
     with agent, DebugSession(agent) as session:
-        session.break_("tool:big:after", 'output == "y"')
+        session.breakpoints.break_("tool:big:after", 'output == "y"')
         stop = session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
         assert stop.reason in ("condition-error", "finished")
         if stop.reason != "finished":
             session.cont(timeout=WAIT)
-        exit_ = session.moments("tool.exit")[0]
-        assert len(session.line(exit_)) < 1_000
-        assert session.call(exit_) is not None
-        assert session.state("messages[-1].content", "@last") == "Done."
+        exit_ = session.inspect.moments("tool.exit")[0]
+        assert len(session.inspect.line(exit_)) < 1_000
+        assert session.inspect.call(exit_) is not None
+        assert session.inspect.state("messages[-1].content", "@last") == "Done."
         assert session.cont().reason in ("end", "condition-error")
 
 
@@ -314,7 +321,7 @@ def test_values_that_are_huge_or_cannot_be_shown(world: World, url: str) -> None
 )
 def test_an_expression_that_reaches_too_far_is_refused(expression: str, opened: Opener) -> None:
     session = opened()
-    session.last()
+    session.goto("@last")
     with pytest.raises(ExpressionError):
         session.value(expression)
 
@@ -330,4 +337,4 @@ def test_a_recording_of_another_version_of_the_code_says_so(recorded: str, world
     with agent, DebugSession.open(agent, "t") as session:
         assert session.banners
         assert all("recorded with" in banner for banner in session.banners)
-        assert session.last().entry is not None
+        assert session.goto("@last").entry is not None

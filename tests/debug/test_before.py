@@ -12,7 +12,7 @@ from tests.debug.process import agent_of
 from tests.debug.support import WAIT, World
 from tests.debug.test_durable import did, elsewhere
 from wick_graph.debug import DebugSession
-from wick_graph.debug.plans import Planned
+from wick_graph.debug.fork import Planned
 from wick_graph.errors import DebugError
 from wick_graph.testing import call
 from wick_graph.tools import builtin
@@ -32,7 +32,7 @@ def went_on(session: DebugSession, plan: Any = None) -> None:
 
 def executed(session: DebugSession, after: int, first: bool = False) -> Counter[tuple[str, str]]:
     """Count what was executed after a moment; of the first superstep alone, if wanted."""
-    later = [e for e in session.moments() if e.seq > after and e.what in WHATS]
+    later = [e for e in session.inspect.moments() if e.seq > after and e.what in WHATS]
     if first:
         later = [e for e in later if e.checkpoint == later[0].checkpoint]
     return Counter((WHATS[e.what], e.name) for e in later)
@@ -59,7 +59,7 @@ def test_going_on_executes_what_was_told_and_no_finished_call(
             session.detach("keep")
         ended = list(world.added)
         with DebugSession.open(agent, "t") as session:
-            last = session.last().entry
+            last = session.goto("@last").entry
             assert last is not None
             planned = session.will_execute()
             went_on(session)
@@ -76,14 +76,14 @@ def test_a_fork_of_a_step_that_was_left_counts_each_call_once(
     agent, _ = world.agent(url)
     with agent:
         with DebugSession(agent) as session:
-            session.break_("tool:add", "args.a == 2")
+            session.breakpoints.break_("tool:add", "args.a == 2")
             session.run("add them", thread_id="t", stop_on_entry=False, timeout=WAIT)
             session.detach("keep")
         agent.resume("t")
         with DebugSession.open(agent, "t") as session:
             session.until("kind == 'tool'")
             plan = session.fork()
-            last = session.moments()[-1].seq
+            last = session.inspect.moments()[-1].seq
             went_on(session, plan)
             assert told(plan.will_execute) == executed(session, last)
             assert told(plan.will_execute)["tool", "add"] == 3
@@ -100,14 +100,14 @@ def test_a_question_is_told_to_wait_for_its_answer(
     with agent:
         agent.invoke("go", thread_id="t")
         with DebugSession.open(agent, "t") as session:
-            session.last()
+            session.goto("@last")
             [node, tool] = session.will_execute()
             assert (node.kind, tool.kind, tool.name) == ("node", "tool", "request_user_input")
             assert "waits for an answer" in tool.text
             session.goto("@1")
             assert len(session.will_execute()) > 2, "elsewhere it is about a fork"
         with DebugSession.open(agent.store, "t") as session:
-            session.last()
+            session.goto("@last")
             with pytest.raises(DebugError, match="no agent"):
                 session.will_execute()
 
@@ -121,7 +121,7 @@ def test_a_call_that_a_crash_cut_off_is_told_of_before_it_goes_on(
     assert elsewhere("die", url, log).returncode != 0
     with agent_of(url, log) as agent, DebugSession.open(agent, "t") as session:
         assert any("lost" in banner for banner in session.banners)
-        session.last()
+        session.goto("@last")
         planned = [one for one in session.will_execute() if one.kind == "tool"]
         cut = [one for one in planned if "was under way, and is not called again" in one.text]
         assert cut

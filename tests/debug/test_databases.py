@@ -23,16 +23,16 @@ def test_recorded_stopped_forked_and_deleted(
     agent, _ = world.agent(url)
     with agent:
         with DebugSession(agent) as session:
-            session.break_("tool:add", "args.a == 2")
+            session.breakpoints.break_("tool:add", "args.a == 2")
             session.run("add them", thread_id="t", stop_on_entry=False, timeout=WAIT)
             assert session.request("@3.3").exact
             assert session.cont(timeout=WAIT).reason == "finished"
         with DebugSession.open(url, "t", agent=agent) as session:
             assert session.banners == []
-            assert len(session.moments()) == 62
+            assert len(session.inspect.moments()) == 62
             assert session.until("len(messages) == 6").moved
             session.goto("@error")
-            assert session.call() is not None
+            assert session.inspect.call() is not None
             plan = session.fork(result="0")
             stop = session.live(plan, timeout=WAIT)
             while stop.reason != "finished":

@@ -59,14 +59,14 @@ def test_a_stop_is_gone_on_with_in_another_process(
         if what != "kill":
             assert (info.status, info.stopped_because) == ("waiting", "interrupted")
             assert session.mode == "PAST"
-            assert session.last().mode == "LIVE stopped (durable)"
-        before = [entry.seq for entry in session.moments()]
-        session.break_("tool:act", "args.n == 2")
+            assert session.goto("@last").mode == "LIVE stopped (durable)"
+        before = [entry.seq for entry in session.inspect.moments()]
+        session.breakpoints.break_("tool:act", "args.n == 2")
         session.live(timeout=WAIT)
         assert session.cont(timeout=WAIT).reason == "breakpoint"
         assert session.cont(timeout=WAIT).reason == "finished"
-        assert session.state("messages[-1].content", "@last") == "Done."
-        assert [entry.seq for entry in session.moments()][: len(before)] == before
+        assert session.inspect.state("messages[-1].content", "@last") == "Done."
+        assert [entry.seq for entry in session.inspect.moments()][: len(before)] == before
     done = did(log)
     assert done["model"] == 2
     assert done["act 2"] == 1
@@ -89,13 +89,13 @@ def test_an_interrupt_is_answered_after_a_restart(
         session.goto("@first")
         session.add("catch interrupt")
         assert session.cont().reason == "catch"
-        assert "Which one?" in session.line(session.moments("interrupt.raise")[0])
+        assert "Which one?" in session.inspect.line(session.inspect.moments("interrupt.raise")[0])
     again, _ = world.agent(url, model=model, **options)
     with again, DebugSession.open(again, "t") as session:
         assert session.answer("the red one", timeout=WAIT).reason == "entry"
         assert session.cont(timeout=WAIT).reason == "finished"
-        assert session.state("messages[-1].content", "@last") == "Thanks."
-        assert session.state("messages[2].content", "@last").count("the red one") == 1
+        assert session.inspect.state("messages[-1].content", "@last") == "Thanks."
+        assert session.inspect.state("messages[2].content", "@last").count("the red one") == 1
 
 
 @pytest.mark.parametrize("door", ["sync", "async"])
@@ -120,7 +120,7 @@ def test_whatever_is_kept_loses_and_repeats_nothing(
     agent, model = world.agent(url, call("add", a=1, b=1), "Done.")
     with agent:
         session = DebugSession(agent)
-        session.break_(where)
+        session.breakpoints.break_(where)
         stop = session.run("go", thread_id="t", door=door, stop_on_entry=False, timeout=WAIT)  # type: ignore[arg-type]  # one of the two
         assert stop.reason == "breakpoint"
         kept = session.detach("keep")
@@ -132,7 +132,7 @@ def test_whatever_is_kept_loses_and_repeats_nothing(
     with again, DebugSession.open(again, "t") as session:
         session.live(timeout=WAIT)
         assert session.cont(timeout=WAIT).reason == "finished"
-        texts = [message["content"] for message in session.state("messages", "@last")]
+        texts = [message["content"] for message in session.inspect.state("messages", "@last")]
     assert texts == ["go", "", "12!", "Done."]
     assert world.added == [(1, 11)]
     assert len(model.calls) == 2
@@ -157,11 +157,11 @@ def test_a_thread_that_another_process_recorded_answers_everything(
     with DebugSession.open(url, "t") as session:
         session.add("break tool:* if error")
         stop = session.cont()
-        assert (stop.reason, (session.call() or {})["error"]) == (
+        assert (stop.reason, (session.inspect.call() or {})["error"]) == (
             "breakpoint",
             "ValueError: three is too many",
         )
-        assert [frame.kind for frame in session.where()] == ["tool", "node", "agent"]
+        assert [frame.kind for frame in session.inspect.where()] == ["tool", "node", "agent"]
         [cause, *_] = session.why("messages[-1].content")
         assert cause.text.startswith("messages[-1].content  written @")
         session.reverse_cont()
@@ -177,7 +177,7 @@ def test_a_fork_that_was_left_keeps_its_edits_and_its_policy(url: str, tmp_path:
     assert elsewhere("record", url, log).returncode == 0
     before = did(log)
     with agent_of(url, log) as agent, DebugSession.open(agent, "t") as session:
-        session.break_("tool:act", "args.n == 2")
+        session.breakpoints.break_("tool:act", "args.n == 2")
         session.cont()
         plan = session.fork(result="by hand")
         assert session.live(plan, timeout=WAIT).mode == "FORK"
@@ -186,7 +186,7 @@ def test_a_fork_that_was_left_keeps_its_edits_and_its_policy(url: str, tmp_path:
         stop = session.live(timeout=WAIT)
         assert stop.mode == "FORK"
         session.cont(timeout=WAIT)
-        texts = [message["content"] for message in session.state("messages", "@last")]
+        texts = [message["content"] for message in session.inspect.state("messages", "@last")]
         assert texts[2:] == ["did 1", "by hand", "Error: ValueError: three is too many", "Done."]
         assert session.branch == 1
     assert did(log) == before + Counter(model=1), "only the model is asked something new"
@@ -195,15 +195,17 @@ def test_a_fork_that_was_left_keeps_its_edits_and_its_policy(url: str, tmp_path:
 def test_a_run_that_is_left_has_no_error(world: World, url: str) -> None:
     agent, model = world.agent(url, call("add", a=1, b=1), "Done.")
     with agent, DebugSession(agent) as session:
-        session.break_("tool:add")
+        session.breakpoints.break_("tool:add")
         session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
         session.detach("keep", timeout=WAIT)
-        left = [session.line(entry) for entry in session.moments() if entry.is_left]
+        left = [session.inspect.line(entry) for entry in session.inspect.moments() if entry.is_left]
         assert left
         assert all("left here" in line and "✕" not in line for line in left)
-        assert not any("GraphInterrupt" in session.line(entry) for entry in session.moments())
+        assert not any(
+            "GraphInterrupt" in session.inspect.line(entry) for entry in session.inspect.moments()
+        )
         with pytest.raises(DebugError, match="no error is recorded"):
             session.goto("@error")
     again, _ = world.agent(url, model=model)
     with again, DebugSession.open(again, "t") as session:
-        assert session.next_error().reason == "end"
+        assert session.verb("next_error").reason == "end"

@@ -50,7 +50,7 @@ def forked(world: World, url: str) -> Any:
 
 
 def content(session: DebugSession) -> list[str]:
-    return [message["content"] for message in session.state("messages", "@last")]
+    return [message["content"] for message in session.inspect.state("messages", "@last")]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,10 @@ def test_a_fork_goes_on_with_the_edit_and_leaves_the_past_alone(
     at: str, edit: dict[str, Any], expected: list[str], added: list[Any], forked: Any, url: str
 ) -> None:
     session, world, _ = forked
-    before, lines = rows_of(url), [session.line(entry) for entry in session.moments()]
+    before, lines = (
+        rows_of(url),
+        [session.inspect.line(entry) for entry in session.inspect.moments()],
+    )
     session.goto(at)
     plan = session.fork(**edit)
     assert rows_of(url) == before, "preparing writes nothing"
@@ -103,9 +106,9 @@ def test_a_fork_goes_on_with_the_edit_and_leaves_the_past_alone(
     assert world.added == added
     after = rows_of(url)
     assert all(rows <= after[name] for name, rows in before.items()), "the past is as it was"
-    assert [(b.number, b.parent) for b in session.branches()] == [(0, None), (1, 0)]
+    assert [(b.number, b.parent) for b in session.inspect.branches()] == [(0, None), (1, 0)]
     session.choose(0)
-    assert [session.line(entry) for entry in session.moments()] == lines
+    assert [session.inspect.line(entry) for entry in session.inspect.moments()] == lines
     assert content(session) == ["go", "", "12!", "Done."]
     compared = session.compare(0, 1)
     assert compared.first is not None
@@ -121,7 +124,7 @@ def test_branches_of_branches_are_a_tree(row: str, forked: Any) -> None:
         session.goto(at)
         plan = session.fork(result=result) if result else session.fork()
         assert rest(session, session.live(plan, timeout=WAIT)).reason == FINISHED
-    told = [(b.number, b.parent, b.moments > 0) for b in session.branches()]
+    told = [(b.number, b.parent, b.moments > 0) for b in session.inspect.branches()]
     assert told == [(0, None, True), (1, 0, True), (2, 1, True), (3, 0, True)]
     texts = {}
     for branch in range(4):
@@ -143,7 +146,9 @@ def test_a_prompt_is_edited_for_one_request(row: str, forked: Any) -> None:
     assert asked.messages[0].content == "Be brief."
     assert session.executed == (1, 0)
     assert world.added == [(1, 11)]
-    assert ("debugger", "Be brief.") in session.request(session.moments("model.replaced")[0]).system
+    assert ("debugger", "Be brief.") in session.request(
+        session.inspect.moments("model.replaced")[0]
+    ).system
 
 
 @pytest.mark.parametrize("row", ["B7"])
@@ -233,10 +238,10 @@ def test_a_fork_of_a_parallel_step_runs_no_sibling_again(world: World, url: str)
     agent.invoke("add them", thread_id="t")
     assert len(world.added) == 3
     with agent, DebugSession.open(agent, "t") as session:
-        session.break_("tool:add", "args.a == 2")
+        session.breakpoints.break_("tool:add", "args.a == 2")
         session.cont()
         plan = session.fork(args={"a": 2, "b": 40})
-        session.delete(1)
+        session.breakpoints.delete(1)
         assert rest(session, session.live(plan, timeout=WAIT)).reason == FINISHED
         assert world.added[3:] == [(2, 40)]
         assert sorted(content(session)[2:5]) == [
@@ -285,7 +290,7 @@ def test_a_replay_calls_no_model_and_no_tool(row: str, door: Any, world: World, 
         assert (len(model.calls), world.added) == (asked, added)
         assert session.compare(session, child).first is None
         assert rows_of(url) == before
-        assert len(child.moments()) >= len(session.moments())
+        assert len(child.inspect.moments()) >= len(session.inspect.moments())
         child.close()
 
 
@@ -342,7 +347,7 @@ def test_a_replay_needs_a_recording_and_an_agent(opened: Opener, world: World) -
 
 def test_mocks_hold_for_later_forks(forked: Any) -> None:
     session, world, _ = forked
-    session.mock("add", "5")
+    session.policy = session.policy.with_tool("add", Mock("5"))
     session.goto("@4")
     rest(session, session.live(session.fork(), timeout=WAIT))
     assert content(session)[2] == "5!"
@@ -368,9 +373,10 @@ def test_two_versions_of_the_code_are_compared_on_one_recording(world: World, ur
         same = session.replayed
         session.replay(agent=changed, policy=Policy(model=Mock("None.")), timeout=WAIT)
         other = session.replayed
+        assert same is not None
+        assert other is not None
         assert session.compare(same, session).first is None
         assert "None." in str(session.compare(session, other).first)
         assert len(model.calls) == 2
         for child in (same, other):
-            assert child is not None
             child.close()

@@ -14,7 +14,7 @@ from tests.engine.support import async_door, sync_door
 from tests.server.support import until
 from wick_graph import Agent, tool
 from wick_graph.debug import DebugSession, Stop
-from wick_graph.debug.trail import Lines
+from wick_graph.debug.timeline import BranchReader
 from wick_graph.errors import DebugError, StorageError
 from wick_graph.stopping import Stop as StopAsked
 from wick_graph.testing import ScriptedModel, call, calls
@@ -37,7 +37,7 @@ def finish(agent: Agent, thread_id: str = "t") -> list[str]:
     """Go on with a thread as another process would, and return its texts."""
     agent.resume(thread_id)
     with DebugSession.open(agent, thread_id) as session:
-        return [message["content"] for message in session.state("messages", "@last")]
+        return [message["content"] for message in session.inspect.state("messages", "@last")]
 
 
 # --- the run ends, whatever goes wrong beside it -------------------------------------------------
@@ -49,12 +49,14 @@ def test_a_recording_that_cannot_be_read_again_keeps_nobody_waiting(
     agent, _ = world.agent(url, "Done.")
     with agent, DebugSession(agent) as session:
         session.run("go", thread_id="t", timeout=WAIT)
-        monkeypatch.setattr(Lines, "trail", fails)
+        monkeypatch.setattr(BranchReader, "timeline", fails)
         stop = session.cont(timeout=WAIT)
         assert stop.reason == "finished"
         assert any("the disk is gone" in banner for banner in session.banners)
         assert session.mode == "PAST"
-        assert session.state("messages[-1].content") == "Done.", "its live moments are still there"
+        assert session.inspect.state("messages[-1].content") == "Done.", (
+            "its live moments are still there"
+        )
 
 
 def test_a_run_that_cannot_be_attached_to_keeps_nobody_waiting(
@@ -62,7 +64,7 @@ def test_a_run_that_cannot_be_attached_to_keeps_nobody_waiting(
 ) -> None:
     agent, _ = world.agent(url, "Done.", "Done.")
     with agent, DebugSession(agent) as session:
-        monkeypatch.setattr(Lines, "trail", fails)
+        monkeypatch.setattr(BranchReader, "timeline", fails)
         stop = session.run("go", thread_id="t", timeout=WAIT)
         assert (stop.reason, stop.text) == ("failed", "the disk is gone")
         monkeypatch.undo()
@@ -72,8 +74,8 @@ def test_a_run_that_cannot_be_attached_to_keeps_nobody_waiting(
 def test_a_watcher_that_fails_stops_there_and_ends_no_run(world: World, url: str) -> None:
     agent, _ = world.agent(url, "Done.")
     with agent, DebugSession(agent) as session:
-        session.log("model:request", "seen")
-        session.on_output(fails)
+        session.breakpoints.log("model:request", "seen")
+        session.outputs.listen(fails)
         stop = session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
         assert (stop.reason, stop.entry.what if stop.entry else "") == (
             "condition-error",
@@ -81,7 +83,7 @@ def test_a_watcher_that_fails_stops_there_and_ends_no_run(world: World, url: str
         )
         assert "the disk is gone" in stop.text
         assert session.cont(timeout=WAIT).reason == "finished"
-        assert session.state("messages[-1].content", "@last") == "Done."
+        assert session.inspect.state("messages[-1].content", "@last") == "Done."
 
 
 @pytest.mark.parametrize("door", [sync_door, async_door])
@@ -92,7 +94,7 @@ def test_a_function_that_fails_at_a_stop_leaves_no_call_held(
     agent, _ = world.agent(url)
     with agent:
         session = DebugSession(agent)
-        session.break_("tool:add")
+        session.breakpoints.break_("tool:add")
 
         def at_stop(stop: Stop) -> str:
             if stop.reason != "breakpoint":
@@ -143,7 +145,7 @@ def test_an_async_caller_who_leaves_a_held_run_frees_the_session(world: World, u
         assert not session.held
 
     with agent, DebugSession(agent) as session:
-        session.break_("tool:add")
+        session.breakpoints.break_("tool:add")
         asyncio.run(main(session))
         assert session.mode == "PAST"
         assert agent.threads.get("t").stopped_because == "cancelled"
@@ -155,8 +157,8 @@ def test_a_run_is_ended_though_other_calls_come_to_stops(door: Any, world: World
     """Between the word to end and the end, no breakpoint holds the run once more."""
     agent, _ = world.agent(url)
     with agent, DebugSession(agent) as session:
-        session.break_("hook:*")
-        session.break_("tool:*")
+        session.breakpoints.break_("hook:*")
+        session.breakpoints.break_("tool:*")
         session.run("add them", thread_id="t", door=door, stop_on_entry=False, timeout=WAIT)
         stop = session.until("kind == 'tool'", timeout=WAIT)
         while stop.entry is not None and stop.entry.kind != "tool":
@@ -180,7 +182,7 @@ def test_no_held_call_is_made_when_its_run_is_ended(
 
     agent, _ = world.agent(url, hooks=[])
     with agent, DebugSession(agent) as session:
-        session.break_("tool:add", "args.a == 2")
+        session.breakpoints.break_("tool:add", "args.a == 2")
         session.run("add them", thread_id="t", stop_on_entry=False, timeout=WAIT)
         monkeypatch.setattr(StopAsked, "ask", slow)
         assert session.abort(timeout=WAIT).reason == "cancelled"
@@ -191,7 +193,7 @@ def test_a_stop_at_a_failure_is_not_lost_in_the_end_of_its_run(world: World, url
     """Nothing can be held there, so the run ends at once; the session stands at the failure."""
     agent, _ = world.agent(url, model=ScriptedModel([]), hooks=[])
     with agent, DebugSession(agent) as session:
-        session.catch("model-error")
+        session.breakpoints.catch("model-error")
         session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
         until(lambda: session.mode == "PAST" and not session.held, "the run never ended")
         stop = session.last_stop
@@ -245,15 +247,15 @@ def test_a_run_stays_on_the_branch_that_is_looked_at(world: World, url: str) -> 
             session.goto("b0@1")
         assert session.choose(1).mode == "FORK"
         assert session.cont(timeout=WAIT).reason == "finished"
-        assert {entry.branch for entry in session.moments() if entry.step > 6} <= {1}
+        assert {entry.branch for entry in session.inspect.moments() if entry.step > 6} <= {1}
         assert session.choose(0).entry is not None
-        assert {entry.branch for entry in session.moments()} == {0}
+        assert {entry.branch for entry in session.inspect.moments()} == {0}
 
 
 def test_what_has_no_store_cannot_be_kept(world: World) -> None:
     agent, _ = world.agent(False)
     session = DebugSession(agent)
-    session.break_("tool:add")
+    session.breakpoints.break_("tool:add")
     session.run("add them", stop_on_entry=False, timeout=WAIT)
     with pytest.raises(DebugError, match="no store"):
         session.detach("keep")
@@ -266,7 +268,7 @@ def test_what_has_no_store_cannot_be_kept(world: World) -> None:
 def test_an_edit_that_is_not_gone_on_with_is_said_to_be_lost(world: World, url: str) -> None:
     agent, model = world.agent(url)
     with agent, DebugSession(agent) as session:
-        session.break_("tool:add", "args.a == 2")
+        session.breakpoints.break_("tool:add", "args.a == 2")
         stop = session.run("add them", thread_id="t", stop_on_entry=False, timeout=WAIT)
         session.edit("args", {"a": 100, "b": 1})
         session.detach("keep", timeout=WAIT)
@@ -290,7 +292,7 @@ def test_a_session_that_is_closed_keeps_its_run(
     agent, model = world.agent(url)
 
     def leave(session: DebugSession) -> None:
-        session.break_("tool:add", "args.a == 2")
+        session.breakpoints.break_("tool:add", "args.a == 2")
         session.run("add them", thread_id="t", door=door, stop_on_entry=False, timeout=WAIT)
         if how == "raise":
             raise KeyError(how)
@@ -320,7 +322,7 @@ def test_a_run_of_somebody_else_goes_on_when_the_session_is_closed(world: World,
     results: list[Any] = []
     with agent:
         with DebugSession(agent) as session:
-            session.break_("tool:add")
+            session.breakpoints.break_("tool:add")
             running = later(
                 lambda: results.append(agent.invoke("add them", thread_id="t", debug=session))
             )
@@ -375,7 +377,7 @@ def test_going_on_can_be_debugged_too(door: str, world: World, url: str, tmp_pat
         else:
             asyncio.run(each())
         assert seen == ["run.enter", "model.request"]
-        assert session.state("messages[-1].content", "@last") == "Thanks."
+        assert session.inspect.state("messages[-1].content", "@last") == "Thanks."
 
 
 def test_two_sessions_on_one_thread(world: World, url: str) -> None:
@@ -390,5 +392,5 @@ def test_two_sessions_on_one_thread(world: World, url: str) -> None:
         assert one.cont(timeout=WAIT).reason == "finished"
         assert world.added == [(1, 11)]
         with DebugSession.open(agent, "t") as third:
-            assert third.last().entry is not None
-            assert third.state("messages[-1].content") == "Done."
+            assert third.goto("@last").entry is not None
+            assert third.inspect.state("messages[-1].content") == "Done."

@@ -13,7 +13,7 @@ from tests.debug.support import WAIT, World
 from tests.journal.support import Guard, Todo
 from wick_graph import Agent, load, tool
 from wick_graph.debug import DebugSession
-from wick_graph.debug.lines import locations_at
+from wick_graph.debug.locations import locations_at
 from wick_graph.testing import call
 
 AGENTS = """\
@@ -84,7 +84,7 @@ def test_a_line_of_code_stops_where_its_hook_or_tool_is_entered(
             stop = session.cont(timeout=WAIT)
         assert found == stops
         assert session.error is None
-        session.condition(made.number, "visit > 100")
+        session.breakpoints.condition(made.number, "visit > 100")
         session.goto("@first")
         assert session.cont().reason == "end"
 

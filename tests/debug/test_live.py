@@ -39,7 +39,7 @@ def test_each_moment_of_hooks_and_parallel_tools_can_be_stopped_at(
     with agent, DebugSession(agent) as session:
         found = stops(session, session.run("add them", thread_id="t", door=door, timeout=WAIT))
         held = [stop.entry.seq for stop in found if stop.entry]
-        recorded = [entry.seq for entry in session.moments()]
+        recorded = [entry.seq for entry in session.inspect.moments()]
         assert held == recorded
         between = [stop.entry.what for stop in found if stop.entry]
         assert between.count("hook.enter") == 2 + 2 * 1 + 2 * 1 + 3 * 2 + 1
@@ -55,11 +55,11 @@ def test_the_second_of_three_parallel_calls_is_held_alone(
 ) -> None:
     agent, _ = world.agent(url)
     with agent, DebugSession(agent) as session:
-        session.break_("tool:add", "args.a == 2")
+        session.breakpoints.break_("tool:add", "args.a == 2")
         session.run("add them", thread_id="t", door=door, stop_on_entry=False, timeout=WAIT)
         stop = session.last_stop
         assert stop is not None
-        assert (stop.reason, session.call()) == (
+        assert (stop.reason, session.inspect.call()) == (
             "breakpoint",
             {
                 "name": "add",
@@ -71,7 +71,7 @@ def test_the_second_of_three_parallel_calls_is_held_alone(
             },
         )
         assert (2, 11) not in world.added
-        assert [frame.kind for frame in session.where()] == [
+        assert [frame.kind for frame in session.inspect.where()] == [
             *("tool", "hook", "hook", "tool", "node", "agent")
         ]
         session.edit("args", {"a": 20, "b": 2})
@@ -99,15 +99,15 @@ def test_what_is_held_can_be_changed(door: Any, world: World, url: str) -> None:
         session.edit("response", "I say so.")
         assert session.cont(timeout=WAIT).reason == "finished"
         assert world.added == []
-        texts = [message["content"] for message in session.state("messages", "@last")]
+        texts = [message["content"] for message in session.inspect.state("messages", "@last")]
         assert texts == ["go", "", "43", "I say so."]
-        assert session.moments("model.replaced")
+        assert session.inspect.moments("model.replaced")
 
 
 def test_edits_that_do_not_fit_are_refused(world: World, url: str) -> None:
     agent, _ = world.agent(url)
     with agent, DebugSession(agent) as session:
-        session.break_("model:request")
+        session.breakpoints.break_("model:request")
         session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
         for target, value in [
             ("args", {}),
@@ -134,25 +134,25 @@ def test_edits_that_do_not_fit_are_refused(world: World, url: str) -> None:
 def test_writes_of_a_node_can_be_changed(world: World, url: str) -> None:
     agent, _ = world.agent(url, "Done.")
     with agent, DebugSession(agent) as session:
-        session.break_("model:exit")
+        session.breakpoints.break_("model:exit")
         session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
         todo = {"id": "1", "title": "look", "status": "pending"}
         session.edit("writes.todos", [todo])
         session.cont(timeout=WAIT)
-        assert session.state("todos", "@last") == [todo]
+        assert session.inspect.state("todos", "@last") == [todo]
 
 
 def test_the_past_of_a_held_run_can_be_looked_at(world: World, url: str) -> None:
     agent, _ = world.agent(url)
     with agent, DebugSession(agent) as session:
-        session.break_("tool:add", "args.a == -3")
+        session.breakpoints.break_("tool:add", "args.a == -3")
         session.run("add them", thread_id="t", stop_on_entry=False, timeout=WAIT)
         there = session.here
-        assert session.prevturn().entry == session.locate("@3.3")
+        assert session.prevturn().entry == session.inspect.locate("@3.3")
         assert session.mode == "PAST"
         assert session.request().messages[-1]["content"] == "Mind the time."
         assert session.why("messages[-1]", there)[0].by == "model"
-        assert session.route().chosen == "route: tools"
+        assert session.inspect.route().chosen == "route: tools"
         back = session.goto(f"#{there.seq if there else 0}")
         assert back.mode == "LIVE stopped (volatile)"
         assert session.cont(timeout=WAIT).reason == "finished"
@@ -182,7 +182,7 @@ def test_a_function_says_how_to_go_on(door: Any, world: World, url: str) -> None
     seen: list[str] = []
     with agent:
         session = DebugSession(agent)
-        session.break_("tool:add")
+        session.breakpoints.break_("tool:add")
 
         async def asked(stop: Stop) -> str:
             seen.append(f"{stop.reason} {stop.entry.what if stop.entry else ''}")
@@ -283,13 +283,15 @@ def test_time_stands_still_while_a_run_is_held(
     model = ScriptedModel([calls(("slow", {}), ("other", {})), "Done."])
     agent = Agent("a", model, tools=[slow, other], store=url, deadline=1.2)
     with agent, DebugSession(agent) as session:
-        session.break_("tool:other")
+        session.breakpoints.break_("tool:other")
         session.run("go", thread_id="t", door=door, stop_on_entry=False, timeout=WAIT)
         assert started.wait(WAIT)
         time.sleep(1.5)  # longer than both limits
         finish.set()
         assert session.cont(timeout=WAIT).reason == "finished"
-        texts = [m["content"] for m in session.state("messages", "@last") if m["role"] == "tool"]
+        texts = [
+            m["content"] for m in session.inspect.state("messages", "@last") if m["role"] == "tool"
+        ]
         assert texts == ["in time", "other"]
 
 
@@ -318,14 +320,14 @@ def test_what_a_sub_agent_does_stands_still_too(row: str, door: Any, url: str) -
         tools = [other, delegation({"child": Subagent(child, "Is slow")})]
         agent = Agent("a", script, tools=tools, store=url)
         with agent, DebugSession(agent) as session:
-            session.break_("tool:other:after")
+            session.breakpoints.break_("tool:other:after")
             session.run("go", thread_id="t", door=door, stop_on_entry=False, timeout=WAIT)
             go_on.set()
             until(lambda: session.below.waiting > 0, "the sub-agent was never held")
             assert len(below.calls) == 1
             assert session.cont(timeout=WAIT).reason == "finished", session.error
             assert (session.below.waiting, len(below.calls)) == (0, 2)
-            told = session.state("messages", "@last")
+            told = session.inspect.state("messages", "@last")
             texts = [m["content"] for m in told if not m["role"].startswith("agent_")]
             assert texts[2:] == ["From below.", "other", "Done."]
             [held] = [info for info in agent.threads.list() if info.parent == "t"]
@@ -353,7 +355,7 @@ def test_a_thread_is_not_forgotten_while_it_is_held(row: str, world: World, url:
     agent, model = world.agent(url, ttl=0.05)
     with agent:
         session = DebugSession(agent)
-        session.break_("tool:add", "args.a == 2")
+        session.breakpoints.break_("tool:add", "args.a == 2")
         session.run("add them", thread_id="t", stop_on_entry=False, timeout=WAIT)
         time.sleep(0.1)
         assert agent.store.sweep() == []  # type: ignore[union-attr]  # it is ours
@@ -382,7 +384,7 @@ def test_a_models_time_limit_counts_no_stop(
         assert session.cont(timeout=WAIT).reason == "breakpoint", session.error
         time.sleep(0.8)
         assert session.cont(timeout=WAIT).reason == "finished", session.error
-        assert session.state("messages[-1].content", "@last") == "Done."
+        assert session.inspect.state("messages[-1].content", "@last") == "Done."
 
 
 def test_limits_expire_where_nothing_is_held(world: World, url: str) -> None:
@@ -396,13 +398,13 @@ def test_limits_expire_where_nothing_is_held(world: World, url: str) -> None:
     agent = Agent("a", model, tools=[endless], store=url)
     with agent, DebugSession(agent) as session:
         session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
-        assert "timed out" in session.state("messages[2].content", "@last")
+        assert "timed out" in session.inspect.state("messages[2].content", "@last")
 
 
 def test_a_run_that_is_ended_leaves_its_thread_usable(world: World, url: str) -> None:
     agent, _ = world.agent(url)
     with agent, DebugSession(agent) as session:
-        session.break_("tool:add", "args.a == 2")
+        session.breakpoints.break_("tool:add", "args.a == 2")
         session.run("add them", thread_id="t", stop_on_entry=False, timeout=WAIT)
         assert session.abort().reason == "cancelled"
         assert agent.threads.get("t").stopped_because == "cancelled"
@@ -416,7 +418,7 @@ def test_a_run_that_is_left_goes_on_alone(world: World, url: str) -> None:
     done = threading.Event()
     with agent:
         session = DebugSession(agent)
-        session.break_("model:request")
+        session.breakpoints.break_("model:request")
 
         def work() -> None:
             agent.invoke("add them", thread_id="t", debug=session)
@@ -435,7 +437,7 @@ def test_a_run_that_fails_says_why(world: World, url: str) -> None:
         stop = session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
         assert stop.reason == "failed"
         assert "LLM call" in stop.text
-        assert session.prev_error().entry is not None
+        assert session.verb("prev_error").entry is not None
         session.goto("@first")
         session.add("catch model-error")
         assert session.cont().entry is not None
@@ -449,7 +451,7 @@ def test_without_a_store_of_ours_runs_can_be_held_too(world: World) -> None:
     found = stops(session, session.run("add them", timeout=WAIT))
     assert found[-1].reason == "finished"
     assert session.journal is None
-    assert len(session.moments()) == 62
+    assert len(session.inspect.moments()) == 62
     assert session.request("@3.3").messages[0]["role"] == "system"
 
 

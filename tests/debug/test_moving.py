@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.debug.conftest import Opener
 from tests.debug.support import WAIT, World
 from wick_graph.debug import DebugSession
-from wick_graph.debug.moves import INVERSE
+from wick_graph.debug.cursor import INVERSE
 from wick_graph.errors import DebugError, ExpressionError
 from wick_graph.testing import calls
 
@@ -61,9 +61,9 @@ def moved(session: DebugSession, verb: str, text: str) -> bool:
 def there_and_back(session: DebugSession, program: list[tuple[str, str]], stops: set[str]) -> None:
     """Do a program, then undo each of its moves: the cursor is where it was."""
     for breakpoint in session.breakpoints:
-        session.delete(breakpoint.number)
+        session.breakpoints.delete(breakpoint.number)
     for location in sorted(stops):
-        session.break_(location)
+        session.breakpoints.break_(location)
     began = session.here
     done = [move for move in program if moved(session, *move)]
     for verb, text in reversed(done):
@@ -95,7 +95,7 @@ def test_forwards_then_backwards_is_the_same_moment(
     stops: set[str],
 ) -> None:
     session: DebugSession = request.getfixturevalue(kind)
-    seqs = [entry.seq for entry in session.moments()]
+    seqs = [entry.seq for entry in session.inspect.moments()]
     session.goto(f"#{seqs[start % len(seqs)]}")
     there_and_back(session, program, stops)
 
@@ -132,8 +132,8 @@ def test_the_first_stop_of_a_run_has_nothing_before_it(row: str, world: World) -
 def test_a_verb_stops_where_its_depth_says(verb: str, long: DebugSession) -> None:
     """Check each verb against the table of depths, from every moment, both ways."""
     for breakpoint in long.breakpoints:
-        long.delete(breakpoint.number)
-    entries = long.moments()
+        long.breakpoints.delete(breakpoint.number)
+    entries = long.inspect.moments()
     for at, here in enumerate(entries):
         long.goto(f"#{here.seq}")
         stop = long.verb(verb)
@@ -188,9 +188,9 @@ def test_moving_executes_nothing(opened: Opener, world: World) -> None:
 )
 def test_positions(text: str, what: str, opened: Opener) -> None:
     session = opened()
-    assert session.locate(text).what == what
+    assert session.inspect.locate(text).what == what
     stop = session.goto(text)
-    assert session.locate(stop.position) == stop.entry
+    assert session.inspect.locate(stop.position) == stop.entry
 
 
 @pytest.mark.parametrize(
@@ -277,36 +277,36 @@ def test_the_same_stops_backwards(spec: str, opened: Opener) -> None:
 def test_log_points_speak_forwards_only_and_about_the_past(opened: Opener) -> None:
     session = opened()
     said: list[str] = []
-    session.on_output(lambda output: said.append(output.text))
-    log = session.log("tool:*:after", "{tool} gives {output}, {nothing}")
-    counted = session.break_("model:request", hit="2")
+    session.outputs.listen(lambda output: said.append(output.text))
+    log = session.breakpoints.log("tool:*:after", "{tool} gives {output}, {nothing}")
+    counted = session.breakpoints.break_("model:request", hit="2")
     session.cont()
     assert sorted(said)[0].startswith("add gives 12!, <")
     assert (len(said), counted.hits) == (3, 2)
     session.goto("@last")
     session.reverse_cont()
     assert (len(said), counted.hits) == (3, 2)
-    assert [line.text for line in session.past_log(log.number)] == said
-    assert [entry.what for entry in session.hits(counted.number)] == ["model.request"] * 2
+    assert [line.text for line in session.inspect.past_log(log.number)] == said
+    assert [entry.what for entry in session.inspect.hits(counted.number)] == ["model.request"] * 2
 
 
 def test_breakpoints_are_changed_and_saved(opened: Opener) -> None:
     session = opened()
     one = session.add('break tool:add if glob(args.b, "1*")')
     assert session.cont().reason == "condition-error"
-    session.condition(one.number, None)
-    session.ignore(one.number, 1)
+    session.breakpoints.condition(one.number, None)
+    session.breakpoints.ignore(one.number, 1)
     assert session.cont().breakpoint == 1
-    session.disable(1)
+    session.breakpoints.disable(1)
     assert session.cont().reason == "end"
-    session.enable(1)
-    saved = session.save_breakpoints()
-    session.delete(1)
-    assert session.breakpoints == []
+    session.breakpoints.enable(1)
+    saved = session.breakpoints.specs()
+    session.breakpoints.delete(1)
+    assert not list(session.breakpoints)
     again = [session.add(spec) for spec in saved]
     assert [found.spec for found in again] == saved
     with pytest.raises(DebugError, match="no breakpoint 1"):
-        session.delete(1)
+        session.breakpoints.delete(1)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_breakpoint_that_is_none_is_refused(
         spec = 'log model "{(}"'
     with pytest.raises(error):
         session.add(spec)
-    assert session.breakpoints == []
+    assert not list(session.breakpoints)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_a_breakpoint_that_is_none_is_refused(
 )
 def test_a_condition_that_fails_stops_and_shows_its_error(condition: str, opened: Opener) -> None:
     session = opened()
-    session.break_("tool:add", condition)
+    session.breakpoints.break_("tool:add", condition)
     stop = session.cont()
     assert stop.reason == "condition-error"
     assert "cannot be evaluated" in stop.text
@@ -361,7 +361,7 @@ def test_until_looks_for_a_moment_or_an_expression(opened: Opener) -> None:
     session = opened()
     assert session.until("len(messages) > 4").entry == session.here
     assert session.value("len(messages)") > 4
-    assert session.until("@3").entry == session.locate("@3")
+    assert session.until("@3").entry == session.inspect.locate("@3")
     assert session.reverse_until("len(messages) == 0").moved
     assert session.until("visit > 100").text.startswith("visit > 100 was true at no moment")
     with pytest.raises(ExpressionError):

@@ -194,7 +194,7 @@ def test_the_same_stops_live_recorded_and_in_a_file(
                 assert collected(session) == []
                 session.add(spec)
                 assert session.reverse_cont().breakpoint in (1, 2)
-                assert session.here == session.moments()[0]
+                assert session.here == session.inspect.moments()[0]
             spoken.append([output.text for output in session.outputs])
     for door in ("sync", "async"):
         with made(None, tmp_path) as again, DebugSession(again) as session:
@@ -216,9 +216,9 @@ def test_the_table_has_every_location_and_every_catch() -> None:
 
 def test_a_watch_on_a_channel_that_there_is_not_says_so(recorded: Recorded) -> None:
     with DebugSession.open(recorded(adds)[0], "t") as session:
-        made = session.watch("mesages[0]")
+        made = session.breakpoints.watch("mesages[0]")
         assert not made.verified
         assert "no channel mesages" in made.note
-        assert session.watch("messages[0].content").verified
+        assert session.breakpoints.watch("messages[0].content").verified
         with pytest.raises(DebugError, match="cannot be caught"):
-            session.catch("tool-errors")
+            session.breakpoints.catch("tool-errors")

@@ -210,8 +210,8 @@ def test_which_request_is_shown_is_said_first(at: str, first: str, shell: Shell)
 
 def test_what_a_hook_changed_is_said_to_be_elsewhere(shell: Shell) -> None:
     shell.execute("@2")
-    while "changed" not in shell.session.line(shell.session.here):
-        assert said(shell, "diff") == ["nothing changed"] or shell.session.here.step > 2
+    while (here := shell.session.here) and "changed" not in shell.session.inspect.line(here):
+        assert said(shell, "diff") == ["nothing changed"] or here.step > 2
         shell.execute("s")
     assert said(shell, "diff") == ["nothing of the state changed; `blame` shows the request"]
 
@@ -280,7 +280,7 @@ def test_aliases_and_files_of_commands(shell: Shell, tmp_path: Path) -> None:
 def test_what_could_only_mislead_is_refused(line: str, said: str, shell: Shell) -> None:
     with pytest.raises(DebugError, match=re.escape(said)):
         shell.execute(line)
-    assert shell.session.breakpoints == []
+    assert not list(shell.session.breakpoints)
     assert shell.aliases == {}
 
 

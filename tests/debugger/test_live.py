@@ -95,7 +95,7 @@ def test_a_run_is_held_before_the_second_of_three_calls(shell: Shell, code: Any)
     text = told(shell, "c")
     assert "Done." in text
     assert sorted(code.ran) == [(1, 1), (3, 1), (20, 1)]
-    assert shell.session.mode == "PAST"
+    assert shell.prompt.startswith("(wdb PAST ")
 
 
 def test_what_was_kept_is_previewed_before_it_goes_on(wick: Wick, code: Any) -> None:
@@ -272,5 +272,6 @@ def test_a_replay_by_other_code_says_so_and_stops_where_they_part(shell: Shell, 
     lines = shell.execute("replay").lines
     assert lines[0] == "recorded with another prompt, hook list, limit or tool schema"
     assert "+system: Subtract." in lines
+    assert shell.last_stop is not None
     assert shell.last_stop.reason == "divergence"
     other.close()

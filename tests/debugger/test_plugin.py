@@ -51,7 +51,7 @@ def test_what_happened(agent, wick_runs):
     assert run.path[:4] == ["before_agent", "modify_request", "model", "tools"]
     assert run.requests[0].messages[-1].text == "What is a wick?"
     with run.session() as session:
-        assert session.next_error().entry.name == "look"
+        assert session.verb("next_error").entry.name == "look"
 
 
 def test_async_runs_are_told_too(agent, wick_runs):
@@ -69,7 +69,7 @@ def test_that_runs_nothing(agent, wick_runs):
 """
 CLOSED = """\
 from wick_graph import Agent
-from wick_graph.debug import runs as recorded
+from wick_graph.debug import recording as recorded
 from wick_graph.testing import ScriptedModel
 
 

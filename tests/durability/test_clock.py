@@ -93,7 +93,7 @@ def check(url: str, count: int, newest: set[str]) -> None:
         journal = Journal(saver, "t")
         assert [run.branch for run in journal.runs()] == [0] * count
         with DebugSession.open(saver, "t") as session:
-            assert session.where() is not None
+            assert session.inspect.where() is not None
         saver.threads.fork("t", "forked", listed[4])
         forked = [step.checkpoint_id for step in saver.threads.history("forked")]
         assert forked == listed[4:]

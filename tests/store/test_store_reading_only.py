@@ -72,7 +72,7 @@ def looked_at(path: Path) -> None:
         assert verify(saver).is_whole
         if "a" in told:
             with DebugSession.open(saver, "a") as session:
-                assert session.where() is not None
+                assert session.inspect.where() is not None
         for write in (
             lambda: saver.threads.pin("loop"),
             lambda: graph.invoke({"log": ["more"]}, config("loop")),

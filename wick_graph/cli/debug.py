@@ -181,7 +181,7 @@ def _greeting(shell: Shell) -> Iterator[str]:
             f"{run.stopped_because or run.status}; {session.journal.last()} moments"
         )
     if session.here is not None:
-        yield session.line(session.here)
+        yield session.inspect.line(session.here)
     yield "`help` lists the commands; moving runs nothing"
 
 
@@ -191,7 +191,9 @@ def _machine(shell: Shell, lines: Iterable[str]) -> None:
     from wick_graph.errors import WickError
 
     shell.interactive = True  # Ctrl-C, which a program may send, stops a run that goes on
-    shell.session.on_output(lambda said: output.print_json(machine.output_of(said), indent=None))
+    shell.session.outputs.listen(
+        lambda said: output.print_json(machine.output_of(said), indent=None)
+    )
     try:
         given = [*lines]
     except WickError as error:  # a program reads no sentences
@@ -208,7 +210,7 @@ def _machine(shell: Shell, lines: Iterable[str]) -> None:
 
 
 def _show_output(shell: Shell) -> None:
-    shell.session.on_output(lambda said: output.print_line(said.text))
+    shell.session.outputs.listen(lambda said: output.print_line(said.text))
 
 
 @contextmanager

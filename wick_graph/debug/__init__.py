@@ -13,29 +13,30 @@ their own, and `will_execute` says beforehand what they do.
 
 from __future__ import annotations
 
-from wick_graph.debug.breakpoints import Breakpoint
-from wick_graph.debug.comparing import Comparison
-from wick_graph.debug.differences import Change
-from wick_graph.debug.moves import VERBS
-from wick_graph.debug.plans import Plan, Planned
+from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
+from wick_graph.debug.comparison import Comparison
+from wick_graph.debug.cursor import VERBS
+from wick_graph.debug.fork import Plan, Planned
+from wick_graph.debug.inspector import Inspector, RequestView, RouteView
 from wick_graph.debug.policy import Mock, Policy
-from wick_graph.debug.positions import Position
-from wick_graph.debug.queries import RequestView, RouteView
+from wick_graph.debug.provenance import Cause
 from wick_graph.debug.recording import Recording, record
 from wick_graph.debug.session import DebugSession
-from wick_graph.debug.stops import Frame, Output, Stop
-from wick_graph.debug.trail import Branch
-from wick_graph.debug.why import Cause
+from wick_graph.debug.timeline import Branch, Position
+from wick_graph.debug.types import Frame, Output, Stop
+from wick_graph.debug.values import Change
 
 __all__ = [
     "VERBS",
     "Branch",
     "Breakpoint",
+    "BreakpointSet",
     "Cause",
     "Change",
     "Comparison",
     "DebugSession",
     "Frame",
+    "Inspector",
     "Mock",
     "Output",
     "Plan",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, Literal
 
-from wick_graph.debug.lines import locations_at
-from wick_graph.debug.locations import Fits, fits_error, read_location
-from wick_graph.debug.names import Names
-from wick_graph.debug.paths import Path, read_path
-from wick_graph.debug.shown import CHANNELS, at_path
-from wick_graph.debug.view import View
+from wick_graph.debug.locations import Fits, fits_error, locations_at, read_location
+from wick_graph.debug.types import Output, Outputs, Reason
+from wick_graph.debug.values import CHANNELS, Path, at_path, read_path
+from wick_graph.debug.view import Names, View
 from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.expressions import Expression, compile_expression
 
@@ -31,7 +32,7 @@ _REACHED: Final[dict[str, Callable[[int, int], bool]]] = {
     "%": lambda hits, count: hits % count == 0,
 }
 _GONE: Final = object()
-"""What stands at a path where nothing does."""
+"""The value at a path that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Breakpoint:
     note: str = ""
     """Why it can never stop; empty where it can."""
     bound: tuple[str, ...] = ()
-    """The locations that a line of a file stands for; it stops where these are entered."""
+    """The locations that a line of a file means; the breakpoint stops where they are entered."""
     _expression: Expression | None = None
     _holes: tuple[Expression, ...] = ()
 
@@ -165,7 +166,7 @@ def make(
     temporary: bool = False,
     agent: Any = None,
 ) -> Breakpoint:
-    """Make a breakpoint of its parts; `agent` says what stands at the lines of files.
+    """Make a breakpoint of its parts; `agent` has the code in which lines of files are looked up.
 
     Raises:
         DebugError: The location, the hit condition, or what is to be caught is refused.
@@ -197,7 +198,7 @@ def make(
 def read_spec(number: int, spec: str, agent: Any = None) -> Breakpoint:
     """Read a breakpoint as it is written: `break tool:bash if glob(args.command, "*rm*")`.
 
-    `agent` says what stands at the lines of files.
+    `agent` has the code in which lines of files are looked up.
 
     Raises:
         DebugError: It is none.
@@ -261,7 +262,7 @@ def _unknown_channel(path: str) -> str:
 def _fits(
     kind: BreakKind, location: str, uses: frozenset[str], agent: Any
 ) -> tuple[Fits, str, tuple[str, ...]]:
-    """Return what a breakpoint fits, why that is nothing, and what a line of a file stands for."""
+    """Return what a breakpoint fits, why that is nothing, and the meaning of a line of a file."""
     if kind == "catch":
         return fits_error(location.strip()), "", ()
     if kind == "watch":
@@ -280,7 +281,7 @@ def _located(locations: tuple[str, ...], uses: frozenset[str]) -> Fits:
 
 
 def is_write(view: View, path: Path) -> bool:
-    """Say whether a node that ends here wrote to a channel, or changed what stands at a path."""
+    """Say whether a node that ends here wrote to a channel, or changed the value at a path."""
     if view.entry.what != "node.exit":
         return False
     if not any(write.get("channel") == path[0] for write in view.writes):
@@ -298,3 +299,157 @@ def _at(state: object, path: Path) -> object:
         return at_path(state, path)
     except LookupError:
         return _GONE
+
+
+_KINDS: Final[dict[BreakKind, Reason]] = {
+    "break": "breakpoint",
+    "watch": "watch",
+    "catch": "catch",
+}
+
+
+class BreakpointSet:
+    """The breakpoints of a session, by their numbers. Every method may be called from any thread.
+
+    `add` reads a breakpoint as it is written; `break_`, `watch`, `catch` and `log` make one of its
+    parts. `session.inspect.hits` says where one would stop in what is recorded already.
+    """
+
+    outline: Any = None
+    """The agent that has the code in which lines of files are looked up."""
+    version = 0
+    """Changes if going over a recording again may stop elsewhere."""
+
+    def __init__(self, lock: threading.Condition, outputs: Outputs) -> None:
+        self._items: dict[int, Breakpoint] = {}
+        self._numbers = count(1)
+        self._lock = lock
+        self._outputs = outputs
+
+    def __iter__(self) -> Iterator[Breakpoint]:
+        return iter(list(self._items.values()))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, number: int) -> Breakpoint:
+        """Return a breakpoint by its number.
+
+        Raises:
+            DebugError: There is no such breakpoint.
+        """
+        found = self._items.get(number)
+        if found is None:
+            known = ", ".join(map(str, self._items)) or "none is set"
+            raise DebugError(f"there is no breakpoint {number}; there is: {known}")
+        return found
+
+    def add(self, spec: str) -> Breakpoint:
+        """Set a breakpoint as it is written: `break tool:bash if args.command == "ls"`.
+
+        Raises:
+            DebugError: It is none.
+            ExpressionError: Its condition is no expression.
+        """
+        return self._add(read_spec(next(self._numbers), spec, self.outline))
+
+    def break_(
+        self,
+        location: str,
+        condition: str | None = None,
+        hit: str | None = None,
+        *,
+        temporary: bool = False,
+    ) -> Breakpoint:
+        """Stop at a location; raises as `add`."""
+        return self._make("break", location, condition=condition, hit=hit, temporary=temporary)
+
+    def watch(self, path: str, condition: str | None = None, hit: str | None = None) -> Breakpoint:
+        """Stop after a write to a channel, or to a path in one; raises as `add`."""
+        return self._make("watch", path, condition=condition, hit=hit)
+
+    def catch(self, what: str, condition: str | None = None) -> Breakpoint:
+        """Stop where something fails, asks or is repeated; raises as `add`."""
+        return self._make("catch", what, condition=condition)
+
+    def log(self, location: str, text: str, condition: str | None = None) -> Breakpoint:
+        """Say something at a location and go on; raises as `add`."""
+        return self._make("log", location, condition=condition, text=text)
+
+    def delete(self, number: int) -> None:
+        """Remove a breakpoint.
+
+        Raises:
+            DebugError: There is no such breakpoint.
+        """
+        with self._changing():
+            del self._items[self[number].number]
+
+    def enable(self, number: int) -> None:
+        """Let a breakpoint stop again; raises as `delete`."""
+        with self._changing():
+            self[number].enabled = True
+
+    def disable(self, number: int) -> None:
+        """Let a breakpoint stop no more, and keep it; raises as `delete`."""
+        with self._changing():
+            self[number].enabled = False
+
+    def condition(self, number: int, expression: str | None) -> None:
+        """Give a breakpoint another condition, or none; raises as `delete` and `add`."""
+        with self._changing():
+            self[number].limit(expression)
+
+    def ignore(self, number: int, times: int) -> None:
+        """Let the next hits of a breakpoint pass; raises as `delete`."""
+        with self._changing():
+            self[number].ignore = max(times, 0)
+
+    def specs(self) -> list[str]:
+        """Return the texts that make the breakpoints again."""
+        return [found.spec for found in self]
+
+    # --- what a move asks ------------------------------------------------------------------------
+
+    def check(self, view: View, *, forwards: bool) -> Hit | None:
+        """Ask every breakpoint, so that each counts its hits; the first that stops decides.
+
+        Log points say their lines if the move goes forwards.
+        """
+        stopped: Hit | None = None
+        for found in list(self._items.values()):
+            if found.kind == "log" and not forwards:
+                continue
+            hit = found.check(view, counts=forwards)
+            if hit is None:
+                continue
+            if found.kind == "log" and not hit.problem:
+                self._outputs.say(Output(view.entry.seq, "log", found.said(view)))
+            elif stopped is None:
+                stopped = hit
+        return stopped
+
+    def stop_for(self, hit: Hit) -> tuple[Reason, str]:
+        """Say why a breakpoint stops; a temporary one is gone with that."""
+        found = hit.breakpoint
+        if found.temporary:
+            self._items.pop(found.number, None)
+        word = _KINDS.get(found.kind, "breakpoint")
+        text = f"{word} {found.number}, {found.location}"
+        if hit.problem:
+            return "condition-error", f"{text}: {hit.problem}"
+        return word, text
+
+    def _make(self, kind: BreakKind, location: str, **parts: Any) -> Breakpoint:
+        return self._add(make(next(self._numbers), kind, location, agent=self.outline, **parts))
+
+    def _add(self, made: Breakpoint) -> Breakpoint:
+        with self._changing():
+            self._items[made.number] = made
+        return made
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._lock:
+            yield
+            self.version += 1

@@ -1,286 +1,348 @@
-"""The cursor over a recording: where it stands, and how it finds the next place to stop at.
+"""The cursor over a recording: where it is, and the next place at which a verb stops.
 
-Moving never executes anything.
+Moving executes nothing, and the cursor knows no live run. `depth` is how deep a moment lies in the
+frames of its visit of a node. Of parallel visits, `next` and `finish` stay in their own until it
+ends.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from itertools import count
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from wick_graph.debug.breakpoints import Breakpoint, Hit
-from wick_graph.debug.moves import INVERSE, Goal
-from wick_graph.debug.positions import Position
-from wick_graph.debug.shown import Shower
-from wick_graph.debug.stops import Mode, Output, Reason, Stop
-from wick_graph.debug.trail import Branch, Lines, Trail
-from wick_graph.debug.view import Desk, View
-from wick_graph.errors import DebugError
-from wick_graph.journal.entry import Entry
+from wick_graph.debug.breakpoints import BreakpointSet, Hit
+from wick_graph.debug.timeline import Position, Timeline
+from wick_graph.debug.types import At, Reason
+from wick_graph.debug.view import Names, View, ViewCache
+from wick_graph.errors import DebugError, ExpressionError
+from wick_graph.expressions import compile_expression
+from wick_graph.journal.entry import GAP, Entry
 from wick_graph.journal.journal import Journal
-from wick_graph.journal.show import line_from
 
 _STEPS_BACK: Final = 1_000
 """Moves that can be taken back."""
-_OUTPUTS: Final = 10_000
-"""Lines of output that are kept."""
-_KINDS: Final[dict[str, Reason]] = {"break": "breakpoint", "watch": "watch", "catch": "catch"}
-At = str | Entry | None
-"""A moment: a position's text, the moment itself, or None for where the cursor stands."""
+_BACK: Final[dict[str, str]] = {
+    "step": "reverse_step",
+    "next": "reverse_next",
+    "finish": "reverse_finish",
+    "nextnode": "prevnode",
+    "turn": "prevturn",
+    "cont": "reverse_cont",
+    "until": "reverse_until",
+    "next_error": "prev_error",
+}
+INVERSE: Final = {**_BACK, **{back: there for there, back in _BACK.items()}}
+"""Each verb, and the one that undoes it."""
+BACKWARDS: Final = frozenset(_BACK.values())
+
+VERBS: Final[dict[str, str]] = {
+    **{name: name for name in INVERSE},
+    **{name.replace("_", "-"): name for name in INVERSE},
+    **{"s": "step", "n": "next", "fin": "finish", "f": "finish", "nn": "nextnode", "tu": "turn"},
+    **{"t": "turn", "c": "cont", "continue": "cont", "pn": "prevnode", "pt": "prevturn"},
+    **{"rs": "reverse_step", "rn": "reverse_next", "rf": "reverse_finish", "rc": "reverse_cont"},
+    **{"reverse-continue": "reverse_cont", "reverse_continue": "reverse_cont"},
+    **{"first": "first", "last": "last", "pause": "pause", "out": "finish", "over": "next"},
+    **{"ru": "reverse_until", "u": "until"},
+}
+"""What `DebugSession.verb` takes, gdb's names and abbreviations, and the verbs that they mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a verb looks for."""
+
+    verb: str
+    fits: Callable[[Entry], bool]
+    test: Callable[[View], bool] | None = None
+    """Tried on the view of a moment, where `fits` alone cannot say."""
+    text: str = ""
+
+    @property
+    def backwards(self) -> bool:
+        """Whether it looks towards the beginning."""
+        return self.verb in BACKWARDS
+
+    @property
+    def reason(self) -> Reason:
+        """Why a session stops that has reached it."""
+        return "step" if self.test is None else "until"
+
+    def reached(self, view: View) -> bool:
+        """Say whether a moment is one that the verb looks for."""
+        return self.fits(view.entry) and (self.test is None or self.test(view))
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where a move ended: the cursor is there already."""
+
+    reason: Reason
+    text: str = ""
+    breakpoint: int | None = None
+    """The breakpoint that stopped it."""
+    moved: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AtEnd:
+    """No recorded moment in this direction fits; the cursor has not moved."""
+
+    goal: Goal
 
 
 class Cursor:
-    """A place in a recording."""
+    """A place in a recording, and the moves that led there."""
 
-    def __init__(self, journal: Journal | None, trail: Trail, agent: Any = None) -> None:
-        self.agent = agent
-        """The agent that may run, if one was given."""
-        self.journal = journal
-        self.banners: list[str] = []
-        """What is to be known of the recording, one sentence each."""
-        self.outputs: list[Output] = []
-        """What log points said, and notes of the session."""
-        self.last_stop: Stop | None = None
-        self._trail = trail
-        self._shower = Shower()
-        self._desk = Desk(journal, trail, self._shower)
-        self._at = 0 if len(trail) else -1
+    def __init__(self, views: ViewCache, breakpoints: BreakpointSet) -> None:
+        self.views = views
+        self.breakpoints = breakpoints
+        self.at = 0 if len(views.timeline) else -1
         self._path: list[tuple[int, Goal, int]] = []
-        """The moves that brought the cursor here: from where, by which verb, to where."""
-        self._breaks: dict[int, Breakpoint] = {}
-        self._numbers = count(1)
-        self._told: list[Callable[[Output], Any]] = []
-        self._cond = threading.Condition(threading.RLock())
+        """The moves that can be taken back: from where, by which verb, to where."""
+        self._stops = breakpoints.version
+        """The version of the breakpoints with which these moves were made."""
 
     @property
-    def thread_id(self) -> str | None:
-        """The thread that is looked at; None before its first run."""
-        return self._trail.thread_id
-
-    @property
-    def branch(self) -> int:
-        """The branch that the cursor is on."""
-        return self._trail.branch
+    def timeline(self) -> Timeline:
+        """The moments of the branch that the cursor is on."""
+        return self.views.timeline
 
     @property
     def here(self) -> Entry | None:
         """The moment of the cursor."""
-        return self._trail.entries[self._at] if 0 <= self._at < len(self._trail) else None
+        entries, at = self.timeline.entries, self.at  # another thread may replace both
+        return entries[at] if 0 <= at < len(entries) else None
 
     @property
-    def position(self) -> Position:
-        """The cursor's place, as it is written."""
-        return self._position(self._at)
+    def last(self) -> int:
+        """The place of the last moment, -1 if there is none."""
+        return len(self.timeline) - 1
 
-    @property
-    def mode(self) -> Mode:
-        """Whether code runs, waits, or is over."""
-        return "PAST"
+    # --- what is looked at -----------------------------------------------------------------------
 
-    def moments(self, kind: str | None = None) -> list[Entry]:
-        """List the moments of the branch, all or those of a kind such as `tool` or `tool.exit`."""
-        with self._cond:
-            return [e for e in self._trail.entries if kind is None or kind in (e.kind, e.what)]
-
-    def locate(self, text: str) -> Entry:
-        """Return the moment at a position.
-
-        Raises:
-            DebugError: There is none.
-        """
-        return self._trail.entries[self._place(text)]
-
-    def line(self, entry: Entry) -> str:
-        """Return one line of text for a moment."""
-        with self._cond:
-            place = self._trail.place(entry.seq)
-            if place is not None:
-                return line_from(entry, self._desk.view(place).told)
-        return line_from(entry, {} if self.journal is None else self.journal.details(entry))
-
-    def on_output(self, tell: Callable[[Output], Any]) -> None:
-        """Have a function told of each line of output as it comes."""
-        self._told.append(tell)
-
-    # --- branches --------------------------------------------------------------------------------
-
-    def branches(self) -> list[Branch]:
-        """List the branches of the thread, the oldest first."""
-        return [] if self.journal is None else Lines(self.journal).branches()
-
-    def choose(self, branch: int) -> Stop:
-        """Look at another branch; the cursor stays where the two are one, or goes to its end.
-
-        Raises:
-            DebugError: There is no such branch.
-        """
-        if self.journal is None:
-            raise DebugError("this thread has one branch alone")
-        with self._cond:
-            here = self.here
-            self._look_at(Lines(self.journal).trail(branch))
-            place = None if here is None else self._trail.place(here.seq)
-            return self._stand(len(self._trail) - 1 if place is None else place, "goto", "")
-
-    def _look_at(self, trail: Trail) -> None:
+    def look_at(self, journal: Journal | None, timeline: Timeline) -> None:
         """Take another recording in the place of this one."""
-        self._trail = trail
-        self._desk = Desk(self.journal, trail, self._shower)
+        self.views = ViewCache(journal, timeline, self.views.json)
         self._path.clear()
-        self._at = min(self._at, len(trail) - 1)
+        self.at = min(self.at, self.last)
 
-    # --- moving ----------------------------------------------------------------------------------
+    def follow(self, journal: Journal, timeline: Timeline) -> None:
+        """Look at the branch of a run that begins, from its end if the cursor has a place."""
+        was = self.at
+        self.look_at(journal, timeline)
+        self.at = min(was, self.last) if was < 0 else self.last
 
-    def _move(self, goal: Goal, timeout: float | None) -> Stop:
-        with self._cond:
-            if self._path and self._path[-1][2] == self._at:
-                before, came, _ = self._path[-1]
-                if INVERSE[came.verb] == goal.verb and came.text == goal.text:
-                    self._path.pop()
-                    return self._stand(before, "step", "back where it came from")
-            found = self._scan(goal, self._at)
-            if found is not None:
-                return self._arrive(goal, *found)
-            return self._at_the_end(goal, timeout)
-
-    def _at_the_end(self, goal: Goal, timeout: float | None) -> Stop:
-        """Stop where nothing more is recorded; a live run goes on from there instead."""
-        last = len(self._trail) - 1
-        edge = min(0, last) if goal.backwards else last
-        if goal.verb in ("next_error", "prev_error"):
-            edge = self._at
-        before, self._at = self._at, edge
-        if edge != before:
-            self._pushed(before, goal, edge)
-        way = "start" if goal.backwards else "end"
-        text = f"{way if way == 'end' else 'beginning'} of the recording"
-        if goal.text:
-            text = f"{goal.text} was true at no moment; {text}"
-        if goal.verb in ("next_error", "prev_error"):
-            text = "no more errors are recorded in this direction"
-        return self._said(way, text, moved=edge != before)  # type: ignore[arg-type]  # two reasons
-
-    def _arrive(self, goal: Goal, place: int, hit: Hit | None) -> Stop:
-        self._pushed(self._at, goal, place)
-        if hit is not None:
-            return self._hit(place, hit)
-        return self._stand(place, "until" if goal.test is not None else "step", "")
-
-    def _hit(self, place: int, hit: Hit) -> Stop:
-        reason, text = self._reason(hit)
-        return self._stand(place, reason, text, breakpoint=hit.breakpoint.number)
-
-    def _reason(self, hit: Hit) -> tuple[Reason, str]:
-        """Say why a breakpoint stops; one that stops only once is gone with that."""
-        found = hit.breakpoint
-        if found.temporary:
-            self._breaks.pop(found.number, None)
-        word = _KINDS.get(found.kind, "breakpoint")
-        text = f"{word} {found.number}, {found.location}"
-        if hit.problem:
-            return "condition-error", f"{text}: {hit.problem}"
-        return word, text
-
-    def _scan(self, goal: Goal, start: int) -> tuple[int, Hit | None] | None:
-        """Find the first place that a goal or a breakpoint fits; log points speak on the way."""
-        places: Sequence[int] = range(start + 1, len(self._trail))
-        if goal.backwards:
-            places = range(start - 1, -1, -1)
-        for place in places:
-            view = self._desk.view(place)
-            hit = self._stopped_by(view, forwards=not goal.backwards) if goal.stops else None
-            if hit is not None or self._fits(goal, view):
-                return place, hit
-        return None
-
-    def _fits(self, goal: Goal, view: View) -> bool:
-        return goal.fits(view.entry) and (goal.test is None or goal.test(view))
-
-    def _stopped_by(self, view: View, *, forwards: bool) -> Hit | None:
-        """Ask every breakpoint, so that each counts its hits; the first that stops decides."""
-        stopped: Hit | None = None
-        for found in list(self._breaks.values()):
-            if found.kind == "log" and not forwards:
-                continue
-            hit = found.check(view, counts=forwards)
-            if hit is None:
-                continue
-            if found.kind == "log" and not hit.problem:
-                self._say(Output(view.entry.seq, "log", found.said(view)))
-            elif stopped is None:
-                stopped = hit
-        return stopped
-
-    def _stand(
-        self, place: int, reason: Reason, text: str, *, breakpoint: int | None = None
-    ) -> Stop:
-        """Put the cursor somewhere and say so."""
-        moved, self._at = place != self._at, place
-        return self._said(reason, text, breakpoint=breakpoint, moved=moved)
-
-    def _said(
-        self, reason: Reason, text: str, *, breakpoint: int | None = None, moved: bool = True
-    ) -> Stop:
-        self.last_stop = Stop(
-            reason=reason,
-            entry=self.here,
-            position=str(self.position),
-            mode=self.mode,
-            breakpoint=breakpoint,
-            text=text,
-            moved=moved,
-        )
-        self._cond.notify_all()
-        return self.last_stop
-
-    def _paused(self) -> Stop:
-        raise DebugError("nothing runs that could be paused")
-
-    def _pushed(self, before: int, goal: Goal, place: int) -> None:
-        if before < 0:  # nothing stands before the first moment that could be gone back to
-            return
-        self._path.append((before, goal, place))
-        del self._path[:-_STEPS_BACK]
-
-    def _say(self, output: Output) -> None:
-        self.outputs.append(output)
-        del self.outputs[:-_OUTPUTS]
-        for tell in self._told:
-            tell(output)
+    def reload(self, timeline: Timeline) -> None:
+        """Take the recording of a run that is over in the place of its live moments."""
+        here, was, path = self.here, [entry.seq for entry in self.timeline.entries], self._path[:]
+        self.look_at(self.views.journal, timeline)
+        place = None if here is None else timeline.place(here.seq)
+        self.at = self.last if place is None else place
+        if was == [entry.seq for entry in timeline.entries]:
+            self._path = path
 
     # --- places ----------------------------------------------------------------------------------
 
-    def _view(self, at: At | int = None) -> View:
+    def view(self, at: At | int = None) -> View:
         """Return the view of a moment.
 
         Raises:
             DebugError: There is none.
         """
-        place = at if isinstance(at, int) else self._place(at)
-        if not 0 <= place < len(self._trail):
+        place = at if isinstance(at, int) else self.place(at)
+        if not 0 <= place < len(self.timeline):
             raise DebugError("nothing is recorded here")
-        return self._desk.view(place)
+        return self.views.view(place)
 
-    def _place(self, at: At) -> int:
+    def place(self, at: At) -> int:
+        """Return the place of a moment in the timeline.
+
+        Raises:
+            DebugError: It is not on this branch, or of another thread.
+        """
         if at is None:
-            return self._at
+            return self.at
+        branch, thread_id = self.timeline.branch, self.timeline.thread_id
         if isinstance(at, Entry):
-            place = self._trail.place(at.seq)
+            place = self.timeline.place(at.seq)
             if place is None:
-                raise DebugError(f"moment #{at.seq} is not on branch b{self.branch}")
+                raise DebugError(f"moment #{at.seq} is not on branch b{branch}")
             return place
         wanted = Position.read(at)
-        if wanted.thread not in (None, self.thread_id):
-            raise DebugError(f"this session is about thread {self.thread_id}, not {wanted.thread}")
-        if wanted.branch not in (None, self.branch):
-            raise DebugError(
-                f"the cursor is on branch b{self.branch}; choose b{wanted.branch} first"
-            )
-        return self._trail.find(wanted)
+        if wanted.thread not in (None, thread_id):
+            raise DebugError(f"this session is about thread {thread_id}, not {wanted.thread}")
+        if wanted.branch not in (None, branch):
+            raise DebugError(f"the cursor is on branch b{branch}; choose b{wanted.branch} first")
+        return self.timeline.find(wanted)
 
-    def _position(self, place: int) -> Position:
-        if not 0 <= place < len(self._trail):
-            return Position(self.thread_id, self.branch, seq=0)
-        return self._trail.position(place)
+    def position(self, place: int | None = None) -> Position:
+        """Name a place, by default the cursor's."""
+        place = self.at if place is None else place
+        if not 0 <= place < len(self.timeline):
+            return Position(self.timeline.thread_id, self.timeline.branch, seq=0)
+        return self.timeline.position(place)
+
+    # --- moving ----------------------------------------------------------------------------------
+
+    def move(self, goal: Goal) -> Landing | AtEnd:
+        """Go to the next recorded moment that a goal or a breakpoint fits."""
+        if self._takes_back(goal):
+            return self.land(self._path.pop()[0], "step", "back where it came from")
+        found = self._scan(goal)
+        if found is None:
+            return AtEnd(goal)
+        place, hit = found
+        self.remember(self.at, goal, place)
+        if hit is None:
+            return self.land(place, goal.reason)
+        reason, text = self.breakpoints.stop_for(hit)
+        return self.land(place, reason, text, hit.breakpoint.number)
+
+    def land(
+        self, place: int, reason: Reason, text: str = "", breakpoint: int | None = None
+    ) -> Landing:
+        """Put the cursor somewhere."""
+        moved, self.at = place != self.at, place
+        return Landing(reason, text, breakpoint, moved)
+
+    def jump(self, at: At) -> Landing:
+        """Go to a position; no move before it can be taken back.
+
+        Raises:
+            DebugError: There is no such position.
+        """
+        place = self.place(at)
+        self._path.clear()
+        return self.land(place, "goto")
+
+    def go_to_edge(self, goal: Goal) -> Landing:
+        """Stop at the edge of the recording, where nothing that fits is recorded."""
+        if goal.verb in ("next_error", "prev_error"):
+            text = "no more errors are recorded in this direction"
+            return self.land(self.at, "start" if goal.backwards else "end", text)
+        edge = min(0, self.last) if goal.backwards else self.last
+        if edge != self.at:
+            self.remember(self.at, goal, edge)
+        text = f"{'beginning' if goal.backwards else 'end'} of the recording"
+        if goal.text:
+            text = f"{goal.text} was true at no moment; {text}"
+        return self.land(edge, "start" if goal.backwards else "end", text)
+
+    def remember(self, before: int, goal: Goal, place: int) -> None:
+        """Note a move, so that its inverse goes back exactly to where it began."""
+        if before < 0:  # before the first moment there is nothing to go back to
+            return
+        self._forget_if_breakpoints_changed()
+        self._path.append((before, goal, place))
+        del self._path[:-_STEPS_BACK]
+
+    def _takes_back(self, goal: Goal) -> bool:
+        self._forget_if_breakpoints_changed()
+        if not self._path or self._path[-1][2] != self.at:
+            return False
+        came = self._path[-1][1]
+        return INVERSE[came.verb] == goal.verb and came.text == goal.text
+
+    def _forget_if_breakpoints_changed(self) -> None:
+        """Forget the moves if going back may stop elsewhere now."""
+        if self._stops != self.breakpoints.version:
+            self._stops = self.breakpoints.version
+            self._path.clear()
+
+    def _scan(self, goal: Goal) -> tuple[int, Hit | None] | None:
+        """Find the first place that a goal or a breakpoint fits; log points speak on the way."""
+        places: Sequence[int] = range(self.at + 1, len(self.timeline))
+        if goal.backwards:
+            places = range(self.at - 1, -1, -1)
+        for place in places:
+            view = self.views.view(place)
+            hit = self.breakpoints.check(view, forwards=not goal.backwards)
+            if hit is not None or goal.reached(view):
+                return place, hit
+        return None
+
+
+# --- verbs ---------------------------------------------------------------------------------------
+
+
+def goal_of(verb: str, here: Entry | None) -> Goal:
+    """Return what a verb looks for from a moment; None is before the first one."""
+    return Goal(verb, _MAKERS[verb](verb, here))
+
+
+def until_true(verb: str, text: str) -> Goal:
+    """Return the goal that an expression is true.
+
+    Raises:
+        ExpressionError: It is no expression.
+    """
+    expression = compile_expression(text)
+
+    def holds(view: View) -> bool:
+        try:
+            return bool(expression.evaluate(Names(view)))
+        except ExpressionError:  # it speaks of what is not known at this moment
+            return False
+
+    return Goal(verb, lambda entry: True, test=holds, text=text)
+
+
+def _any(verb: str, here: Entry | None) -> Callable[[Entry], bool]:
+    return lambda entry: True
+
+
+def _never(verb: str, here: Entry | None) -> Callable[[Entry], bool]:
+    return lambda entry: False
+
+
+def _over(verb: str, here: Entry | None) -> Callable[[Entry], bool]:
+    return _within(here, 0, backwards=verb in BACKWARDS)
+
+
+def _out(verb: str, here: Entry | None) -> Callable[[Entry], bool]:
+    return _within(here, -1, backwards=verb in BACKWARDS)
+
+
+def _within(here: Entry | None, more: int, *, backwards: bool) -> Callable[[Entry], bool]:
+    """Fit what lies no deeper: in the same visit while that goes on, anywhere afterwards."""
+    if here is None:
+        return lambda entry: True
+    # The moments of the run itself lie beside its nodes: `next` there goes to the first of them.
+    depth = max(here.depth, 1) + more
+    task, checkpoint = here.task, here.checkpoint
+    edges = ("node.enter",) if backwards else ("node.exit", "node.error")
+    outside = task is None or here.what in edges or depth < 1
+
+    def fits(entry: Entry) -> bool:
+        if entry.kind == GAP:
+            return True
+        if outside or entry.task == task or entry.checkpoint != checkpoint:
+            return entry.depth <= depth
+        return False
+
+    return fits
+
+
+def _node(verb: str, here: Entry | None) -> Callable[[Entry], bool]:
+    return lambda entry: entry.what == "node.enter" or entry.kind == "checkpoint"
+
+
+def _turn(verb: str, here: Entry | None) -> Callable[[Entry], bool]:
+    return lambda entry: entry.what == "model.request"
+
+
+def _error(verb: str, here: Entry | None) -> Callable[[Entry], bool]:
+    return lambda entry: entry.is_bad
+
+
+_MAKERS: Final[dict[str, Callable[[str, Entry | None], Callable[[Entry], bool]]]] = {
+    **dict.fromkeys(("step", "reverse_step"), _any),
+    **dict.fromkeys(("next", "reverse_next"), _over),
+    **dict.fromkeys(("finish", "reverse_finish"), _out),
+    **dict.fromkeys(("nextnode", "prevnode"), _node),
+    **dict.fromkeys(("turn", "prevturn"), _turn),
+    **dict.fromkeys(("cont", "reverse_cont"), _never),
+    **dict.fromkeys(("next_error", "prev_error"), _error),
+}

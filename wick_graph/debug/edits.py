@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage
 
-from wick_graph.debug.gate import Held
+from wick_graph.debug.gate import HeldCall
 from wick_graph.errors import DebugError
 from wick_graph.messages import ToolCall, ToolResult, from_wick, to_wick
 from wick_graph.moments import Directive, Moment, Replace, Skip
@@ -19,7 +19,7 @@ DEBUGGER: Final = "debugger"
 Edited = tuple[Directive, str]
 
 
-def edited(held: Held, target: str, value: Any) -> Edited:
+def edited(held: HeldCall, target: str, value: Any) -> Edited:
     """Return what a held moment goes on with after an edit, and what that does.
 
     Raises:
@@ -33,7 +33,7 @@ def edited(held: Held, target: str, value: Any) -> Edited:
     return make(held, rest, value)
 
 
-def skipped(held: Held, value: Any) -> Edited:
+def skipped(held: HeldCall, value: Any) -> Edited:
     """Return what a held call goes on with that is not to be made.
 
     Raises:
@@ -47,7 +47,7 @@ def skipped(held: Held, value: Any) -> Edited:
     raise DebugError(f"{what} is no call that could be left out; stop at a tool or a model:request")
 
 
-def _request(held: Held, part: str, value: Any) -> Edited:
+def _request(held: HeldCall, part: str, value: Any) -> Edited:
     given = held.directive.value if isinstance(held.directive, Replace) else None
     request = given or held.moment.data.get("request") or held.moment.data.get("value")
     if not isinstance(request, ModelRequest):
@@ -63,7 +63,7 @@ def _request(held: Held, part: str, value: Any) -> Edited:
     return Replace(made), f"the model will be sent another {part}"
 
 
-def _args(held: Held, part: str, value: Any) -> Edited:
+def _args(held: HeldCall, part: str, value: Any) -> Edited:
     args = dict(_mapping(value, "arguments"))
     if held.entry.what == "tool.call":
         return Replace(args), f"{held.entry.name} will be run with these arguments"
@@ -73,7 +73,7 @@ def _args(held: Held, part: str, value: Any) -> Edited:
     raise _not_here(held, "arguments")
 
 
-def _result(held: Held, part: str, value: Any) -> Edited:
+def _result(held: HeldCall, part: str, value: Any) -> Edited:
     if held.entry.what == "tool.call":
         return skipped(held, value)
     if held.entry.what == "tool.exit":
@@ -81,7 +81,7 @@ def _result(held: Held, part: str, value: Any) -> Edited:
     raise _not_here(held, "result")
 
 
-def _response(held: Held, part: str, value: Any) -> Edited:
+def _response(held: HeldCall, part: str, value: Any) -> Edited:
     if held.entry.what == "model.request":
         return skipped(held, value)
     if held.entry.what == "model.response":
@@ -89,7 +89,7 @@ def _response(held: Held, part: str, value: Any) -> Edited:
     raise _not_here(held, "reply")
 
 
-def _writes(held: Held, channel: str, value: Any) -> Edited:
+def _writes(held: HeldCall, channel: str, value: Any) -> Edited:
     if held.entry.what != "node.exit" or not channel:
         raise DebugError("writes.CHANNEL can be changed at the end of a node; go to model:exit")
     if channel == "messages":
@@ -100,7 +100,7 @@ def _writes(held: Held, channel: str, value: Any) -> Edited:
     return Replace(made), f"node {held.entry.name} will write this to {channel}"
 
 
-_EDITS: Final[Mapping[str, Callable[[Held, str, Any], Edited]]] = {
+_EDITS: Final[Mapping[str, Callable[[HeldCall, str, Any], Edited]]] = {
     "args": _args,
     "result": _result,
     "response": _response,
@@ -174,5 +174,5 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def _not_here(held: Held, what: str) -> DebugError:
+def _not_here(held: HeldCall, what: str) -> DebugError:
     return DebugError(f"{held.entry.what} has no {what} to change; stop at another moment")

@@ -1,30 +1,184 @@
-"""The gate: the port that lets a session hold a run at every moment of it, without a restart.
+"""The gate: the listener through which a session holds a run at any moment, without a restart.
 
-All of a run's parallel calls stop: each is held at its own next moment while the session stands.
-Nothing is run again when they go on.
+While a session is stopped, each parallel call waits at its own next moment, and so do the calls of
+sub-agents. When they go on, no code runs twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401  # it registers itself, and so before `ExitHandlers`
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from weakref import WeakSet
 
 from langgraph.errors import GraphInterrupt
 
-from wick_graph.debug.listing import Listing
 from wick_graph.drive import Leaves
 from wick_graph.errors import WickError
-from wick_graph.journal.entry import Entry
+from wick_graph.journal.entry import Entry, RunRecord, entry_of
+from wick_graph.journal.facts import Maker
+from wick_graph.journal.frames import CALL, TOOL, Frame, Visit
+from wick_graph.journal.layout import PHASE_CODES, PageContent
+from wick_graph.journal.port import JournalPort
+from wick_graph.journal.reading import record_of
+from wick_graph.journal.writing import Counters, Writer
 from wick_graph.moments import Directive, Moment
 from wick_graph.runtime import Run
 
 if TYPE_CHECKING:
-    from wick_graph.debug.attached import Attached
+    from wick_graph.debug.live import LiveRun
+from wick_graph.moments import Port
+from wick_graph.pausing import Stopwatch
+
+_LONGEST: Final = 10.0
+"""Seconds that the end of the process waits for a run to come to a place where it can be left."""
+
+
+class Leaver(Protocol):
+    """An object that holds runs."""
+
+    def leave(self, timeout: float | None = None) -> None:
+        """Hold no run any more."""
+
+
+class ExitHandlers:
+    """What may hold runs when the process ends, and must leave them first."""
+
+    def __init__(self) -> None:
+        self._known: WeakSet[Leaver] = WeakSet()
+        self._lock = threading.Lock()
+        self._told = False
+
+    def add(self, leaver: Leaver) -> None:
+        """Call `leave` of an object when the process ends."""
+        with self._lock:
+            self._known.add(leaver)
+            if self._told:
+                return
+            self._told = True
+        # Pools join their threads before `atexit` is heard, and a held one would never end. Here,
+        # what is registered later is called earlier.
+        register = getattr(threading, "_register_atexit", None)
+        if register is not None:
+            register(self._leave)
+
+    def _leave(self) -> None:
+        for leaver in list(self._known):
+            leaver.leave(_LONGEST)
+
+
+EXIT_HANDLERS: Final = ExitHandlers()
+
+
+_ERROR = 2_000
+"""Characters of an error's text."""
+Fields = dict[str, Any]
+
+
+class _Bare:
+    """Makes of each moment only what an entry itself shows."""
+
+    def __init__(self) -> None:
+        self.hooks: dict[str, int] = {}
+        self.names: dict[str, str] = {}
+        self.makers: dict[tuple[str, str], Maker] = {
+            ("hook", "enter"): _of_hook,
+            ("hook", "exit"): _of_hook,
+            ("hook", "error"): _of_hook,
+            ("tool", "enter"): _of_call,
+            ("tool", "exit"): _of_result,
+            ("tool", "error"): _of_error,
+            ("node", "error"): _of_error,
+            ("model", "error"): _of_error,
+            ("model", "retry"): _of_error,
+            ("model", "fallback"): _of_error,
+            ("run", "error"): _of_error,
+        }
+
+
+class Listing:
+    """Numbers and nests the moments of one run as its journal does."""
+
+    def __init__(self, run: Run, journal: JournalPort | None, agent: str, last: int) -> None:
+        counters = Counters() if journal is None else journal.counters()
+        bare: Any = _Bare()
+        self._last = last
+        self._writer: Writer | None = None
+        self._bare, self._counters = bare, counters
+        if journal is None:
+            self.record = _record_of(run, agent, last)
+        else:
+            self.record = record_of(run.thread_id or "", journal.row(), "running")
+
+    def entry(self, moment: Moment) -> Entry | None:
+        """Return a moment's entry; None for one that is not recorded, such as a piece of text."""
+        if moment.kind == "model" and moment.phase == "chunk" and not moment.seq:
+            return None
+        if self._writer is None:
+            self._writer = Writer(self._bare, self._counters, moment.at_ns)
+        if not moment.seq:
+            moment.seq = self._last + 1
+        self._last = moment.seq
+        writer = self._writer
+        writer.begin(moment.seq)
+        writer.add(moment, None)
+        content = PageContent(self.record.number, moment.seq, writer.places, writer.entries)
+        return entry_of(content, 0, self.record)
+
+
+def _record_of(run: Run, agent: str, last: int) -> RunRecord:
+    return RunRecord(
+        thread_id=run.thread_id or "",
+        number=1,
+        run_id=run.run_id,
+        branch=0,
+        status="running",
+        stopped_because=None,
+        mode="input",
+        started=datetime.now(UTC),
+        ended=None,
+        agent=agent,
+        model=run.model,
+        level="off",
+        first=last + 1,
+        last=None,
+        base=None,
+        hooks=(),
+        graph_hash="",
+        code_hash="",
+        versions={},
+    )
+
+
+def _of_hook(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+    fields: Fields = {"p": PHASE_CODES[moment.data["phase"]]}
+    if moment.phase == "error":
+        fields |= _said(moment.data["value"])
+    return fields
+
+
+def _of_call(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+    visit.place[CALL], visit.place[TOOL] = moment.call_id, moment.name
+    return {}
+
+
+def _of_result(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+    return {"z": True} if moment.data["result"].error else {}
+
+
+def _of_error(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+    return _said(moment.data.get("error"))
+
+
+def _said(error: Any) -> Fields:
+    return {} if error is None else {"e": [type(error).__name__, str(error)[:_ERROR]]}
+
 
 HOLDS: Final = frozenset(
     {"run.enter", "node.enter", "node.exit", "hook.enter", "hook.exit"}
@@ -48,7 +202,7 @@ Decide = Callable[[Moment], Directive | Question]
 
 
 @dataclass(slots=True)
-class Held:
+class HeldCall:
     """One call that is held."""
 
     entry: Entry
@@ -59,9 +213,9 @@ class Held:
     directive: Directive = None
     """What it goes on with."""
     decided: bool = False
-    """Somebody has said what becomes of it."""
+    """Whether a person has decided about it."""
     leads: bool = False
-    """It is what the session stopped at."""
+    """Whether it is the call that the session stopped at."""
 
     @property
     def is_open(self) -> bool:
@@ -82,7 +236,7 @@ class Gate:
 
     def __init__(
         self,
-        session: Attached,
+        session: LiveRun,
         run: Run,
         io: Leaves,
         journal: Any,
@@ -97,7 +251,7 @@ class Gate:
         self._listing = listing
         self._decide = decide
         self._called: set[str] = set()
-        self._waiting: dict[int, Held] = {}
+        self._waiting: dict[int, HeldCall] = {}
         self._lock = threading.RLock()
 
     def record(self, moment: Moment) -> None:
@@ -113,21 +267,21 @@ class Gate:
                 self._called.add(entry.task)
             self._session.heard(entry, moment, held)
 
-    def _holdable(self, entry: Entry, moment: Moment) -> Held:
+    def _holdable(self, entry: Entry, moment: Moment) -> HeldCall:
         decided = None if self._decide is None else self._decide(moment)
         if isinstance(decided, Question):
-            held = Held(entry, moment, self.run, decided)
+            held = HeldCall(entry, moment, self.run, decided)
         else:
-            held = Held(entry, moment, self.run, None, directive=decided)
+            held = HeldCall(entry, moment, self.run, None, directive=decided)
         self._waiting[entry.seq] = held
         return held
 
     async def at(self, moment: Moment) -> Directive:
-        """Hold as long as the session stands."""
+        """Wait as long as the session is stopped."""
         held = self._waiting.pop(moment.seq, None)
         if held is None:
             return None
-        if self._session.is_held(held):
+        if self._session.should_hold(held):
             await self._flush()
             await self._wait(held)
         entry = held.entry
@@ -137,7 +291,7 @@ class Gate:
             self._called.add(entry.task)
         return held.directive
 
-    async def _wait(self, held: Held) -> None:
+    async def _wait(self, held: HeldCall) -> None:
         with self.run.stop.ending(held.release):
             try:
                 await self._call_back(held)
@@ -146,9 +300,9 @@ class Gate:
                 self._session.gone(held)
         self.run.stop.check()
 
-    async def _call_back(self, held: Held) -> None:
-        """Ask a function of the user's how to go on, where there is one."""
-        back = self._session.stop_callback
+    async def _call_back(self, held: HeldCall) -> None:
+        """Call the function of `on_stop`, if there is one, until the run goes on."""
+        back = self._session.callback
         if back is None or not held.leads:
             return
         fn, is_async = back
@@ -157,15 +311,15 @@ class Gate:
             while stop is not None:
                 verb = await self._io.call(fn, is_async, stop)
                 stop = self._session.command(str(verb or "continue"))
-        except BaseException:  # nobody else will say how the calls beside this one go on
-            self._session.let_go()
+        except BaseException:  # nothing else would release the parallel calls
+            self._session.release_all()
             raise
 
     async def _flush(self) -> None:
         """Commit what was recorded, so that everybody can look at it."""
         journal = self.journal
         if journal is not None:
-            with suppress(WickError):  # a lost lease is told of where it is used
+            with suppress(WickError):  # the next use of a lost lease raises
                 await self._io.either(journal.flush, journal.aflush)
 
     def _is_safe(self, entry: Entry) -> bool:
@@ -173,3 +327,83 @@ class Gate:
         if entry.kind == "run" or entry.what == "node.exit":
             return False
         return entry.task not in self._called
+
+
+class Above(Protocol):
+    """The session of the run above."""
+
+    clock: Stopwatch
+
+    @property
+    def held(self) -> bool:
+        """Whether the run above is held."""
+
+
+class ChildRuns:
+    """Watches the runs below a session's run, which are threads of their own."""
+
+    def __init__(self, session: Above) -> None:
+        self.clock = session.clock
+        self._session = session
+        self._waiting: set[Future[None]] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def below(self) -> ChildRuns:
+        """Those further down are held in the same way."""
+        return self
+
+    @property
+    def waiting(self) -> int:
+        """The calls of such runs that wait."""
+        return len(self._waiting)
+
+    def attach(self, run: Run, io: Leaves, spec: Any, journal: Any, saver: Any) -> Port:
+        """Take part in a run that begins; the engine calls this."""
+        return _Gate(self, run, io, journal)
+
+    def hold(self) -> Future[None] | None:
+        """Return what to wait for; None where nothing is held."""
+        with self._lock:
+            if not self._session.held:
+                return None
+            made: Future[None] = Future()
+            self._waiting.add(made)
+            return made
+
+    def release(self) -> None:
+        """Let all of them go on, now that the run above does."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, set()
+        for one in waiting:
+            _go(one)
+
+
+class _Gate:
+    """Listens to one run below."""
+
+    active = True
+    holds = True
+    tokens = False
+
+    def __init__(self, below: ChildRuns, run: Run, io: Leaves, journal: Any) -> None:
+        self._below, self._run, self._io, self._journal = below, run, io, journal
+
+    def record(self, moment: Moment) -> None:
+        """Have the moment recorded in its own thread's journal."""
+        if self._journal is not None:
+            self._journal.record(moment)
+
+    async def at(self, moment: Moment) -> Directive:
+        """Hold as long as the run above is held."""
+        waits = self._below.hold() if f"{moment.kind}.{moment.phase}" in HOLDS else None
+        if waits is not None:
+            with self._run.stop.ending(lambda: _go(waits)):
+                await self._io.either(waits.result, lambda: asyncio.wrap_future(waits))
+            self._run.stop.check()
+        return None
+
+
+def _go(waits: Future[None]) -> None:
+    with suppress(InvalidStateError):  # it goes on already
+        waits.set_result(None)

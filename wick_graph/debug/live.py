@@ -1,30 +1,46 @@
-"""Live runs: started, changed while they are held, left, and gone on with."""
+"""A live run: started or joined, held at its moments, changed, left, and gone on with."""
 
 from __future__ import annotations
 
+import inspect
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
 
 from langchain_core.messages import ToolMessage
-from langgraph.types import Command
 
 from wick_graph import keys
-from wick_graph.debug.attached import PLAIN, Attached, Under
+from wick_graph.debug.cursor import (
+    VERBS,
+    AtEnd,
+    Cursor,
+    Goal,
+    Landing,
+    goal_of,
+    until_true,
+)
 from wick_graph.debug.edits import edited, skipped
-from wick_graph.debug.gate import Held
-from wick_graph.debug.leaving import LEAVERS
-from wick_graph.debug.moves import Goal, goal_of
-from wick_graph.debug.stops import Output, Stop
-from wick_graph.debug.trail import Lines
+from wick_graph.debug.gate import EXIT_HANDLERS, ChildRuns, Decide, Gate, HeldCall, Listing
+from wick_graph.debug.timeline import BranchReader, Position
+from wick_graph.debug.types import Door, How, Mode, Output, Outputs, Reason, Stop
 from wick_graph.drive import ENGINE_LOOP
 from wick_graph.errors import DebugError
-from wick_graph.messages.inputs import read_history
-from wick_graph.moments import Directive
+from wick_graph.journal.entry import Entry
+from wick_graph.journal.journal import Journal
+from wick_graph.moments import Directive, Moment, Port
+from wick_graph.pausing import Stopwatch
 from wick_graph.runtime import Run
+from wick_graph.store.saver import SqlSaver
 
-Door = Literal["sync", "async"]
-How = Literal["continue", "keep", "abort"]
+FORK: Final = "fork"
+"""The name under which the row of a fork's run has what the fork was made with."""
+_ENDS: Final[dict[str, Reason]] = {
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "interrupted": "interrupt",
+}
 _KEPT: Final = "the fork's edits and policy are kept for `live`; agent.resume really calls all"
 _NOT_KEPT: Final = (
     "the fork's edits and policy are not kept, since they hold a secret, are too large, or nothing "
@@ -32,236 +48,563 @@ _NOT_KEPT: Final = (
 )
 
 
-class Living(Attached):
-    """Runs agents, and says what held calls go on with."""
+# --- states --------------------------------------------------------------------------------------
 
-    def run(
-        self,
-        input: Any,
-        *,
-        thread_id: str | None = None,
-        door: Door = "sync",
-        stop_on_entry: bool = True,
-        timeout: float | None = None,
-    ) -> Stop:
-        """Answer an input in a thread of its own, and return at the first stop.
+
+@dataclass(slots=True)
+class Idle:
+    """No run has been joined yet."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A run goes on; nothing waits for the session."""
+
+    goal: Goal | None
+    """Where to stop next; None for breakpoints alone."""
+    origin: int
+    """The place from which the cursor set out."""
+    leaving: Literal["", "alone", "keep"] = ""
+    """If not empty nothing stops the run any more. With `keep` it ends at its next safe place."""
+    pause: bool = False
+    """Whether to stop at the next moment at which that is possible."""
+    calls: dict[int, HeldCall] = field(default_factory=dict)
+    """Calls that still wait, until the run has been told to end."""
+
+
+@dataclass(slots=True)
+class Held:
+    """The session has stopped, and the calls of the run wait at their next moments."""
+
+    calls: dict[int, HeldCall] = field(default_factory=dict)
+    """The calls that wait, by the numbers of their moments."""
+    has_leader: bool = False
+    """Whether one of them is the call that the session stopped at."""
+
+
+@dataclass(slots=True)
+class Ended:
+    """The run is over."""
+
+    reason: Reason
+    text: str
+    reported: bool = True
+    """False while the session is still at a moment before, at which it stopped."""
+
+
+class Terms(NamedTuple):
+    """Under what a run of the session's own goes on."""
+
+    decide: Decide | None = None
+    """Answers calls in their place."""
+    forked: dict[str, Any] | None = None
+    """What the fork that is run was made with, as data; its run keeps it."""
+    label: Literal["LIVE", "FORK", "REPLAY"] = "LIVE"
+
+
+PLAIN: Final = Terms()
+
+
+@dataclass(slots=True)
+class Joined:
+    """The run that a session takes part in."""
+
+    run: Run
+    terms: Terms = PLAIN
+    own: bool = False
+    """Whether the session started it."""
+    has_store: bool = True
+    """Whether its thread is in a store, in which it can be kept for later."""
+    fork_is_kept: bool | None = None
+    """Whether its row holds what its fork was made with; None for what is no fork."""
+
+
+class LiveRun:
+    """Joins one run after the other: the debugger that the engine calls.
+
+    It decides where a run stops, and makes a stop of each move. Every method may be called from
+    any thread.
+    """
+
+    def __init__(self, cursor: Cursor, lock: threading.Condition, outputs: Outputs) -> None:
+        self.state: Idle | Running | Held | Ended = Idle()
+        self.joined: Joined | None = None
+        """The run that goes on or is held; None between two runs."""
+        self.agent: Any = None
+        """The agent that may run, if one was given."""
+        self.read_only = False
+        """Whether the recording is a file, over which nothing runs."""
+        self.waits = False
+        """Whether the thread waits in its store between two steps, to be gone on with."""
+        self.clock = Stopwatch()
+        """The clock of the runs' deadlines; it does not go on while they are held."""
+        self.below = ChildRuns(self)
+        """Watches the runs that the run begins: its sub-agents."""
+        self.terms = PLAIN
+        """What the last run that the session started went on under."""
+        self.result: Any = None
+        """The graph's output of the last run that the session started."""
+        self.error: BaseException | None = None
+        """The error that ended the last run that the session started, if one did."""
+        self.last_stop: Stop | None = None
+        self.banners: list[str] = []
+        """What users should know of the recording, one sentence each."""
+        self.callback: tuple[Callable[..., Any], bool] | None = None
+        """The function of `on_stop`, and whether it is async."""
+        self._unseen_end = False
+        """Whether a run that others started has ended since the last wait."""
+        self._cursor = cursor
+        self._lock = lock
+        self._outputs = outputs
+
+    @property
+    def held(self) -> bool:
+        """Whether code waits for the session."""
+        return isinstance(self.state, Held)
+
+    @property
+    def keeping(self) -> bool:
+        """Whether the run is to end at its next safe place, to be gone on with later."""
+        state = self.state  # another thread may replace it
+        return isinstance(state, Running) and state.leaving == "keep"
+
+    @property
+    def mode(self) -> Mode:
+        """Whether code runs, waits, or is over."""
+        match self.state:
+            case Running():
+                return "LIVE running"
+            case Held(calls):
+                here = self._cursor.here
+                if here is not None and here.seq < min(calls, default=0):
+                    return "PAST"
+                label = "LIVE" if self.joined is None else self.joined.terms.label
+                return "LIVE stopped (volatile)" if label == "LIVE" else label
+        if self.waits and self._cursor.at == self._cursor.last:
+            return "LIVE stopped (durable)"
+        return "PAST"
+
+    # --- what the engine calls -------------------------------------------------------------------
+
+    def attach(self, run: Run, io: Any, spec: Any, journal: Any, saver: Any) -> Port:
+        """Take part in a run that begins; the engine calls this.
 
         Raises:
-            DebugError: The session has no agent, or a run goes on.
-            MessageError: The input is refused.
+            DebugError: The session is busy with another run.
         """
-        self._refuse_file()
-        messages, answers = read_history(input)
-        value = {"messages": messages}
-        thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
-        goal = goal_of("step" if stop_on_entry else "cont", None)
-        return self._started(value, {keys.THREAD_ID: thread}, door, goal, timeout, answers=answers)
-
-    def answer(self, value: Any, *, door: Door = "sync", timeout: float | None = None) -> Stop:
-        """Answer what an interrupt asks, and let the thread go on to the next stop; see `run`.
-
-        Raises:
-            DebugError: The thread asks nothing, the session has no agent, or a run goes on.
-        """
-        if self.thread_id is not None:
-            config = keys.with_configurable(None, **{keys.THREAD_ID: self.thread_id})
-            if not self._graph().get_state(config).interrupts:
-                raise DebugError("the thread waits for no answer; use run or live to go on with it")
-        return self._go_on(Command(resume=value), door, timeout)
-
-    def _go_on(self, given: Any, door: Door, timeout: float | None, under: Under = PLAIN) -> Stop:
-        self._refuse_file()
-        if self.thread_id is None:
-            raise DebugError("there is no thread to go on with; run an input first")
-        self._at = len(self._trail) - 1
-        goal = goal_of("step", None)
-        address = {keys.THREAD_ID: self.thread_id}
-        return self._started(given, address, door, goal, timeout, under=under)
-
-    def _started(
-        self,
-        value: Any,
-        address: dict[str, Any],
-        door: Door,
-        goal: Goal,
-        timeout: float | None,
-        graph: Any = None,
-        under: Under = PLAIN,
-        answers: tuple[ToolMessage, ...] = (),
-    ) -> Stop:
-        graph = graph if graph is not None else self._graph()
-        run = Run(thread_id=address[keys.THREAD_ID], answers=answers)
-        run.debugger = self
-        config = keys.with_configurable(None, **address, **{keys.RUN: run})
-        with self._cond:
-            if self._run is not None:
-                raise DebugError("a run goes on in this session; end it first")
-            work = threading.Thread(
-                target=self._work, args=(graph, value, config, door), name="wick-debug", daemon=True
-            )
-            self._origin, self.result, self.error = self._at, None, None
-            LEAVERS.add(self)
-            work.start()  # it says of nothing before this lock is free
-            self._run, self._own, self._goal, self._state = run, True, goal, "running"
-            self._under = under
-            self._free = self.keeping = self._pause = False
-            return self._await(timeout)
-
-    def _work(self, graph: Any, value: Any, config: Any, door: Door) -> None:
-        run: Run = keys.configurable(config)[keys.RUN]
-        try:
-            if door == "async":
-                self.result = ENGINE_LOOP.submit(graph.ainvoke(value, config)).result()
+        with self._lock:
+            joined = self.joined
+            if joined is None:
+                joined = Joined(run)
+            elif joined.run is not run:
+                raise DebugError("this session holds another run; make a session for each")
+            terms, timeline = joined.terms, self._cursor.timeline
+            if terms.forked is not None:
+                joined.fork_is_kept = journal is not None and journal.keep(FORK, terms.forked)
+            last = timeline.entries[-1].seq if len(timeline) else 0
+            listing = Listing(run, journal, spec.name, last)
+            if journal is not None and isinstance(saver, SqlSaver):
+                self._show_branch(Journal(saver, run.thread_id or ""), listing)
             else:
-                self.result = graph.invoke(value, config)
-        except BaseException as error:  # the session tells of it, whatever it was
-            self.error = error
-        with self._cond:
-            try:
-                self._reload()
-            except Exception as error:  # whoever waits for the run's end is told of it all the same
-                self.banners.append(f"what the run recorded cannot be read: {error}")
-            self._over(run.stopped or ("failed" if self.error is not None else "done"))
-            self._own = False
-            if self.error is not None:
-                text = str(self.error) or type(self.error).__name__
-                self._end_told("cancelled" if run.stopped == "cancelled" else "failed", text)
+                timeline.thread_id = run.thread_id
+            EXIT_HANDLERS.add(self)
+            joined.has_store = saver is not None
+            self.joined, self.waits = joined, False
+            if not isinstance(self.state, Running):
+                self.state = Running(goal_of("step", None), self._cursor.at)
+            return Gate(self, run, io, journal, listing, terms.decide)
 
-    def _reload(self) -> None:
-        """Read the recording of a run that is over, in the place of its live moments."""
-        if self.journal is None or self._run is None or self._run.journal is None:
+    def _show_branch(self, journal: Journal, listing: Listing) -> None:
+        """Show what came before the run on its branch."""
+        reader = BranchReader(journal)
+        reader.runs.append(listing.record)
+        self._cursor.follow(journal, reader.timeline(listing.record.branch))
+
+    def heard(self, entry: Entry, moment: Moment, held: HeldCall | None) -> None:
+        """Take a moment into the recording, and decide whether the run stops there.
+
+        Moments come in their order, one at a time. `held` is the call that can be held at this one;
+        where none can, the calls that go on are held at their next moments.
+        """
+        with self._lock:
+            place = self._cursor.timeline.add(entry)
+            self._cursor.views.live[entry.seq] = moment
+            if isinstance(self.state, Running) and not self.state.leaving:
+                found = self._judged(self.state, place, held)
+                if found is not None:
+                    self._hold(self.state, place, found)
+            if held is not None and isinstance(self.state, Held):
+                self.state.calls[entry.seq] = held
+            if _ends_run(entry) and self.joined is not None and not self.joined.own:
+                self._end(str(moment.data.get("stopped_because") or "done"))
+
+    def should_hold(self, held: HeldCall) -> bool:
+        """Say whether a call is to wait; the first that does leads."""
+        with self._lock:
+            if self._calls.get(held.entry.seq) is not held:
+                return False
+            if isinstance(self.state, Held) and not self.state.has_leader:
+                held.leads = self.state.has_leader = True
+            return True
+
+    def gone(self, held: HeldCall) -> None:
+        """Forget a call that goes on."""
+        with self._lock:
+            self._calls.pop(held.entry.seq, None)
+
+    def release_all(self) -> None:
+        """Hold the run no more: the function that says how to go on has failed."""
+        with self._lock:
+            self._go_on(None, "alone")
+
+    def command(self, verb: str) -> Stop | None:
+        """Move, without waiting for a run that goes on; None where it does."""
+        if verb.startswith("until "):
+            return self.until("until", verb[len("until ") :], 0)
+        return self.verb(verb, 0)
+
+    @property
+    def _calls(self) -> dict[int, HeldCall]:
+        return self.state.calls if isinstance(self.state, Running | Held) else {}
+
+    # --- where a run stops -----------------------------------------------------------------------
+
+    def _judged(self, state: Running, place: int, held: HeldCall | None) -> Landing | None:
+        try:
+            return self._judge(state, place, held)
+        except Exception as error:  # an error of the debugger must not end the run
+            text = f"it cannot be said whether to stop here: {type(error).__name__}: {error}"
+            return Landing("condition-error", text)
+
+    def _judge(self, state: Running, place: int, held: HeldCall | None) -> Landing | None:
+        view, breakpoints = self._cursor.views.view(place), self._cursor.breakpoints
+        hit = breakpoints.check(view, forwards=True)
+        if held is not None and held.question is not None:
+            return Landing(held.question.reason, held.question.text)
+        if state.pause and held is not None:
+            return Landing("pause", "paused")
+        if hit is not None:
+            reason, text = breakpoints.stop_for(hit)
+            return Landing(reason, text, hit.breakpoint.number)
+        if state.goal is not None and state.goal.reached(view) and not _ends_run(view.entry):
+            return Landing("entry" if view.entry.what == "run.enter" else state.goal.reason)
+        return None
+
+    def _hold(self, state: Running, place: int, found: Landing) -> None:
+        self.state = Held()
+        self.clock.hold()
+        if state.goal is not None:
+            self._cursor.remember(state.origin, state.goal, place)
+        self._report(self._cursor.land(place, found.reason, found.text, found.breakpoint))
+
+    def _report(self, landing: Landing) -> Stop:
+        """Make a stop of what the cursor did, and wake all that wait for one."""
+        here = self._cursor.here
+        self.last_stop = Stop(
+            reason=landing.reason,
+            entry=here,
+            position=str(self._cursor.position()),
+            mode=self.mode,
+            breakpoint=landing.breakpoint,
+            text=landing.text,
+            moved=landing.moved,
+        )
+        self._lock.notify_all()
+        return self.last_stop
+
+    # --- moving ----------------------------------------------------------------------------------
+
+    def verb(self, name: str, timeout: float | None = None) -> Stop:
+        """Move by a verb's name or abbreviation; see `DebugSession.verb`."""
+        verb = VERBS.get(name)
+        if verb is None or verb in ("until", "reverse_until"):
+            raise DebugError(f"{name[:40]!r} is no verb; write one of {', '.join(sorted(VERBS))}")
+        if verb in ("first", "last"):
+            return self.goto(f"@{verb}")
+        with self._lock:
+            if verb == "pause":
+                if not self.pause():
+                    raise DebugError("nothing runs that could be paused")
+                return self._await(None)
+            return self._move(goal_of(verb, self._cursor.here), timeout)
+
+    def until(self, verb: str, text: str, timeout: float | None = None) -> Stop:
+        """Move to a position, or to where an expression is true; see `DebugSession.until`."""
+        if text.lstrip().startswith(("@", "#")):
+            return self.goto(text)
+        goal = until_true(verb, text)
+        with self._lock:
+            return self._move(goal, timeout)
+
+    def goto(self, text: str) -> Stop:
+        """Go to a position; see `DebugSession.goto`."""
+        branch = Position.read(text).branch
+        with self._lock:
+            if branch not in (None, self._cursor.timeline.branch):
+                self.choose(branch or 0)
+            return self._report(self._cursor.jump(text))
+
+    def choose(self, branch: int) -> Stop:
+        """Look at another branch; see `DebugSession.choose`."""
+        with self._lock:
+            cursor = self._cursor
+            own, here = cursor.timeline.branch, cursor.here
+            if self.joined is not None:
+                if branch == own:
+                    return self._report(cursor.land(cursor.at, "goto"))
+                raise DebugError(
+                    f"a run goes on on branch b{own}; leave it or end it first, "
+                    f"or look at b{branch} in a session of its own"
+                )
+            journal = cursor.views.journal
+            if journal is None:
+                raise DebugError("this thread has one branch alone")
+            cursor.look_at(journal, BranchReader(journal).timeline(branch))
+            place = None if here is None else cursor.timeline.place(here.seq)
+            return self._report(cursor.land(cursor.last if place is None else place, "goto"))
+
+    def _move(self, goal: Goal, timeout: float | None) -> Stop:
+        found = self._cursor.move(goal)
+        if isinstance(found, AtEnd):
+            return self._at_the_end(goal, timeout)
+        if found.breakpoint is None and self._cursor.at == self._cursor.last:
+            return self._report_end() or self._report(found)
+        return self._report(found)
+
+    def _at_the_end(self, goal: Goal, timeout: float | None) -> Stop:
+        """Let a live run go on from the end of its recording; stop there where there is none."""
+        if goal.backwards:
+            return self._report(self._cursor.go_to_edge(goal))
+        if self.joined is None or goal.verb == "next_error":
+            return self._report_end() or self._report(self._cursor.go_to_edge(goal))
+        self._go_on(goal)
+        return self._await(timeout)
+
+    def _report_end(self) -> Stop | None:
+        """Say how a run ended while the session stood at a moment before; None if that was said."""
+        end = self.state
+        if not isinstance(end, Ended) or end.reported:
+            return None
+        end.reported = True
+        return self._report(self._cursor.land(self._cursor.last, end.reason, end.text))
+
+    def _go_on(self, goal: Goal | None, leaving: Literal["", "alone", "keep"] = "") -> None:
+        """Let everything that is held go on, until the goal is reached.
+
+        Where a call asks something, that comes before every goal.
+        """
+        state, here = self.state, self._cursor.at
+        if self.joined is None:
             return
-        here, was, path = self.here, [e.seq for e in self._trail.entries], self._path[:]
-        self._look_at(Lines(self.journal).trail(self._run.journal.run.branch))
-        place = None if here is None else self._trail.place(here.seq)
-        self._at = place if place is not None else len(self._trail) - 1
-        if was == [entry.seq for entry in self._trail.entries]:
-            self._path = path
+        if isinstance(state, Running):  # another thread has let it go on
+            state.goal, state.origin = goal, here
+            state.leaving = leaving or state.leaving
+            return
+        asked = [held for held in self._calls.values() if held.is_open]
+        if goal is not None and asked:
+            self._ask(min(asked, key=lambda held: held.entry.seq))
+            return
+        calls = self._calls
+        self.state = Running(goal, here, leaving)
+        self._release(calls)
 
-    def _graph(self) -> Any:
+    def _release(self, calls: dict[int, HeldCall]) -> None:
+        self.clock.go()
+        self.below.release()
+        for held in list(calls.values()):
+            held.release()
+
+    def _ask(self, held: HeldCall) -> None:
+        place, question = self._cursor.timeline.place(held.entry.seq), held.question
+        if place is not None and question is not None:
+            self._report(self._cursor.land(place, question.reason, question.text))
+
+    def _await(self, timeout: float | None) -> Stop:
+        """Wait until the run is held again, or over.
+
+        Raises:
+            DebugError: It takes longer than `timeout`; the run goes on.
+        """
+        if timeout == 0:
+            return None  # type: ignore[return-value]  # for `command` alone, which says so
+        if not self._lock.wait_for(lambda: not isinstance(self.state, Running), timeout):
+            raise DebugError(f"the run goes on after {timeout:g} s; pause it, or wait longer")
+        assert self.last_stop is not None
+        self._unseen_end = False
+        return self.last_stop
+
+    def pause(self) -> bool:
+        """Ask a run that goes on to stop; see `DebugSession.pause`. Takes no lock."""
+        state = self.state
+        if not isinstance(state, Running):
+            return False
+        state.pause = True
+        return True
+
+    def wait(self, timeout: float | None = None) -> Stop:
+        """Wait until a run that goes on is held, or over; see `DebugSession.wait`."""
+        with self._lock:
+            return self._await(timeout if timeout != 0 else 0.001)
+
+    def wait_for_run(self, timeout: float | None = None) -> Stop:
+        """Wait for a run that others start; see `DebugSession.wait_for_run`."""
+        with self._lock:
+            if not self._lock.wait_for(lambda: self.held or self._unseen_end, timeout):
+                raise DebugError(f"no run was held within {timeout:g} s")
+            self._unseen_end = False
+            assert self.last_stop is not None
+            return self.last_stop
+
+    def on_stop(self, fn: Callable[[Stop], Any]) -> Callable[[Stop], Any]:
+        """Call a function at each stop; see `DebugSession.on_stop`."""
+        self.callback = fn, inspect.iscoroutinefunction(fn)
+        return fn
+
+    # --- runs of the session's own ---------------------------------------------------------------
+
+    def graph(self) -> Any:
+        """Return the graph of the agent that may run.
+
+        Raises:
+            DebugError: The session has none.
+        """
         if self.agent is None:
             raise DebugError("this session has no agent that could run; open it with agent=…")
         return getattr(self.agent, "graph", self.agent)
 
-    # --- at a gate -------------------------------------------------------------------------------
-
-    def edit(self, target: str, value: Any) -> str:
-        """Change what the held moment goes on with, and say what will happen.
-
-        Args:
-            target: `args`, `result`, `response`, `request.system`, `request.messages`,
-                `request.settings`, or `writes.CHANNEL`.
-            value: JSON-like data; messages in wick's form.
+    def check_free(self) -> None:
+        """Check that something can be run now.
 
         Raises:
-            DebugError: Nothing waits at the cursor, or the moment has no such part.
-            MessageError: A message is refused.
+            DebugError: The session is over a file, or a run goes on.
         """
-        with self._cond:
+        if self.read_only:  # its thread may be one of another database
+            raise DebugError("this is a file; open the thread's database to run something")
+        if self.joined is not None:
+            raise DebugError("a run goes on in this session; end it first")
+
+    def start(
+        self,
+        value: Any,
+        address: dict[str, Any],
+        goal: Goal,
+        *,
+        door: Door = "sync",
+        timeout: float | None = None,
+        graph: Any = None,
+        terms: Terms = PLAIN,
+        answers: tuple[ToolMessage, ...] = (),
+        from_end: bool = False,
+    ) -> Stop:
+        """Run a graph in a Python thread of its own, and return at the first stop.
+
+        Args:
+            value: The graph's input; None to go on.
+            address: The thread, and the checkpoint if it is not the last one.
+            goal: Where to stop first.
+            door: Whether the graph is called by `invoke` or by `ainvoke`.
+            timeout: Seconds to wait for the stop.
+            graph: What runs; the agent's graph by default.
+            terms: Under what it goes on.
+            answers: Results of the calls that the input answers.
+            from_end: Whether the cursor goes to the end of the recording first.
+
+        Raises:
+            DebugError: The session has no agent, or a run goes on.
+        """
+        graph = self.graph() if graph is None else graph
+        run = Run(thread_id=address[keys.THREAD_ID], answers=answers)
+        run.debugger = self
+        config = keys.with_configurable(None, **address, **{keys.RUN: run})
+        with self._lock:
+            self.check_free()
+            work = threading.Thread(
+                target=self._work, args=(graph, value, config, door), name="wick-debug", daemon=True
+            )
+            EXIT_HANDLERS.add(self)
+            work.start()  # it reports nothing before this lock is free
+            if from_end:
+                self._cursor.at = self._cursor.last
+            self.result = self.error = None
+            self.joined, self.terms = Joined(run, terms, own=True), terms
+            self.state = Running(goal, self._cursor.at)
+            return self._await(timeout)
+
+    def _work(self, graph: Any, value: Any, config: Any, door: Door) -> None:
+        run: Run = keys.configurable(config)[keys.RUN]
+        result, failed = None, None
+        try:
+            if door == "async":
+                result = ENGINE_LOOP.submit(graph.ainvoke(value, config)).result()
+            else:
+                result = graph.invoke(value, config)
+        except BaseException as error:  # the session reports it, whatever it is
+            failed = error
+        with self._lock:
+            self.result, self.error = result, failed
+            try:
+                self._reload(run)
+            except Exception as error:  # the end of the run must reach all that wait for it
+                self.banners.append(f"what the run recorded cannot be read: {error}")
+            self._end(run.stopped or ("done" if failed is None else "failed"), failed)
+
+    def _reload(self, run: Run) -> None:
+        """Read the recording of a run that is over, in the place of its live moments."""
+        journal = self._cursor.views.journal
+        if journal is None or run.journal is None or journal.thread_id != run.thread_id:
+            return
+        self._cursor.reload(BranchReader(journal).timeline(run.journal.run.branch))
+
+    def _end(self, because: str, error: BaseException | None = None) -> None:
+        """Note that the run is over; the cursor stays if the session stopped before its end."""
+        state, joined, cursor = self.state, self.joined, self._cursor
+        assert joined is not None
+        reason, text = _ENDS.get(because, "finished"), f"the run is over: {because}"
+        if self.keeping and because == "interrupted":
+            reason, self.waits = "durable", True
+        if error is not None:
+            reason = "cancelled" if because == "cancelled" else "failed"
+            text = str(error) or type(error).__name__
+        calls, in_passing = self._calls, isinstance(state, Held)
+        self.joined, self.state = None, Ended(reason, text, reported=not in_passing)
+        self._unseen_end |= not joined.own
+        self._release(calls)
+        if in_passing:
+            self._lock.notify_all()
+            return
+        last = max(cursor.last, 0)
+        if isinstance(state, Running) and state.goal is not None and last != state.origin:
+            cursor.remember(state.origin, state.goal, last)
+        landing = cursor.land(last, reason, text)
+        self._report(landing if error is None else replace(landing, moved=True))
+
+    # --- what is held ----------------------------------------------------------------------------
+
+    def edit(self, target: str, value: Any) -> str:
+        """Change what the held moment goes on with; see `DebugSession.edit`."""
+        with self._lock:
             held = self._here_held()
             held.directive, told = edited(held, target, value)
             held.decided = True
             return told
 
     def skip(self, value: Any = None) -> str:
-        """Have the held tool or model call not made, with this as its result; see `edit`."""
-        with self._cond:
+        """Do not make the held call; see `DebugSession.skip`."""
+        with self._lock:
             held = self._here_held()
             held.directive, told = skipped(held, value)
             held.decided = True
             return told
 
-    def accept(self, choice: Any, *, timeout: float | None = None) -> Stop:
-        """Decide about the call at a stop `ask` or `divergence`, and go on.
-
-        Args:
-            choice: `recorded`, `live`, or a `Mock` with the value to take.
-            timeout: Seconds to wait for the next stop.
-
-        Raises:
-            DebugError: Nothing is asked here, or there is nothing recorded.
-        """
-        with self._cond:
+    def accept(self, choice: Any, timeout: float | None = None) -> Stop:
+        """Decide about the call that is asked about, and go on; see `DebugSession.accept`."""
+        with self._lock:
             held = self._here_held()
             held.directive, held.decided = self._chosen(held, choice), True
-            self._release(goal_of("cont", self.here))
+            self._go_on(goal_of("cont", self._cursor.here))
             return self._await(timeout)
 
-    def abort(
-        self, reason: str = "stopped in the debugger", *, timeout: float | None = None
-    ) -> Stop:
-        """End the run here: it counts as cancelled, and its thread can be used again.
-
-        Raises:
-            DebugError: No run goes on, or it takes longer than `timeout` to end.
-        """
-        with self._cond:
-            run = self._going("ended")
-            self._free, self._state, self._goal = True, "running", None
-        run.stop.ask("cancelled", reason)  # before anything is let go: what is held is not to run
-        with self._cond:
-            if self._run is run:
-                self._release(None)
-            return self._await_end(run, timeout)
-
-    def detach(self, how: How = "keep", *, timeout: float | None = None) -> Stop | None:
-        """Leave the run: let it go on alone, keep it for later, or end it.
-
-        What is kept stands in the store between two calls, nothing is lost, and any process can
-        go on with it (`live`). Only edits that were not gone on with are not kept.
-
-        Raises:
-            DebugError: No run goes on, it has no store to be kept in, or it takes longer than
-                `timeout` to come to a place where it can be left.
-        """
-        if how == "abort":
-            return self.abort(timeout=timeout)
-        with self._cond:
-            run = self._going("left")
-            if how == "keep" and not self._has_store:
-                raise DebugError("this run has no store to be kept in; continue it, or abort it")
-            self.keeping = how == "keep"
-            self._free = how == "continue"
-            if self.keeping:
-                self._tell_of_edits()
-            self._release(None)
-            return None if self._free else self._await_end(run, timeout)
-
-    def _going(self, what: str) -> Run:
-        if self._run is None:
-            raise DebugError(f"no run goes on that could be {what}")
-        return self._run
-
-    def _await_end(self, run: Run, timeout: float | None) -> Stop:
-        """Wait until a run is over, wherever else it may stop in passing."""
-        if not self._cond.wait_for(lambda: self._run is not run, timeout):
-            raise DebugError(f"the run has not ended after {timeout:g} s; a call is under way")
-        assert self.last_stop is not None
-        return self.last_stop
-
-    def _tell_of_edits(self) -> None:
-        for seq, held in self._held.items():
-            if held.decided:
-                self._say(Output(seq, "note", f"what was decided at #{seq} is not kept"))
-        if self._is_kept is not None:
-            text = _KEPT if self._is_kept else _NOT_KEPT
-            self._say(Output(0 if self.here is None else self.here.seq, "note", text))
-
-    def leave(self, timeout: float | None = None) -> None:
-        """Hold no run any more: one of the session's own is kept, one of others goes on.
-
-        Where its own has no store to be kept in, it is ended.
-        """
-        with self._cond:
-            if self._run is None:
-                return
-            how: How = "continue"
-            if self._own:
-                how = "keep" if self._has_store else "abort"
-        with suppress(DebugError):  # it ended meanwhile
-            self.detach(how, timeout=timeout)
-
-    def _chosen(self, held: Held, choice: Any) -> Directive:
+    def _chosen(self, held: HeldCall, choice: Any) -> Directive:
         """Return what a decision about a call comes to."""
         question = held.question
         if question is None:
@@ -274,14 +617,84 @@ class Living(Attached):
             return question.recorded
         return skipped(held, getattr(choice, "value", choice))[0]
 
-    def _anew(self, held: Held) -> Directive:
-        anew = getattr(self._under.decide, "anew", None)
+    def _anew(self, held: HeldCall) -> Directive:
+        anew = getattr(self.terms.decide, "anew", None)
         made: Directive = anew(held.moment) if anew and held.entry.kind == "tool" else None
         return made
 
-    def _here_held(self) -> Held:
-        here = self.here
-        held = None if here is None else self._held.get(here.seq)
+    def _here_held(self) -> HeldCall:
+        here = self._cursor.here
+        held = self.state.calls.get(here.seq) if here and isinstance(self.state, Held) else None
         if held is None:
             raise DebugError("no code waits at this moment; fork from it instead")
         return held
+
+    # --- leaving a run ---------------------------------------------------------------------------
+
+    def abort(self, reason: str, timeout: float | None = None) -> Stop:
+        """End the run; see `DebugSession.abort`."""
+        with self._lock:
+            joined, calls = self._going("ended"), self._calls
+            self.state = Running(None, self._cursor.at, "alone", calls=calls)
+        joined.run.stop.ask("cancelled", reason)  # before a held call is let go: it is not to run
+        with self._lock:
+            if self.joined is joined:
+                self._release(calls)
+            return self._await_end(joined, timeout)
+
+    def detach(self, how: How, timeout: float | None = None) -> Stop | None:
+        """Leave the run; see `DebugSession.detach`."""
+        if how == "abort":
+            return self.abort("stopped in the debugger", timeout)
+        with self._lock:
+            joined = self._going("left")
+            if how == "continue":
+                self._go_on(None, "alone")
+                return None
+            if not joined.has_store:
+                raise DebugError("this run has no store to be kept in; continue it, or abort it")
+            notes = list(self._lost_edits(joined))
+            self._go_on(None, "keep")
+            for note in notes:
+                self._outputs.say(note)
+            return self._await_end(joined, timeout)
+
+    def leave(self, timeout: float | None = None) -> None:
+        """Hold no run any more: one of the session's own is kept, one of others goes on.
+
+        One of its own that has no store to be kept in is ended.
+        """
+        with self._lock:
+            if self.joined is None:
+                return
+            how: How = "continue"
+            if self.joined.own:
+                how = "keep" if self.joined.has_store else "abort"
+        with suppress(DebugError):  # it ended meanwhile
+            self.detach(how, timeout)
+
+    def _going(self, what: str) -> Joined:
+        if self.joined is None:
+            raise DebugError(f"no run goes on that could be {what}")
+        return self.joined
+
+    def _await_end(self, joined: Joined, timeout: float | None) -> Stop:
+        """Wait until a run is over, whatever it stops at in passing."""
+        if not self._lock.wait_for(lambda: self.joined is not joined, timeout):
+            raise DebugError(f"the run has not ended after {timeout:g} s; a call is under way")
+        assert self.last_stop is not None
+        return self.last_stop
+
+    def _lost_edits(self, joined: Joined) -> Iterator[Output]:
+        """Say what is not kept with a run that is left."""
+        for seq, held in self._calls.items():
+            if held.decided:
+                yield Output(seq, "note", f"what was decided at #{seq} is not kept")
+        if joined.fork_is_kept is not None:
+            here = self._cursor.here
+            text = _KEPT if joined.fork_is_kept else _NOT_KEPT
+            yield Output(0 if here is None else here.seq, "note", text)
+
+
+def _ends_run(entry: Entry | None) -> bool:
+    return entry is not None and entry.kind == "run" and entry.is_end

@@ -1,4 +1,4 @@
-"""What is known at a recorded moment: facts for queries and expressions, each when it is asked."""
+"""What is known at a moment, recorded or live: facts for queries and names for expressions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 
-from wick_graph.debug.shown import Shower, overlaid
-from wick_graph.debug.trail import CHECKPOINT, Trail
-from wick_graph.errors import DebugError, StorageError
+from wick_graph.debug.timeline import CHECKPOINT, Timeline
+from wick_graph.debug.values import EMPTY, JsonView, overlaid
+from wick_graph.errors import DebugError, ExpressionError, StorageError
+from wick_graph.hooks.protocol import Verdict
 from wick_graph.journal.entry import GAP, Entry
 from wick_graph.journal.facts import USAGE
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.rebuild import REQUESTS, RecordedRequest
+from wick_graph.messages import ToolCall, ToolResult, to_wick
 from wick_graph.moments import Moment
+from wick_graph.request import ModelRequest
 
 Data = dict[str, Any]
 _SAVED: Final = 48
@@ -24,16 +27,14 @@ _SAVED: Final = 48
 
 
 @dataclass(slots=True)
-class Desk:
+class ViewCache:
     """What the views of one recording share."""
 
     journal: Journal | None
-    trail: Trail
-    shower: Shower = field(default_factory=Shower)
+    timeline: Timeline
+    json: JsonView = field(default_factory=JsonView)
     live: dict[int, Moment] = field(default_factory=dict)
     """The moments of a run that goes on, by their numbers."""
-    make_live: Callable[[Desk, int, Moment], View] | None = None
-    """Makes the views of these."""
     _saved: dict[str, Any] = field(default_factory=dict)
 
     def saved(self, checkpoint: str) -> Any:
@@ -49,21 +50,26 @@ class Desk:
                 self._saved[checkpoint] = held
         return held
 
+    def __iter__(self) -> Iterator[View]:
+        return (self.view(at) for at in range(len(self.timeline)))
+
+    def apart(self) -> ViewCache:
+        """Return the same recording with a cache of its own, for use without the session's lock."""
+        return ViewCache(self.journal, self.timeline, self.json, self.live)
+
     def view(self, at: int) -> View:
         """Return the moment at a place, with what is known of it."""
-        moment = self.live.get(self.trail.entries[at].seq)
-        if moment is None or self.make_live is None:
-            return View(self, at)
-        return self.make_live(self, at, moment)
+        moment = self.live.get(self.timeline.entries[at].seq)
+        return View(self, at) if moment is None else LiveView(self, at, moment)
 
 
 class View:
     """A moment of a recording, with what is known of it; nothing is executed."""
 
-    def __init__(self, desk: Desk, at: int) -> None:
-        self.desk = desk
+    def __init__(self, views: ViewCache, at: int) -> None:
+        self.views = views
         self.at = at
-        self.entry: Entry = desk.trail.entries[at]
+        self.entry: Entry = views.timeline.entries[at]
 
     # --- the state -------------------------------------------------------------------------------
 
@@ -76,29 +82,29 @@ class View:
         """
         entry = self.entry
         if entry.kind == CHECKPOINT or entry.checkpoint is not None:
-            saved = self.desk.saved(entry.checkpoint or "")
+            saved = self.views.saved(entry.checkpoint or "")
             if saved is None:
                 raise StorageError(
                     f"the state at moment {entry.seq} cannot be shown: its checkpoint is gone"
                 )
             values: Mapping[str, Any] = saved.checkpoint["channel_values"]
             return values
-        if entry.kind == GAP or self.desk.journal is None:
+        if entry.kind == GAP or self.views.journal is None:
             raise StorageError(f"nothing is known of the state at moment {entry.seq}")
-        return self.desk.journal.state_at(entry.seq).values
+        return self.views.journal.state_at(entry.seq).values
 
     @cached_property
     def pending(self) -> list[tuple[Entry, str, Any]]:
         """What nodes of the running superstep had written by now: their end, channel, value."""
         if self.entry.checkpoint is None or self.entry.kind == CHECKPOINT:
             return []
-        ended = {e.task: e for e in self.desk.trail.superstep(self.at) if e.what == "node.exit"}
+        ended = {e.task: e for e in self.views.timeline.superstep(self.at) if e.what == "node.exit"}
         found = [(ended[task], c, v) for task, c, v in self._writes_of(ended)]
         order = {task: at for at, task in enumerate(reversed(list(ended)))}
         return sorted(found, key=lambda one: order[one[0].task])
 
     def _writes_of(self, ended: Mapping[str | None, Entry]) -> Iterator[tuple[str, str, Any]]:
-        saved = self.desk.saved(self.entry.checkpoint or "") if ended else None
+        saved = self.views.saved(self.entry.checkpoint or "") if ended else None
         for task, channel, value in () if saved is None else saved.pending_writes or ():
             if task in ended and not channel.startswith(("__", "branch:")):
                 yield task, channel, value
@@ -113,7 +119,7 @@ class View:
     @cached_property
     def state(self) -> Data:
         """`values` as JSON-like data."""
-        return self.desk.shower.state(self.values)
+        return self.views.json.state(self.values)
 
     @cached_property
     def before(self) -> Data:
@@ -125,16 +131,16 @@ class View:
         if self.entry.what == "node.exit":
             own = self.entry.task
             others = [(c, v) for ended, c, v in self.pending if ended.task != own]
-            return self.desk.shower.state(overlaid(self.base, others))
+            return self.views.json.state(overlaid(self.base, others))
         if self.pending:
-            return self.desk.shower.state(self.base)
+            return self.views.json.state(self.base)
         for place in range(self.at - 1, -1, -1):
-            entry = self.desk.trail.entries[place]
+            entry = self.views.timeline.entries[place]
             if entry.checkpoint is not None and entry.checkpoint != self.entry.checkpoint:
-                saved = self.desk.saved(entry.checkpoint)
+                saved = self.views.saved(entry.checkpoint)
                 values = {} if saved is None else saved.checkpoint["channel_values"]
-                return self.desk.shower.state(values)
-        return self.desk.shower.state({})
+                return self.views.json.state(values)
+        return self.views.json.state({})
 
     @cached_property
     def writes(self) -> list[Data]:
@@ -145,9 +151,9 @@ class View:
 
     @cached_property
     def _told(self) -> Data:
-        if self.desk.journal is None or self.entry.kind in (GAP, CHECKPOINT):
+        if self.views.journal is None or self.entry.kind in (GAP, CHECKPOINT):
             return {}
-        return self.desk.journal.details(self.entry)
+        return self.views.journal.details(self.entry)
 
     @property
     def told(self) -> Data:
@@ -157,17 +163,17 @@ class View:
     @cached_property
     def args_asked(self) -> Any:
         """The arguments of the call as the model asked for them."""
-        call = None if self.desk.journal is None else self.desk.journal.call_at(self.entry)
-        return None if call is None else self.desk.shower.plain(call["args"])
+        call = None if self.views.journal is None else self.views.journal.call_at(self.entry)
+        return None if call is None else self.views.json.plain(call["args"])
 
     @cached_property
     def args(self) -> Any:
         """The arguments of the call as they are by now: hooks may have changed them."""
-        for entry in self.desk.trail.of_task(self.at):
+        for entry in self.views.timeline.of_task(self.at):
             changed = entry.fields.get("a") if entry.kind == "tool" else None
             changed = changed or (entry.fields.get("c") or {}).get("a")
-            if changed is not None and self.desk.journal is not None:
-                return self.desk.shower.plain(self.desk.journal.value(changed))
+            if changed is not None and self.views.journal is not None:
+                return self.views.json.plain(self.views.journal.value(changed))
         return self.args_asked
 
     @cached_property
@@ -212,11 +218,314 @@ class View:
         """The request, at its own moment."""
         if self.entry.kind != "model" or self.entry.phase not in REQUESTS:
             return None
-        if self.desk.journal is None:
+        if self.views.journal is None:
             raise DebugError("the request is not known: this thread has no journal")
-        return self.desk.journal.request_at(self.entry.seq)
+        return self.views.journal.request_at(self.entry.seq)
 
     @cached_property
     def route(self) -> Data | None:
         """The decision, at its moment: chosen, reason, candidates, calls."""
         return dict(self._told) if self.entry.kind == "route" else None
+
+
+class LiveView(View):
+    """A moment that is held in memory."""
+
+    def __init__(self, views: ViewCache, at: int, moment: Moment) -> None:
+        super().__init__(views, at)
+        self.moment = moment
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """What the moment carries: live objects, not to be changed."""
+        return self.moment.data
+
+    # --- the state -------------------------------------------------------------------------------
+
+    @cached_property
+    def base(self) -> Mapping[str, Any]:
+        """The values that the superstep began with; between two of them, those that one left."""
+        own = self.entry.checkpoint
+        saved = self.views.saved(own) if own else None
+        if saved is not None:
+            values: Mapping[str, Any] = saved.checkpoint["channel_values"]
+            return values
+        for place in range(self.at, -1, -1):
+            entry = self.views.timeline.entries[place]
+            if entry.checkpoint is not None and entry.checkpoint != own:
+                return self.views.view(place).values
+            held = self._live(entry)
+            if entry.what == "node.enter" and held is not None and entry.node != "tools":
+                given: Mapping[str, Any] = held.data["input"]
+                return given
+        return {}
+
+    @cached_property
+    def pending(self) -> list[tuple[Entry, str, Any]]:
+        """What nodes of the running superstep had written by now."""
+        if self.entry.checkpoint is None:
+            return []
+        made: list[tuple[Entry, str, Any]] = []
+        for entry in reversed(list(self.views.timeline.superstep(self.at))):
+            held = self._live(entry) if entry.what == "node.exit" else None
+            if held is not None:
+                made += [(entry, channel, value) for channel, value in held.data["writes"]]
+        return made
+
+    @cached_property
+    def writes(self) -> list[Data]:
+        """What a node or a hook wrote here."""
+        if self.entry.what == "node.exit":
+            return _writes(self.data["writes"])
+        if self.entry.what != "hook.exit":
+            return []
+        value, update = self.data["value"], self.data.get("update")
+        if self.entry.hook_phase == "after_model":
+            update = value.update if isinstance(value, Verdict) else value or update
+        return _writes(list(update.items())) if isinstance(update, Mapping) else []
+
+    # --- what the moment is about ----------------------------------------------------------------
+
+    @cached_property
+    def _told(self) -> Data:
+        make = _TOLD.get(self.entry.what)
+        return {} if make is None else make(self)
+
+    @cached_property
+    def args_asked(self) -> Any:
+        """The arguments of the call as the model asked for them."""
+        for entry in self.views.timeline.of_task(self.at):
+            held = self._live(entry)
+            if entry.what == "tool.enter" and held is not None:
+                return self.views.json.plain(held.data["args"])
+        return None
+
+    @cached_property
+    def args(self) -> Any:
+        """The arguments of the call as they are by now."""
+        for entry in self.views.timeline.of_task(self.at):
+            held = self._live(entry)
+            if held is None:
+                continue
+            if entry.kind == "tool" and "args" in held.data:
+                return self.views.json.plain(held.data["args"])
+            if entry.what == "hook.enter" and isinstance(held.data["value"], ToolCall):
+                return self.views.json.plain(held.data["value"].args)
+        return None
+
+    @cached_property
+    def _result(self) -> ToolResult | None:
+        found = self.data.get("result") if self.entry.kind == "tool" else None
+        return found if isinstance(found, ToolResult) else None
+
+    @cached_property
+    def output(self) -> str | None:
+        """What the call gave, its error's text included; None where it is not over."""
+        found = self._result
+        return None if found is None else found.error or found.to_message().text
+
+    @cached_property
+    def error(self) -> str | None:
+        """The error of the moment, or of the call that ends here."""
+        return self.entry.error if self._result is None else self._result.error
+
+    @cached_property
+    def result(self) -> Data | None:
+        """The call's result; None where it is not over."""
+        if self._result is None:
+            return None
+        took = self.entry.duration_us
+        ms = None if took is None else round(took / 1000, 3)
+        output = None if self._result.error else self.output
+        return {"output": output, "error": self._result.error, "ms": ms}
+
+    @cached_property
+    def reply(self) -> AIMessage | None:
+        """The model's reply, at its moment."""
+        return self.data["reply"] if self.entry.what == "model.response" else None
+
+    @cached_property
+    def usage(self) -> Data | None:
+        """The tokens of the reply, at its moment."""
+        return self.data["usage"].to_dict() if self.entry.what == "model.response" else None
+
+    @cached_property
+    def request(self) -> RecordedRequest | None:
+        """The request, at its own moment."""
+        if self.entry.kind != "model" or self.entry.phase not in REQUESTS:
+            return None
+        asked: ModelRequest = self.data["request"]
+        tools = () if asked.withheld else tuple(tool.schema for tool in self.data["tools"])
+        return RecordedRequest(
+            seq=self.entry.seq,
+            messages=list(self.data["messages"]),
+            system=asked.system,
+            tools=tools,
+            settings=dict(asked.settings),
+            purpose=asked.purpose,
+            model=self.entry.name,
+            key=b"",
+            exact=True,
+            note="",
+        )
+
+    @cached_property
+    def route(self) -> Data | None:
+        """The decision, at its moment."""
+        if self.entry.kind != "route":
+            return None
+        reason, rules = self.data["explain"]()
+        target = self.data["target"]
+        ends = isinstance(target, str)
+        return {
+            "chosen": "route: end" if ends else "route: tools",
+            "reason": reason,
+            "candidates": [
+                {"label": r.label, "predicate": r.predicate, "result": r.result, "reads": r.reads}
+                for r in rules
+            ],
+            "calls": 0 if ends else len(target),
+        }
+
+    def _live(self, entry: Entry) -> Moment | None:
+        return self.views.live.get(entry.seq)
+
+
+def _writes(writes: list[tuple[str, Any]]) -> list[Data]:
+    made: list[Data] = []
+    for channel, value in writes:
+        if channel == "messages":
+            items = value if isinstance(value, list | tuple) else [value]
+            made += [_message(item) for item in items if isinstance(item, BaseMessage)]
+        elif isinstance(value, dict) and channel not in ("request", "usage"):
+            made += [{"channel": channel, "op": "set", "path": str(key)} for key in value]
+        else:
+            made.append({"channel": channel, "op": "set"})
+    return made
+
+
+def _message(message: BaseMessage) -> Data:
+    op = "remove" if isinstance(message, RemoveMessage) else "append"
+    path = message.id
+    if path is None and isinstance(message, ToolMessage):
+        path = message.tool_call_id
+    return {"channel": "messages", "op": op, "path": path}
+
+
+def _request(view: LiveView) -> Data:
+    found = view.request
+    if found is None:
+        raise DebugError("this moment has no request")
+    names = [tool["function"]["name"] for tool in found.tools]
+    asked = len(found.messages) - bool(found.system_text)
+    return {"purpose": found.purpose, "messages": asked, "tools": names}
+
+
+def _exit(view: LiveView) -> Data:
+    name = "error" if view.error else "output"
+    return {name: view.output}
+
+
+_TOLD: Final[Mapping[str, Callable[[LiveView], Any]]] = {
+    "run.enter": lambda view: {"mode": "live"},
+    "run.exit": lambda view: {"stopped_because": view.data.get("stopped_because")},
+    "run.error": lambda view: {"stopped_because": view.data.get("stopped_because")},
+    "node.exit": lambda view: {"writes": view.writes},
+    "hook.exit": lambda view: {"update": view.writes},
+    "model.request": _request,
+    "model.replaced": _request,
+    "model.response": lambda view: {"reply": view.reply, "usage": view.usage},
+    "route.taken": lambda view: view.route,
+    "tool.enter": lambda view: {"args": view.args},
+    "tool.call": lambda view: {"args": view.args, "changed": True, "replay": view.data["replay"]},
+    "tool.replaced": lambda view: {"args": view.args, "changed": True},
+    "tool.exit": _exit,
+    "interrupt.raise": lambda view: {
+        "value": [{"id": i.id, "value": i.value} for i in view.data["interrupts"]]
+    },
+    "interrupt.answer": lambda view: {"value": view.data["answer"]},
+}
+
+
+class Names(Mapping[str, Any]):
+    """The names at one moment: facts of the moment, and the channels of its state."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __getitem__(self, name: str) -> Any:
+        found = _FACTS.get(name)
+        try:
+            if found is not None:
+                return found(self._view)
+            return self._view.state[name]
+        except (StorageError, DebugError) as error:
+            raise ExpressionError(f"{name} is not known here: {error}") from None
+
+    def __contains__(self, name: object) -> bool:
+        if name in _FACTS or name in EMPTY:
+            return True
+        try:
+            return name in self._view.state
+        except (StorageError, DebugError):
+            return False
+
+    def __iter__(self) -> Iterator[str]:
+        yield from _FACTS
+        yield from (name for name in EMPTY if name not in _FACTS)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def _request_fact(view: View) -> Any:
+    found = view.request
+    if found is None:
+        return None
+    return {
+        "system": found.system_text,
+        "messages": [view.views.json.message(message) for message in found.messages],
+        "tools": [tool["function"]["name"] for tool in found.tools],
+        "settings": view.views.json.plain(found.settings),
+        "model": found.model,
+        "purpose": found.purpose,
+    }
+
+
+def _response(view: View) -> Any:
+    return None if view.reply is None else view.views.json.plain(to_wick(view.reply))
+
+
+def _usage(view: View) -> Any:
+    """Tell the tokens of a reply at its moment; elsewhere those of the thread."""
+    return view.state["usage"] if view.usage is None else view.usage
+
+
+def _phase(view: View) -> str:
+    return view.entry.hook_phase or view.entry.phase
+
+
+_FACTS: Final[Mapping[str, Callable[[View], Any]]] = {
+    "node": lambda view: view.entry.node,
+    "hook": lambda view: view.entry.name if view.entry.kind == "hook" else None,
+    "phase": _phase,
+    "kind": lambda view: view.entry.kind,
+    "name": lambda view: view.entry.name,
+    "tool": lambda view: view.entry.tool or None,
+    "call_id": lambda view: view.entry.call_id,
+    "args": lambda view: view.args,
+    "result": lambda view: view.result,
+    "output": lambda view: view.output,
+    "request": _request_fact,
+    "response": _response,
+    "usage": _usage,
+    "step": lambda view: view.entry.step,
+    "visit": lambda view: view.entry.visit,
+    "depth": lambda view: view.entry.depth,
+    "branch": lambda view: view.entry.branch,
+    "seq": lambda view: view.entry.seq,
+    "error": lambda view: view.error,
+    "prev": lambda view: view.before,
+}
+FACTS: Final = tuple(_FACTS)
+"""The names that are not channels."""

@@ -83,9 +83,9 @@ def _now(shell: Shell, target: str) -> Any:
     if target in (edits := _edits_here(shell)):
         return edits[target]
     if target in ("args", "result"):
-        return (session.call() or {}).get(target)
+        return (session.inspect.call() or {}).get(target)
     if target == "response":
-        return session.response()
+        return session.inspect.response()
     if target.startswith("request."):
         view = session.request()
         part = target.removeprefix("request.")
@@ -94,7 +94,7 @@ def _now(shell: Shell, target: str) -> Any:
         if part in ("messages", "settings"):
             return getattr(view, part)
         raise DebugError("a request has system, messages and settings")
-    return session.state(target.removeprefix("writes.").removeprefix("state."))
+    return session.inspect.state(target.removeprefix("writes.").removeprefix("state."))
 
 
 def _parts(path: str) -> list[Any]:
@@ -164,7 +164,7 @@ def _forked(shell: Shell, *, at: str | None = None, label: str = "", **edits: An
 
 def _preview(shell: Shell, rest: str) -> Reply:
     session = shell.session
-    here, every = session.here, session.moments()
+    here, every = session.here, session.inspect.moments()
     if not rest and here is not None and every and here.seq == every[-1].seq:
         shell.needs_agent()  # what follows the end is known from the agent alone
     planned = session.will_execute(rest or None)
@@ -183,7 +183,7 @@ def _mock(shell: Shell, rest: str) -> Reply:
     name, _, text = needs(rest, "which tool and what it answers: mock TOOL JSON").partition(" ")
     if not text:
         raise DebugError("say what it answers: mock TOOL JSON")
-    shell.session.mock(name, json_of(text))
+    shell.session.policy = shell.session.policy.with_tool(name, Mock(json_of(text)))
     return Reply.of(f"{name} is answered with {show.short(json_of(text))}")
 
 

@@ -37,7 +37,7 @@ def breaks(shell: Shell) -> list[str]:
 def branches(shell: Shell) -> list[str]:
     """List the branches of the thread, and where each left another one."""
     made = []
-    for branch in shell.session.branches():
+    for branch in shell.session.inspect.branches():
         mark = "▶" if branch.number == shell.session.branch else " "
         left = "" if branch.parent is None else f", left b{branch.parent}"
         made.append(f"{mark} b{branch.number}{left}: {branch.moments} moments of its own")
@@ -60,7 +60,7 @@ def _policy(shell: Shell) -> list[str]:
 
 
 def _tools(shell: Shell) -> list[str]:
-    ends = shell.session.moments("tool.exit")
+    ends = shell.session.inspect.moments("tool.exit")
     calls = Counter(entry.name for entry in ends)
     failed = Counter(entry.name for entry in ends if entry.fails)
     rows = [(name, count, failed[name]) for name, count in sorted(calls.items())]
@@ -68,7 +68,7 @@ def _tools(shell: Shell) -> list[str]:
 
 
 def _hooks(shell: Shell) -> list[str]:
-    found = Counter((e.name, e.hook_phase) for e in shell.session.moments("hook.enter"))
+    found = Counter((e.name, e.hook_phase) for e in shell.session.inspect.moments("hook.enter"))
     rows = [(name, phase, count) for (name, phase), count in sorted(found.items())]
     return table(("hook", "phase", "calls"), rows) if rows else ["no hook was called"]
 
@@ -103,7 +103,7 @@ def _record(shell: Shell) -> list[str]:
 
 def _checkpoints(shell: Shell) -> list[str]:
     found: dict[str, Any] = {}
-    for entry in shell.session.moments():
+    for entry in shell.session.inspect.moments():
         if entry.checkpoint is not None:
             found.setdefault(entry.checkpoint, entry)
     rows = [(name, f"@{entry.step}", entry.node or "") for name, entry in found.items()]

@@ -24,7 +24,7 @@ _PLACE: Final = re.compile(r"[@#][\d.]+$")
 
 
 def _where(shell: Shell, rest: str) -> Reply:
-    frames = shell.session.where()
+    frames = shell.session.inspect.where()
     if not frames:
         return Reply.of("this is outside of everything", data=[])
     lines = [
@@ -51,7 +51,7 @@ def _down(shell: Shell, rest: str) -> Reply:
 
 
 def _bounded(shell: Shell, number: int) -> int:
-    last = len(shell.session.where()) - 1
+    last = len(shell.session.inspect.where()) - 1
     if number < 0:
         raise DebugError("this is the innermost frame")
     if number > last:
@@ -60,7 +60,7 @@ def _bounded(shell: Shell, number: int) -> int:
 
 
 def _chosen(shell: Shell) -> Reply:
-    frames = shell.session.where()
+    frames = shell.session.inspect.where()
     if not frames:
         return Reply.of("this is outside of everything")
     return Reply.of(f"{shell.frame}  {frames[shell.frame].text}")
@@ -69,19 +69,18 @@ def _chosen(shell: Shell) -> Reply:
 def _list(shell: Shell, rest: str) -> Reply:
     around = number_of(rest) if rest else _AROUND
     here = shell.session.here
-    every = shell.session.moments()
+    every = shell.session.inspect.moments()
     at = next((i for i, e in enumerate(every) if here is not None and e.seq == here.seq), 0)
     shown = every[max(at - around, 0) : at + around + 1]
     lines = [
-        f"{'▶' if here is not None and entry.seq == here.seq else ' '} {shell.session.line(entry)}"
-        for entry in shown
+        f"{'▶' if entry == here else ' '} {shell.session.inspect.line(entry)}" for entry in shown
     ]
     return Reply(lines or ["nothing is recorded yet"], data=[entry.seq for entry in shown])
 
 
 def _moments(shell: Shell, rest: str) -> Reply:
-    found = shell.session.moments(rest or None)
-    lines = [shell.session.line(entry) for entry in found[:_MANY]]
+    found = shell.session.inspect.moments(rest or None)
+    lines = [shell.session.inspect.line(entry) for entry in found[:_MANY]]
     if len(found) > _MANY:
         lines.append(f"… and {len(found) - _MANY} more; `goto` and `list` show them")
     return Reply(lines or ["there are no such moments"], data=[entry.seq for entry in found])
@@ -113,10 +112,10 @@ def _undisplay(shell: Shell, rest: str) -> Reply:
 
 
 def _state(shell: Shell, rest: str) -> Reply:
-    value = shell.session.state(rest or None, at=shell.at)
+    value = shell.session.inspect.state(rest or None, at=shell.at)
     if rest:
         return Reply(show.value_lines(value), data=value)
-    pending = shell.session.pending(at=shell.at)
+    pending = shell.session.inspect.pending(at=shell.at)
     return Reply(show.state_lines(value, pending), data={"state": value, "pending": pending})
 
 
@@ -146,14 +145,14 @@ def _which(view: Any) -> str:
 
 
 def _response(shell: Shell, rest: str) -> Reply:
-    found = shell.session.response(at=shell.at)
+    found = shell.session.inspect.response(at=shell.at)
     if found is None:
         return Reply.of("no model has answered here")
     return Reply(show.message_lines(found), data=found)
 
 
 def _call(shell: Shell, rest: str) -> Reply:
-    found = shell.session.call(at=shell.at)
+    found = shell.session.inspect.call(at=shell.at)
     if found is None:
         return Reply.of("this is in no tool call")
     return Reply(show.call_lines(found), data=found)
@@ -163,7 +162,7 @@ def _diff(shell: Shell, rest: str) -> Reply:
     words = rest.split()
     if len(words) > 2:
         raise DebugError("write `diff`, `diff A`, or `diff A B` with positions such as @12")
-    changes = shell.session.diff(*words)
+    changes = shell.session.inspect.diff(*words)
     data = [{"path": c.path, "op": c.op, "before": c.before, "after": c.after} for c in changes]
     if not changes and not words and (elsewhere := _changed_here(shell)):
         return Reply.of(elsewhere, data=data)
@@ -173,7 +172,7 @@ def _diff(shell: Shell, rest: str) -> Reply:
 def _changed_here(shell: Shell) -> str:
     """Say what a hook changed at the cursor that is no part of the state."""
     here = shell.session.here
-    if here is None or here.kind == "gap" or not shell.session.details().get("change"):
+    if here is None or here.kind == "gap" or not shell.session.inspect.details().get("change"):
         return ""
     shows = "call" if here.tool else "blame"
     of = "call" if here.tool else "request"
@@ -181,7 +180,7 @@ def _changed_here(shell: Shell) -> str:
 
 
 def _history(shell: Shell, rest: str) -> Reply:
-    found = shell.session.history(needs(rest, "a channel, or a path in one"))
+    found = shell.session.inspect.history(needs(rest, "a channel, or a path in one"))
     lines = [f"#{entry.seq} @{entry.step} {entry.name}: {show.brief(v)}" for entry, v in found]
     data = [{"seq": entry.seq, "step": entry.step, "value": value} for entry, value in found]
     return Reply(lines or ["nothing has written it"], data=data)
@@ -196,7 +195,7 @@ def _why(shell: Shell, rest: str) -> Reply:
 
 
 def _blame(shell: Shell, rest: str) -> Reply:
-    parts = shell.session.blame(at=shell.at)
+    parts = shell.session.inspect.blame(at=shell.at)
     lines = [_which(shell.session.request(at=shell.at)), *show.blame_lines(parts, _data)]
     data = [
         {"part": p.part, "op": p.op, "by": p.by, "seq": p.seq, "name": p.name,
@@ -211,7 +210,7 @@ def _data(value: Any) -> Any:
 
 
 def _route(shell: Shell, rest: str) -> Reply:
-    route = shell.session.route(at=shell.at)
+    route = shell.session.inspect.route(at=shell.at)
     data = {
         "seq": route.seq,
         "chosen": route.chosen,
@@ -222,7 +221,7 @@ def _route(shell: Shell, rest: str) -> Reply:
 
 
 def _tokens(shell: Shell, rest: str) -> Reply:
-    rows = shell.session.tokens()
+    rows = shell.session.inspect.tokens()
     if not rows:
         return Reply.of("no model has answered yet", data=[])
     heads = list(rows[0])
@@ -234,8 +233,8 @@ def _info(shell: Shell, rest: str) -> Reply:
 
 
 def _search(shell: Shell, rest: str) -> Reply:
-    found = shell.session.search(needs(rest, "a text"))
-    lines = [shell.session.line(entry) for entry in found]
+    found = shell.session.inspect.search(needs(rest, "a text"))
+    lines = [shell.session.inspect.line(entry) for entry in found]
     return Reply(lines or ["it occurs nowhere"], data=[entry.seq for entry in found])
 
 
@@ -267,8 +266,8 @@ def _bisect(shell: Shell, rest: str) -> Reply:
     words = rest.split(None, 2)
     if len(words) < 3:
         raise DebugError("write `bisect A B EXPR` with positions such as @1 and @last")
-    found = shell.session.bisect(words[0], words[1], unquoted(words[2]))
-    return Reply([shell.session.line(found)], data={"seq": found.seq, "step": found.step})
+    found = shell.session.inspect.bisect(words[0], words[1], unquoted(words[2]))
+    return Reply([shell.session.inspect.line(found)], data={"seq": found.seq, "step": found.step})
 
 
 COMMANDS: Final = (

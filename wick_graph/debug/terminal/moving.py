@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from wick_graph.debug.opening import other_code
 from wick_graph.debug.policy import Mock, Policy
+from wick_graph.debug.sources import other_code
 from wick_graph.debug.terminal.registry import Command
 from wick_graph.debug.terminal.reply import Reply
 from wick_graph.debug.terminal.words import json_of, needs, words_of
+from wick_graph.debug.types import How
 from wick_graph.errors import DebugError
 from wick_graph.result import checked_thread_id
 
 if TYPE_CHECKING:
+    from wick_graph.debug.session import DebugSession
     from wick_graph.debug.terminal.shell import Shell
 
 _VERBS: Final = (
@@ -31,18 +33,13 @@ _VERBS: Final = (
     ("first", (), "back", "go to the first moment"),
     ("last", ("tail",), "run", "go to the last moment"),
 )
+_HOWS: Final[dict[str, How]] = {"continue": "continue", "keep": "keep", "abort": "abort"}
 _OVER: Final = frozenset({"finished", "failed", "cancelled"})
-_METHODS: Final = {
-    "continue": "cont",
-    "reverse-continue": "reverse_cont",
-    **{name: name.replace("-", "_") for name in ("reverse-next", "reverse-step", "reverse-finish")},
-}
 
 
 def _verb(name: str) -> Any:
     def work(shell: Shell, rest: str) -> Reply:
-        method = getattr(shell.session, _METHODS.get(name, name))
-        return shell.stopped(shell.wait(method))
+        return shell.stopped(shell.wait(lambda: shell.session.verb(name)))
 
     return work
 
@@ -63,9 +60,9 @@ def _goto(shell: Shell, rest: str) -> Reply:
 
 def _error(shell: Shell, rest: str) -> Reply:
     if rest in ("", "next"):
-        return shell.stopped(shell.session.next_error())
+        return shell.stopped(shell.session.verb("next_error"))
     if rest in ("prev", "previous"):
-        return shell.stopped(shell.session.prev_error())
+        return shell.stopped(shell.session.verb("prev_error"))
     raise DebugError("write `error next` or `error prev`")
 
 
@@ -91,7 +88,7 @@ def _restart(shell: Shell, rest: str) -> Reply:
     session = shell.session
     if session.held or session.mode == "LIVE running":
         shell.stopped(shell.wait(lambda: session.abort("restarted in the debugger")))
-    begun = session.moments("run.enter")
+    begun = session.inspect.moments("run.enter")
     if not begun:
         raise DebugError("nothing has run that could begin anew; `run TEXT` asks something")
     policy = Policy(model="live", other="live")
@@ -107,28 +104,33 @@ def _replay(shell: Shell, rest: str) -> Reply:
     original = shell.session
     agent = original.agent or shell.doors.look()
     stop = shell.wait(lambda: original.replay(run=run, agent=agent))
-    shell.enter(original.replayed)
+    journal, replayed = original.journal, original.replayed
+    assert journal is not None  # else there was nothing to replay
+    assert replayed is not None
+    shell.enter(replayed)
     reply = shell.stopped(stop)
-    reply.lines[:0] = other_code(original.journal, agent)
-    models, tools = original.replayed.executed
+    reply.lines[:0] = other_code(journal, agent)
+    models, tools = replayed.executed
     reply.lines.append(f"really called: {models} models, {tools} tools")
     if stop.reason in _OVER:
-        reply.lines.append(_difference(original, run))
+        reply.lines.append(_difference(original, replayed, run))
     reply.lines.append("this is the replay; `leave` goes back to the recording")
     return reply
 
 
-def _difference(original: Any, run: Any) -> str:
+def _difference(original: DebugSession, replayed: DebugSession, run: Any) -> str:
     """Say where a replay and its recording part."""
-    if len(original.journal.runs()) > 1 and run is None:
+    journal = original.journal
+    if journal is not None and len(journal.runs()) > 1 and run is None:
         return "`compare` shows the difference"
-    first = original.compare(original, original.replayed).first
+    first = original.compare(original, replayed).first
     return "it did what was recorded" if first is None else f"it differs: {first}"
 
 
 def _leave(shell: Shell, rest: str) -> Reply:
     shell.leave()
-    return Reply.of(shell.session.line(shell.session.here))
+    here = shell.session.here
+    return Reply() if here is None else Reply.of(shell.session.inspect.line(here))
 
 
 def _accept(shell: Shell, rest: str) -> Reply:
@@ -159,8 +161,8 @@ def _abort(shell: Shell, rest: str) -> Reply:
 
 
 def _detach(shell: Shell, rest: str) -> Reply:
-    how = rest or "continue"
-    if how not in ("continue", "keep", "abort"):
+    how = _HOWS.get(rest or "continue")
+    if how is None:
         raise DebugError("write `detach continue`, `detach keep` or `detach abort`")
     stop = shell.wait(lambda: shell.session.detach(how))
     return Reply.of("nothing is held") if stop is None else shell.stopped(stop)

@@ -11,12 +11,15 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
+from wick_graph.debug.fork import Plan
 from wick_graph.debug.locations import CATCHES
+from wick_graph.debug.session import DebugSession
 from wick_graph.debug.terminal import changing, files, informing, looking, moving, stops
 from wick_graph.debug.terminal.pressing import on_ctrl_c
 from wick_graph.debug.terminal.registry import Command, Commands
 from wick_graph.debug.terminal.reply import Reply
 from wick_graph.debug.terminal.show import short
+from wick_graph.debug.types import Stop
 from wick_graph.errors import DebugError, WickError
 from wick_graph.picture.words import clean
 
@@ -42,7 +45,7 @@ def _nobody() -> Any:
     raise DebugError("there is no agent here; name one: wick debug AGENT")
 
 
-def _end(session: Any) -> None:
+def _end(session: DebugSession) -> None:
     with contextlib.suppress(WickError):
         session.abort("Ctrl-C in the debugger")
 
@@ -69,16 +72,16 @@ class Doors:
 class Shell:
     """The state of one command line."""
 
-    session: Any
+    session: DebugSession
     doors: Doors = field(default_factory=Doors)
     interactive: bool = False
     """Whether somebody goes on afterwards: Ctrl-C pauses a run, and does not end the debugger."""
-    last_stop: Any = None
+    last_stop: Stop | None = None
     failed: bool = False
     """Whether a command was refused."""
     frame: int = 0
     """The chosen frame, counted from the innermost."""
-    plan: Any = None
+    plan: Plan | None = None
     """A fork that waits for `live`."""
     edits: dict[str, Any] = field(default_factory=dict)
     """What has been set at the moment `edits_at`, so that the next `set` there adds to it."""
@@ -87,7 +90,7 @@ class Shell:
     aliases: dict[str, str] = field(default_factory=dict)
     scripts: dict[int, list[str]] = field(default_factory=dict)
     """Commands of breakpoints."""
-    outer: list[Any] = field(default_factory=list)
+    outer: list[DebugSession] = field(default_factory=list)
     """The sessions that a replay was begun in."""
     _repeated: str = ""
     _collecting: int | None = None
@@ -189,7 +192,7 @@ class Shell:
         if self.session.agent is None:
             self.session.agent = self.doors.agent()
 
-    def enter(self, session: Any) -> None:
+    def enter(self, session: DebugSession) -> None:
         """Go into another session."""
         self.outer.append(self.session)
         self.session, self.frame, self.plan = session, 0, None
@@ -210,7 +213,7 @@ class Shell:
         while self.outer:
             self.leave()
 
-    def stopped(self, stop: Any) -> Reply:
+    def stopped(self, stop: Stop) -> Reply:
         """Tell of a stop, with what is displayed there and the breakpoint's own commands."""
         self.last_stop = stop
         self.frame, self.edits_at = 0, ""
@@ -218,7 +221,7 @@ class Shell:
         if stop.text:
             reply.lines += stop.text.splitlines()
         if stop.entry is not None and stop.moved:
-            reply.lines.append(self.session.line(stop.entry))
+            reply.lines.append(self.session.inspect.line(stop.entry))
         if stop.reason == "finished":
             reply.lines += self._answer()
         if stop.reason == "end" and self.interactive:
@@ -245,7 +248,7 @@ class Shell:
         """The place that queries are about; None for the cursor."""
         if not self.frame:
             return None
-        frames = self.session.where()
+        frames = self.session.inspect.where()
         if self.frame >= len(frames) or frames[self.frame].seq is None:
             return None
         return f"#{frames[self.frame].seq}"
@@ -268,7 +271,7 @@ class Shell:
 
     def _offered(self, word: str) -> list[str]:
         try:
-            return list(self.session.complete(word)) if word else []
+            return list(self.session.inspect.complete(word)) if word else []
         except WickError:
             return []
 

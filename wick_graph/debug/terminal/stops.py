@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from wick_graph.debug import locations
+from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
 from wick_graph.debug.locations import CATCHES
 from wick_graph.debug.terminal.registry import Command
 from wick_graph.debug.terminal.reply import Reply
@@ -33,12 +34,12 @@ def _add(word: str) -> Callable[[Shell, str], Reply]:
         if not rest:
             raise DebugError(f"say where: `help {word}` shows the form")
         session = shell.session
-        if session.agent is None and session.outline is None and _CODE.match(rest):
+        if session.breakpoints.outline is None and _CODE.match(rest):
             with suppress(WickError):  # the breakpoint says that it needs one
-                session.outline = shell.doors.look()
+                session.breakpoints.outline = shell.doors.look()
         made = session.add(f"{word} {rest}")
         if made.note:
-            shell.session.delete(made.number)
+            shell.session.breakpoints.delete(made.number)
             raise DebugError(f"{made.location} is never reached: {made.note}")
         lines = [line_of(made)]
         if word == "log":
@@ -50,21 +51,21 @@ def _add(word: str) -> Callable[[Shell, str], Reply]:
 
 def _past(shell: Shell, number: int) -> list[str]:
     """Tell what a log point says of everything that was recorded already."""
-    said = [output.text for output in shell.session.past_log(number)]
+    said = [output.text for output in shell.session.inspect.past_log(number)]
     if len(said) > _MANY:
         return [*said[:_MANY], f"… and {len(said) - _MANY} more"]
     return said
 
 
 def _list(shell: Shell) -> Reply:
-    every = shell.session.breakpoints
+    every = list(shell.session.breakpoints)
     if not every:
         return Reply.of("there are no breakpoints; `break tool:*` makes one", data=[])
     data = [{"number": b.number, "spec": b.spec, "enabled": b.enabled} for b in every]
     return Reply([line_of(made) for made in every], data=data)
 
 
-def line_of(made: Any) -> str:
+def line_of(made: Breakpoint) -> str:
     """Show a breakpoint."""
     parts = [f"{made.number:>3}  {made.spec}"]
     if not made.enabled:
@@ -78,13 +79,13 @@ def line_of(made: Any) -> str:
     return " ".join(parts)
 
 
-def _each(method: str, done: str) -> Callable[[Shell, str], Reply]:
+def _each(change: Callable[[BreakpointSet, int], None], done: str) -> Callable[[Shell, str], Reply]:
     def work(shell: Shell, rest: str) -> Reply:
         wanted = [number_of(word, "a breakpoint's number") for word in rest.split()]
         numbers = wanted or [made.number for made in shell.session.breakpoints]
         for number in numbers:
-            getattr(shell.session, method)(number)
-            if method == "delete":
+            change(shell.session.breakpoints, number)
+            if change is BreakpointSet.delete:
                 shell.scripts.pop(number, None)
         count = "1 breakpoint" if len(numbers) == 1 else f"{len(numbers)} breakpoints"
         return Reply.of(f"{done} {count}", data=numbers)
@@ -95,7 +96,7 @@ def _each(method: str, done: str) -> Callable[[Shell, str], Reply]:
 def _condition(shell: Shell, rest: str) -> Reply:
     number, _, text = needs(rest, "which breakpoint: condition N [EXPR]").partition(" ")
     at = number_of(number, "a breakpoint's number")
-    shell.session.condition(at, text.strip().removeprefix("if ") or None)
+    shell.session.breakpoints.condition(at, text.strip().removeprefix("if ") or None)
     return Reply([line_of(_one(shell, at))])
 
 
@@ -104,11 +105,11 @@ def _ignore(shell: Shell, rest: str) -> Reply:
     if len(words) != 2:
         raise DebugError("write `ignore N COUNT`")
     at = number_of(words[0], "a breakpoint's number")
-    shell.session.ignore(at, number_of(words[1]))
+    shell.session.breakpoints.ignore(at, number_of(words[1]))
     return Reply([line_of(_one(shell, at))])
 
 
-def _one(shell: Shell, number: int) -> Any:
+def _one(shell: Shell, number: int) -> Breakpoint:
     found = next((made for made in shell.session.breakpoints if made.number == number), None)
     if found is None:
         raise DebugError(f"there is no breakpoint {number}; `info breaks` lists them")
@@ -116,7 +117,7 @@ def _one(shell: Shell, number: int) -> Any:
 
 
 def _commands(shell: Shell, rest: str) -> Reply:
-    every = shell.session.breakpoints
+    every = list(shell.session.breakpoints)
     if not rest and every:
         return shell.collect(every[-1].number)
     number = number_of(needs(rest, "which breakpoint: commands N"), "a breakpoint's number")
@@ -125,8 +126,8 @@ def _commands(shell: Shell, rest: str) -> Reply:
 
 def _hits(shell: Shell, rest: str) -> Reply:
     number = number_of(needs(rest, "which breakpoint: hits N"), "a breakpoint's number")
-    found = shell.session.hits(number)
-    lines = [shell.session.line(entry) for entry in found] or ["it would stop nowhere"]
+    found = shell.session.inspect.hits(number)
+    lines = [shell.session.inspect.line(entry) for entry in found] or ["it would stop nowhere"]
     return Reply(lines, data=[entry.seq for entry in found])
 
 
@@ -134,7 +135,7 @@ def _save(shell: Shell, rest: str) -> Reply:
     word, _, name = rest.partition(" ")
     if word != "breakpoints" or not name.strip():
         raise DebugError("write `save breakpoints FILE`")
-    lines = shell.session.save_breakpoints()
+    lines = shell.session.breakpoints.specs()
     path = Path(name.strip())
     try:
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -177,11 +178,23 @@ COMMANDS: Final = (
     ),
     Command(("condition", "cond"), "stops", "condition N [EXPR]", "change a condition", _condition),
     Command(("ignore",), "stops", "ignore N COUNT", "pass it so many times", _ignore),
-    Command(("enable", "en"), "stops", "enable [N…]", "switch on", _each("enable", "enabled")),
     Command(
-        ("disable", "dis"), "stops", "disable [N…]", "switch off", _each("disable", "disabled")
+        ("enable", "en"),
+        "stops",
+        "enable [N…]",
+        "switch on",
+        _each(BreakpointSet.enable, "enabled"),
     ),
-    Command(("delete", "d"), "stops", "delete [N…]", "remove", _each("delete", "deleted")),
+    Command(
+        ("disable", "dis"),
+        "stops",
+        "disable [N…]",
+        "switch off",
+        _each(BreakpointSet.disable, "disabled"),
+    ),
+    Command(
+        ("delete", "d"), "stops", "delete [N…]", "remove", _each(BreakpointSet.delete, "deleted")
+    ),
     Command(
         ("commands",), "stops", "commands [N]", "do the lines up to `end` at each stop", _commands
     ),

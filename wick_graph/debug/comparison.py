@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from wick_graph.debug.cursor import At
-from wick_graph.debug.names import Names
-from wick_graph.debug.shown import overlaid
-from wick_graph.debug.trail import Lines, Trail
-from wick_graph.debug.view import Desk, View
-from wick_graph.debug.why import Whys
+from wick_graph.debug.values import overlaid
+from wick_graph.debug.view import Names, View, ViewCache
 from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.expressions import compile_expression
 from wick_graph.journal.cassette import lines_of
@@ -45,33 +41,33 @@ class Row:
 class _Did:
     """What a visit did: as a text, and all of it. Each is read when it is asked for."""
 
-    def __init__(self, desk: Desk, place: int | None = None) -> None:
+    def __init__(self, views: ViewCache, place: int | None = None) -> None:
         """Take the place of its end; None where it did not end."""
-        self.desk = desk
+        self.views = views
         self.place = place
 
     @cached_property
     def text(self) -> str:
         """What it did, in a line."""
-        return "did not end" if self.place is None else _did(self.desk, self.place)
+        return "did not end" if self.place is None else _did(self.views, self.place)
 
     @property
     def request(self) -> Any:
         """What the model was sent; None where that is not known."""
-        return None if self.place is None else _asked(self.desk, self.place)
+        return None if self.place is None else _asked(self.views, self.place)
 
     @property
     def writes(self) -> Any:
         """What it wrote; None where that is not known."""
-        return None if self.place is None else _wrote(self.desk, self.place)
+        return None if self.place is None else _wrote(self.views, self.place)
 
     def is_(self, other: _Did) -> bool:
         """Say whether both are one visit, which two branches share."""
         one, two = self.place, other.place
-        journal = self.desk.journal
-        if one is None or two is None or journal is None or journal is not other.desk.journal:
+        journal = self.views.journal
+        if one is None or two is None or journal is None or journal is not other.views.journal:
             return False
-        return self.desk.trail.entries[one].seq == other.desk.trail.entries[two].seq
+        return self.views.timeline.entries[one].seq == other.views.timeline.entries[two].seq
 
     def parts_from(self, other: _Did) -> str:
         """Say in which part two visits differ; empty where they do not."""
@@ -96,72 +92,48 @@ class Comparison:
     """Both are of all that is compared, what two branches share included."""
 
 
-class Comparing(Whys):
-    """Compares and searches recordings."""
+def compare(one: ViewCache, other: ViewCache) -> Comparison:
+    """Compare two recordings, visit by visit."""
+    rows = list(_rows(_visits(one), _visits(other)))
+    different = next((row for row in rows if not row.same), None)
+    first = None
+    if different is not None:
+        first = f"{different.node}, visit {different.visit}: {_unlike(different)}"
+    return Comparison(
+        first=first,
+        rows=rows,
+        tokens=(_tokens(one), _tokens(other)),
+        seconds=(_seconds(one), _seconds(other)),
+    )
 
-    def compare(self, a: Any, b: Any) -> Comparison:
-        """Compare two branches (numbers), runs (ids), or sessions.
 
-        Raises:
-            DebugError: There is no such branch or run.
-        """
-        one, other = self._desk_of(a), self._desk_of(b)
-        rows = list(_rows(_visits(one), _visits(other)))
-        different = next((row for row in rows if not row.same), None)
-        first = None
-        if different is not None:
-            first = f"{different.node}, visit {different.visit}: {_unlike(different)}"
-        return Comparison(
-            first=first,
-            rows=rows,
-            tokens=(_tokens(one), _tokens(other)),
-            seconds=(_seconds(one), _seconds(other)),
-        )
+def bisect(views: ViewCache, start: int, stop: int, expression: str) -> Entry | bool:
+    """Return the first moment behind a place where an expression's truth is another one.
 
-    def bisect(self, a: At, b: At, expression: str) -> Entry:
-        """Return the first moment after `a`, up to `b`, where an expression's truth is another.
+    That is its truth if it is the same at all places. Where it has no value it counts as untrue.
 
-        Where it has no value it counts as untrue.
+    Raises:
+        ExpressionError: It is no expression, or has a value nowhere.
+    """
+    compiled = compile_expression(expression)
+    problems: list[ExpressionError | None] = []
 
-        Raises:
-            DebugError: It is the same everywhere.
-            ExpressionError: It is no expression, or has a value nowhere.
-        """
-        compiled = compile_expression(expression)
-        problems: list[ExpressionError | None] = []
+    def holds(place: int) -> bool:
+        try:
+            value = bool(compiled.evaluate(Names(views.view(place))))
+        except ExpressionError as error:
+            problems.append(error)
+            return False
+        problems.append(None)
+        return value
 
-        def holds(place: int) -> bool:
-            try:
-                value = bool(compiled.evaluate(Names(self._desk.view(place))))
-            except ExpressionError as error:
-                problems.append(error)
-                return False
-            problems.append(None)
-            return value
-
-        with self._cond:
-            start, stop = self._place(a), self._place(b)
-            was = holds(start)
-            for place in range(start + 1, stop + 1):
-                if holds(place) is not was:
-                    return self._trail.entries[place]
-        if problems[-1] is not None and all(problems):
-            raise problems[-1]
-        word = "true" if was else "untrue"
-        raise DebugError(f"{expression} is {word} from {a} to {b}")
-
-    def _desk_of(self, one: Any) -> Desk:
-        if isinstance(one, Comparing):
-            return one._desk
-        if self.journal is None:
-            raise DebugError("without a journal there is nothing to compare")
-        lines = Lines(self.journal)
-        if isinstance(one, int):
-            return Desk(self.journal, lines.trail(one), self._shower)
-        own = [entry for entry in lines.entries if entry.run_id == one]
-        if not own:
-            raise DebugError(f"thread {self.thread_id} has no run {one}")
-        return Desk(self.journal, Trail(self.thread_id, own[0].branch, own), self._shower)
+    was = holds(start)
+    for place in range(start + 1, stop + 1):
+        if holds(place) is not was:
+            return views.timeline.entries[place]
+    if problems[-1] is not None and all(problems):
+        raise problems[-1]
+    return was
 
 
 def _unlike(row: Row) -> str:
@@ -172,18 +144,18 @@ def _unlike(row: Row) -> str:
     return f"{row.a or 'not there'} ≠ {row.b or 'not there'}"
 
 
-def _visits(desk: Desk) -> dict[tuple[str, int], _Did]:
+def _visits(views: ViewCache) -> dict[tuple[str, int], _Did]:
     """Return what each visit of a node did, in the order of the visits."""
     seen: Counter[str] = Counter()
     began: dict[str | None, tuple[str, int]] = {}
     made: dict[tuple[str, int], _Did] = {}
-    for place, entry in enumerate(desk.trail.entries):
+    for place, entry in enumerate(views.timeline.entries):
         if entry.what == "node.enter" and entry.node is not None:
             seen[entry.node] += 1
             began[entry.task] = entry.node, seen[entry.node]
-            made[began[entry.task]] = _Did(desk)
+            made[began[entry.task]] = _Did(views)
         elif entry.what in ("node.exit", "node.error") and entry.task in began:
-            made[began[entry.task]] = _Did(desk, place)
+            made[began[entry.task]] = _Did(views, place)
     return made
 
 
@@ -193,28 +165,28 @@ def _differ(one: Any, other: Callable[[], Any]) -> bool:
     return two is not None and bool(one != two)
 
 
-def _did(desk: Desk, place: int) -> str:
-    entry = desk.trail.entries[place]
+def _did(views: ViewCache, place: int) -> str:
+    entry = views.timeline.entries[place]
     wanted = _TOLD.get(entry.node or "")
-    for found in desk.trail.of_task(place) if wanted else ():
+    for found in views.timeline.of_task(place) if wanted else ():
         if found.what == wanted:
-            at = desk.trail.place(found.seq)
-            return _said(desk.view(place if at is None else at))
+            at = views.timeline.place(found.seq)
+            return _said(views.view(place if at is None else at))
     if entry.error:
         return entry.error
     return "wrote " + ", ".join(
-        sorted({str(write.get("channel")) for write in desk.view(place).writes} - {"usage"})
+        sorted({str(write.get("channel")) for write in views.view(place).writes} - {"usage"})
     )
 
 
-def _asked(desk: Desk, place: int) -> Any:
+def _asked(views: ViewCache, place: int) -> Any:
     """Return what models were sent in a visit."""
     asked = []
-    for entry in desk.trail.of_task(place):
+    for entry in views.timeline.of_task(place):
         if entry.kind != "model" or entry.phase not in REQUESTS:
             continue
         try:
-            sent = desk.view(desk.trail.place(entry.seq) or 0).request
+            sent = views.view(views.timeline.place(entry.seq) or 0).request
         except (DebugError, StorageError):  # what it was made of is gone
             return None
         if sent is None:
@@ -223,12 +195,12 @@ def _asked(desk: Desk, place: int) -> Any:
     return asked
 
 
-def _wrote(desk: Desk, place: int) -> Any:
+def _wrote(views: ViewCache, place: int) -> Any:
     """Return what a visit wrote, but for what is another one each time: ids, and tokens."""
-    end = desk.view(place)
+    end = views.view(place)
     try:
         wrote = [(c, v) for ended, c, v in end.pending if ended.seq == end.entry.seq]
-        state = desk.shower.state(overlaid({}, wrote))
+        state = views.json.state(overlaid({}, wrote))
     except (DebugError, StorageError):
         return None
     state["messages"] = [{k: v for k, v in m.items() if k != "id"} for m in state["messages"]]
@@ -261,13 +233,13 @@ def _rows(one: dict[tuple[str, int], _Did], other: dict[tuple[str, int], _Did]) 
         )
 
 
-def _tokens(desk: Desk) -> int:
-    used = (desk.view(at).usage for at in range(len(desk.trail)))
+def _tokens(views: ViewCache) -> int:
+    used = (views.view(at).usage for at in range(len(views.timeline)))
     return sum(one.get("total_tokens", 0) for one in used if one)
 
 
-def _seconds(desk: Desk) -> float:
+def _seconds(views: ViewCache) -> float:
     last: dict[int, int] = {}
-    for entry in desk.trail.entries:
+    for entry in views.timeline.entries:
         last[entry.run] = max(last.get(entry.run, 0), entry.at_us)
     return sum(last.values()) / 1e6

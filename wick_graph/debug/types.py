@@ -1,12 +1,21 @@
-"""What a verb comes back with."""
+"""What the parts of the debugger give each other: stops, lines of output, frames, places."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Final, Literal
 
 from wick_graph.journal.entry import Entry
 
+At = str | Entry | None
+"""A moment: a position's text, the moment itself, or None for the cursor's."""
+Door = Literal["sync", "async"]
+"""The form in which a session calls the graph that it runs: `invoke` or `ainvoke`."""
+How = Literal["continue", "keep", "abort"]
+"""What `detach` does with a run."""
+_OUTPUTS: Final = 10_000
+"""Lines of output that are kept."""
 Reason = Literal[
     "entry",
     "step",
@@ -27,7 +36,7 @@ Reason = Literal[
     "cancelled",
     "durable",
 ]
-"""Why a session stands where it does."""
+"""Why a session stopped."""
 Mode = Literal[
     "LIVE running", "LIVE stopped (volatile)", "LIVE stopped (durable)", "PAST", "REPLAY", "FORK"
 ]
@@ -35,7 +44,7 @@ Mode = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Where a session stands, and why."""
+    """Where a session stopped, and why."""
 
     reason: Reason
     entry: Entry | None
@@ -68,3 +77,22 @@ class Frame:
     name: str
     seq: int
     """The moment that opened it."""
+
+
+class Outputs(list[Output]):
+    """The newest lines of output, for listeners as they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listeners: list[Callable[[Output], Any]] = []
+
+    def listen(self, listener: Callable[[Output], Any]) -> None:
+        """Call a function with each line of output as it comes."""
+        self._listeners.append(listener)
+
+    def say(self, output: Output) -> None:
+        """Keep a line, and pass it to the listeners."""
+        self.append(output)
+        del self[:-_OUTPUTS]
+        for listener in self._listeners:
+            listener(output)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wick_graph.debug.trail import Lines, Trail, checkpoints_only
+from wick_graph.debug.timeline import BranchReader, Timeline, checkpoints_only
 from wick_graph.errors import DebugError, ThreadNotFoundError
 from wick_graph.exports.wickrun import open_wickrun
 from wick_graph.journal.identity import about
@@ -23,13 +23,13 @@ class Found:
     """A recording that is open."""
 
     journal: Journal | None
-    trail: Trail
+    timeline: Timeline
     agent: Any
     banners: list[str]
     close: Callable[[], None]
     read_only: bool = False
     waits: bool = False
-    """The thread stands in its store between two steps, and can be gone on with."""
+    """Whether the thread waits in its store between two steps, and can be gone on with."""
 
 
 def find(source: Any, thread_id: str | None, agent: Any, branch: int | None) -> Found:
@@ -48,16 +48,16 @@ def find(source: Any, thread_id: str | None, agent: Any, branch: int | None) -> 
     if journal is None and saver is not None and thread_id is not None:
         journal = Journal(saver, thread_id)
     if journal is None or saver is None:
-        return Found(None, Trail(thread_id, 0, ()), agent, [], close)
+        return Found(None, Timeline(thread_id, 0, ()), agent, [], close)
     try:
-        trail, banners = _trail(saver, journal, branch)
+        timeline, banners = _trail(saver, journal, branch)
     except BaseException:
         close()
         raise
     banners += other_code(journal, agent)
     info, is_file = saver.threads.get(journal.thread_id), _is_file(source)
     waits = info is not None and info.status == "waiting" and not is_file
-    return Found(journal, trail, agent, banners, close, read_only=is_file, waits=waits)
+    return Found(journal, timeline, agent, banners, close, read_only=is_file, waits=waits)
 
 
 def _opened(
@@ -93,20 +93,20 @@ def _named(thread_id: str | None) -> str:
     return thread_id
 
 
-def _trail(saver: SqlSaver, journal: Journal, branch: int | None) -> tuple[Trail, list[str]]:
+def _trail(saver: SqlSaver, journal: Journal, branch: int | None) -> tuple[Timeline, list[str]]:
     if saver.threads.get(journal.thread_id) is None:
         raise ThreadNotFoundError(
             f"there is no thread {journal.thread_id!r}; list the threads to see them"
         )
-    lines = Lines(journal)
+    lines = BranchReader(journal)
     if lines.runs:
-        return lines.trail(branch), [*_lost(lines), *journal.problems()]
+        return lines.timeline(branch), [*_lost(lines), *journal.problems()]
     entries = checkpoints_only(saver, journal.thread_id)
     missing = "recorded without a journal: hooks, prompts and tools are not known"
-    return Trail(journal.thread_id, 0, entries), [missing]
+    return Timeline(journal.thread_id, 0, entries), [missing]
 
 
-def _lost(lines: Lines) -> list[str]:
+def _lost(lines: BranchReader) -> list[str]:
     return [
         f"run {run.number} is lost: its process ended before it did"
         for run in lines.runs

@@ -1,7 +1,14 @@
-"""The moments of one branch: its own, and its ancestors' up to where it left them."""
+"""The moments of one branch in their order, and the positions by which people name them.
+
+A position is `@12`, `@12.3`, `b1@12`, `t42/b1@12` or `#57`. `@12` is the entry of step 12, the
+twelfth visit of a node, and `@12.3` the third moment in it. `@-3` counts steps from the end;
+`@first`, `@last` and `@error` are what they say. A moment outside of all nodes has its number
+alone: `#57`.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,19 +16,115 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from wick_graph import keys
-from wick_graph.debug.positions import Position, Steps
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import GAP, Entry, RunRecord
 from wick_graph.journal.journal import Journal
 from wick_graph.store.saver import SqlSaver
 from wick_graph.store.values.rows import pack_id, unpack_id
 
+_FORM: Final = re.compile(
+    r"(?:(?P<thread>[A-Za-z0-9_.:-]{1,128})/)?(?:b(?P<branch>\d{1,9}))?"
+    r"(?:@(?P<word>first|last|error)|@(?P<step>-?\d{1,9})(?:\.(?P<part>\d{1,9}))?|#(?P<seq>\d{1,12}))"
+)
+FORMS: Final = "@12, @12.3, @-1, @first, @last, @error, #57, or b1@12"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a thread's recording."""
+
+    thread: str | None = None
+    branch: int | None = None
+    word: str | None = None
+    """`first`, `last` or `error`."""
+    step: int | None = None
+    part: int | None = None
+    """The moment within its step, from 1."""
+    seq: int | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Position:
+        """Read a position.
+
+        Raises:
+            DebugError: It is none.
+        """
+        found = _FORM.fullmatch(text.strip())
+        if found is None:
+            raise DebugError(f"{text[:80]!r} is no position; write {FORMS}")
+        numbers = {
+            name: None if found[name] is None else int(found[name])
+            for name in ("branch", "step", "part", "seq")
+        }
+        return cls(thread=found["thread"], word=found["word"], **numbers)
+
+    def __str__(self) -> str:
+        """Write it in full."""
+        thread = f"{self.thread}/" if self.thread else ""
+        branch = "" if self.branch is None else f"b{self.branch}"
+        if self.seq is not None:
+            return f"{thread}{branch}#{self.seq}"
+        if self.word is not None:
+            return f"{thread}{branch}@{self.word}"
+        part = f".{self.part}" if self.part not in (None, 1) else ""
+        return f"{thread}{branch}@{self.step}{part}"
+
+
+class Steps:
+    """Knows which moments each step of a recording has."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+        self._seen = 0
+        self._of: dict[int, list[int]] = {}
+
+    def of(self, step: int) -> list[int]:
+        """Return the places of a step's moments; empty where there is no such step."""
+        for at in range(self._seen, len(self._entries)):
+            if self._entries[at].step:
+                self._of.setdefault(self._entries[at].step, []).append(at)
+        self._seen = len(self._entries)
+        return self._of.get(step, [])
+
+    @property
+    def last(self) -> int:
+        """The number of the last step, 0 if there is none."""
+        self.of(0)
+        return max(self._of, default=0)
+
+    def position(self, at: int, thread: str | None, branch: int) -> Position:
+        """Return the position of the moment at a place."""
+        entry = self._entries[at]
+        if not entry.step:
+            return Position(thread, branch, seq=entry.seq)
+        return Position(thread, branch, step=entry.step, part=self.of(entry.step).index(at) + 1)
+
+    def place(self, wanted: Position) -> int:
+        """Return the place of a step's moment.
+
+        Raises:
+            DebugError: There is none.
+        """
+        step = wanted.step or 0
+        if step < 0:
+            step += self.last + 1
+        held = self.of(step) if step > 0 else []
+        if not held:
+            raise DebugError(f"there is no step {wanted.step}; the last one is @{self.last}")
+        part = 1 if wanted.part is None else wanted.part
+        if not 1 <= part <= len(held):
+            raise DebugError(
+                f"step @{step} has {len(held)} moments, and no {part}; write @{step}.1"
+            )
+        return held[part - 1]
+
+
 CHECKPOINT: Final = "checkpoint"
-"""The kind of what stands for a step of a thread that has no journal."""
+"""The kind of a moment that is made of a checkpoint, in a thread without a journal."""
 _FAR: Final = 1_000
 """Checkpoints that are looked at to find out where a branch began."""
 _MOST: Final = 2_000
-"""Checkpoints that stand for a thread without a journal, the newest ones."""
+"""Checkpoints of which moments are made, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +141,7 @@ class Branch:
     """Its own."""
 
 
-class Trail:
+class Timeline:
     """A branch's moments. Live ones are added at the end; recorded ones are read once."""
 
     def __init__(self, thread_id: str | None, branch: int, entries: Sequence[Entry]) -> None:
@@ -58,12 +161,12 @@ class Trail:
         return len(self.entries) - 1
 
     def place(self, seq: int) -> int | None:
-        """Return where a moment stands, or None if it is on another branch."""
+        """Return the place of a moment, or None if it is on another branch."""
         at = bisect_left(self._seqs, seq)
         return at if at < len(self._seqs) and self._seqs[at] == seq else None
 
     def position(self, at: int) -> Position:
-        """Say where the moment at a place stands."""
+        """Return the position of the moment at a place."""
         return self.steps.position(at, self.thread_id, self.branch)
 
     def find(self, wanted: Position) -> int:
@@ -112,7 +215,7 @@ class Trail:
                 return
 
 
-class Lines:
+class BranchReader:
     """Reads the branches of a thread from its journal."""
 
     def __init__(self, journal: Journal) -> None:
@@ -125,7 +228,7 @@ class Lines:
         numbers = sorted({run.branch for run in self.runs})
         return [self._branch(number) for number in numbers]
 
-    def trail(self, branch: int | None = None) -> Trail:
+    def timeline(self, branch: int | None = None) -> Timeline:
         """Return the moments of a branch; by default of the latest one.
 
         Raises:
@@ -135,7 +238,7 @@ class Lines:
         number = max(known, default=0) if branch is None else branch
         if number not in known and known:
             raise DebugError(f"there is no branch b{number}; the last one is b{max(known)}")
-        return Trail(self.journal.thread_id, number, self._line(number))
+        return Timeline(self.journal.thread_id, number, self._line(number))
 
     def _branch(self, number: int) -> Branch:
         runs = [run for run in self.runs if run.branch == number]

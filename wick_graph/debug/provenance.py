@@ -1,4 +1,4 @@
-"""Who wrote this: from a value back to the tool, the reply, the hook or the input it came from."""
+"""Provenance: from a value back to the tool, the reply, the hook or the input it came from."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from wick_graph.debug.breakpoints import is_write
-from wick_graph.debug.cursor import At
-from wick_graph.debug.paths import Path, read_path
-from wick_graph.debug.queries import Queries, looked_up
-from wick_graph.debug.shown import at_path
-from wick_graph.debug.view import View
+from wick_graph.debug.values import Path, at_path, read_path, value_at
+from wick_graph.debug.view import View, ViewCache
 from wick_graph.errors import DebugError, StorageError
 from wick_graph.journal.entry import Entry
 
@@ -29,45 +26,45 @@ class Cause:
     """`tool:NAME`, `model`, `hook:NAME`, `input`, or a node."""
 
 
-class Whys(Queries):
-    """Follows values back to where they came from."""
+class Provenance:
+    """Follows values of one recording back to where they came from."""
 
-    def why(self, path: str, at: At = None) -> list[Cause]:
-        """List what is behind a value in the state, the nearest cause first.
+    def __init__(self, views: ViewCache) -> None:
+        self._views = views
+        self._timeline = views.timeline
+
+    def why(self, view: View, path: str) -> list[Cause]:
+        """List what is behind a value in the state at a moment, the nearest cause first.
 
         Raises:
             DebugError: There is nothing at the path, or it was written before the recording.
             StorageError: A checkpoint is gone.
         """
         parts = read_path(path)
-        with self._cond:
-            view = self._view(at)
-            looked_up(view.state, parts, path)
-            message = _message_at(view, parts)
-            wrote = self._writer(view, parts, message)
-            if wrote is None:
-                return [self._from_input(view, parts, message, path)]
-            return list(self._chain(wrote, parts, message, path))
+        value_at(view.state, parts, path)
+        message = _message_at(view, parts)
+        wrote = self._writer(view, parts, message)
+        if wrote is None:
+            return [self._from_input(view, parts, message, path)]
+        return list(self._chain(wrote, parts, message, path))
 
     def history(self, path: str) -> list[tuple[Entry, Any]]:
-        """List each write to what stands at a path, and the value after it; None where it is gone.
+        """List each write to a path, and the value after it; None where it is gone.
 
         Raises:
             DebugError: It is no path.
         """
         parts = read_path(path)
-        with self._cond:
-            views = (self._desk.view(place) for place in range(len(self._trail)))
-            return [(view.entry, _value(view, parts)) for view in views if is_write(view, parts)]
+        return [(view.entry, _value(view, parts)) for view in self._views if is_write(view, parts)]
 
     # --- the writer ------------------------------------------------------------------------------
 
     def _writer(self, view: View, path: Path, message: BaseMessage | None) -> View | None:
         """Return the end of the node that wrote a value last."""
         for place in range(view.at, -1, -1):
-            if self._trail.entries[place].what != "node.exit":
+            if self._timeline.entries[place].what != "node.exit":
                 continue
-            end = self._desk.view(place)
+            end = self._views.view(place)
             if any(_is_about(write, path, message) for write in end.writes):
                 return end
         return None
@@ -93,7 +90,7 @@ class Whys(Queries):
 
     def _maker(self, end: View, path: Path, message: BaseMessage | None) -> Entry:
         """Return the moment within a visit that made what its node wrote."""
-        task = list(self._trail.of_task(end.at))
+        task = list(self._timeline.of_task(end.at))
         if message is None:
             hooked = next((e for e in task if self._updates(e, path[0])), None)
             if hooked is not None:
@@ -108,23 +105,25 @@ class Whys(Queries):
     def _updates(self, entry: Entry, channel: str | int) -> bool:
         if entry.what != "hook.exit":
             return False
-        return any(write.get("channel") == channel for write in self._view(entry).writes)
+        return any(
+            write.get("channel") == channel for write in self._views.view(self._place(entry)).writes
+        )
 
     def _behind_call(self, end: View, maker: Entry) -> Iterator[Cause]:
         """Tell what a hook's result was made of, who changed arguments, and which reply asked."""
-        for entry in self._trail.of_task(end.at):
+        for entry in self._timeline.of_task(end.at):
             if maker.kind == "hook" and entry.what == "tool.call":
                 told = f"made of the result of tool:{entry.name}, called {self._at_text(entry)}"
                 yield Cause(self._full(entry), entry.seq, told, f"tool:{entry.name}")
-            if "a" in (entry.fields.get("c") or {}) and self.journal is not None:
-                by = f"hook:{self.journal.change(entry)['by']}"
+            if "a" in (entry.fields.get("c") or {}) and self._views.journal is not None:
+                by = f"hook:{self._views.journal.change(entry)['by']}"
                 told = f"its arguments were changed {self._at_text(entry)} by {by}"
                 yield Cause(self._full(entry), entry.seq, told, by)
         for place in range(end.at, -1, -1):
-            entry = self._trail.entries[place]
+            entry = self._timeline.entries[place]
             if entry.what != "node.exit" or entry.node != "model":
                 continue
-            asked = self._desk.view(place)
+            asked = self._views.view(place)
             if _calls(asked, maker.call_id):
                 reply = self._maker(asked, ("messages",), AIMessage(""))
                 told = f"call {maker.call_id} asked for {self._at_text(reply)} by the model's reply"
@@ -133,7 +132,7 @@ class Whys(Queries):
                 return
 
     def _behind_reply(self, end: View) -> Iterator[Cause]:
-        for entry in self._trail.of_task(end.at):
+        for entry in self._timeline.of_task(end.at):
             if entry.what == "model.request":
                 told = f"the reply answers model:request {self._at_text(entry)}"
                 yield Cause(self._full(entry), entry.seq, told, "model")
@@ -142,14 +141,14 @@ class Whys(Queries):
     def _reader(self, end: View, message: BaseMessage | None) -> Entry | None:
         if message is None:
             return None
-        later = self._trail.entries[end.at + 1 :]
+        later = self._timeline.entries[end.at + 1 :]
         return next((entry for entry in later if entry.what == "model.request"), None)
 
     def _from_input(self, view: View, path: Path, message: BaseMessage | None, text: str) -> Cause:
         """Find the run that brought a value along with its input."""
         began: Entry | None = None
         for place in range(view.at, -1, -1):
-            entry = self._trail.entries[place]
+            entry = self._timeline.entries[place]
             if entry.what != "run.enter":
                 continue
             began = entry
@@ -162,17 +161,22 @@ class Whys(Queries):
 
     def _had_before(self, began: Entry, message: BaseMessage) -> bool:
         try:
-            messages = self._desk.view(self._place(began)).base.get("messages") or ()
+            messages = self._views.view(self._place(began)).base.get("messages") or ()
         except StorageError:
             return False
         return any(held.id == message.id for held in messages)
 
+    def _place(self, entry: Entry) -> int:
+        place = self._timeline.place(entry.seq)
+        assert place is not None  # all these moments are of this timeline
+        return place
+
     def _at_text(self, entry: Entry) -> str:
-        position = self._position(self._place(entry))
+        position = self._timeline.position(self._place(entry))
         return str(type(position)(step=position.step, part=position.part, seq=position.seq))
 
     def _full(self, entry: Entry) -> str:
-        return str(self._position(self._place(entry)))
+        return str(self._timeline.position(self._place(entry)))
 
 
 def _named(entry: Entry) -> str:

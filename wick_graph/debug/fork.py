@@ -1,0 +1,636 @@
+"""Forks: what going on from a moment would execute, and going on with it on a branch of its own.
+
+The edits and the policy of a fork are kept with its runs as data, so that any process can go on
+with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any, Final, Literal
+
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.types import Command
+
+from wick_graph import keys
+from wick_graph.debug.cursor import Cursor, goal_of
+from wick_graph.debug.live import FORK, PLAIN, LiveRun, Terms
+from wick_graph.debug.policy import (
+    Decider,
+    Edit,
+    Mock,
+    Policy,
+    edit_of,
+    put,
+    tool_edits,
+    written,
+)
+from wick_graph.debug.timeline import BranchReader, Timeline
+from wick_graph.debug.types import At, Door, Stop
+from wick_graph.debug.values import read_path
+from wick_graph.debug.view import ViewCache
+from wick_graph.errors import DebugError, StorageError
+from wick_graph.journal.entry import Entry
+from wick_graph.journal.journal import Journal
+from wick_graph.journal.lost import body_of
+from wick_graph.journal.replay import Tape
+from wick_graph.messages import to_wick
+from wick_graph.store.keeping.journal_rows import RunRow
+from wick_graph.store.values.rows import unpack_id
+
+_BEFORE: Final = {
+    "before_agent": "__start__",
+    "modify_request": "before_agent",
+    "model": "modify_request",
+    "tools": "model",
+}
+"""The node whose edges lead to a node: a state that is edited there goes on with it."""
+Told = dict[str, Any]
+"""What a fork was made with, as data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """Something that going on from a moment would execute, as far as the recording tells."""
+
+    step: int
+    node: str
+    kind: Literal["node", "model", "tool"]
+    name: str
+    policy: str
+    recorded: bool
+    """Whether the recording has an answer, for the same request or arguments."""
+    side_effects: bool
+    """A tool that is not declared safe to repeat."""
+    tokens: int | None
+    """What it used when it was recorded."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A fork that is prepared; nothing of it has been executed or written."""
+
+    position: str
+    branch: int
+    """The branch that is left."""
+    checkpoint: str
+    node: str | None
+    """The node that is run first."""
+    policy: Policy
+    will_execute: list[Planned]
+    text: str
+    label: str = ""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    edits: tuple[Edit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What a fork does otherwise at its moment; None for what stays as it was."""
+
+    state: Mapping[str, Any] | None = None
+    request: Mapping[str, Any] | None = None
+    response: Any = None
+    args: Mapping[str, Any] | None = None
+    result: Any = None
+
+
+class Forker:
+    """Prepares forks, executes them, and goes on with what was left."""
+
+    def __init__(self, cursor: Cursor, run: LiveRun, lock: threading.Condition) -> None:
+        self.policy = Policy()
+        """What answers when recorded ground is gone over again, unless a fork says otherwise."""
+        self._cursor = cursor
+        self._run = run
+        self._lock = lock
+
+    def fork(self, at: At, edits: Edits, policy: Policy | None, label: str) -> Plan:
+        """Prepare a new branch from a moment; see `DebugSession.fork`."""
+        with self._lock:
+            place = self._cursor.place(at)
+            first = self._timeline.entries[self._superstep(place)]
+            chosen, position = policy or self.policy, str(self._cursor.position(place))
+            answers = [
+                *self._model_edits(place, edits.request, edits.response),
+                *tool_edits(self._timeline.entries[place], edits.args, edits.result),
+            ]
+            planned = self.will_execute(first, chosen)
+            return Plan(
+                position=position,
+                branch=self._timeline.branch,
+                checkpoint=first.checkpoint or "",
+                node=first.node,
+                policy=chosen,
+                will_execute=planned,
+                text=summary(position, self._next_branch(), planned),
+                label=label,
+                state=self._channels(place, edits.state or {}),
+                edits=tuple(answers),
+            )
+
+    def _next_branch(self) -> int:
+        branches = [] if self._journal is None else BranchReader(self._journal).branches()
+        return 1 + max((branch.number for branch in branches), default=self._timeline.branch)
+
+    def _channels(self, place: int, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn edits of paths into whole channels."""
+        shown = self._views.json.state(self._views.view(place).base) if state else {}
+        made: dict[str, Any] = {}
+        for text, value in state.items():
+            path = read_path(text)
+            channel = str(path[0])
+            if channel not in shown:
+                raise DebugError(f"there is no channel {channel}; there is {', '.join(shown)}")
+            made[channel] = put(made.get(channel, shown[channel]), path[1:], value, text)
+        return made
+
+    def _model_edits(
+        self, place: int, request: Mapping[str, Any] | None, response: Any
+    ) -> Iterator[Edit]:
+        if request is None and response is None:
+            return
+        if request is not None and response is not None:
+            raise DebugError("a model whose reply is given is not asked; give one of the two")
+        asked = [e for e in self._timeline.of_task(place) if e.what == "model.request"]
+        if not asked:
+            raise DebugError("no request stands at this moment; choose one at a model:request")
+        given = {"request": request} if response is None else {"response": response}
+        yield edit_of({"nth": len(asked), **given})
+
+    def live(self, plan: Plan | None, door: Door, timeout: float | None) -> Stop:
+        """Execute a plan, or go on at the end of the thread; see `DebugSession.live`."""
+        graph = self._run.graph()
+        self._run.check_free()
+        if plan is None:
+            config = keys.with_configurable(None, **self._address())
+            if not graph.get_state(config).next:
+                raise DebugError(
+                    "the thread is finished; run a new input, or fork from a moment of it"
+                )
+            return self._resume(None, door, timeout)
+        address = {**self._address(), keys.CHECKPOINT_ID: plan.checkpoint}
+        if plan.state:
+            before = _BEFORE.get(plan.node or "")
+            made = graph.update_state(
+                keys.with_configurable(None, **address), written(plan.state), as_node=before
+            )
+            address[keys.CHECKPOINT_ID] = keys.configurable(made)[keys.CHECKPOINT_ID]
+        tape = None if self._journal is None else Tape(self._journal)
+        decide, told = Decider(plan.policy, tape, plan.edits), told_of(plan.policy, plan.edits)
+        terms = Terms(decide, told, "FORK")
+        goal = goal_of("step", None)
+        return self._run.start(None, address, goal, door=door, timeout=timeout, terms=terms)
+
+    def answer(self, value: Any, door: Door, timeout: float | None) -> Stop:
+        """Answer an interrupt, and go on; see `DebugSession.answer`."""
+        graph, config = self._run.graph(), keys.with_configurable(None, **self._address())
+        self._run.check_free()
+        if not graph.get_state(config).interrupts:
+            raise DebugError("the thread waits for no answer; use run or live to go on with it")
+        return self._resume(Command(resume=value), door, timeout)
+
+    def _resume(self, value: Any, door: Door, timeout: float | None) -> Stop:
+        """Go on at the end of the thread; in a fork that was left, with its edits and policy.
+
+        Raises:
+            DebugError: There is no thread, or it is in a fork that was not kept.
+        """
+        kept = None if self._journal is None else kept_decider(self._journal)
+        terms = PLAIN if kept is None else Terms(*kept, "FORK")
+        address, goal = self._address(), goal_of("step", None)
+        return self._run.start(
+            value, address, goal, door=door, timeout=timeout, terms=terms, from_end=True
+        )
+
+    def _address(self) -> dict[str, Any]:
+        thread_id = self._timeline.thread_id
+        if thread_id is None:
+            raise DebugError("there is no thread to go on with; run an input first")
+        return {keys.THREAD_ID: thread_id}
+
+    @property
+    def executed(self) -> tuple[int, int]:
+        """How many models and tools the last fork or replay really called."""
+        found = self._run.terms.decide
+        return (found.live_models, found.live_tools) if isinstance(found, Decider) else (0, 0)
+
+    # --- what would be executed -------------------------------------------------------------------
+
+    def will_execute(self, at: At = None, policy: Policy | None = None) -> list[Planned]:
+        """List what going on from a moment would execute, as far as the recording tells.
+
+        At the end of a thread that is not finished, that is what `live` would execute: the tasks of
+        its step that are not over. In a fork that was left its own policy answers them.
+
+        Raises:
+            DebugError: There is no such moment, nothing that could be gone on with, or no agent
+                that could do it; or the thread is in a fork that was not kept.
+        """
+        with self._lock:
+            if at is None and self._is_left():
+                kept = None if self._journal is None else kept_policy(self._journal)
+                return [one for left in self._left() for one in _planned_left(left, kept)]
+            start = self._superstep(self._cursor.place(at))
+            chosen = policy or self.policy
+            again = self._visited_again()
+            return [
+                one
+                for place in range(start, len(self._timeline))
+                if again.get(self._timeline.entries[place].task, -1) <= place
+                for one in self._planned(place, chosen)
+            ]
+
+    def _is_left(self) -> bool:
+        """Say whether the cursor is at the end of a recording that stops within a thread's run."""
+        at_the_end = 0 <= self._cursor.at == self._cursor.last
+        return at_the_end and self._run.joined is None and self._timeline.thread_id is not None
+
+    def _left(self) -> list[Left]:
+        graph = self._run.graph()
+        state = graph.get_state(keys.with_configurable(None, **self._address()))
+        if not state.next:
+            raise DebugError("nothing follows here that could be run; choose an earlier moment")
+        return list(left_of(state, self._timeline.entries, graph.spec))
+
+    def _visited_again(self) -> dict[str | None, int]:
+        """Return where each task was last begun: a run that was left begins its tasks once more."""
+        entries = self._timeline.entries
+        begins = {e.task: place for place, e in enumerate(entries) if e.what == "node.enter"}
+        return {task: place for task, place in begins.items() if task is not None}
+
+    def _planned(self, place: int, policy: Policy) -> Iterator[Planned]:
+        entry = self._timeline.entries[place]
+        step, node = entry.step, entry.node or ""
+        if entry.what == "node.enter":
+            yield Planned(
+                step=step,
+                node=node,
+                kind="node",
+                name=node,
+                policy="live",
+                recorded=False,
+                side_effects=False,
+                tokens=None,
+                text=f"node {node}: its code and its hooks are run",
+            )
+        elif entry.what == "model.request":
+            yield Planned(
+                step=step,
+                node=node,
+                kind="model",
+                name=entry.name,
+                policy=_word(policy.model),
+                recorded=True,
+                side_effects=False,
+                tokens=self._tokens_of(place),
+                text=_model_text(entry.name, policy),
+            )
+        elif entry.what == "tool.call":
+            choice = policy.tool(entry.name)
+            effects = self._views.view(place).told.get("replay") != "safe"
+            yield Planned(
+                step=step,
+                node=node,
+                kind="tool",
+                name=entry.name,
+                policy=_word(choice),
+                recorded=True,
+                side_effects=effects,
+                tokens=None,
+                text=_tool_text(entry.name, effects, policy),
+            )
+
+    def _tokens_of(self, place: int) -> int | None:
+        asked = self._timeline.entries[place]
+        for at in range(place + 1, len(self._timeline)):
+            entry = self._timeline.entries[at]
+            if entry.what == "model.response" and entry.parent == asked.seq:
+                used = self._views.view(at).usage or {}
+                return used.get("total_tokens")
+        return None
+
+    @property
+    def _views(self) -> ViewCache:
+        return self._cursor.views
+
+    @property
+    def _timeline(self) -> Timeline:
+        return self._cursor.views.timeline
+
+    @property
+    def _journal(self) -> Journal | None:
+        return self._cursor.views.journal
+
+    def _superstep(self, place: int) -> int:
+        """Return where the step of a moment began, or the next one does."""
+        entries = self._timeline.entries
+        if not 0 <= place < len(entries):
+            raise DebugError("nothing is recorded here that could be gone on with")
+        while place < len(entries) and entries[place].checkpoint is None:
+            place += 1
+        if place == len(entries) or entries[place].kind == "checkpoint":
+            raise DebugError(
+                "nothing follows here that could be run again; choose an earlier moment"
+            )
+        return next(
+            (
+                self._timeline.place(e.seq) or 0
+                for e in reversed(list(self._timeline.superstep(place)))
+            ),
+            place,
+        )
+
+
+def _planned_left(left: Left, kept: Policy | None) -> Iterator[Planned]:
+    """Yield what going on does with a task; `kept` is the policy of the fork that it is in."""
+    shared: dict[str, Any] = {"step": left.step, "node": left.node}
+    text = f"node {left.node}: its code and its hooks are run"
+    yield Planned(
+        **shared,
+        policy="live",
+        kind="node",
+        name=left.node,
+        recorded=False,
+        side_effects=False,
+        tokens=None,
+        text=text,
+    )
+    if left.node in ("model", "tools"):
+        effects = left.node == "tools" and left.replay != "safe"
+        word, text = _of_left(left, effects, kept)
+        yield Planned(
+            **shared,
+            policy=word,
+            kind="model" if left.node == "model" else "tool",
+            name=left.name,
+            recorded=left.recorded,
+            side_effects=effects,
+            tokens=None,
+            text=text,
+        )
+
+
+def _of_left(left: Left, effects: bool, kept: Policy | None) -> tuple[str, str]:
+    """Return the policy of a task's call in a word, and a sentence about it."""
+    if kept is not None and not (left.asks or left.recorded):
+        choice = kept.model if left.node == "model" else kept.tool(left.name)
+        if choice != "live":
+            is_model = left.node == "model"
+            text = (
+                _model_text(left.name, kept) if is_model else _tool_text(left.name, effects, kept)
+            )
+            return _word(choice), text
+    return "live", text_of(left)
+
+
+def _model_text(name: str, policy: Policy) -> str:
+    return f"model {name}: {_said(policy.model, policy.missing_model)}"
+
+
+def _tool_text(name: str, effects: bool, policy: Policy) -> str:
+    said = _said(policy.tool(name), policy.missing if effects else "live")
+    return f"tool {name}: {said}" + ("; it has side effects" if effects else "")
+
+
+def _word(choice: Any) -> str:
+    return "mock" if isinstance(choice, Mock) else str(choice)
+
+
+def _said(choice: Any, missing: str) -> str:
+    if isinstance(choice, Mock):
+        return "answered with a given value"
+    if choice != "recorded":
+        return {"live": "really called", "ask": "you are asked"}[choice]
+    other = {"live": "is really called", "ask": "you are asked", "stop": "it stops there"}[missing]
+    return f"answered from the recording; if it is asked something else, {other}"
+
+
+def summary(position: str, branch: int, planned: list[Planned]) -> str:
+    """Say in a line what a fork would execute."""
+    count = {kind: sum(p.kind == kind for p in planned) for kind in ("node", "model", "tool")}
+    names = {p.name: p.policy for p in planned if p.kind != "node"}
+    words = ", ".join(f"{name}={policy}" for name, policy in names.items())
+    parts = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in count.items())
+    return f"branch b{branch} from {position}: {parts} would execute" + (
+        f": {words}" if words else ""
+    )
+
+
+# --- what was left in the middle of a step -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A task that is still to be run, or to be run again."""
+
+    node: str
+    step: int
+    """Its step, if it was begun; 0 otherwise."""
+    name: str
+    """The tool of its call, or the model that it asks; empty for other nodes."""
+    asks: bool
+    """It waits for an answer, and only then goes on."""
+    under_way: bool
+    """Its call was begun and is not known to have ended."""
+    recorded: bool
+    """Its call had ended: the result is kept, and the call is not made again."""
+    replay: str
+
+
+def left_of(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[Left]:
+    """Yield the tasks of a thread's next step that are not over; those that are keep their results.
+
+    Args:
+        state: LangGraph's `StateSnapshot` of the thread.
+        entries: What is recorded, the moments of these tasks among it.
+        spec: The agent that would run them.
+    """
+    calls = _sent_calls(state.values.get("messages") or (), state.tasks)
+    known = spec.toolbox.at(state.values)
+    for task in state.tasks:
+        call = calls.pop(0) if task.name == "tools" and calls else ""
+        if task.result is not None:
+            continue
+        seen = _last_visit(task.id, entries)
+        whats = {entry.what for entry in seen}
+        name = next((entry.tool for entry in seen if entry.tool), call)
+        began = "tool.call" in whats or "model.request" in whats
+        ended = "tool.exit" in whats or "model.response" in whats
+        tool = known.get(name)
+        yield Left(
+            node=task.name,
+            step=seen[0].step if seen else 0,
+            name=spec.model.name if task.name == "model" else name,
+            asks=bool(task.interrupts),
+            under_way=began and not ended and not seen[-1].is_left,
+            recorded=task.name == "tools" and ended,
+            replay="never" if tool is None else tool.replay,
+        )
+
+
+def text_of(left: Left) -> str:
+    """Say what going on does with a task's call."""
+    what = "model" if left.node == "model" else "tool"
+    if left.asks:
+        return f"{what} {left.name}: waits for an answer, and is run again from its start with it"
+    if left.recorded:
+        return f"{what} {left.name}: its result is kept, and it is not called again"
+    if left.node == "model":
+        return f"model {left.name}: really asked"
+    if left.under_way and left.replay == "never":
+        return (
+            f"tool {left.name}: was under way, and is not called again; "
+            "the model is told that nobody knows what came of it"
+        )
+    again = ", once more: it was under way" if left.under_way else ""
+    effects = "" if left.replay == "safe" else "; it has side effects"
+    return f"tool {left.name}: really called{again}{effects}"
+
+
+def _last_visit(task: str, entries: Sequence[Entry]) -> list[Entry]:
+    """Return the moments of a task's last visit, in their order."""
+    own = [entry for entry in entries if entry.task == task]
+    begins = [at for at, entry in enumerate(own) if entry.what == "node.enter"]
+    return own[begins[-1] :] if begins else []
+
+
+def _sent_calls(messages: Sequence[Any], tasks: Sequence[Any]) -> list[str]:
+    """Return the tools that the tasks of a step call, in their order: one task for each call.
+
+    Calls that were answered with the reply itself have no task; those that a task has answered by
+    now are shown in the state already.
+    """
+    results = [task.result for task in tasks if isinstance(task.result, dict)]
+    made = [message for result in results for message in result.get("messages") or ()]
+    by_task = {message.tool_call_id for message in made if isinstance(message, ToolMessage)}
+    answered = set()
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+        elif isinstance(message, AIMessage):
+            calls = message.tool_calls
+            return [call["name"] for call in calls if call["id"] not in answered - by_task]
+    return []
+
+
+# --- what is kept of a fork ----------------------------------------------------------------------
+
+
+class _Before(Journal):
+    """A journal up to a moment: what a fork's calls were answered from when it was made."""
+
+    def __init__(self, journal: Journal, first: int) -> None:
+        super().__init__(journal.saver, journal.thread_id)
+        self._first = first
+
+    def moments(self, *args: Any, **wanted: Any) -> Iterator[Entry]:
+        """Yield moments; see `JournalReader.moments`."""
+        return takewhile(lambda e: e.seq < self._first, super().moments(*args, **wanted))
+
+
+def told_of(policy: Policy, edits: Sequence[Edit]) -> Told:
+    """Return what a fork was made with, as data."""
+    return {
+        "model": _choice(policy.model),
+        "tools": [[name, _choice(choice)] for name, choice in policy.tools.items()],
+        "other": _choice(policy.other),
+        "missing": policy.missing,
+        "missing_model": policy.missing_model,
+        "edits": [{name: _plain(value) for name, value in edit.told.items()} for edit in edits],
+    }
+
+
+def kept_decider(journal: Journal) -> tuple[Decider, Told] | None:
+    """Return what decides about the calls of a fork that is gone on with; None if it is no fork.
+
+    Raises:
+        DebugError: It was a fork, and its edits and policy were not kept.
+    """
+    found = _found(journal)
+    return None if found is None else (_decider(journal, *found), found[0])
+
+
+def kept_policy(journal: Journal) -> Policy | None:
+    """Return the policy of a fork that would be gone on with; see `kept_decider`.
+
+    Raises:
+        DebugError: It was a fork, and its edits and policy were not kept.
+    """
+    found = _found(journal)
+    return None if found is None else _policy(found[0])
+
+
+def _found(journal: Journal) -> tuple[Told, RunRow] | None:
+    """Return what the fork that a thread is in was made with, and the run that it began with."""
+    with journal.reading() as db:
+        rows = journal.rows.run_rows(db, journal.rows.thread(db))
+    branch = rows[-1].branch if rows else 0
+    for row in reversed(rows):
+        body = body_of(row)
+        if row.branch != branch:
+            return None
+        if FORK in body:
+            told = _read(journal, body[FORK])
+            return told, next(one for one in rows if one.branch == branch)
+        if body.get("mode") == "input":
+            return None
+    return None
+
+
+def _read(journal: Journal, reference: bytes) -> Told:
+    try:
+        told = journal.value(reference) if reference else None
+    except StorageError:
+        told = None
+    if not isinstance(told, dict) or "edits" not in told:
+        raise DebugError(
+            f"thread {journal.thread_id} stands in a fork whose edits and policy were not kept, "
+            "since they hold a secret or are too large; fork again from its moment, or call "
+            "agent.resume to go on without them: every call is then really made"
+        )
+    return told
+
+
+def _decider(journal: Journal, told: Told, began: RunRow) -> Decider:
+    """Make it again; `began` is the run that the fork began with."""
+    first, origin, branch = body_of(began)["first"], unpack_id(began.run), began.branch
+    own = [entry for entry in journal.moments(after=first - 1) if entry.branch == branch]
+    edits = [edit_of(one, origin) for one in told["edits"] if not _is_done(one, own)]
+    return Decider(_policy(told), Tape(_Before(journal, first)), edits, origin)
+
+
+def _policy(told: Told) -> Policy:
+    return Policy(
+        model=_chosen(told["model"]),
+        tools={name: _chosen(choice) for name, choice in told["tools"]},
+        other=_chosen(told["other"]),
+        missing=told["missing"],
+        missing_model=told["missing_model"],
+    )
+
+
+def _is_done(edit: Mapping[str, Any], own: Sequence[Entry]) -> bool:
+    """Say whether the visit that an edit is about has ended: it is not done again."""
+    ended = {entry.task for entry in own if entry.what == "node.exit"}
+    if "call" in edit:
+        calls = (e for e in own if e.what == "tool.exit" and e.call_id == edit["call"])
+        return any(True for _ in calls)
+    asked = [entry.task for entry in own if entry.what == "model.request"]
+    return any(task in ended for task in asked[edit["nth"] - 1 :])
+
+
+def _choice(choice: Any) -> Any:
+    return {"mock": _plain(choice.value)} if isinstance(choice, Mock) else choice
+
+
+def _chosen(kept: Any) -> Any:
+    return Mock(kept["mock"]) if isinstance(kept, dict) else kept
+
+
+def _plain(value: Any) -> Any:
+    return to_wick(value) if isinstance(value, AIMessage) else value

@@ -1,0 +1,268 @@
+"""Values as JSON-like data: paths into them, differences between them, states made of them."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args, get_type_hints
+
+from langchain_core.messages import BaseMessage
+
+from wick_graph.errors import DebugError
+from wick_graph.messages import to_wick
+from wick_graph.reducers import last
+from wick_graph.state import AgentState
+
+Path = tuple[str | int, ...]
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_PART: Final = re.compile(
+    r"""\.(?P<name>[A-Za-z_]\w*)|\[(?P<index>-?\d{1,9})\]|\[(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\]"""
+)
+
+
+def read_path(text: str) -> Path:
+    """Read a path; its first part is a channel.
+
+    Raises:
+        DebugError: It is none.
+    """
+    text = text.strip()
+    start = _NAME.match(text)
+    if start is None:
+        raise DebugError(f"{text[:80]!r} is no path; write one such as messages[-1].content")
+    return (start[0], *_parts(text, start.end()))
+
+
+def write_path(path: Path) -> str:
+    """Write a path."""
+    made = ""
+    for part in path:
+        if isinstance(part, int):
+            made += f"[{part}]"
+        elif _NAME.fullmatch(part):
+            made += f".{part}" if made else part
+        else:
+            made += f"[{part!r}]"
+    return made
+
+
+def _parts(text: str, at: int) -> Iterator[str | int]:
+    while at < len(text):
+        found = _PART.match(text, at)
+        if found is None:
+            raise DebugError(
+                f"{text[:80]!r} is no path: column {at + 1} is not understood; "
+                "write one such as messages[-1].content"
+            )
+        if found["name"]:
+            yield found["name"]
+        elif found["index"]:
+            yield int(found["index"])
+        else:
+            yield str(ast.literal_eval(found["key"]))
+        at = found.end()
+
+
+Op = Literal["add", "remove", "change"]
+MOST: Final = 1_000
+"""Changes that are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference."""
+
+    path: str
+    op: Op
+    before: Any
+    after: Any
+
+
+def differences(before: Any, after: Any, path: Path = ()) -> list[Change]:
+    """List what is different, the smallest parts that differ; at most `MOST`."""
+    found: list[Change] = []
+    for change in _changes(before, after, path):
+        found.append(change)
+        if len(found) >= MOST:
+            break
+    return found
+
+
+def _changes(before: Any, after: Any, path: Path) -> Iterator[Change]:
+    if before is after or before == after:
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        yield from _of_objects(before, after, path)
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _of_lists(before, after, path)
+    else:
+        yield Change(write_path(path), "change", before, after)
+
+
+def _of_objects(
+    before: Mapping[str, Any], after: Mapping[str, Any], path: Path
+) -> Iterator[Change]:
+    for key in [*before, *(key for key in after if key not in before)]:
+        here = (*path, key)
+        if key not in after:
+            yield Change(write_path(here), "remove", before[key], None)
+        elif key not in before:
+            yield Change(write_path(here), "add", None, after[key])
+        else:
+            yield from _changes(before[key], after[key], here)
+
+
+def _of_lists(before: list[Any], after: list[Any], path: Path) -> Iterator[Change]:
+    """Compare lists: what both begin and end with is the same, and what lies between differs."""
+    start = _same(before, after)
+    stop = _same(before[start:][::-1], after[start:][::-1])
+    old, new = before[start : len(before) - stop], after[start : len(after) - stop]
+    for at in range(max(len(old), len(new))):
+        here = (*path, start + at)
+        if at >= len(new):
+            yield Change(write_path(here), "remove", old[at], None)
+        elif at >= len(old):
+            yield Change(write_path(here), "add", None, new[at])
+        else:
+            yield from _changes(old[at], new[at], here)
+
+
+def _same(one: list[Any], other: list[Any]) -> int:
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a is not b and a != b:
+            break
+        count += 1
+    return count
+
+
+EMPTY: Final[Mapping[str, Any]] = {
+    "messages": [],
+    "todos": [],
+    "files": {},
+    "summary": {},
+    "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0},
+    "cost": {},
+    "iteration": 0,
+    "stop_reason": "",
+    "memory": {},
+    "skills": [],
+    "seen": {},
+}
+"""What channels are before anything is written to them."""
+PENDING: Final = "pending:"
+"""Begins the ids of messages that the thread will give another one."""
+_DEEPEST: Final = 40
+_MOST: Final = 20_000
+_HINTS: Final = get_type_hints(AgentState, include_extras=True)
+CHANNELS: Final = frozenset({*_HINTS, *EMPTY})
+"""What a state is made of."""
+REDUCERS: Final[Mapping[str, Any]] = {
+    name: found[1]
+    for name, hint in _HINTS.items()
+    if len(found := get_args(hint)) > 1 and callable(found[1]) and not isinstance(found[1], type)
+}
+"""How writes to a channel combine."""
+
+
+class JsonView:
+    """Turns values into JSON-like data; a message that was shown once is not made again."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, tuple[BaseMessage, dict[str, Any]]] = {}
+
+    def message(self, message: BaseMessage) -> dict[str, Any]:
+        """Show a message in wick's form, with its id."""
+        held = self._messages.get(id(message))
+        if held is not None and held[0] is message:
+            return held[1]
+        made: dict[str, Any] = self.plain(to_wick(message))
+        if message.id and not message.id.startswith(PENDING):
+            made["id"] = message.id
+        if len(self._messages) > _MOST:
+            self._messages.clear()
+        self._messages[id(message)] = message, made  # held, so that no other gets its place
+        return made
+
+    def plain(self, value: Any, depth: int = 0) -> Any:
+        """Show a value; what has no form in JSON is shown by its text, and says so."""
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else str(value)
+        if depth > _DEEPEST:
+            return "…"
+        if isinstance(value, BaseMessage):
+            return self.message(value)
+        if isinstance(value, Mapping):
+            return {str(key): self.plain(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.plain(item, depth + 1) for item in value]
+        return {"not_shown": type(value).__name__, "repr": _repr(value)}
+
+    def state(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Show a state, with every channel of an agent."""
+        made = {name: self.plain(value) for name, value in values.items() if name != "request"}
+        return {**EMPTY, **{k: v for k, v in made.items() if not k.startswith(("__", "branch:"))}}
+
+
+def overlaid(values: Mapping[str, Any], writes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a state with writes in it, as their reducers would put them there."""
+    made = dict(values)
+    for channel, value in writes:
+        reduce = REDUCERS.get(channel, last)
+        if channel == "messages" and isinstance(value, list):
+            value = [_with_id(item) for item in value]
+        made[channel] = reduce(made.get(channel), value)
+    return made
+
+
+def _with_id(item: Any) -> Any:
+    """Give a message that has no id yet one that is the same each time it is looked at."""
+    if not isinstance(item, BaseMessage) or item.id:
+        return item
+    return item.model_copy(update={"id": f"{PENDING}{getattr(item, 'tool_call_id', '')}"})
+
+
+def at_path(value: Any, path: Sequence[str | int]) -> Any:
+    """Return the value at a path.
+
+    Raises:
+        LookupError: Nothing does.
+    """
+    for part in path:
+        listed = isinstance(value, list | tuple) and isinstance(part, int)
+        if not listed and not isinstance(value, Mapping):
+            raise LookupError(part)
+        value = value[part]
+    return value
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)[:1_000]
+    except Exception as error:  # a value's own text may fail; that is what is shown then
+        return f"its text cannot be made: {type(error).__name__}"
+
+
+def value_at(state: Mapping[str, Any], path: Path, text: str) -> Any:
+    """Return the value at a path of a state; `text` is the path as it was written.
+
+    Raises:
+        DebugError: There is none.
+    """
+    try:
+        return at_path(state, path)
+    except LookupError:
+        raise DebugError(f"there is nothing at {text}; there is {', '.join(state)}") from None
+
+
+def value_or_none(state: Any, path: Path) -> Any:
+    """Return the value at a path; None if there is none."""
+    try:
+        return at_path(state, path)
+    except LookupError:
+        return None
