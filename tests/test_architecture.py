@@ -28,6 +28,7 @@ from tests.source import (
 )
 from wick_graph import errors
 from wick_graph.debug import DebugSession
+from wick_graph.journal import blame, details, journal, reading, rebuild, recorded
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "constants", "keys"),
@@ -277,6 +278,21 @@ def test_the_product_needs_no_doubles() -> None:
         for node, target in imports(module)
         if part_of(home(target)) == "testing"
     ]
+    none(found)
+
+
+def test_readers_of_a_journal_are_parts_that_know_rows_and_no_store() -> None:
+    """`Journal` opens a store's rows and builds the parts; none inherits from another."""
+    found: Found = []
+    for name in ("reading", "rebuild", "details", "blame", "recorded"):
+        module = MODULES[f"wick_graph.journal.{name}"]
+        for node, target in imports(module):
+            if home(target) in ("wick_graph.store", "wick_graph.store.saver"):
+                found.append(f"{module.at(node)}: {target}")
+    parts = (reading.JournalReader, rebuild.Reconstruction, details.Details, blame.BlameReader)
+    for part in (*parts, recorded.Recorded, journal.Journal):
+        if part.__bases__ != (object,):
+            found.append(f"{part.__name__} inherits from {part.__bases__}")
     none(found)
 
 
