@@ -33,7 +33,7 @@ from wick_graph.store.checkpoints.listing import Listing
 from wick_graph.store.checkpoints.lives import Ttl
 from wick_graph.store.checkpoints.reading import Reader, Row, find
 from wick_graph.store.checkpoints.saving import Saving
-from wick_graph.store.database.address import address_of
+from wick_graph.store.database.address import Address, address_of
 from wick_graph.store.database.dialect import Synchronous
 from wick_graph.store.database.opening import dialect_of
 from wick_graph.store.keeping import copying, upkeep
@@ -223,7 +223,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
         if now is not None:
             now()
-        return at._replace(checkpoint_id=checkpoint["id"]).config()
+        return Address(at.thread_id, at.ns, checkpoint["id"]).config()
 
     def put_writes(
         self,
@@ -345,7 +345,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
         if now is not None:
             await self._core.worker.run(now)
-        return at._replace(checkpoint_id=checkpoint["id"]).config()
+        return Address(at.thread_id, at.ns, checkpoint["id"]).config()
 
     async def aput_writes(
         self,
