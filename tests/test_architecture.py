@@ -405,17 +405,18 @@ def _attributes(tree: ast.Module) -> set[str]:
     """Name what the classes of a module define: methods, fields, and attributes of `self`."""
     found: set[str] = set()
     for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
-        for node in cls.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.add(node.name)
         for node in ast.walk(cls):
-            if isinstance(node, ast.Assign | ast.AnnAssign):
-                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    mine = isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
-                    at_top = isinstance(target, ast.Name) and node in cls.body
-                    found |= (
-                        {ast.unparse(target).removeprefix("self.")} if mine or at_top else set()
-                    )
+            targets: list[ast.expr] = []
+            if isinstance(node, ast.Assign):
+                targets = node.targets
+            elif isinstance(node, ast.AnnAssign):
+                targets = [node.target]
+            elif node in cls.body and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.add(node.name)
+            for target in targets:
+                text = ast.unparse(target)
+                if text.startswith("self.") or (node in cls.body and text.isidentifier()):
+                    found.add(text.removeprefix("self."))
     return found
 
 

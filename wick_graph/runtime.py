@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
@@ -37,6 +37,7 @@ from wick_graph.stopping import Stop
 from wick_graph.store.checkpoints.leases import Lease, Leases, Writer
 from wick_graph.store.keeping.journal_rows import JournalRows
 from wick_graph.store.keeping.ledger import Ledger
+from wick_graph.store.saver import SqlSaver
 from wick_graph.store.threads import Threads
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolbox import Beside, Offered, Toolbox
@@ -98,7 +99,6 @@ def _check(spec: AgentSpec) -> None:
         raise ConfigError(f"tool_timeout must be seconds above 0, or None, not {limit!r:.80}")
 
 
-@runtime_checkable
 class EngineStore(Protocol):
     """What a run needs of a checkpointer beside LangGraph's own protocol."""
 
@@ -118,7 +118,7 @@ class EngineStore(Protocol):
 
 def engine_store(saver: object) -> EngineStore | None:
     """Return a checkpointer that serves runs in full; LangGraph's own savers do not."""
-    return saver if isinstance(saver, EngineStore) else None
+    return saver if isinstance(saver, SqlSaver) else None
 
 
 @dataclass(slots=True)

@@ -331,7 +331,7 @@ DURABLE: Final = (
         "unfinished-step-dropped",
         "A new message takes what an unfinished step had written.",
         ("test_a_new_message_takes_what_only_the_steps_writes_hold",),
-        ("open_run", "if call.is_new_input and (store is None or call.unfinished):", "if False:"),
+        ("open_run", "if saver is not None and call.is_new_input", "if False"),
     ),
     mutant(
         "never-is-retried",

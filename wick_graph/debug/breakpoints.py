@@ -411,7 +411,7 @@ class BreakpointSet:
 
     # --- what a move asks ------------------------------------------------------------------------
 
-    def check(self, view: View, *, forwards: bool) -> Hit | None:
+    def check(self, view: View, forwards: bool) -> Hit | None:
         """Ask every breakpoint, so that each counts its hits; the first that stops decides.
 
         Log points say their lines if the move goes forwards.

@@ -7,9 +7,9 @@ ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from wick_graph.debug.breakpoints import BreakpointSet, Hit
 from wick_graph.debug.timeline import Position, Timeline
@@ -74,8 +74,7 @@ class Goal:
         return self.fits(view.entry) and (self.test is None or self.test(view))
 
 
-@dataclass(frozen=True, slots=True)
-class Landing:
+class Landing(NamedTuple):
     """Where a move ended: the cursor is there already."""
 
     reason: Reason
@@ -97,17 +96,14 @@ class Cursor:
 
     def __init__(self, views: ViewCache, breakpoints: BreakpointSet) -> None:
         self.views = views
+        self.timeline = views.timeline
+        """The moments of the branch that the cursor is on."""
         self.breakpoints = breakpoints
         self.at = 0 if len(views.timeline) else -1
         self._path: list[tuple[int, Goal, int]] = []
         """The moves that can be taken back: from where, by which verb, to where."""
         self._stops = breakpoints.version
         """The version of the breakpoints with which these moves were made."""
-
-    @property
-    def timeline(self) -> Timeline:
-        """The moments of the branch that the cursor is on."""
-        return self.views.timeline
 
     @property
     def here(self) -> Entry | None:
@@ -124,7 +120,7 @@ class Cursor:
 
     def look_at(self, journal: Journal | None, timeline: Timeline) -> None:
         """Take another recording in the place of this one."""
-        self.views = ViewCache(journal, timeline, self.views.json)
+        self.views, self.timeline = ViewCache(journal, timeline, self.views.json), timeline
         self._path.clear()
         self.at = min(self.at, self.last)
 
@@ -179,10 +175,10 @@ class Cursor:
 
     def position(self, place: int | None = None) -> Position:
         """Name a place, by default the cursor's."""
-        place = self.at if place is None else place
-        if not 0 <= place < len(self.timeline):
-            return Position(self.timeline.thread_id, self.timeline.branch, seq=0)
-        return self.timeline.position(place)
+        place, timeline = self.at if place is None else place, self.timeline
+        if 0 <= place < len(timeline.entries):
+            return timeline.position(place)
+        return Position(timeline.thread_id, timeline.branch, seq=0)
 
     # --- moving ----------------------------------------------------------------------------------
 
@@ -234,32 +230,35 @@ class Cursor:
         """Note a move, so that its inverse goes back exactly to where it began."""
         if before < 0:  # before the first moment there is nothing to go back to
             return
-        self._forget_if_breakpoints_changed()
-        self._path.append((before, goal, place))
-        del self._path[:-_STEPS_BACK]
+        if self._stops != self.breakpoints.version:
+            self._forget()
+        path = self._path
+        path.append((before, goal, place))
+        if len(path) > _STEPS_BACK:
+            del path[0]
 
     def _takes_back(self, goal: Goal) -> bool:
-        self._forget_if_breakpoints_changed()
-        if not self._path or self._path[-1][2] != self.at:
-            return False
-        came = self._path[-1][1]
-        return INVERSE[came.verb] == goal.verb and came.text == goal.text
-
-    def _forget_if_breakpoints_changed(self) -> None:
-        """Forget the moves if going back may stop elsewhere now."""
         if self._stops != self.breakpoints.version:
-            self._stops = self.breakpoints.version
-            self._path.clear()
+            self._forget()
+        if not self._path:
+            return False
+        _, came, place = self._path[-1]
+        return place == self.at and INVERSE[came.verb] == goal.verb and came.text == goal.text
+
+    def _forget(self) -> None:
+        """Forget the moves: with other breakpoints, going back may stop elsewhere now."""
+        self._stops = self.breakpoints.version
+        self._path.clear()
 
     def _scan(self, goal: Goal) -> tuple[int, Hit | None] | None:
         """Find the first place that a goal or a breakpoint fits; log points speak on the way."""
-        places: Sequence[int] = range(self.at + 1, len(self.timeline))
-        if goal.backwards:
-            places = range(self.at - 1, -1, -1)
+        at, forwards = self.at, not goal.backwards
+        places = range(at + 1, len(self.timeline.entries)) if forwards else range(at - 1, -1, -1)
+        views, check = self.views, self.breakpoints.check
         for place in places:
-            view = self.views.view(place)
-            hit = self.breakpoints.check(view, forwards=not goal.backwards)
-            if hit is not None or goal.reached(view):
+            view = views.view(place)
+            hit = check(view, forwards)
+            if hit is not None or (goal.fits(view.entry) and (not goal.test or goal.test(view))):
                 return place, hit
         return None
 

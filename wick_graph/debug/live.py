@@ -6,13 +6,14 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from langchain_core.messages import ToolMessage
 
 from wick_graph import keys
 from wick_graph.debug.cursor import (
+    INVERSE,
     VERBS,
     AtEnd,
     Cursor,
@@ -171,15 +172,15 @@ class LiveRun:
     @property
     def mode(self) -> Mode:
         """Whether code runs, waits, or is over."""
-        match self.state:
-            case Running():
-                return "LIVE running"
-            case Held(calls):
-                here = self._cursor.here
-                if here is not None and here.seq < min(calls, default=0):
-                    return "PAST"
-                label = "LIVE" if self.joined is None else self.joined.terms.label
-                return "LIVE stopped (volatile)" if label == "LIVE" else label
+        state = self.state
+        if isinstance(state, Running):
+            return "LIVE running"
+        if isinstance(state, Held):
+            here = self._cursor.here
+            if here is not None and here.seq < min(state.calls, default=0):
+                return "PAST"
+            label = "LIVE" if self.joined is None else self.joined.terms.label
+            return "LIVE stopped (volatile)" if label == "LIVE" else label
         if self.waits and self._cursor.at == self._cursor.last:
             return "LIVE stopped (durable)"
         return "PAST"
@@ -278,7 +279,7 @@ class LiveRun:
 
     def _judge(self, state: Running, place: int, held: HeldCall | None) -> Landing | None:
         view, breakpoints = self._cursor.views.view(place), self._cursor.breakpoints
-        hit = breakpoints.check(view, forwards=True)
+        hit = breakpoints.check(view, True)
         if held is not None and held.question is not None:
             return Landing(held.question.reason, held.question.text)
         if state.pause and held is not None:
@@ -299,34 +300,36 @@ class LiveRun:
 
     def _report(self, landing: Landing) -> Stop:
         """Make a stop of what the cursor did, and wake all that wait for one."""
-        here = self._cursor.here
-        self.last_stop = Stop(
-            reason=landing.reason,
-            entry=here,
-            position=str(self._cursor.position()),
+        reason, text, breakpoint, moved = landing
+        cursor = self._cursor
+        self.last_stop = stop = Stop(
+            reason=reason,
+            entry=cursor.here,
+            position=str(cursor.position()),
             mode=self.mode,
-            breakpoint=landing.breakpoint,
-            text=landing.text,
-            moved=landing.moved,
+            breakpoint=breakpoint,
+            text=text,
+            moved=moved,
         )
         self._lock.notify_all()
-        return self.last_stop
+        return stop
 
     # --- moving ----------------------------------------------------------------------------------
 
     def verb(self, name: str, timeout: float | None = None) -> Stop:
         """Move by a verb's name or abbreviation; see `DebugSession.verb`."""
-        verb = VERBS.get(name)
-        if verb is None or verb in ("until", "reverse_until"):
-            raise DebugError(f"{name[:40]!r} is no verb; write one of {', '.join(sorted(VERBS))}")
+        verb = VERBS.get(name, "")
+        if verb in INVERSE and not verb.endswith("until"):
+            with self._lock:
+                return self._move(goal_of(verb, self._cursor.here), timeout)
         if verb in ("first", "last"):
             return self.goto(f"@{verb}")
+        if verb != "pause":
+            raise DebugError(f"{name[:40]!r} is no verb; write one of {', '.join(sorted(VERBS))}")
         with self._lock:
-            if verb == "pause":
-                if not self.pause():
-                    raise DebugError("nothing runs that could be paused")
-                return self._await(None)
-            return self._move(goal_of(verb, self._cursor.here), timeout)
+            if not self.pause():
+                raise DebugError("nothing runs that could be paused")
+            return self._await(None)
 
     def until(self, verb: str, text: str, timeout: float | None = None) -> Stop:
         """Move to a position, or to where an expression is true; see `DebugSession.until`."""
@@ -367,7 +370,8 @@ class LiveRun:
         found = self._cursor.move(goal)
         if isinstance(found, AtEnd):
             return self._at_the_end(goal, timeout)
-        if found.breakpoint is None and self._cursor.at == self._cursor.last:
+        ended = isinstance(self.state, Ended) and found.breakpoint is None
+        if ended and self._cursor.at == self._cursor.last:
             return self._report_end() or self._report(found)
         return self._report(found)
 
@@ -576,7 +580,7 @@ class LiveRun:
         if isinstance(state, Running) and state.goal is not None and last != state.origin:
             cursor.remember(state.origin, state.goal, last)
         landing = cursor.land(last, reason, text)
-        self._report(landing if error is None else replace(landing, moved=True))
+        self._report(landing if error is None else landing._replace(moved=True))
 
     # --- what is held ----------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ def waiting(saved: Any) -> list[Interrupt]:
 
 
 async def store_answers(
-    given: Any, saver: BaseCheckpointSaver[Any], config: Any, run: Run, io: Leaves
+    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, run: Run, io: Leaves
 ) -> Any:
     """Bind the answers that an input brings to the questions that wait, and store them.
 
@@ -114,7 +114,7 @@ async def store_answers(
         RunError: Several questions wait, and the answer does not say which it is for.
         NothingWaitsError: It is a decision, and no question was asked; the thread stays as it is.
     """
-    if not isinstance(given, Command) or given.resume is None:
+    if not isinstance(given, Command) or given.resume is None or saver is None:
         return given
     if keys.configurable(config).get(keys.CHECKPOINT_ID):  # a fork: LangGraph makes new tasks
         resume = signed(given.resume)

@@ -302,14 +302,12 @@ async def open_run(call: RunCall, io: Leaves) -> None:
     saver, config = call.saver, call.config
     with leaves_untouched(call):
         await answers.refuse_results(call.input, saver, config, io)
-    await answers.bind_rules(run, saver, store, config, call.before, io)
-    call.input = _dated(call.input)
-    await start_journal(call, io)
-    if saver is not None:
-        with leaves_untouched(call):
-            call.input = await answers.store_answers(call.input, saver, config, run, io)
-        if call.is_new_input and (store is None or call.unfinished):
-            await keep_finished_results(call.graph, saver, config, io)
+        await answers.bind_rules(run, saver, store, config, call.before, io)
+        call.input = _dated(call.input)
+        await start_journal(call, io)
+        call.input = await answers.store_answers(call.input, saver, config, run, io)
+    if saver is not None and call.is_new_input and (store is None or call.unfinished):
+        await keep_finished_results(call.graph, saver, config, io)
 
 
 def attach_debugger(call: RunCall) -> None:
