@@ -109,13 +109,7 @@ LONG: frozenset[str] = frozenset()
 
 MAX_ANCESTORS = 3
 MAX_PUBLIC_METHODS = 40
-TALL: frozenset[str] = frozenset(
-    {
-        "wick_graph.debug.fork._Before",  # a Journal; goes with that
-        "wick_graph.exports.spans._Memory",  # as above
-        "wick_graph.journal.journal.Journal",
-    }
-)
+TALL: frozenset[str] = frozenset()
 """Classes with more ancestors of our own, or more public methods of our own, all the same."""
 
 STORE = ("values", "database", "sealed", "checkpoints", "keeping")
@@ -159,8 +153,8 @@ NOT_OURS: dict[str, tuple[str, ...]] = {
     "cli.app": ("error",),
     "cli.hooks": ("tool",),
     "config.reader": ("exc",),
-    "debug.shown": ("item",),
-    "debug.why": ("message",),
+    "debug.provenance": ("message",),
+    "debug.values": ("item",),
     "hooks.compile": ("fn", "hook"),
     "hooks.protocol": ("tool",),
     "journal.doubles": ("run_manager",),
@@ -177,6 +171,7 @@ NOT_OURS: dict[str, tuple[str, ...]] = {
         *("getattr(listed, '__self__', None)", "graph"),
     ),
     "server.routes.tools": ("tool",),
+    "store.database.transactions": ("self._local",),
     "store.values.named": (*("builder", "getattr(graph, 'builder', None)", "graph", "held"),),
     "store.values.scalars": ("value.tzinfo",),
     "tools.bound": ("declares",),
@@ -187,14 +182,14 @@ NOT_OURS: dict[str, tuple[str, ...]] = {
 BY_NAME: frozenset[tuple[str, str]] = frozenset(
     {
         ("cli.threads_moving", "dialect_of(load_config(config).store_url).path"),
-        ("debug.lines", "agent.spec"),
         ("debug.live", "choice.value"),
-        ("debug.live", "self._under.decide.anew"),
         ("debug.live", "self.agent.graph"),
-        ("debug.opening", "agent.spec"),
-        ("debug.opening", "source.spec"),
-        ("debug.opening", "source.store"),
         ("debug.session", "agent.graph"),
+        ("debug.live", "self.terms.decide.anew"),
+        ("debug.locations", "agent.spec"),
+        ("debug.sources", "agent.spec"),
+        ("debug.sources", "source.spec"),
+        ("debug.sources", "source.store"),
         ("exports.digest", "saved.checkpoint"),
         ("hooks.activation", "holder.api_key"),
         ("journal.changes", "request.model.name"),
@@ -204,9 +199,6 @@ BY_NAME: frozenset[tuple[str, str]] = frozenset(
         ("request", "messages.find"),
         ("server.answers", "config.subagents"),
         ("server.instances", "backend.level"),
-        ("tracing.audit", "ctx.call_id"),
-        ("tracing.audit", "ctx.name"),
-        ("tracing.audit", "ctx.thread_id"),
     }
 )
 """Attributes of our own objects that are asked for by name; a type or a protocol says it better."""

@@ -74,6 +74,10 @@ def found_by(served: Served, token: str) -> str:
     lines.append("[parameters]")
     for key, name in bound.items():
         lines.append(f'"{key}" = {{ dictionary = "{name}", probability = 0.5 }}')
+    # which result answers which call of the same chain, no schema can say
+    lines.append('[[operations]]\ninclude-path = "/v1/chat/completions"')
+    taken = '["2xx", "400", "401", "403", "404", "409", "429", "5xx"]'
+    lines.append(f"checks.positive_data_acceptance.expected-statuses = {taken}")
     return "\n".join(lines) + "\n"
 
 

@@ -113,9 +113,9 @@ def refusals(ctx: Any) -> Iterator[None]:
     except RefusedError as error:
         audit(
             "file.refused",
-            tool_name=getattr(ctx, "name", None),
-            tool_call_id=getattr(ctx, "call_id", None),
-            thread_id=getattr(ctx, "thread_id", None),
+            tool_name=None if ctx is None else ctx.name,
+            tool_call_id=None if ctx is None else ctx.call_id,
+            thread_id=None if ctx is None else ctx.thread_id,
             why=str(error),
         )
         raise

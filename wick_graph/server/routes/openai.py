@@ -35,10 +35,18 @@ from wick_graph.server.sse import EventStream
 router: Final = APIRouter(tags=["openai"])
 
 
+_CALL_ID: Final[Any] = {"type": "string", "minLength": 1}
+_RESULT: Final[Any] = {
+    "if": {"properties": {"role": {"const": "tool"}}},
+    "then": {"properties": {"tool_call_id": _CALL_ID}, "required": ["tool_call_id"]},
+}
+"""A tool's result names its call."""
+
+
 class ChatMessage(BaseModel):
     """A message in OpenAI's form."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", json_schema_extra=_RESULT)
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[
         str | Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None,
