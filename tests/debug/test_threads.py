@@ -15,7 +15,10 @@ from tests.debug.test_leaving import DOORS, later
 from tests.server.support import until
 from wick_graph import tool
 from wick_graph.debug import DebugSession, Stop
+from wick_graph.debug.gate import HeldCall
+from wick_graph.debug.live import LiveRun
 from wick_graph.errors import DebugError
+from wick_graph.stopping import Stop as StopAsked
 from wick_graph.testing import ScriptedModel, call, calls
 
 
@@ -224,3 +227,36 @@ def test_a_function_may_leave_or_end_the_run_that_it_is_called_in(world: World, 
         assert seen == ["entry", "entry", "breakpoint"]
         assert len(world.added) == 1
         assert session.mode == "PAST"
+
+
+def test_a_call_that_was_about_to_wait_is_not_made_when_its_run_is_ended(
+    world: World, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls were noted as held, and had not begun to wait when `abort` came."""
+    passed = threading.Event()
+    should_hold, ask = LiveRun.should_hold, StopAsked.ask
+
+    def late(self: LiveRun, held: HeldCall) -> bool:
+        leads = self.last_stop is not None and self.last_stop.entry == held.entry
+        if leads or not self.held:
+            return should_hold(self, held)
+        until(lambda: not self.held, "nobody ended the run")
+        found = should_hold(self, held)
+        passed.set()
+        return found
+
+    def slow(self: StopAsked, because: str, text: str) -> bool:
+        passed.wait(WAIT)
+        time.sleep(0.3)  # a call that is not held is made meanwhile
+        return ask(self, because, text)
+
+    agent, _ = world.agent(url, hooks=[])
+    with agent, DebugSession(agent) as session:
+        session.add("tbreak tool:add")
+        # Real timing cannot hit the few instructions between the note and the wait.
+        monkeypatch.setattr(LiveRun, "should_hold", late)
+        monkeypatch.setattr(StopAsked, "ask", slow)
+        session.run("add them", thread_id="t", stop_on_entry=False, timeout=WAIT)
+        assert session.abort(timeout=WAIT).reason == "cancelled"
+        assert passed.is_set()
+        assert world.added == []

@@ -69,8 +69,10 @@ class Running:
     """If not empty nothing stops the run any more. With `keep` it ends at its next safe place."""
     pause: bool = False
     """Whether to stop at the next moment at which that is possible."""
+    ending: bool = False
+    """Whether calls still wait until the run has been told to end, so that none is made."""
     calls: dict[int, HeldCall] = field(default_factory=dict)
-    """Calls that still wait, until the run has been told to end."""
+    """These calls."""
 
 
 @dataclass(slots=True)
@@ -234,8 +236,10 @@ class LiveRun:
                 found = self._judged(self.state, place, held)
                 if found is not None:
                     self._hold(self.state, place, found)
-            if held is not None and isinstance(self.state, Held):
-                self.state.calls[entry.seq] = held
+            state = self.state
+            waits = isinstance(state, Held) or (isinstance(state, Running) and state.ending)
+            if held is not None and waits:
+                self._calls[entry.seq] = held
             if _ends_run(entry) and self.joined is not None and not self.joined.own:
                 self._end(str(moment.data.get("stopped_because") or "done"))
 
@@ -639,11 +643,15 @@ class LiveRun:
         """End the run; see `DebugSession.abort`."""
         with self._lock:
             joined, calls = self._going("ended"), self._calls
-            self.state = Running(None, self._cursor.at, "alone", calls=calls)
-        joined.run.stop.ask("cancelled", reason)  # before a held call is let go: it is not to run
+            self.state = state = Running(None, self._cursor.at, "alone", ending=True, calls=calls)
+        try:
+            joined.run.stop.ask("cancelled", reason)  # before a held call goes on: it is not to run
+        finally:
+            with self._lock:
+                state.ending = False
+                if self.joined is joined:
+                    self._release(calls)
         with self._lock:
-            if self.joined is joined:
-                self._release(calls)
             return self._await_end(joined, timeout)
 
     def detach(self, how: How, timeout: float | None = None) -> Stop | None:
