@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any, Final, Literal
 
 from langchain_core.messages import AIMessage, ToolMessage
@@ -521,18 +520,6 @@ def _sent_calls(messages: Sequence[Any], tasks: Sequence[Any]) -> list[str]:
 # --- what is kept of a fork ----------------------------------------------------------------------
 
 
-class _Before(Journal):
-    """A journal up to a moment: what a fork's calls were answered from when it was made."""
-
-    def __init__(self, journal: Journal, first: int) -> None:
-        super().__init__(journal.saver, journal.thread_id)
-        self._first = first
-
-    def moments(self, *args: Any, **wanted: Any) -> Iterator[Entry]:
-        """Yield moments; see `JournalReader.moments`."""
-        return takewhile(lambda e: e.seq < self._first, super().moments(*args, **wanted))
-
-
 def told_of(policy: Policy, edits: Sequence[Edit]) -> Told:
     """Return what a fork was made with, as data."""
     return {
@@ -601,7 +588,8 @@ def _decider(journal: Journal, told: Told, began: RunRow) -> Decider:
     first, origin, branch = body_of(began)["first"], unpack_id(began.run), began.branch
     own = [entry for entry in journal.moments(after=first - 1) if entry.branch == branch]
     edits = [edit_of(one, origin) for one in told["edits"] if not _is_done(one, own)]
-    return Decider(_policy(told), Tape(_Before(journal, first)), edits, origin)
+    before = Journal(journal.saver, journal.thread_id, upto=first - 1)  # when the fork was made
+    return Decider(_policy(told), Tape(before), edits, origin)
 
 
 def _policy(told: Told) -> Policy:
