@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.sandbox.fixtures import container_engine
 from tests.support.postgres import postgres_server, postgres_url
@@ -40,6 +41,10 @@ BY_NIGHT: Final = re.compile(
 )
 """Many real processes that are killed, of which a sister test runs each time; `make test-slow` runs
 them all."""
+
+
+settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("project")  # how long a draw takes on a busy machine says nothing of a test
 
 
 @pytest.hookimpl(tryfirst=True)
