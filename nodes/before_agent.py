@@ -7,17 +7,16 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 
-from wick_graph.approving import leave
+from wick_graph.core.request import state_view
+from wick_graph.core.state import Update
 from wick_graph.errors import MessageError, ToolError
-from wick_graph.hooks.compile import apply
-from wick_graph.ledgered import UNKNOWN, recorded
+from wick_graph.hooks.onion import apply
 from wick_graph.messages import ToolCall
 from wick_graph.nodes.route import sent_for
-from wick_graph.runtime import NodeContext
-from wick_graph.state import Update
-from wick_graph.store.keeping.ledger import Recorded
+from wick_graph.runtime.context import NodeContext
+from wick_graph.runtime.tool_ledger import UNKNOWN, leave, recorded
+from wick_graph.store.ledger import Recorded
 from wick_graph.tools.result import failure
-from wick_graph.views import state_view
 
 INTERRUPTED: Final = "run interrupted before this tool finished"
 """What the model reads of a call that an earlier run left without a result."""

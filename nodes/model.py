@@ -10,26 +10,30 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
+from wick_graph.core.moments import Abort, Directive, Moment, Replace, Skip, tell
+from wick_graph.core.redaction import REDACTOR
+from wick_graph.core.request import ModelRequest, as_sent, position
+from wick_graph.core.usage import usage_of
 from wick_graph.errors import MessageError, ModelError, describe
-from wick_graph.hooks.compile import Onion, apply, check_update
+from wick_graph.hooks.onion import Onion, apply, check_update
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.messages import ToolResult
-from wick_graph.messages.copies import changed_copy, private
-from wick_graph.messages.stamps import MARK_KEY, NAME_GIVEN, TIMESTAMP_KEY, with_time
-from wick_graph.models.ask import ask
-from wick_graph.models.call import bounded, is_empty, normalise_reply, storable_reply
-from wick_graph.moments import Abort, Directive, Moment, Replace, Skip, tell
+from wick_graph.messages.base import (
+    MARK_KEY,
+    NAME_GIVEN,
+    TIMESTAMP_KEY,
+    changed_copy,
+    private,
+    with_time,
+)
+from wick_graph.models.call import ask, bounded, is_empty, normalise_reply, storable_reply
 from wick_graph.nodes.modify_request import resolve_request
-from wick_graph.redact import REDACTOR
-from wick_graph.request import ModelRequest, as_sent, position
-from wick_graph.runtime import NodeContext
+from wick_graph.runtime.context import NodeContext
 from wick_graph.tools.bound import BoundTool
 from wick_graph.types import StoppedBecause
-from wick_graph.usage import usage_of
 
 MAX_CALLS: Final = 32
 """Calls of one reply that are run; a model that asks for more is told so."""
-
 
 Writes = list[tuple[str, Any]]
 

@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from wick_graph.hooks.compile import apply
+from wick_graph.core.request import (
+    AGENT,
+    ModelRequest,
+    Section,
+    from_overlay,
+    state_view,
+    to_overlay,
+)
+from wick_graph.hooks.onion import apply
 from wick_graph.messages.content import is_plain
-from wick_graph.request import AGENT, ModelRequest, Section, from_overlay, to_overlay
-from wick_graph.runtime import NodeContext
-from wick_graph.views import state_view
+from wick_graph.runtime.context import NodeContext
 
 LAST_CALL: Final = "This is your last step: answer now from what you have; no tool can be called."
 """Tells the model why it has no tools on the last call that a run may make."""

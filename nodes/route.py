@@ -9,9 +9,10 @@ from typing import Any, Final, Literal
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.types import Send
 
-from wick_graph.messages.roles import RECORD_ROLES, role_of
+from wick_graph.messages.base import RECORD_ROLES, role_of
 
 TOOLS: Final = "route: tools"
+
 END_LABEL: Final = "route: end"
 
 

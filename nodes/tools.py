@@ -6,21 +6,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from wick_graph import keys
-from wick_graph.approving import Gate, bound_by
+from wick_graph import langgraph_config
+from wick_graph.core.moments import Abort, Moment, Replace, Skip, tell
+from wick_graph.core.request import state_view
+from wick_graph.core.state import LASTING, private_update, problem
 from wick_graph.errors import ToolError
-from wick_graph.hooks.compile import Onion
-from wick_graph.ledgered import again, through_ledger
+from wick_graph.hooks.onion import Onion
 from wick_graph.messages import ToolCall, ToolResult
-from wick_graph.messages.copies import owned
-from wick_graph.moments import Abort, Moment, Replace, Skip, tell
-from wick_graph.runtime import NodeContext
-from wick_graph.state import LASTING
+from wick_graph.messages.base import owned
+from wick_graph.runtime.context import NodeContext
+from wick_graph.runtime.tool_ledger import Gate, again, bound_by, through_ledger
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
-from wick_graph.updates import private_update, problem
-from wick_graph.views import state_view
 
 
 async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
@@ -126,7 +124,7 @@ def _still_allowed(call: ToolCall) -> ToolCall:
 
 
 def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
-    state = keys.read_state(ctx.config, LASTING)
+    state = langgraph_config.read_state(ctx.config, LASTING)
 
     def tool() -> BoundTool | None:
         return ctx.tools(state).get(sent["name"])
@@ -143,7 +141,7 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
         key=sent["key"],
         index=sent["index"],
         attempt=1,
-        thread_id=ctx.run.thread_id or keys.thread_of(ctx.config),
+        thread_id=ctx.run.thread_id or langgraph_config.thread_of(ctx.config),
         run_id=ctx.run.run_id,
         agent=ctx.spec.name,
         state=state_view(state),

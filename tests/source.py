@@ -62,6 +62,20 @@ IMPORTABLE = tuple(name for name in MODULES if not name.endswith("__main__"))
 """Every module but those that are programs."""
 
 
+def offered(package: Module) -> dict[str, str]:
+    """Return where a package takes the names from that it loads when they are used."""
+    return {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(package.tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+OFFERED = {m.name: offered(m) for m in MODULES.values() if m.is_package and m.part}
+"""What packages offer, without the door."""
+
+
 def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
 
@@ -93,7 +107,8 @@ def imports(module: Module, *, functions: bool = True) -> Iterator[tuple[ast.AST
 def home(target: str) -> str:
     """Return the module of ours in which an imported name is looked up; empty if not ours."""
     while target and target not in MODULES:
-        target = target.rpartition(".")[0]
+        package, _, name = target.rpartition(".")
+        target = OFFERED.get(package, {}).get(name, package)
     return target
 
 

@@ -28,49 +28,52 @@ from tests.source import (
 )
 from wick_graph import errors
 from wick_graph.debug import DebugSession
-from wick_graph.journal import blame, details, journal, reading, rebuild, recorded
+from wick_graph.journal import blame, details, journal, reader, reconstruct
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "types", "constants", "keys"),
+    ("errors", "types", "constants", "durations", "langgraph_config", "events", "lazy"),
     ("messages",),
     ("expressions",),
-    (
-        *("stopping", "pausing", "moments", "drive", "reducers", "state", "usage", "views"),
-        *("request", "updates", "events"),
-    ),
-    ("redact", "cost", "tracing", "web"),
-    (
-        *("config", "sandbox", "backends", "tools", "models", "hooks", "middleware"),
-        *("mcp", "store"),
-    ),
-    ("durability", "runtime"),
-    ("approving", "ledgered"),
+    ("core",),
+    ("tracing",),
+    ("web",),
+    ("config",),
+    ("sandbox",),
+    ("backends",),
+    ("store",),
+    ("tools",),
+    ("models",),
+    ("hooks",),
+    ("middleware",),
+    ("runtime",),
     ("journal",),
     ("nodes",),
-    ("graph",),
+    ("engine",),
     ("picture",),
     ("exports",),
-    ("result", "streaming", "calls"),
     ("debug",),
-    ("agent",),
     ("subagents",),
     ("loading",),
-    ("client", "server"),
-    ("cli",),
     ("testing", "pytest_plugin"),
+    ("client",),
+    ("service",),
+    ("protocols",),
+    ("server",),
+    ("cli",),
     ("__main__",),
 )
 """A part may import what stands above it, and in its own row what stands to its left."""
 
-GROUND = frozenset({"errors", "types", "constants", "keys"})
+
+GROUND = frozenset(LAYERS[0])
+
+
 KNOWS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(GROUND, frozenset()),
-    **dict.fromkeys(("messages", "config", "sandbox"), GROUND),
+    **dict.fromkeys(("messages", "sandbox", "store", "web"), GROUND),
     "backends": GROUND | {"sandbox"},
+    "client": GROUND | {"core"},
     "config": GROUND | {"expressions"},
     "models.scripted": GROUND,
-    "store": GROUND | {"config.durations"},
-    "web": GROUND,
 }
 """Parts that serve without the engine (the store: any LangGraph graph) know only these; a part of
 a part knows itself too."""
@@ -87,7 +90,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "uvicorn": frozenset({"server"}),
     "yaml": frozenset({"config", "models"}),
     "langchain": frozenset({"models", "middleware"}),
-    "genai_prices": frozenset({"cost"}),
+    "genai_prices": frozenset({"core"}),
     "opentelemetry": frozenset({"tracing"}),
 }
 """Libraries that only these parts may use."""
@@ -112,36 +115,34 @@ MAX_PUBLIC_METHODS = 40
 TALL: frozenset[str] = frozenset()
 """Classes with more ancestors of our own, or more public methods of our own, all the same."""
 
-STORE = ("values", "database", "sealed", "checkpoints", "keeping")
-"""The parts of the store, from the ground up."""
 
 LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
     {
         ("wick_graph.backends.search_worker", "re2"),
-        ("wick_graph.debug.terminal.interactive", "readline"),
+        ("wick_graph.debug.terminal.shell", "readline"),
         ("wick_graph.pytest_plugin", "wick_graph.debug.recording"),
         ("wick_graph.pytest_plugin", "wick_graph.testing"),
-        ("wick_graph.cost", "genai_prices"),
-        ("wick_graph.mcp.connection", "wick_graph.mcp"),
-        ("wick_graph.store.database.postgres_url", "psycopg"),
-        ("wick_graph.store.sealed.sealing", "wick_graph.store.sealed"),
+        ("wick_graph.core.usage", "genai_prices"),
+        ("wick_graph.tools.mcp", "wick_graph.tools"),
+        ("wick_graph.store.postgres", "psycopg"),
+        ("wick_graph.store.encryption", "wick_graph.store"),
         ("wick_graph.tracing.otel", "opentelemetry"),
-        ("wick_graph.tracing.requests", "opentelemetry"),
-        ("wick_graph.tracing.requests", "opentelemetry.exporter.otlp.proto.http"),
-        ("wick_graph.tracing.requests", "opentelemetry.sdk.resources"),
-        ("wick_graph.tracing.requests", "opentelemetry.sdk.trace"),
-        ("wick_graph.tracing.requests", "opentelemetry.trace.propagation"),
+        ("wick_graph.tracing.otel", "opentelemetry"),
+        ("wick_graph.tracing.otel", "opentelemetry.exporter.otlp.proto.http"),
+        ("wick_graph.tracing.otel", "opentelemetry.sdk.resources"),
+        ("wick_graph.tracing.otel", "opentelemetry.sdk.trace"),
+        ("wick_graph.tracing.otel", "opentelemetry.trace.propagation"),
     }
 )
 """(module, what it imports inside a function) for optional extras; the door and `cli` are free."""
 
 OTHER_ERRORS = frozenset(
     {
-        "wick_graph.mcp.bounds.TooMuch",  # ends in the error of a call
-        "wick_graph.drive.Late",  # a time-out, told apart from a call's own
-        "wick_graph.models.arguments.BadArgumentsError",  # becomes the call's error text
-        "wick_graph.server.problems.Problem",  # an answer to a request
-        "wick_graph.store.checkpoints.suspects.Suspected",  # ends in the queue for a thread
+        "wick_graph.tools.mcp_transport.TooMuch",  # ends in the error of a call
+        "wick_graph.core.bridge.Late",  # a time-out, told apart from a call's own
+        "wick_graph.models.chunks.BadArgumentsError",  # becomes the call's error text
+        "wick_graph.service.options.Problem",  # an answer to a request
+        "wick_graph.store.leases.Suspected",  # ends in the queue for a thread
     }
 )
 """Exceptions outside of the tree."""
@@ -149,39 +150,41 @@ SCRIPTED = "wick_graph.models.scripted."
 """Its exceptions are none of ours: they fail a test, or stand for a provider's."""
 
 NOT_OURS: dict[str, tuple[str, ...]] = {
-    "backends.docker.box": ("held", "response"),
+    "backends.docker.container": ("held", "response"),
     "cli.app": ("error",),
-    "cli.hooks": ("tool",),
-    "config.reader": ("exc",),
+    "cli.graph": ("tool",),
+    "config.yaml_reader": ("exc",),
+    "core.moments": ("port",),
+    "core.state": ("message",),
     "debug.provenance": ("message",),
     "debug.values": ("item",),
-    "hooks.compile": ("fn", "hook"),
+    "hooks.onion": ("fn", "hook"),
     "hooks.protocol": ("tool",),
-    "journal.doubles": ("run_manager",),
-    "journal.shelf": ("value",),
+    "journal.value_store": ("value",),
     "loading": ("tool",),
-    "mcp.result": ("item.resource",),
-    "mcp.server": ("error",),
     "middleware.adapter": ("middleware",),
-    "middleware.requests": ("model", "tool"),
+    "middleware.langchain_views": ("model", "tool"),
     "models.retry": ("error", "getattr(error, 'response', None)", "response"),
-    "moments": ("port",),
     "picture.read": (
-        *("branch", "data", "getattr(graph, 'builder', None)"),
-        *("getattr(listed, '__self__', None)", "graph"),
+        "branch",
+        "data",
+        "getattr(graph, 'builder', None)",
+        "getattr(listed, '__self__', None)",
+        "graph",
     ),
-    "server.routes.tools": ("tool",),
-    "store.database.transactions": ("self._local",),
-    "store.values.named": (*("builder", "getattr(graph, 'builder', None)", "graph", "held"),),
-    "store.values.scalars": ("value.tzinfo",),
+    "server.routes.agents": ("tool",),
+    "store.allowlist": ("builder", "getattr(graph, 'builder', None)", "graph", "held"),
+    "store.codec": ("value.tzinfo",),
+    "store.transactions": ("self._local",),
+    "testing.recorded": ("run_manager",),
     "tools.bound": ("declares",),
+    "tools.mcp": ("error", "item.resource"),
     "tracing.recorder": ("recorder",),
-    "updates": ("message",),
 }
 """By module: what holds an object of a library or of a user, which may have an attribute or not."""
 BY_NAME: frozenset[tuple[str, str]] = frozenset(
     {
-        ("cli.threads_moving", "dialect_of(load_config(config).store_url).path"),
+        ("cli.threads", "dialect_of(load_config(config).store_url).path"),
         ("debug.live", "choice.value"),
         ("debug.live", "self.agent.graph"),
         ("debug.session", "agent.graph"),
@@ -190,15 +193,15 @@ BY_NAME: frozenset[tuple[str, str]] = frozenset(
         ("debug.sources", "agent.spec"),
         ("debug.sources", "source.spec"),
         ("debug.sources", "source.store"),
-        ("exports.digest", "saved.checkpoint"),
-        ("hooks.activation", "holder.api_key"),
-        ("journal.changes", "request.model.name"),
-        ("journal.facts", "value.update"),
+        ("exports.page", "saved.checkpoint"),
+        ("hooks.from_config", "holder.api_key"),
+        ("journal.encode", "request.model.name"),
+        ("journal.encode", "value.update"),
         ("journal.replay", "agent.graph"),
         ("picture.read", "tool.source.agents"),
-        ("request", "messages.find"),
-        ("server.answers", "config.subagents"),
-        ("server.instances", "backend.level"),
+        ("core.request", "messages.find"),
+        ("server.schemas", "config.subagents"),
+        ("service.tenants", "backend.level"),
     }
 )
 """Attributes of our own objects that are asked for by name; a type or a protocol says it better."""
@@ -218,27 +221,6 @@ def test_every_part_has_its_place() -> None:
     placed = [part for row in LAYERS for part in row]
     assert len(placed) == len(set(placed))
     assert sorted({m.part for m in MODULES.values()} - set(placed) - {""}) == []
-
-
-def test_the_store_stands_on_its_own_ground() -> None:
-    """Each part of the store knows those before it; what stands beside them knows all."""
-    order = [*STORE, ""]
-    found: Found = []
-    for module in MODULES.values():
-        if module.part != "store":
-            continue
-        mine = order.index(_floor(module.name))
-        for node, target in imports(module):
-            goal = home(target)
-            if part_of(goal) == "store" and order.index(_floor(goal)) > mine:
-                found.append(f"{module.at(node)}: {target}")
-    none(found)
-
-
-def _floor(name: str) -> str:
-    """Return which part of the store a module belongs to; empty for what stands beside them."""
-    parts = name.split(".")
-    return parts[2] if parts[2:] and parts[2] in STORE else ""
 
 
 def test_imports_point_down() -> None:
@@ -276,13 +258,13 @@ def test_the_product_needs_no_doubles() -> None:
 def test_readers_of_a_journal_are_parts_that_know_rows_and_no_store() -> None:
     """`Journal` opens a store's rows and builds the parts; none inherits from another."""
     found: Found = []
-    for name in ("reading", "rebuild", "details", "blame", "recorded"):
+    for name in ("reader", "reconstruct", "details", "blame"):
         module = MODULES[f"wick_graph.journal.{name}"]
         for node, target in imports(module):
             if home(target) in ("wick_graph.store", "wick_graph.store.saver"):
                 found.append(f"{module.at(node)}: {target}")
-    parts = (reading.JournalReader, rebuild.Reconstruction, details.Details, blame.BlameReader)
-    for part in (*parts, recorded.Recorded, journal.Journal):
+    parts = (reader.JournalReader, reconstruct.Reconstruction, details.Details, blame.BlameReader)
+    for part in (*parts, reconstruct.Recorded, journal.Journal):
         if part.__bases__ != (object,):
             found.append(f"{part.__name__} inherits from {part.__bases__}")
     none(found)
@@ -446,6 +428,57 @@ def test_nobody_asks_our_own_objects_for_an_attribute_by_name() -> None:
     assert foreign == listed, "an entry is no longer needed"
 
 
+MAX_CHAIN = 24
+
+
+MAX_PACKAGES = 14
+
+
+MAX_INSIDE = {"store": 12}
+"""Links of the longest chain of imports inside a part; 9 in every other one."""
+
+
+def test_chains_of_imports_are_short() -> None:
+    """Count to the module that defines a name: packages load lazily."""
+    edges: dict[str, set[str]] = {}
+    parts: dict[str, set[str]] = {}
+    for module in MODULES.values():
+        goals = {home(target) for _, target in imports(module, functions=False)}
+        edges[module.name] = goals - {"", "wick_graph", module.name}
+        parts.setdefault(module.part, set()).update(part_of(goal) for goal in edges[module.name])
+    for part, targets in parts.items():
+        targets.discard(part)
+        inside = {n: {g for g in t if part_of(g) == part} for n, t in edges.items()}
+        chain = _longest({n: t for n, t in inside.items() if part_of(n) == part})
+        assert len(chain) <= MAX_INSIDE.get(part, 9), " > ".join(chain)
+    assert len(chain := _longest(edges)) <= MAX_CHAIN, " > ".join(chain)
+    assert len(chain := _longest(parts)) <= MAX_PACKAGES, " > ".join(chain)
+
+
+def _longest(edges: dict[str, set[str]]) -> list[str]:
+    """Return the longest chain; there is no cycle, as another test says."""
+    known: dict[str, list[str]] = {}
+
+    def chain(name: str) -> list[str]:
+        if name not in known:
+            below = (chain(other) for other in sorted(edges.get(name, ())))
+            known[name] = [name, *max(below, key=len, default=[])]
+        return known[name]
+
+    return max((chain(name) for name in edges), key=len)
+
+
+def test_the_client_needs_no_engine_and_the_service_no_http() -> None:
+    """What gateways and workers will be built on is the service, without FastAPI."""
+    found: Found = []
+    for module in MODULES.values():
+        for node, target in imports(module):
+            top = target.partition(".")[0]
+            if module.part == "service" and top in ("fastapi", "starlette", "uvicorn"):
+                found.append(f"{module.at(node)}: {target}")
+    none(found)
+
+
 # --- form ----------------------------------------------------------------------------------------
 
 
@@ -575,13 +608,13 @@ def test_modules_define_and_do_nothing_else() -> None:
 def test_langgraphs_reserved_names_are_spelt_in_one_module() -> None:
     found: Found = []
     for module in MODULES.values():
-        if module.part == "keys":
+        if module.part == "langgraph_config":
             continue
         for node in ast.walk(module.tree):
             if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
                 continue
             if node.value == "configurable" or node.value.startswith("__pregel"):
-                found.append(f"{module.at(node)}: {node.value!r} is in wick_graph.keys")
+                found.append(f"{module.at(node)}: {node.value!r} is in wick_graph.langgraph_config")
     none(found)
 
 

@@ -17,7 +17,8 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 import wick_graph
 from tests.source import IMPORTABLE, MODULES, ROOT, is_type_checking
-from wick_graph import keys, reducers
+from wick_graph import langgraph_config
+from wick_graph.core import state
 
 HEAVY = ("langchain", "langgraph", "langsmith", "sqlalchemy", "pydantic", "openai", "httpx")
 
@@ -138,27 +139,40 @@ def test_help_and_version_are_light(argument: str, tmp_path: Path) -> None:
 
 
 def test_the_tag_that_hides_a_call_is_langgraphs_own() -> None:
-    assert keys.NOSTREAM == TAG_NOSTREAM
+    assert langgraph_config.NOSTREAM == TAG_NOSTREAM
 
 
 def test_the_task_of_writes_without_a_task_is_langgraphs_own() -> None:
-    assert keys.NULL_TASK_ID == langgraph_constants.NULL_TASK_ID
+    assert langgraph_config.NULL_TASK_ID == langgraph_constants.NULL_TASK_ID
 
 
-OWN = ("RUN", "WRITER", "PATH", "RULES", "NOSTREAM", "NULL_TASK_ID", "STEP", "PULL", "PUSH")
+OWN = (
+    "TYPE_CHECKING",
+    "RUN",
+    "WRITER",
+    "PATH",
+    "RULES",
+    "NOSTREAM",
+    "NULL_TASK_ID",
+    "STEP",
+    "PULL",
+    "PUSH",
+)
 
 
-@pytest.mark.parametrize("name", [n for n in vars(keys) if n.isupper() and n not in OWN])
+@pytest.mark.parametrize(
+    "name", [n for n in vars(langgraph_config) if n.isupper() and n not in OWN]
+)
 def test_key_is_langgraphs_own(name: str) -> None:
     theirs = "CONF" if name == "CONFIGURABLE" else f"CONFIG_KEY_{name}"
-    assert getattr(keys, name) == getattr(langgraph_constants, theirs)
+    assert getattr(langgraph_config, name) == getattr(langgraph_constants, theirs)
 
 
 def test_our_own_key_is_none_of_langgraphs_and_stays_out_of_metadata() -> None:
-    for own in (keys.RUN, keys.WRITER, keys.PATH):
+    for own in (langgraph_config.RUN, langgraph_config.WRITER, langgraph_config.PATH):
         assert own.startswith("__")
         assert own not in langgraph_constants.RESERVED
 
 
 def test_the_id_that_removes_all_messages_is_langgraphs_own() -> None:
-    assert reducers.REMOVE_ALL == REMOVE_ALL_MESSAGES
+    assert state.REMOVE_ALL == REMOVE_ALL_MESSAGES

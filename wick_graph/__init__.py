@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from wick_graph import events
-    from wick_graph.agent import Agent
+    from wick_graph.core.request import ModelRequest
+    from wick_graph.engine.agent import Agent
+    from wick_graph.engine.result import Result
     from wick_graph.errors import ToolError, WickError
     from wick_graph.hooks.protocol import BaseHook, HookContext, Verdict
     from wick_graph.loading import Agents, load
     from wick_graph.messages import Messages, ToolCall, ToolResult, ai, human, system, tool_msg
-    from wick_graph.request import ModelRequest
-    from wick_graph.result import Result
     from wick_graph.store import SqlSaver
     from wick_graph.tools import FuncTool, Tool, ToolContext, tool
 
@@ -61,8 +61,8 @@ __all__ = (  # noqa: RUF022  # grouped: this is the table of contents
 _HOME: Final = {
     "load": "loading",
     "Agents": "loading",
-    "Agent": "agent",
-    "Result": "result",
+    "Agent": "engine.agent",
+    "Result": "engine.result",
     "SqlSaver": "store",
     "tool": "tools",
     "Tool": "tools",
@@ -74,7 +74,7 @@ _HOME: Final = {
     "BaseHook": "hooks.protocol",
     "HookContext": "hooks.protocol",
     "Verdict": "hooks.protocol",
-    "ModelRequest": "request",
+    "ModelRequest": "core.request",
     "Messages": "messages",
     "human": "messages",
     "system": "messages",

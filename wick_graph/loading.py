@@ -12,10 +12,9 @@ from typing import Any, Self
 from langchain_core.language_models import FakeListChatModel
 from langgraph.checkpoint.memory import InMemorySaver
 
-from wick_graph.agent import Agent
 from wick_graph.backends import LocalBackend, Rules
 from wick_graph.backends.docker import DockerBackend
-from wick_graph.backends.docker.sandboxes import make_folder
+from wick_graph.backends.docker.backend import make_folder
 from wick_graph.config import (
     AgentConfig,
     AgentsFile,
@@ -30,21 +29,21 @@ from wick_graph.config import (
     store_of,
     trust_folder,
 )
-from wick_graph.config.reach import PYCACHE
+from wick_graph.config.trusted import PYCACHE
+from wick_graph.core.moments import JournalOptions
+from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, did_you_mean
-from wick_graph.hooks.activation import activate, backend_of
 from wick_graph.hooks.approvals import misspelt
 from wick_graph.hooks.filesystem import FilesystemHook
+from wick_graph.hooks.from_config import activate, backend_of
 from wick_graph.hooks.protocol import BaseHook
-from wick_graph.mcp import McpServer, Target
 from wick_graph.middleware import make, must_hold_nothing
 from wick_graph.models.resolve import ModelChoice, resolve_model
-from wick_graph.moments import JournalOptions
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent, delegation
 from wick_graph.tools.builtin_tools import builtin
-from wick_graph.tools.store import ToolStore
-from wick_graph.tools.toolbox import Unasked
+from wick_graph.tools.mcp import McpServer, Target
+from wick_graph.tools.toolsets import ToolStore, Unasked
 
 
 class Agents(Mapping[str, Agent]):

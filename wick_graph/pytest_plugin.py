@@ -17,9 +17,12 @@ import pytest
 if TYPE_CHECKING:
     from wick_graph.debug.recording import RecordedRuns
 
+
 _SHOWN: Final = 25
 """Moments of each run that a failed test shows."""
+
 _NAME: Final = re.compile(r"[^\w.-]+")
+
 Cassette = Callable[..., Any]
 
 

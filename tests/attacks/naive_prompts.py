@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from wick_graph import BaseHook
-from wick_graph.request import ModelRequest
+from wick_graph.core.request import ModelRequest
 
 
 class NaiveMemory(BaseHook):

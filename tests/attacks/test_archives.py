@@ -19,10 +19,10 @@ from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.exports import wickrun
 from wick_graph.exports.wickrun import open_wickrun
-from wick_graph.journal import layout
+from wick_graph.journal import page_format
 from wick_graph.store import SqlSaver
-from wick_graph.store.moving import export_thread, import_thread
-from wick_graph.store.values.folding import MAX_UNFOLDED, fold, unfold
+from wick_graph.store.codec import MAX_UNFOLDED, fold, unfold
+from wick_graph.store.maintenance import export_thread, import_thread
 from wick_graph.testing import ScriptedModel
 
 MANIFEST = {"wickrun": 1, "thread": "t"}
@@ -97,7 +97,7 @@ def test_a_content_unfolds_only_as_far_as_it_is_folded() -> None:
     with pytest.raises(StorageError, match="unfolds to more than 64 MiB"):
         unfold(bomb)
     with pytest.raises(StorageError, match="unfolds to more than 64 MiB"):
-        layout.unpack_page(b"\0\0\0\0" + b"\x01" + bomb)
+        page_format.unpack_page(b"\0\0\0\0" + b"\x01" + bomb)
     with pytest.raises(zlib.error):
         unfold(small[:-8])
 

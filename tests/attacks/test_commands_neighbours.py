@@ -16,7 +16,7 @@ import pytest
 from tests.sandbox.fixtures import CONFINED, Cell, make_cell
 from wick_graph.backends import LocalBackend
 from wick_graph.errors import ConfigError
-from wick_graph.sandbox import seccomp
+from wick_graph.sandbox import plan
 from wick_graph.sandbox.plan import NOBODY
 
 HELD_BY_A_NETWORK_NAMESPACE = {1, 2, 10, 16}
@@ -116,9 +116,9 @@ def test_a_level_that_lets_any_socket_be_made_does_not_hold(
     """The level is probed at the start, in itself, and not by what was meant."""
     if shutil.which("bwrap") is None:
         pytest.skip("no bubblewrap here")
-    whole = seccomp.program()
-    monkeypatch.setattr(seccomp, "_FAMILIES", (*seccomp._FAMILIES, seccomp.VSOCK))
-    assert seccomp.program() != whole
+    whole = plan.program()
+    monkeypatch.setattr(plan, "_FAMILIES", (*plan._FAMILIES, plan.VSOCK))
+    assert plan.program() != whole
     with pytest.raises(ConfigError, match="bwrap: it can make any socket"):
         LocalBackend(open_path, execute="bwrap")
 
@@ -126,7 +126,7 @@ def test_a_level_that_lets_any_socket_be_made_does_not_hold(
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_what_probes_is_a_program(machine: str, tmp_path: Path) -> None:
     program = tmp_path / "probe"
-    program.write_bytes(seccomp.socket_probe(machine, family=99))
+    program.write_bytes(plan.socket_probe(machine, family=99))
     program.chmod(0o755)
     runner = [] if platform.machine() == machine else [f"qemu-{machine}-static"]
     if runner and shutil.which(runner[0]) is None:

@@ -15,7 +15,7 @@ import pytest
 from tests.attacks.test_control_trust import home
 from tests.source import ROOT
 from wick_graph.cli.app import call
-from wick_graph.config import digest_of, load_config, reach, trust
+from wick_graph.config import digest_of, load_config, trust, trusted
 from wick_graph.errors import ConfigError
 from wick_graph.loading import Agents, backends_in, hooks_of, load
 from wick_graph.server import ServerOptions, Service
@@ -125,7 +125,7 @@ def test_a_folder_that_is_too_large_is_refused_and_not_cut(
     app: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = written(app, "{command: [python3, server.py], cwd: srv}")
-    monkeypatch.setattr(reach, "MOST_FILES", 10)
+    monkeypatch.setattr(trusted, "MOST_FILES", 10)
     assert hash_of(path)
     for number in range(9):
         (app / f"srv/{number}").touch()
@@ -135,8 +135,8 @@ def test_a_folder_that_is_too_large_is_refused_and_not_cut(
     monkeypatch.chdir(app)
     assert call(["run", "hello", "--trust"]) == 2
     assert "give the server a folder of its own by cwd:" in capsys.readouterr().err
-    monkeypatch.setattr(reach, "MOST_FILES", 100)
-    monkeypatch.setattr(reach, "MOST_BYTES", 100)
+    monkeypatch.setattr(trusted, "MOST_FILES", 100)
+    monkeypatch.setattr(trusted, "MOST_BYTES", 100)
     (app / "srv/0").write_bytes(b"x" * 101)
     with pytest.raises(ConfigError, match="0 MiB; give the server a folder"):
         hash_of(path)
@@ -292,7 +292,7 @@ def compiled(module: Path, text: str) -> Path:
 def test_what_lies_in_caches_of_python_is_not_run(
     real: Callable[..., Path], app: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(reach.PYCACHE, raising=False)
+    monkeypatch.delenv(trusted.PYCACHE, raising=False)
     path = real()
     (app / "talk.yaml").write_text(f"steps: [{ADD}, done]\n", "utf-8")
     before = hash_of(path)
@@ -314,5 +314,5 @@ def test_a_python_that_heeds_no_variable_has_its_caches_hashed(
 
 def test_the_source_is_where_it_is_said_to_be() -> None:
     said = (ROOT / "docs" / "sandbox.md").read_text("utf-8")
-    assert f"{reach.MOST_FILES:,} files" in said
-    assert f"{reach.MOST_BYTES // 2**20} MiB" in said
+    assert f"{trusted.MOST_FILES:,} files" in said
+    assert f"{trusted.MOST_BYTES // 2**20} MiB" in said

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wick_graph.cli import trusting
+from wick_graph.cli import select
 from wick_graph.cli.app import call
 from wick_graph.config import digest_of, is_trusted, load_config, trust, trust_folder
 from wick_graph.errors import ConfigError
@@ -234,19 +234,19 @@ def test_at_a_terminal_a_person_is_asked_once(
 ) -> None:
     asked: list[str] = []
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(trusting, "can_ask", lambda: True)
+    monkeypatch.setattr(select, "can_ask", lambda: True)
 
     def answer(text: str) -> str:
         asked.append(text)
         return typed
 
-    monkeypatch.setattr(trusting, "line", answer)
+    monkeypatch.setattr(select, "line", answer)
     if trusted:
-        trusting.trusted_file(Path("agents.yaml"))
-        trusting.trusted_file(Path("agents.yaml"))
+        select.trusted_file(Path("agents.yaml"))
+        select.trusted_file(Path("agents.yaml"))
     else:
         with pytest.raises(ConfigError, match="nobody has trusted"):
-            trusting.trusted_file(Path("agents.yaml"))
+            select.trusted_file(Path("agents.yaml"))
     assert len(asked) == 1
     assert "server.py" in capsys.readouterr().err
     assert is_trusted(load_config("agents.yaml"), digest(folder)) is trusted

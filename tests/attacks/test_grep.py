@@ -19,8 +19,9 @@ import pytest
 
 from tests.attacks.world import World, at_most, fastest
 from tests.source import ROOT
-from wick_graph.backends import LocalBackend, Matches, Stop, search, worker
-from wick_graph.backends.limits import MAX_GREP_LINE_CHARS, MAX_GREP_MATCHES
+from wick_graph.backends import LocalBackend, Matches, Stop, search
+from wick_graph.backends import search as worker
+from wick_graph.backends.protocol import MAX_GREP_LINE_CHARS, MAX_GREP_MATCHES
 from wick_graph.backends.search import find_ripgrep
 from wick_graph.errors import ToolError
 

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from tests.engine.support import wild
 from tests.unit.hooks.test_approvals_crashes import life
 from wick_graph import Agent, tool
-from wick_graph.approving import CANNOT_ASK
 from wick_graph.cli.app import app
 from wick_graph.hooks.approvals import ApprovalHook, Approve, Reject
+from wick_graph.runtime.tool_ledger import CANNOT_ASK
 from wick_graph.store import SqlSaver
-from wick_graph.store.verifying import verify
+from wick_graph.store.verify import verify
 from wick_graph.subagents import Background, Subagent, delegation
 from wick_graph.testing import ScriptedModel, call
 

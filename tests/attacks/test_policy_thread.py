@@ -25,9 +25,9 @@ from wick_graph.hooks.approvals import ApprovalHook, Approve, Edit, Reject, Resp
 from wick_graph.journal import Journal
 from wick_graph.messages import ToolCall
 from wick_graph.store import Keys, SqlSaver
-from wick_graph.store.keeping.ledger import Ledger
-from wick_graph.store.moving import export_thread, import_thread
-from wick_graph.store.verifying import verify
+from wick_graph.store.ledger import Ledger
+from wick_graph.store.maintenance import export_thread, import_thread
+from wick_graph.store.verify import verify
 from wick_graph.testing import ScriptedModel, call
 
 ON: Any = {"configurable": {"thread_id": "t"}}

@@ -12,7 +12,7 @@ import pytest
 from tests.attacks.naive_prompts import NaiveSkills
 from tests.attacks.prompts import catalogue, prompt_of, row, skill
 from wick_graph.backends import Root
-from wick_graph.hooks import frontmatter, skills
+from wick_graph.hooks import prompt_files, skills
 from wick_graph.hooks.skills import SkillsHook
 
 EVIL_SKILLS = [
@@ -130,7 +130,7 @@ def test_f18_deep_folders_end_somewhere(tmp_path: Path) -> None:
 def test_f19_a_bad_front_matter_costs_little_and_says_nothing(tmp_path: Path, text: str) -> None:
     skill(tmp_path / "skills/one", text)
     began = time.perf_counter()
-    assert frontmatter.read(text.encode()[: frontmatter.MAX_BYTES]).get("name") is None
+    assert prompt_files.read(text.encode()[: prompt_files.MAX_BYTES]).get("name") is None
     (line,) = catalogue(tmp_path)
     assert line == "- [one] → Read skills/one/SKILL.md for full instructions"
     assert time.perf_counter() - began < 5

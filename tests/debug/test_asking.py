@@ -15,7 +15,7 @@ from tests.debug.support import WAIT, World
 from wick_graph import Agent, BaseHook, ModelRequest, SqlSaver, ToolResult, tool
 from wick_graph.debug import DebugSession, record
 from wick_graph.errors import DebugError, ExpressionError, StorageError, ThreadNotFoundError
-from wick_graph.exports.masked import Hider
+from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import write_wickrun
 from wick_graph.testing import ScriptedModel, call
 

@@ -13,10 +13,10 @@ from tests.debug.support import WAIT, World
 from tests.engine.support import async_door, sync_door
 from tests.server.support import until
 from wick_graph import Agent, tool
+from wick_graph.core.stopping import Stop as StopAsked
 from wick_graph.debug import DebugSession, Stop
 from wick_graph.debug.timeline import BranchReader
 from wick_graph.errors import DebugError, StorageError
-from wick_graph.stopping import Stop as StopAsked
 from wick_graph.testing import ScriptedModel, call, calls
 from wick_graph.tools import builtin
 

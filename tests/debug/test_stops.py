@@ -14,11 +14,11 @@ from wick_graph import Agent, BaseHook
 from wick_graph.debug import DebugSession, Stop
 from wick_graph.debug.locations import _AWAITED, _GIVES, CATCHES, WORDS
 from wick_graph.errors import DebugError
-from wick_graph.exports.masked import Hider
+from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import write_wickrun
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.subagents import Subagent, delegation
-from wick_graph.subagents.tasks import START
+from wick_graph.subagents.background import START
 from wick_graph.testing import Lane, ScriptedModel, When, call, calls, rate_limit
 from wick_graph.tools import builtin
 

@@ -14,11 +14,11 @@ from tests.debug.test_fork import rows_of
 from tests.debug.test_leaving import DOORS, later
 from tests.server.support import until
 from wick_graph import tool
+from wick_graph.core.stopping import Stop as StopAsked
 from wick_graph.debug import DebugSession, Stop
 from wick_graph.debug.gate import HeldCall
 from wick_graph.debug.live import LiveRun
 from wick_graph.errors import DebugError
-from wick_graph.stopping import Stop as StopAsked
 from wick_graph.testing import ScriptedModel, call, calls
 
 

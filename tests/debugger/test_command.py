@@ -19,7 +19,7 @@ from tests.source import ROOT
 from tests.support import forked
 from wick_graph import Agent
 from wick_graph.cli.app import call
-from wick_graph.exports.masked import Hider
+from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import write_wickrun
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver

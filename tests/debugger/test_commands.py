@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from wick_graph.debug.terminal import Reply, Shell
+from wick_graph.debug.terminal.registry import commands_in
 from wick_graph.debug.terminal.shell import COMMANDS
-from wick_graph.debug.terminal.words import commands_in
 from wick_graph.errors import DebugError, ExpressionError
 
 GARBAGE = (

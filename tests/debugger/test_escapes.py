@@ -18,7 +18,7 @@ from wick_graph.cli.app import call as command
 from wick_graph.constants import TURNING
 from wick_graph.debug import DebugSession
 from wick_graph.debug.terminal import Shell
-from wick_graph.picture.words import clean
+from wick_graph.picture.model import clean
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, call, calls
 

@@ -24,7 +24,7 @@ from wick_graph import Agent
 from wick_graph.debug import DebugSession
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
-from wick_graph.store.verifying import verify
+from wick_graph.store.verify import verify
 from wick_graph.testing import ScriptedModel, call
 
 MINUTES, YEAR = 120.0, 365 * 24 * 3_600.0

@@ -13,11 +13,11 @@ from langgraph.types import interrupt
 from tests.durability.test_runs import SECONDS, Background, Held, through
 from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent, BaseHook, events, tool
+from wick_graph.engine.thread_turn import GRACE_SECONDS
 from wick_graph.errors import StorageError
-from wick_graph.graph.lifecycle_turn import GRACE_SECONDS
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
-from wick_graph.store.checkpoints.leases import Leases
+from wick_graph.store.leases import Leases
 from wick_graph.store.threads import Threads
 from wick_graph.testing import ScriptedModel, call
 

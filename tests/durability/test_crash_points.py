@@ -17,8 +17,8 @@ from tests.durability.conftest import Furnish
 from tests.durability.test_kill import final, life, read, rerun
 from tests.support.orphans import assert_no_orphans
 from wick_graph.store import SqlSaver
-from wick_graph.store.checkpoints.leases import Leases
-from wick_graph.store.keeping.ledger import Ledger
+from wick_graph.store.leases import Leases
+from wick_graph.store.ledger import Ledger
 from wick_graph.store.threads import Threads
 
 POINTS: dict[str, tuple[Any, str, bool]] = {

@@ -12,7 +12,7 @@ from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
-from wick_graph.store.verifying import verify
+from wick_graph.store.verify import verify
 from wick_graph.testing import ScriptedModel
 
 Refuse = Callable[..., None]

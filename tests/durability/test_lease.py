@@ -15,8 +15,8 @@ import pytest
 
 from wick_graph import Agent, SqlSaver, ToolContext, tool
 from wick_graph.errors import RunError, ThreadBusyError
-from wick_graph.store.checkpoints import suspects
-from wick_graph.store.checkpoints.owners import LEASE_SECONDS
+from wick_graph.store import leases
+from wick_graph.store.connection import LEASE_SECONDS
 from wick_graph.testing import ScriptedModel, call, calls
 
 
@@ -92,7 +92,7 @@ def test_a_new_message_after_a_crash_says_so_too(url: str) -> None:
 def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspects, "BACKOFF_SECONDS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(leases, "BACKOFF_SECONDS", (0.0, 0.0, 0.0))
     lives: list[int] = []
 
     @tool(replay="safe")
@@ -102,7 +102,7 @@ def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(
 
     script = [call("deadly"), "ok"]
     in_child(lambda: agent_of(url, *script, tools=[deadly]).invoke("?", thread_id="t"))
-    for _ in range(suspects.MAX_CHARGES):  # the first death charged nobody
+    for _ in range(leases.MAX_CHARGES):  # the first death charged nobody
         status = in_child(lambda: agent_of(url, *script, tools=[deadly]).resume("t"))
         lives.append(status)
     assert all(os.WIFSIGNALED(status) for status in lives)

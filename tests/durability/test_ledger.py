@@ -17,8 +17,8 @@ from tests.store.test_store_graphs import delta_graph
 from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import StorageError
-from wick_graph.store.keeping.ledger import Ledger
-from wick_graph.store.moving import export_thread, import_thread
+from wick_graph.store.ledger import Ledger
+from wick_graph.store.maintenance import export_thread, import_thread
 from wick_graph.testing import ScriptedModel, call, calls
 from wick_graph.tools import ToolContext
 from wick_graph.types import Replay

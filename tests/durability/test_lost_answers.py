@@ -18,7 +18,7 @@ from tests.support.proxy import LossyProxy
 from wick_graph import Agent, tool
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
-from wick_graph.store.keeping.streams import Streams
+from wick_graph.store.server_rows import Streams
 from wick_graph.testing import ScriptedModel, call
 
 COMMITS = 8

@@ -30,7 +30,7 @@ from langgraph.types import interrupt
 from tests.support.postgres import with_schema
 from wick_graph import Agent, SqlSaver
 from wick_graph.errors import ModelError, ThreadNotFoundError
-from wick_graph.ledgered import UNKNOWN as UNKNOWN_OUTCOME
+from wick_graph.runtime.tool_ledger import UNKNOWN as UNKNOWN_OUTCOME
 
 THREADS = st.sampled_from(["a", "b"])
 WORDS = st.sampled_from(["tea", "milk"])

@@ -12,10 +12,10 @@ import pytest
 
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import ThreadBusyError
-from wick_graph.store.checkpoints.forks_meant import MeantForks
-from wick_graph.store.checkpoints.leases import Lease, Leases
-from wick_graph.store.checkpoints.owners import LEASE_SECONDS
-from wick_graph.store.keeping.ledger import Go, Recorded, Unknown
+from wick_graph.store.connection import LEASE_SECONDS
+from wick_graph.store.leases import Lease, Leases
+from wick_graph.store.ledger import Go, Recorded, Unknown
+from wick_graph.store.thread_cache import MeantForks
 from wick_graph.testing import ScriptedModel, call
 from wick_graph.types import Replay
 

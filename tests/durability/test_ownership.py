@@ -17,7 +17,7 @@ import pytest
 
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import ThreadBusyError
-from wick_graph.store.checkpoints import leases as leases_module
+from wick_graph.store import leases as leases_module
 from wick_graph.testing import ScriptedModel, calls, respond
 
 ZOMBIES = int(os.environ.get("WICK_ZOMBIES", "3"))

@@ -17,9 +17,9 @@ from tests.support.command import Folder
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import ModelError, RunError
 from wick_graph.events import Done
-from wick_graph.store.checkpoints import suspects
-from wick_graph.store.checkpoints.suspects import MAX_CHARGES, unpacked
-from wick_graph.store.verifying import verify
+from wick_graph.store import leases
+from wick_graph.store.leases import MAX_CHARGES, unpacked
+from wick_graph.store.verify import verify
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call, calls
 
@@ -30,7 +30,7 @@ SECONDS = 60
 @pytest.fixture
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again at once; forked children inherit it."""
-    monkeypatch.setattr(suspects, "BACKOFF_SECONDS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(leases, "BACKOFF_SECONDS", (0.0, 0.0, 0.0))
 
 
 class Life:
@@ -294,7 +294,7 @@ def test_a_forced_thread_is_poisoned_again_by_as_many_charges(
 def test_a_charged_run_waits_before_it_is_tried_again_whatever_restarts(
     url: str, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspects, "BACKOFF_SECONDS", (0.0, 3.0, 6.0))
+    monkeypatch.setattr(leases, "BACKOFF_SECONDS", (0.0, 3.0, 6.0))
     Life(lambda: deadly_agent(url, notes).invoke("?", thread_id="t")).wait()
     Life(lambda: deadly_agent(url, notes).resume("t")).wait()
     lives = [Life(lambda: deadly_agent(url, notes).resume("t")) for _ in range(1)]
@@ -311,7 +311,7 @@ def test_a_charged_run_waits_before_it_is_tried_again_whatever_restarts(
 def test_a_run_that_waits_can_be_stopped(
     url: str, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspects, "BACKOFF_SECONDS", (0.0, 60.0, 60.0))
+    monkeypatch.setattr(leases, "BACKOFF_SECONDS", (0.0, 60.0, 60.0))
     Life(lambda: deadly_agent(url, notes).invoke("?", thread_id="t")).wait()
     Life(lambda: deadly_agent(url, notes).resume("t")).wait()
     began = time.monotonic()
@@ -425,8 +425,8 @@ def test_a_process_that_was_only_frozen_is_no_death(url: str) -> None:
     with SqlSaver.from_url(url) as one, SqlSaver.from_url(url) as other:
         ahead = [0.0]
         other.clock = lambda: time.time() + ahead[0]
-        place = suspects.Waiting(suspects.INNOCENT, time.time)
-        from wick_graph.store.checkpoints.leases import Asking  # noqa: PLC0415 - of this test alone
+        place = leases.Waiting(leases.INNOCENT, time.time)
+        from wick_graph.store.leases import Asking  # noqa: PLC0415 - of this test alone
 
         life = Life(lambda: SqlSaver.from_url(url).leases.take("t"))
         life.wait()

@@ -8,9 +8,10 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from tests.support.provider import Call, Provider, Reply
+from wick_graph.core.usage import usage_of
 from wick_graph.models import ModelChoice, classify, resolve_model
-from wick_graph.models.call import bind, ensure_whole, merge_chunks, normalise_reply
-from wick_graph.usage import usage_of
+from wick_graph.models.call import bind, ensure_whole, normalise_reply
+from wick_graph.models.chunks import merge_chunks
 
 ADD: dict[str, Any] = {
     "type": "function",

@@ -14,7 +14,7 @@ from langgraph.types import Command
 from tests.engine.support import add, wild
 from wick_graph import Agent, SqlSaver
 from wick_graph.testing import ScriptedModel
-from wick_graph.tools.question import question_tool
+from wick_graph.tools.builtin_tools import question_tool
 
 
 def outer(agent: Agent, saver: Any) -> Any:

@@ -12,9 +12,10 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from tests.support.provider import Call, Provider, Reply
+from wick_graph.core.usage import Usage, usage_of
 from wick_graph.models import ModelChoice, RetryPolicy, classify, resolve_model, retry_delay
-from wick_graph.models.call import bind, ensure_whole, is_empty, merge_chunks, normalise_reply
-from wick_graph.usage import Usage, usage_of
+from wick_graph.models.call import bind, ensure_whole, is_empty, normalise_reply
+from wick_graph.models.chunks import merge_chunks
 
 ADD: dict[str, Any] = {
     "type": "function",

@@ -11,8 +11,8 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from tests.engine.support import Door, agent_of, wild
 from wick_graph import BaseHook, tool
+from wick_graph.engine.lifecycle import STEPS_PER_ITERATION, limits
 from wick_graph.errors import ConfigError
-from wick_graph.graph.lifecycle import STEPS_PER_ITERATION, limits
 from wick_graph.testing import calls
 from wick_graph.tools.bound import bind_tool
 from wick_graph.tools.execute import execute

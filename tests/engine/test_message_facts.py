@@ -22,11 +22,11 @@ from tests.engine.support import Door, add, async_door, sync_door, wild
 from tests.source import ROOT
 from tests.support.provider import Call, Provider, Reply
 from wick_graph import Agent, BaseHook
+from wick_graph.core.state import REMOVE_ALL, reduce_messages
 from wick_graph.errors import ModelError
 from wick_graph.messages import filter_messages, message, timestamp_of, to_wick
-from wick_graph.messages.stamps import TIMESTAMP_KEY
+from wick_graph.messages.base import TIMESTAMP_KEY
 from wick_graph.models import resolve_model
-from wick_graph.reducers import REMOVE_ALL, reduce_messages
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, calls, error
 

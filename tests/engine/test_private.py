@@ -33,14 +33,13 @@ from pydantic import TypeAdapter
 from tests.debug.support import WAIT
 from tests.engine.support import Door, async_door, sync_door
 from wick_graph import Agent, BaseHook, ToolContext, ToolResult, Verdict
+from wick_graph.core.request import ModelRequest, StateView
 from wick_graph.debug import DebugSession
 from wick_graph.errors import HookError
 from wick_graph.middleware import MiddlewareHook
 from wick_graph.models.call import is_empty
-from wick_graph.request import ModelRequest
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, calls, text
-from wick_graph.views import StateView
 
 DOORS = pytest.mark.parametrize("door", [sync_door, async_door])
 Change = Callable[[Any], Any]
@@ -584,8 +583,8 @@ def test_reading_costs_nothing_before_somebody_looks(monkeypatch: pytest.MonkeyP
         copied.append(message)
         return real(message)
 
-    monkeypatch.setattr("wick_graph.messages.copies.private", noted)
-    monkeypatch.setattr("wick_graph.request.private", noted)
+    monkeypatch.setattr("wick_graph.messages.base.private", noted)
+    monkeypatch.setattr("wick_graph.core.request.private", noted)
 
     class Quiet(BaseHook):
         name = "quiet"
@@ -656,8 +655,8 @@ def test_a_middleware_that_passes_a_request_on_copies_nothing(
     class Passing(AgentMiddleware[Any, Any, Any]):
         def wrap_model_call(self, request: Any, handler: Any) -> Any:
             with monkeypatch.context() as patch:
-                patch.setattr("wick_graph.messages.copies.private", looked.append)
-                patch.setattr("wick_graph.request.private", looked.append)
+                patch.setattr("wick_graph.messages.base.private", looked.append)
+                patch.setattr("wick_graph.core.request.private", looked.append)
                 asked = request.state["iteration"]
                 assert asked == 0
             return handler(request)

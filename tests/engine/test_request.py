@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
+from wick_graph.core.request import ModelRequest, Section, from_overlay, to_overlay
 from wick_graph.errors import HookError
-from wick_graph.request import ModelRequest, Section, from_overlay, to_overlay
 
 
 def thread(n: int) -> list[BaseMessage]:

@@ -15,11 +15,11 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from tests.engine.support import Door
 from wick_graph import Agent, BaseHook, SqlSaver, events, tool
+from wick_graph.core.moments import Moment
+from wick_graph.core.usage import Usage
+from wick_graph.engine.streaming import QueuePort
 from wick_graph.errors import RunCancelled
-from wick_graph.moments import Moment
-from wick_graph.streaming import QueuePort
 from wick_graph.testing import ScriptedModel, call, calls
-from wick_graph.usage import Usage
 
 
 @pytest.fixture

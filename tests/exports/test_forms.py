@@ -19,8 +19,7 @@ from tests.source import ROOT
 from wick_graph.cli.app import call as wick
 from wick_graph.config import load_config
 from wick_graph.exports.chrome import as_chrome
-from wick_graph.exports.masked import Hider
-from wick_graph.exports.moments import as_jsonl
+from wick_graph.exports.plain import Hider, as_jsonl
 from wick_graph.journal import Journal
 from wick_graph.loading import build_agent
 from wick_graph.models.resolve import ModelChoice

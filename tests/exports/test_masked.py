@@ -14,10 +14,10 @@ from pydantic import SecretStr
 from tests.journal.support import agent_of
 from wick_graph import tool
 from wick_graph.cli.app import call as command
-from wick_graph.exports.masked import Hider
+from wick_graph.core.moments import JournalOptions
+from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import open_wickrun
 from wick_graph.journal import Journal
-from wick_graph.moments import JournalOptions
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, call
 

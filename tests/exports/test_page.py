@@ -11,8 +11,8 @@ import pytest
 
 from tests.journal.support import agent_of
 from wick_graph import tool
-from wick_graph.exports.masked import LONGEST, Hider
 from wick_graph.exports.page import as_page
+from wick_graph.exports.plain import LONGEST, Hider
 from wick_graph.journal import Journal
 from wick_graph.picture import picture_of
 from wick_graph.store import SqlSaver

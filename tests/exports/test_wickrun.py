@@ -12,13 +12,13 @@ import pytest
 from tests.journal.support import agent_of
 from wick_graph import tool
 from wick_graph.errors import StorageError, WickError
-from wick_graph.exports.masked import Hider
+from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import open_wickrun, write_wickrun
 from wick_graph.journal import Journal
+from wick_graph.journal.journal import line_of
 from wick_graph.journal.replay import replay
-from wick_graph.journal.show import line_of
 from wick_graph.store import SqlSaver
-from wick_graph.store.moving import tenant_of
+from wick_graph.store.maintenance import tenant_of
 from wick_graph.testing import ScriptedModel, call
 
 CANARY = "canary-4711-4711"

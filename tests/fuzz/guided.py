@@ -11,22 +11,22 @@ from contextlib import suppress
 
 import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]  # may be missing
 
-READ = ["wick_graph.client.wire", "wick_graph.expressions", "wick_graph.server.strict"]
+READ = ["wick_graph.client.wire", "wick_graph.expressions", "wick_graph.server.guard"]
 """What is instrumented; all of it would take longer than the attack."""
 
-with atheris.instrument_imports(include=[*READ, "wick_graph.web.target"]):
+with atheris.instrument_imports(include=[*READ, "wick_graph.web.addresses"]):
     from wick_graph.client.wire import Call, Following
     from wick_graph.errors import ConfigError, ExpressionError, ServerError
     from wick_graph.expressions import compile_expression
-    from wick_graph.server import strict
-    from wick_graph.server.problems import Problem
+    from wick_graph.server import guard
+    from wick_graph.service.options import Problem
     from wick_graph.web import Target
 
 
 def bodies(data: bytes) -> None:
     """Read a request's body."""
     with suppress(Problem):
-        strict.parse(data, 64, 20_000)
+        guard.parse(data, 64, 20_000)
 
 
 def addresses(data: bytes) -> None:

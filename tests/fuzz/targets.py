@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from tests.fuzz.oracle import quick
 from wick_graph import Agent
 from wick_graph.backends import LocalBackend, Stop
-from wick_graph.backends.limits import MAX_REPEATED
-from wick_graph.backends.patterns import glob_pattern, line_pattern, repeated_parts
-from wick_graph.backends.search import find_ripgrep
+from wick_graph.backends.protocol import MAX_REPEATED
+from wick_graph.backends.search import find_ripgrep, glob_pattern, line_pattern, repeated_parts
 from wick_graph.client.wire import Call, Following
+from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import (
     ConfigError,
     ExpressionError,
@@ -33,23 +33,22 @@ from wick_graph.errors import (
     StorageError,
     ToolError,
 )
-from wick_graph.exports.masked import Hider
+from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import open_wickrun, write_wickrun
 from wick_graph.expressions import compile_expression, glob_match
 from wick_graph.hooks.approvals import ApprovalHook
 from wick_graph.journal import Journal
-from wick_graph.mcp.bounds import TooMuch, check_message
 from wick_graph.messages import ToolCall
-from wick_graph.messages.inputs import read_history, read_input
-from wick_graph.messages.jsontext import json_parts
-from wick_graph.redact import REDACTOR
-from wick_graph.server import strict
-from wick_graph.server.problems import Problem
+from wick_graph.messages.content import json_parts
+from wick_graph.messages.validation import read_history, read_input
+from wick_graph.server import guard
+from wick_graph.service.options import Problem
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel
 from wick_graph.tools.builtin_tools import BUILTINS
 from wick_graph.tools.http import HTTPTool
-from wick_graph.tools.store import RESERVED, ToolStore
+from wick_graph.tools.mcp_transport import TooMuch, check_message
+from wick_graph.tools.toolsets import RESERVED, ToolStore
 from wick_graph.web import Target
 
 TARGETS: dict[str, Callable[[], None]] = {}
@@ -234,7 +233,7 @@ def bodies(body: bytes, repeated: int) -> None:
     for sent in (body, body * repeated):
         if len(sent) > 4 * 2**20:
             continue
-        value = quick(partial(strict.parse, sent, 64, 20_000), Problem, most=0.1)
+        value = quick(partial(guard.parse, sent, 64, 20_000), Problem, most=0.1)
         counted = json_parts(sent, 10)
         quick(partial(check_message, sent), TooMuch)
         if value is not None:
@@ -456,4 +455,4 @@ def numbers(value: float, text: str) -> None:
     """A number that is none never gets in."""
     if not math.isfinite(value):
         body = json.dumps({text: value}).encode()
-        assert quick(lambda: strict.parse(body, 64, 100), Problem) is None
+        assert quick(lambda: guard.parse(body, 64, 100), Problem) is None

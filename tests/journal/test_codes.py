@@ -13,14 +13,15 @@ from tests.journal.conftest import Opener
 from tests.journal.support import agent_of
 from tests.journal.test_lost import killed, run_fatally
 from wick_graph.errors import StorageError
-from wick_graph.journal import facts, layout, writes
-from wick_graph.store.checkpoints import writing as lanes
-from wick_graph.store.values import codec, compact
+from wick_graph.journal import encode, page_format
+from wick_graph.store import codec
+from wick_graph.store import codec as compact
+from wick_graph.store.row_format import DELTA, DICT, LIST
 from wick_graph.testing import ScriptedModel, call
 from wick_graph.types import Phase, Replay
 
 FROZEN: dict[tuple[ModuleType, str], dict[Any, int]] = {
-    (layout, "KINDS"): {
+    (page_format, "KINDS"): {
         ("run", "enter"): 0,
         ("run", "exit"): 1,
         ("run", "error"): 2,
@@ -49,15 +50,15 @@ FROZEN: dict[tuple[ModuleType, str], dict[Any, int]] = {
         ("event", "event"): 25,
         ("event", "lost"): 26,
     },
-    (layout, "NODES"): {"before_agent": 0, "modify_request": 1, "model": 2, "tools": 3},
-    (layout, "PHASE_CODES"): {
+    (page_format, "NODES"): {"before_agent": 0, "modify_request": 1, "model": 2, "tools": 3},
+    (page_format, "PHASE_CODES"): {
         "before_agent": 0,
         "modify_request": 1,
         "wrap_model_call": 2,
         "after_model": 3,
         "wrap_tool_call": 4,
     },
-    (facts, "REPLAY_CODES"): {"safe": 0, "key": 1, "never": 2},
+    (encode, "REPLAY_CODES"): {"safe": 0, "key": 1, "never": 2},
 }
 """What journals hold; a line may be added, and none may change."""
 TAGS = {
@@ -107,12 +108,19 @@ def test_a_table_of_the_journal_is_spelt_out(table: tuple[ModuleType, str]) -> N
 
 
 def test_places_in_the_journal_are_what_they_were() -> None:
-    assert layout.FORMAT == 1
-    places = [layout.AT, layout.UP, layout.DEPTH, layout.PLACE, layout.NAME, layout.FIELDS]
+    assert page_format.FORMAT == 1
+    places = [
+        page_format.AT,
+        page_format.UP,
+        page_format.DEPTH,
+        page_format.PLACE,
+        page_format.NAME,
+        page_format.FIELDS,
+    ]
     assert places == [1, 2, 3, 4, 5, 6]
-    assert (writes.APPEND, writes.REPLACE, writes.REMOVE, writes.SET) == (0, 1, 2, 3)
+    assert (encode.APPEND, encode.REPLACE, encode.REMOVE, encode.SET) == (0, 1, 2, 3)
     used = "input_tokens output_tokens total_tokens cache_read cache_write reasoning"
-    assert " ".join(facts.USAGE) == used
+    assert " ".join(encode.USAGE) == used
 
 
 def test_numbers_of_stored_values_are_what_they_were() -> None:
@@ -123,20 +131,20 @@ def test_numbers_of_stored_values_are_what_they_were() -> None:
         (field, letter) for shape in compact.BY_NUMBER.values() for field, letter, _ in shape.fields
     ]
     assert set(letters) <= set(LETTERS.items())
-    assert (lanes.LIST, lanes.DICT, lanes.DELTA) == (0, 1, 2)
+    assert (LIST, DICT, DELTA) == (0, 1, 2)
 
 
 def test_all_that_can_be_written_has_a_number() -> None:
-    assert set(get_args(Phase)) <= set(layout.PHASE_CODES)
-    assert set(get_args(Replay)) <= set(facts.REPLAY_CODES)
+    assert set(get_args(Phase)) <= set(page_format.PHASE_CODES)
+    assert set(get_args(Replay)) <= set(encode.REPLAY_CODES)
     for codes in FROZEN.values():
         assert len(set(codes.values())) == len(codes)
 
 
 LATER: dict[str, tuple[Any, Any]] = {
-    "a kind": (layout.KINDS, ("route", "taken")),
-    "a node": (layout.NODES, "tools"),
-    "a phase": (layout.PHASE_CODES, "after_model"),
+    "a kind": (page_format.KINDS, ("route", "taken")),
+    "a node": (page_format.NODES, "tools"),
+    "a phase": (page_format.PHASE_CODES, "after_model"),
 }
 """What a later release writes with a number of its own."""
 
@@ -179,7 +187,7 @@ def test_a_run_goes_on_behind_a_dead_one_with_unknown_nodes(
     url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next run follows the dead one's pages, and counts the visits that it can name."""
-    monkeypatch.setitem(layout.NODES, "tools", 99)
+    monkeypatch.setitem(page_format.NODES, "tools", 99)
     killed(lambda: run_fatally(url))
     monkeypatch.undo()
     model = ScriptedModel(["fine"], cursor="fifo")

@@ -13,10 +13,10 @@ from tests.journal.conftest import Opener
 from tests.journal.support import agent_of, on_both
 from tests.store.conftest import Outside
 from wick_graph import BaseHook, ModelRequest, tool
+from wick_graph.core.moments import JournalOptions
 from wick_graph.errors import ConfigError
-from wick_graph.journal.masking import Mask, known_secrets
-from wick_graph.moments import JournalOptions
-from wick_graph.store.database.schema import metadata
+from wick_graph.journal.value_store import Mask, known_secrets
+from wick_graph.store.schema import metadata
 from wick_graph.testing import ScriptedModel, call
 
 FROM_ENV = "canary-environment-4711"

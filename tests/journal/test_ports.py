@@ -12,10 +12,10 @@ from tests.engine.support import Door
 from tests.journal.conftest import Opener
 from tests.journal.support import agent_of
 from wick_graph import ToolResult
-from wick_graph import keys as wick_keys
+from wick_graph import langgraph_config as wick_keys
+from wick_graph.core.moments import NULL_PORT, Directive, Moment, Ports, Replace, Skip
 from wick_graph.journal import Journal
-from wick_graph.moments import NULL_PORT, Directive, Moment, Ports, Replace, Skip
-from wick_graph.runtime import Run
+from wick_graph.runtime.context import Run
 from wick_graph.testing import ScriptedModel, call
 
 

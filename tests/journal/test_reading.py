@@ -13,7 +13,7 @@ from tests.journal.test_lost import killed, run_fatally
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
-from wick_graph.store.database.dialect import Database
+from wick_graph.store.dialect import Database
 from wick_graph.testing import ScriptedModel, call
 
 

@@ -17,7 +17,7 @@ from tests.store.conftest import Outside
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
-from wick_graph.store.checkpoints.steps import Step
+from wick_graph.store.checkpoint_write import Step
 from wick_graph.testing import ScriptedModel
 
 TABLES = ("runs", "moments", "blobs")

@@ -22,8 +22,9 @@ from tests.mcp.test_client import Make, gone, make
 from tests.server.support import serving
 from tests.source import ROOT
 from wick_graph import Agent
-from wick_graph.mcp import McpServer, Target, server
 from wick_graph.testing import ScriptedModel
+from wick_graph.tools import mcp
+from wick_graph.tools.mcp import McpServer, Target
 
 BAD = str(ROOT / "tests" / "mcp" / "bad.py")
 MOST = 100
@@ -124,10 +125,10 @@ def test_a_broken_server_costs_its_tools_and_not_its_agent(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(server, "LIST_SECONDS", 1.0)
+    monkeypatch.setattr(mcp, "LIST_SECONDS", 1.0)
     target = stdio(how) if how != "nothing" else Target(command=("/no/such/program",))
     start = time.monotonic()
-    with caplog.at_level(logging.WARNING, "wick_graph.mcp"):
+    with caplog.at_level(logging.WARNING, "wick_graph.tools.mcp"):
         (said,) = heard(door, make(target, timeout=2), wild("t_big"))
     assert "t_big" in said
     assert time.monotonic() - start < 12
@@ -141,7 +142,7 @@ def test_a_server_that_says_nonsense_first_is_understood_later(make: Make) -> No
 def test_a_server_that_comes_later_brings_its_tools(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(mcp, "AGAIN_SECONDS", 0.0)
     program = tmp_path / "server"
     late = make(Target(command=(str(program),)))
     agent = Agent("it", ScriptedModel(["Not yet."]), mcp_servers=[late])

@@ -18,8 +18,8 @@ from tests.engine.support import Door, async_door, sync_door, wild
 from tests.source import ROOT
 from wick_graph import Agent, load
 from wick_graph.errors import ConfigError
-from wick_graph.mcp import McpServer, Target
 from wick_graph.testing import ScriptedModel
+from wick_graph.tools.mcp import McpServer, Target
 
 SERVER = str(ROOT / "tests" / "mcp" / "server.py")
 STDIO = (sys.executable, SERVER)

@@ -190,7 +190,11 @@ GUARDED: Final = (
         "run-of-another-tenant",
         "A tenant finds its own runs alone.",
         ("test_a_tenant_finds_its_own_runs_alone",),
-        ("RUNS", '.where(threads.c.tenant == _b("tenant"))', '.where(_b("tenant").is_not(None))'),
+        (
+            "SERVER_RUNS",
+            '.where(threads.c.tenant == _b("tenant"))',
+            '.where(_b("tenant").is_not(None))',
+        ),
     ),
     mutant(
         "thread-of-another-tenant",

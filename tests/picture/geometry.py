@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
-from wick_graph.picture.layout import Layout, Link, Point, Rect
+from wick_graph.picture.layout_rows import Layout, Link, Point, Rect
 
 Stretch = tuple[Point, Point]
 

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from wick_graph import Agent, BaseHook
 from wick_graph.subagents import Background, Subagent, delegation
-from wick_graph.tools.toolbox import Unasked
+from wick_graph.tools.toolsets import Unasked
 
 Edges = Sequence[tuple[str, str]]
 HOSTILE: Final = 'a"] --> b</text><script>alert(1)</script>&amp;%%{init}%%\\'

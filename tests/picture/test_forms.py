@@ -26,8 +26,8 @@ from wick_graph.picture import (
     picture_of,
 )
 from wick_graph.picture import as_text as text_of
-from wick_graph.picture.mermaid import escaped
-from wick_graph.picture.words import cells, clean, pixels, span, wrapped
+from wick_graph.picture.formats import escaped
+from wick_graph.picture.model import cells, clean, pixels, span, wrapped
 
 EVIL = 'x"] --> y\\\n<script>&%%{init}%%\x1b[0m'
 

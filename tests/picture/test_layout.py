@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.picture.geometry import faults
 from tests.picture.samples import NAMES, RUN, picture
 from wick_graph.picture import svg, text
-from wick_graph.picture.inside import inside
-from wick_graph.picture.layout import Layout, Link, Metrics, Rect, Route, Size, arrange
+from wick_graph.picture.layout import arrange
+from wick_graph.picture.layout_rows import Layout, Link, Metrics, Rect, Route, Size
+from wick_graph.picture.svg import inside
 
 FORMS = {"pixels": svg.METRICS, "cells": text.METRICS}
 

@@ -15,9 +15,8 @@ import pytest
 from tests.picture.graphs import HOSTILE
 from tests.picture.samples import NAMES, RUN, picture
 from wick_graph.picture import Arrow, Box, Picture, RunOverlay, Tally, as_html, as_svg
-from wick_graph.picture.svg import placed
-from wick_graph.picture.ways import Ways
-from wick_graph.picture.words import clean, pixels
+from wick_graph.picture.model import clean, pixels
+from wick_graph.picture.svg import Ways, placed
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = {"name": (14, True), "title": (17, True), "hook": (12, False), "": (12, False)}

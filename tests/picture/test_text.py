@@ -8,7 +8,7 @@ import pytest
 
 from tests.picture.samples import NAMES, RUN, picture
 from wick_graph.picture import Picture, as_text
-from wick_graph.picture.words import cells
+from wick_graph.picture.model import cells
 
 LEADS = {
     "up": set("│┃┆┇╵╹└┗┘┛├┣┤┫┴┻┼╋║╚╝╰╯"),

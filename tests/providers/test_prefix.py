@@ -34,7 +34,7 @@ from wick_graph.models import resolve_model
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent
 from wick_graph.testing import ScriptedModel
-from wick_graph.tracing.jsonl import JsonlRecorder
+from wick_graph.tracing.recorder import JsonlRecorder
 
 Make = Callable[[Path, SqlSaver], list[Any]]
 

@@ -21,9 +21,9 @@ from tests.sandbox.fixtures import OPTIONS
 from tests.source import ROOT
 from tests.support.containers import IMAGE, ContainerEngine
 from wick_graph.backends import Stop
-from wick_graph.backends.docker import BoxOptions, DockerBackend, Sandboxes, box, reap
+from wick_graph.backends.docker import BoxOptions, DockerBackend, Sandboxes, container, reap
+from wick_graph.backends.docker.backend import Names
 from wick_graph.backends.docker.engine import is_alive, owner
-from wick_graph.backends.docker.names import Names
 from wick_graph.errors import ConfigError, RefusedError, ToolError
 
 
@@ -299,8 +299,8 @@ def test_an_engine_that_shows_another_folder_is_refused(
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
-    mounts = box._mounts  # as an engine on another machine would mount its own folder
-    monkeypatch.setattr(box, "_mounts", lambda _, *rest: mounts(str(there), *rest))
+    mounts = container._mounts  # as an engine on another machine would mount its own folder
+    monkeypatch.setattr(container, "_mounts", lambda _, *rest: mounts(str(there), *rest))
     with (
         DockerBackend(here, options=OPTIONS, host=container_engine.host) as fs,
         pytest.raises(ConfigError, match="does not see .*the engine must be on this machine"),

@@ -20,10 +20,9 @@ from wick_graph import Agent
 from wick_graph.backends import LocalBackend
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.filesystem import FilesystemHook
-from wick_graph.sandbox import confine, seccomp
-from wick_graph.sandbox.environment import find_program
+from wick_graph.sandbox import confine, plan
 from wick_graph.sandbox.levels import choose
-from wick_graph.sandbox.plan import NOBODY, identity_for
+from wick_graph.sandbox.plan import NOBODY, find_program, identity_for
 from wick_graph.testing import ScriptedModel
 from wick_graph.tracing import recording
 
@@ -78,7 +77,7 @@ FORBIDDING = """
 import sys
 from wick_graph.backends import LocalBackend
 from wick_graph.errors import ConfigError
-from wick_graph.sandbox import confine, seccomp
+from wick_graph.sandbox import confine, plan as seccomp
 from wick_graph.sandbox.levels import choose
 confine.refuse(seccomp.program())
 print(LocalBackend(sys.argv[1], execute="auto").level)
@@ -272,7 +271,7 @@ def test_wick_run_says_the_level_at_its_start(work: Path, open_path: Path) -> No
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 @pytest.mark.parametrize("namespaces", [True, False])
 def test_the_filter_ends_every_way_in_an_answer(machine: str, namespaces: bool) -> None:
-    raw = seccomp.program(machine, namespaces=namespaces)
+    raw = plan.program(machine, namespaces=namespaces)
     code = list(struct.iter_unpack("=HBBI", raw))
     assert len(code) < 256
     for at, (operation, yes, no, _) in enumerate(code):
@@ -281,8 +280,8 @@ def test_the_filter_ends_every_way_in_an_answer(machine: str, namespaces: bool) 
     returned = {operand for operation, _, _, operand in code if operation == 6}
     assert returned == {0x7FFF0000, 0x00050001, 0x00050026}
     assert code[-1][0] == 6
-    assert seccomp.supported(machine)
-    assert not seccomp.supported("riscv64")
+    assert plan.supported(machine)
+    assert not plan.supported("riscv64")
 
 
 def test_a_plan_that_fails_runs_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +294,7 @@ def test_a_plan_that_fails_runs_nothing(work: Path, monkeypatch: pytest.MonkeyPa
     else:
         fs = LocalBackend(work, execute="landlock")
     with fs:
-        monkeypatch.setattr(seccomp, "program", lambda **_: b"no filter")
+        monkeypatch.setattr(plan, "program", lambda **_: b"no filter")
         with pytest.raises(ToolError, match="could not be started: .*Invalid argument"):
             fs.exec("touch ran")
         assert not (work / "ran").exists()

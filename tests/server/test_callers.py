@@ -15,7 +15,7 @@ import pytest
 from tests.server.support import Served, cases, raw, serving
 from wick_graph.errors import ConfigError
 from wick_graph.server import ServerOptions
-from wick_graph.store.database.schema import metadata
+from wick_graph.store.schema import metadata
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 

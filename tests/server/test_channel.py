@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from wick_graph.server import log
-from wick_graph.server.log import Channel, events_after
+from wick_graph.service import event_log
+from wick_graph.service.event_log import Channel, events_after
 from wick_graph.store import SqlSaver
 
 RUN = "11111111-1111-4111-8111-111111111111"
@@ -35,8 +35,8 @@ async def test_text_gathers_where_many_runs_go_on(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Channel, "_at_work", 1_000)
-    monkeypatch.setattr(log, "_LONGEST", 60.0)
-    monkeypatch.setattr(log, "_PAGES_A_SECOND", 1)
+    monkeypatch.setattr(event_log, "_LONGEST", 60.0)
+    monkeypatch.setattr(event_log, "_PAGES_A_SECOND", 1)
     work = asyncio.create_task(channel.work())
     news = channel.news()
     await channel.put(text("first"))
@@ -57,7 +57,7 @@ async def test_text_that_gathers_is_written_when_its_time_has_come(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Channel, "_at_work", 1_000)
-    monkeypatch.setattr(log, "_LONGEST", 0.05)
+    monkeypatch.setattr(event_log, "_LONGEST", 0.05)
     work = asyncio.create_task(channel.work())
     for delta in ("a", "b"):
         news = channel.news()
@@ -73,8 +73,8 @@ async def test_what_is_no_text_is_written_at_once(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Channel, "_at_work", 1_000)
-    monkeypatch.setattr(log, "_LONGEST", 60.0)
-    monkeypatch.setattr(log, "_PAGES_A_SECOND", 1)
+    monkeypatch.setattr(event_log, "_LONGEST", 60.0)
+    monkeypatch.setattr(event_log, "_PAGES_A_SECOND", 1)
     work = asyncio.create_task(channel.work())
     for event in (text("x"), START, DONE):
         news = channel.news()

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from tests.server.support import Served, until
-from wick_graph.client import AsyncClient, Client, ServerError, calls, transport, wire
+from wick_graph.client import AsyncClient, Client, ServerError, wire
+from wick_graph.client import wire as calls
+from wick_graph.client import wire as transport
 from wick_graph.events import ChatModelRetry, ChatModelStream, Done, Event
 
 Follow = Callable[[str, Callable[[Event], None]], None]

@@ -13,11 +13,10 @@ import pytest
 
 from tests.server.support import Served, frames
 from wick_graph.errors import StorageError, ThreadBusyError
-from wick_graph.server import log
-from wick_graph.server.log import Channel, events_after
-from wick_graph.store import SqlSaver
-from wick_graph.store.keeping import pages
-from wick_graph.store.keeping.streams import Streams
+from wick_graph.service import event_log
+from wick_graph.service.event_log import Channel, events_after
+from wick_graph.store import SqlSaver, cleanup
+from wick_graph.store.server_rows import Streams
 
 RUNS = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222")
 ASKED = {"agent": "default", "kind": "message", "messages": []}
@@ -37,8 +36,8 @@ async def channels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Channel, asyncio.Task[None]]]:
     """The second run of a thread; the first one had three events."""
-    monkeypatch.setattr(log, "_TAIL", TAIL)
-    monkeypatch.setattr(pages, "_PAGES", 2)
+    monkeypatch.setattr(event_log, "_TAIL", TAIL)
+    monkeypatch.setattr(cleanup, "_PAGES", 2)
     with SqlSaver.from_url(f"sqlite:///{tmp_path}/wick.db") as saver:
         streams = saver.streams
         for run in RUNS:

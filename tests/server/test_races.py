@@ -12,11 +12,12 @@ import pytest
 from tests.server.support import AGENTS, SLOW, TALK, Served, frames
 from wick_graph.config import load_config
 from wick_graph.errors import StorageError
-from wick_graph.server import Limits, ServerOptions, Service, create_app, service
-from wick_graph.server.log import TERMINAL
-from wick_graph.server.problems import Problem
+from wick_graph.server import Limits, ServerOptions, Service, create_app
+from wick_graph.service import service
+from wick_graph.service.event_log import TERMINAL
+from wick_graph.service.options import Problem
 from wick_graph.store import SqlSaver
-from wick_graph.store.keeping.streams import Streams
+from wick_graph.store.server_rows import Streams
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 ASKED = {"agent": "default", "kind": "message", **ASK}

@@ -15,7 +15,8 @@ import pytest
 from tests.server.support import AGENTS, CALL, TALK, Served, until
 from wick_graph import loading
 from wick_graph.config import load_config
-from wick_graph.server import ServerOptions, Service, create_app, service
+from wick_graph.server import ServerOptions, Service, create_app
+from wick_graph.service import service
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 MORE = AGENTS + "  more: {model: 'scripted:talk.yaml'}\n"

@@ -23,7 +23,7 @@ from tests.support.provider import Provider, Request
 from wick_graph.client import Client
 from wick_graph.errors import ServerError
 from wick_graph.store import SqlSaver
-from wick_graph.store.checkpoints.suspects import MAX_CHARGES, unpacked
+from wick_graph.store.leases import MAX_CHARGES, unpacked
 
 SIX = [f"t{n}" for n in range(6)]
 pytestmark = pytest.mark.timeout(300)

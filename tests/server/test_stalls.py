@@ -23,10 +23,9 @@ from tests.server.support import AGENTS, SLOW, TALK, Served, raw, serving
 from wick_graph.config import load_config
 from wick_graph.server import ServerOptions, Service
 from wick_graph.server.app import ROUTES, create_app
-from wick_graph.server.asking import needed_by
-from wick_graph.server.budgets import Bucket
-from wick_graph.server.watchdog import Watchdog
-from wick_graph.store.keeping.tokens import SCOPES
+from wick_graph.server.guard import Bucket, needed_by
+from wick_graph.service.service import Watchdog
+from wick_graph.store.server_rows import SCOPES
 
 MOST = 0.05
 """Seconds of the loop's thread that one step may take, with nothing else done meanwhile."""
@@ -110,7 +109,7 @@ RAW: dict[str, Callable[[], bytes]] = {
 
 
 def with_body() -> list[APIRoute]:
-    every = [route for module in ROUTES for route in module.router.routes]
+    every = [route for router in ROUTES for route in router.routes]
     routes = [route for route in every if isinstance(route, APIRoute)]
     twins = ("/agents/invoke", "/agents/stream", "/agents/resume")  # of the agents' own routes
     taken = (

@@ -22,7 +22,7 @@ from tests.server.support import AGENTS, SECONDS, TALK, serving
 from tests.source import ROOT
 from wick_graph.config import load_config
 from wick_graph.server import ServerOptions, Service, create_app
-from wick_graph.tracing.requests import RequestTracer
+from wick_graph.tracing.otel import RequestTracer
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2, by the way 4711?"}]}
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

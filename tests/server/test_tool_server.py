@@ -19,7 +19,7 @@ import pytest
 from tests.server.support import SECONDS, serving
 from tests.source import ROOT
 from wick_graph.cli.app import call as command
-from wick_graph.cli.tools import functions
+from wick_graph.cli.serve import functions
 from wick_graph.config import load_config
 from wick_graph.errors import ConfigError
 from wick_graph.tools.http import HTTPTool

@@ -16,7 +16,7 @@ import pytest
 
 from tests.server.support import AGENTS, Served, frames, serving
 from tests.support.postgres import with_schema
-from wick_graph.server.log import TERMINAL
+from wick_graph.service.event_log import TERMINAL
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 OTHER = {"messages": [{"role": "user", "content": "What is 6*7?"}]}

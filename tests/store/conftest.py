@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.postgres import connected
 from wick_graph.store import SqlSaver
-from wick_graph.store.database.schema import metadata
+from wick_graph.store.schema import metadata
 
 TABLES = tuple(name for name in metadata.tables if name != "clock")
 Counts = Callable[[], dict[str, int]]

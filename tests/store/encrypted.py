@@ -12,9 +12,9 @@ from sqlalchemy import Table, select
 
 from wick_graph import Agent, BaseHook
 from wick_graph.journal import Journal
-from wick_graph.store import Keys, SqlSaver, rotating
-from wick_graph.store.database.compiling import compiled
-from wick_graph.store.database.schema import LANE_BITS, PLACES, metadata, names
+from wick_graph.store import Keys, SqlSaver, verify
+from wick_graph.store.schema import LANE_BITS, PLACES, metadata, names
+from wick_graph.store.statements import compiled
 from wick_graph.testing import ScriptedModel, call
 
 CANARY = "canary-7f3a9c"
@@ -108,9 +108,9 @@ def _of(saver: SqlSaver, thread_id: str) -> Iterator[Sealed]:
                 if body is not None:
                     yield Sealed(table.name, rid, thread_id, place(cache.seals, rid, rest), body)
 
-        for table, columns, place in rotating.BY_THREAD:
+        for table, columns, place in verify.BY_THREAD:
             yield from found(table, columns, place, table.c.thread == cache.id)
-        for table, columns, place in rotating.BY_RANGE:
+        for table, columns, place in verify.BY_RANGE:
             for owner in lanes if table.name == "items" else [cache.id]:
                 low = owner << LANE_BITS
                 yield from found(table, columns, place, table.c.rid.between(low, low | PLACES))

@@ -30,15 +30,15 @@ from tests.store.encrypted import KEYS, fill
 from tests.store.store_graphs import asking_graph, config, looping_graph
 from wick_graph import BaseHook, tool
 from wick_graph.errors import ModelError
-from wick_graph.exports.masked import Hider
+from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import open_wickrun, write_wickrun
 from wick_graph.hooks import ApprovalHook, Approve
 from wick_graph.journal import Journal
 from wick_graph.models import ModelChoice, RetryPolicy
 from wick_graph.store import SqlSaver
-from wick_graph.store.database.compiling import compiled
-from wick_graph.store.database.schema import calls
-from wick_graph.store.moving import export_thread
+from wick_graph.store.maintenance import export_thread
+from wick_graph.store.schema import calls
+from wick_graph.store.statements import compiled
 from wick_graph.testing import ScriptedModel, call, rate_limit
 
 FOLDER = Path(__file__).parent / "golden"

@@ -51,8 +51,8 @@ from pydantic import BaseModel
 from tests.store.store_graphs import config, looping_graph
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver, StoredObject
-from wick_graph.store.values.allow import AllowList
-from wick_graph.store.values.codec import MAX_DEPTH, MAX_NESTED, Codec, Tag
+from wick_graph.store.allowlist import AllowList
+from wick_graph.store.codec import MAX_DEPTH, MAX_NESTED, Codec, Tag
 
 CODEC = Codec()
 

@@ -24,12 +24,12 @@ from tests.store.conftest import Outside
 from tests.store.store_graphs import agent, asking_graph, config, looping_graph
 from tests.store.test_store_sharing import Line
 from tests.support.postgres import connected
-from wick_graph import Agent, keys, tool
+from wick_graph import Agent, langgraph_config, tool
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.hooks import BaseHook
 from wick_graph.store import SqlSaver
-from wick_graph.store.checkpoints.leases import Writer
-from wick_graph.store.database.pending import CommitPolicy
+from wick_graph.store.commit_policy import CommitPolicy
+from wick_graph.store.leases import Writer
 from wick_graph.testing import ScriptedModel, call, text
 
 PULL = "~__pregel_pull, think"
@@ -218,7 +218,7 @@ def writer(checkpoint: str | None, policy: dict[str, bool] | None) -> dict[str, 
     """Who writes a superstep, and what of it may wait; nobody for None."""
     if policy is None:
         return {}
-    return {keys.WRITER: Writer(None, CommitPolicy(checkpoint or "", **policy))}
+    return {langgraph_config.WRITER: Writer(None, CommitPolicy(checkpoint or "", **policy))}
 
 
 @pytest.mark.parametrize(
@@ -589,7 +589,7 @@ def test_what_a_hook_injects_at_each_step_is_stored_once(tmp_path: Path) -> None
 
 def test_a_lease_is_checked_anew_by_each_writer_of_a_commit(tmp_path: Path) -> None:
     with SqlSaver.from_url(f"sqlite:///{tmp_path}/a.db") as saver:
-        by = {keys.WRITER: Writer(saver.leases.take("t"))}
+        by = {langgraph_config.WRITER: Writer(saver.leases.take("t"))}
         at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", **by}}
         first, second = empty_checkpoint(), empty_checkpoint()
 

@@ -19,8 +19,8 @@ from tests.store.conftest import Outside
 from tests.store.store_graphs import agent, config
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
-from wick_graph.store.values.codec import Codec, Tag
-from wick_graph.store.values.rows import seal
+from wick_graph.store.codec import Codec, Tag
+from wick_graph.store.row_format import seal
 
 
 def filled(url: str) -> list[Any]:

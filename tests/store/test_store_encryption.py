@@ -34,10 +34,8 @@ from tests.store.store_graphs import agent, config, looping_graph
 from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
-from wick_graph.store import Keys, SqlSaver, rotating
-from wick_graph.store.moving import export_thread, import_thread
-from wick_graph.store.rotating import rotate
-from wick_graph.store.sealed import cipher
+from wick_graph.store import Keys, SqlSaver, cipher, rotate, verify
+from wick_graph.store.maintenance import export_thread, import_thread
 from wick_graph.testing import ScriptedModel, call
 
 WITH_CONTENT = {
@@ -192,8 +190,8 @@ def test_who_opened_an_empty_store_without_keys_writes_nothing_plain(
 def test_the_library_is_asked_for_only_where_there_are_keys(
     monkeypatch: pytest.MonkeyPatch, path: Path, url: str
 ) -> None:
-    monkeypatch.delattr("wick_graph.store.sealed.cipher")
-    monkeypatch.delitem(sys.modules, "wick_graph.store.sealed.cipher")
+    monkeypatch.delattr("wick_graph.store.cipher")
+    monkeypatch.delitem(sys.modules, "wick_graph.store.cipher")
     for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(StorageError, match=r"install wick-graph\[encrypt\]"):
@@ -332,7 +330,7 @@ def test_an_export_can_be_plain(url: str, tmp_path: Path) -> None:
 def test_everything_is_sealed_anew_under_a_new_key(
     url: str, outside: Outside, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(rotating, "_BATCH", batch)
+    monkeypatch.setattr(verify, "_BATCH", batch)
     with SqlSaver.from_url(url, keys=OLD) as saver:
         fill(saver, "a", "b")
         before = states(saver), [*saver.streams.read("a", 0)]
@@ -365,7 +363,7 @@ def test_a_change_that_others_write_against_is_not_finished(
     with SqlSaver.from_url(url, keys=OLD) as saver:
         fill(saver, "a")
     with SqlSaver.from_url(url, keys=KEYS) as saver:
-        monkeypatch.setattr(rotating, "_texts", lambda core: 1)  # there is always one more
+        monkeypatch.setattr(verify, "_texts", lambda core: 1)  # there is always one more
         with pytest.raises(StorageError, match="somebody still writes"):
             rotate(saver)
     with SqlSaver.from_url(url, keys=OLD) as saver:  # the store is under the old key as before

@@ -13,7 +13,7 @@ import pytest
 from tests.store.store_graphs import config, looping_graph
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import SqlSaver
-from wick_graph.store.database.schema import SCHEMA_VERSION
+from wick_graph.store.schema import SCHEMA_VERSION
 
 
 def foreign(path: Path) -> None:

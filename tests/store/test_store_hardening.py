@@ -23,13 +23,12 @@ from tests.store.store_graphs import agent, config, looping_graph
 from tests.store.test_store_sharing import Line, message
 from wick_graph import ToolResult
 from wick_graph.errors import StorageError
-from wick_graph.ledgered import storable, written
-from wick_graph.store import SqlSaver
-from wick_graph.store.database import sqlite, whose
-from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.migrations import MIGRATIONS, migrate
-from wick_graph.store.database.schema import SCHEMA_VERSION
-from wick_graph.store.values import rows
+from wick_graph.runtime.tool_ledger import storable, written
+from wick_graph.store import SqlSaver, row_format, sqlite
+from wick_graph.store import sqlite as whose
+from wick_graph.store.dialect import Database
+from wick_graph.store.digests import MIGRATIONS, migrate
+from wick_graph.store.schema import SCHEMA_VERSION
 
 GOLDEN = Path(__file__).parent / "golden" / "schema-1.db"
 
@@ -62,7 +61,7 @@ def sql(path: Path, *statements: str) -> None:
 def test_e13_a_value_that_is_too_large_is_refused(
     saver: SqlSaver, counts: Counts, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(rows, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(row_format, "MAX_BYTES", 10_000)
     line = Line(saver)
     line.put(log=["small"])
     before, parent = counts(), line.parent
@@ -85,14 +84,14 @@ def test_e13_more_writes_than_a_task_may_make_are_refused(saver: SqlSaver, count
 
 def test_e13_the_limit_is_below_that_of_the_database() -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        assert db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) > rows.MAX_BYTES + 1_024
-    assert rows.MAX_BYTES + 1_024 < 2**30  # PostgreSQL's
+        assert db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) > row_format.MAX_BYTES + 1_024
+    assert row_format.MAX_BYTES + 1_024 < 2**30  # PostgreSQL's
 
 
 def test_e13_what_is_too_large_of_a_tools_result_is_replaced_at_its_edge(
     saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(row_format, "MAX_BYTES", 10_000)
     ledger = saver.ledger(saver.leases.take("t"))
     huge = "x" * 20_000
     made = ToolResult("call_1", "look", "seen", artifact=huge, update={"notes": huge})

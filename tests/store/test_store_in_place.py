@@ -22,7 +22,7 @@ from tests.store.store_graphs import CountingModel, config, look
 from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.store import Keys, SqlSaver
-from wick_graph.store.checkpoints.writing import Writer
+from wick_graph.store.sharing import Writer
 from wick_graph.testing import ScriptedModel, call
 
 AT = config()

@@ -13,8 +13,7 @@ from tests.store.conftest import Outside
 from tests.store.test_store_sharing import Line
 from tests.store.test_store_threads import START, Clock
 from tests.support.orphans import assert_no_orphans
-from wick_graph.store import SqlSaver
-from wick_graph.store.keeping import upkeep
+from wick_graph.store import SqlSaver, cleanup
 
 RUN = "11111111-1111-4111-8111-111111111111"
 TTL = 3_600.0
@@ -153,11 +152,11 @@ def test_a_deletion_takes_a_bounded_number_of_rows_at_a_time(
         log.append(f"entry {n} " + "x" * 200)
         line.put(log=[*log])
     batch = 7
-    monkeypatch.setattr(sys.modules[upkeep.remove.__module__], "BATCH", batch)
+    monkeypatch.setattr(sys.modules[cleanup.remove.__module__], "BATCH", batch)
     items = outside.count("items")
     assert items >= 30
     seen: list[int] = []
-    removed = upkeep._remove_some
+    removed = cleanup._remove_some
 
     def watched(db: Any, number: int) -> bool:
         before = db.execute("SELECT count(*) FROM items").fetchone()[0]
@@ -165,7 +164,7 @@ def test_a_deletion_takes_a_bounded_number_of_rows_at_a_time(
         seen.append(before - db.execute("SELECT count(*) FROM items").fetchone()[0])
         return more
 
-    monkeypatch.setattr(upkeep, "_remove_some", watched)
+    monkeypatch.setattr(cleanup, "_remove_some", watched)
     saver.threads.delete("t")
     assert sum(seen) == items
     assert max(seen) <= batch

@@ -16,7 +16,7 @@ from tests.store.encrypted import CANARY, key
 from wick_graph.cli.app import call
 from wick_graph.errors import StorageError
 from wick_graph.store import Keys, SqlSaver
-from wick_graph.store.sealed.keyring import add_key, new_key
+from wick_graph.store.encryption import add_key, new_key
 
 NEW, OLD = (base64.b64encode(key(name)).decode() for name in ("new", "old"))
 

@@ -19,10 +19,10 @@ from langgraph.types import Send
 
 from tests.store.store_graphs import Named, State, config
 from tests.store.test_store_concurrency import intact
-from wick_graph import keys
+from wick_graph import langgraph_config
 from wick_graph.store import SqlSaver
-from wick_graph.store.checkpoints.leases import Writer
-from wick_graph.store.database.pending import CommitPolicy
+from wick_graph.store.commit_policy import CommitPolicy
+from wick_graph.store.leases import Writer
 
 KILLS = 24
 LINES = (1, 40)
@@ -51,7 +51,7 @@ class Told(SqlSaver):
         task_path: str = "",
     ) -> None:
         super().put_writes(config, writes, task_id, task_path)
-        if "__pregel_push" in task_path and keys.WRITER not in config["configurable"]:
+        if "__pregel_push" in task_path and langgraph_config.WRITER not in config["configurable"]:
             self.note("writes", config["configurable"]["checkpoint_id"], task_id)
 
 
@@ -67,9 +67,9 @@ def working_graph(saver: Told) -> Any:
         return [Send("work", {"name": f"{state['count']}-{i}"}) for i in range(3)]
 
     def work(state: Named, config: RunnableConfig) -> State:
-        writer = config["configurable"].get(keys.WRITER)
+        writer = config["configurable"].get(langgraph_config.WRITER)
         if writer is not None:  # as if the results were on record
-            writer.policy = CommitPolicy(keys.began_from(config), True, True)
+            writer.policy = CommitPolicy(langgraph_config.began_from(config), True, True)
         return {"log": [f"work {state['name']} " + "y" * 300]}
 
     def more(state: State) -> str:
@@ -124,7 +124,7 @@ def test_what_was_told_is_there_after_a_kill(url: str, tmp_path: Path, run: str)
     log = tmp_path / "notes"
     more: dict[str, Any] = {}
     if run == "recorded":
-        more[keys.WRITER] = Writer()
+        more[langgraph_config.WRITER] = Writer()
 
     def work() -> None:
         saver = Told.from_url(url)

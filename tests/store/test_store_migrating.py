@@ -14,15 +14,15 @@ from sqlalchemy import select
 from tests.store.goldens import content, expected, unpacked
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
-from wick_graph.store.database.compiling import compiled
-from wick_graph.store.database.schema import checkpoints
-from wick_graph.store.moving import import_thread
-from wick_graph.store.verifying import verify
+from wick_graph.store.maintenance import import_thread
+from wick_graph.store.schema import checkpoints
+from wick_graph.store.statements import compiled
+from wick_graph.store.verify import verify
 
 DYING = """
 import os, signal, sys
 from wick_graph.store import SqlSaver
-from wick_graph.store.database import schema_2
+from wick_graph.store import digests as schema_2
 
 def die(*args):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -33,7 +33,7 @@ SqlSaver.from_url(sys.argv[1])
 SLOW = """
 import sys, time
 from wick_graph.store import SqlSaver
-from wick_graph.store.database import schema_2
+from wick_graph.store import digests as schema_2
 
 fill = schema_2.fill
 

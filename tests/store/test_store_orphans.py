@@ -15,10 +15,9 @@ from tests.store.conftest import Counts
 from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent, BaseHook
 from wick_graph.constants import RUN_KNOWN_SECONDS
-from wick_graph.reducers import REMOVE_ALL
-from wick_graph.store import SqlSaver
-from wick_graph.store.database.transactions import Transactions
-from wick_graph.store.keeping import copying
+from wick_graph.core.state import REMOVE_ALL
+from wick_graph.store import SqlSaver, copying
+from wick_graph.store.transactions import Transactions
 from wick_graph.testing import ScriptedModel, call
 
 ON: Any = {"configurable": {"thread_id": "t"}}

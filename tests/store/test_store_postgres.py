@@ -22,15 +22,14 @@ from tests.store.test_store_sharing import Line
 from tests.support.postgres import connected
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import SqlSaver
-from wick_graph.store.database import postgres_schema
-from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.migrations import MIGRATIONS
-from wick_graph.store.database.opening import dialect_of
-from wick_graph.store.database.postgres import postgres
-from wick_graph.store.database.postgres_url import target_of
-from wick_graph.store.database.schema import SCHEMA_VERSION
-from wick_graph.store.values.rows import CheckpointBody
-from wick_graph.store.verifying import verify
+from wick_graph.store import postgres as postgres_schema
+from wick_graph.store.dialect import Database
+from wick_graph.store.digests import MIGRATIONS
+from wick_graph.store.postgres import postgres, target_of
+from wick_graph.store.row_format import CheckpointBody
+from wick_graph.store.saver import dialect_of
+from wick_graph.store.schema import SCHEMA_VERSION
+from wick_graph.store.verify import verify
 
 PULL = "~__pregel_pull, think"
 

@@ -20,7 +20,7 @@ from wick_graph.cli.app import call
 from wick_graph.debug import DebugSession
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
-from wick_graph.store.verifying import verify
+from wick_graph.store.verify import verify
 
 SENTENCE = r"is open for reading only, because nothing may be written to it; give this user"
 

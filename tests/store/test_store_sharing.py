@@ -20,7 +20,7 @@ from tests.store.store_graphs import agent, config, looping_graph
 from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent
 from wick_graph.store import SqlSaver
-from wick_graph.store.values.rows import pack_id
+from wick_graph.store.row_format import pack_id
 from wick_graph.testing import ScriptedModel, call
 
 

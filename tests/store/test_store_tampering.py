@@ -21,8 +21,7 @@ from tests.store.encrypted import (
 )
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
-from wick_graph.store import SqlSaver
-from wick_graph.store.values import rows
+from wick_graph.store import SqlSaver, row_format
 
 FROM, KEY, NONCE, TEXT, TAG = 0, 1, 5, 17, -1
 """Where the parts of a row begin."""
@@ -66,7 +65,7 @@ def unknown(row: Sealed, others: dict[str, Sealed]) -> bytes:
 
 def plain(row: Sealed, others: dict[str, Sealed]) -> bytes:
     """Write what a store without keys would hold there, with the check value that fits."""
-    return rows.seal(b"\xc0", *row.context)
+    return row_format.seal(b"\xc0", *row.context)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_each_transaction_of_a_sweep_is_small(
     saver: SqlSaver, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T3, and T2: a thread that is being deleted is gone at once."""
-    monkeypatch.setattr("wick_graph.store.keeping.upkeep.BATCH", 7)
+    monkeypatch.setattr("wick_graph.store.cleanup.BATCH", 7)
     run(saver)
     clock.forward(70)
     seen: list[int] = []
@@ -161,7 +161,7 @@ def test_a_deletion_that_was_cut_short_is_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("wick_graph.store.keeping.upkeep.remove", dies)
+        patch.setattr("wick_graph.store.cleanup.remove", dies)
         with pytest.raises(KeyboardInterrupt):
             saver.delete_thread("t")
     assert saver.threads.get("t") is None
@@ -468,7 +468,7 @@ def test_agents_of_one_store_have_times_of_their_own(url: str, tmp_path: Path) -
 def test_the_history_of_a_thread_is_read_in_pages(
     saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wick_graph.store.checkpoints.past._PAGE", 4)
+    monkeypatch.setattr("wick_graph.store.checkpoint_list._PAGE", 4)
     run(saver)
     run(saver)
     expected = [one.config["configurable"]["checkpoint_id"] for one in saver.list(config())]

@@ -7,7 +7,7 @@ import pytest
 from tests.store.test_store_threads import Clock
 from wick_graph.errors import ConfigError
 from wick_graph.store import SqlSaver
-from wick_graph.store.keeping.tokens import SCOPES, Tokens, includes
+from wick_graph.store.server_rows import SCOPES, Tokens, includes
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from tests.store.test_store_sharing import Line, message
 from wick_graph.cli.app import app
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
-from wick_graph.store.database.digests import TABLES
-from wick_graph.store.repairing import repair
-from wick_graph.store.verifying import Report, verify
+from wick_graph.store.digests import TABLES
+from wick_graph.store.maintenance import repair
+from wick_graph.store.verify import Report, verify
 
 ROWS = {
     "items": "items",

@@ -22,7 +22,7 @@ from wick_graph.errors import ConfigError
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent
 from wick_graph.testing import ScriptedModel, error, respond, text
-from wick_graph.tools.question import question_tool
+from wick_graph.tools.builtin_tools import question_tool
 
 SOME = {"a": Subagent(lambda: Agent("a", ScriptedModel([])), "Does a")}
 DOORS = pytest.mark.parametrize("door", [sync_door, async_door])

@@ -16,7 +16,7 @@ from wick_graph.events import ChatModelStream, Done, SubagentEvent, ToolEnd
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, calls, error, text
-from wick_graph.tools.question import question_tool
+from wick_graph.tools.builtin_tools import question_tool
 
 DOORS = pytest.mark.parametrize("door", [sync_door, async_door])
 

@@ -14,8 +14,9 @@ import ormsgpack
 from sqlalchemy import Table, select
 
 from wick_graph.store import SqlSaver
-from wick_graph.store.database.compiling import compiled
-from wick_graph.store.database.schema import (
+from wick_graph.store.codec import BLOB_MARK
+from wick_graph.store.row_format import CheckpointBody, WritesBody, unseal
+from wick_graph.store.schema import (
     LANE_BITS,
     OWNED,
     blobs,
@@ -34,9 +35,8 @@ from wick_graph.store.database.schema import (
     tokens,
     writes,
 )
-from wick_graph.store.values.codec import BLOB_MARK
-from wick_graph.store.values.rows import CheckpointBody, WritesBody, unseal
-from wick_graph.store.verifying import verify
+from wick_graph.store.statements import compiled
+from wick_graph.store.verify import verify
 
 _PLACES = (1 << LANE_BITS) - 1
 

@@ -44,8 +44,8 @@ PACKAGES: Final = (
 )
 """What is imported from; `__all__` says what."""
 NAMES: Final = (
-    *("wick_graph.loading:Agents", "wick_graph.cli:main", "wick_graph.store.rotating:rotate"),
-    *("wick_graph.tools.calculate:calculate", "wick_graph.mcp:McpServer"),
+    *("wick_graph.loading:Agents", "wick_graph.cli:main", "wick_graph.store.verify:rotate"),
+    *("wick_graph.tools.builtin_tools:calculate", "wick_graph.tools.mcp:McpServer"),
     *("wick_graph.pytest_plugin:wick_runs", "wick_graph.pytest_plugin:wick_cassette"),
 )
 """What is imported from elsewhere."""

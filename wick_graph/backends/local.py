@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import codecs
+import math
 import os
 import stat
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, Literal, Self
 from weakref import WeakValueDictionary
 
-from wick_graph.backends import keep, search
-from wick_graph.backends.beneath import Mechanism
-from wick_graph.backends.commands import Commands, must_be_seconds, spool_into
-from wick_graph.backends.editing import replace_first
-from wick_graph.backends.guard import Rules
-from wick_graph.backends.limits import (
+from wick_graph.backends import process, saved_results, search
+from wick_graph.backends.guard import Guard, Rules, Seen
+from wick_graph.backends.places import ExtraRoot, Place, Places
+from wick_graph.backends.process import Spool
+from wick_graph.backends.protocol import (
     COMMAND_SECONDS,
     GLOB_SECONDS,
+    LEAST_FREE_BYTES,
+    LEAST_FREE_PART,
+    MAX_COMMAND_BYTES,
+    MAX_COMMAND_SECONDS,
     MAX_GLOB_FILES,
+    MAX_READ_BYTES,
+    MAX_SKIP_BYTES,
     MAX_WRITE_BYTES,
-)
-from wick_graph.backends.names import shown
-from wick_graph.backends.patterns import glob_pattern, is_by_name
-from wick_graph.backends.places import ExtraRoot, Place, Places
-from wick_graph.backends.protocol import (
+    PROBE_SECONDS,
     Edited,
     Executed,
     Found,
@@ -35,21 +39,320 @@ from wick_graph.backends.protocol import (
     Text,
     Written,
 )
+from wick_graph.backends.root import Mechanism, Root, shown
+from wick_graph.backends.saved_results import replace_first
+from wick_graph.backends.search import Walk, Worker, glob_pattern, is_by_name
 from wick_graph.backends.search_worker import read_at
-from wick_graph.backends.walk import Walk
-from wick_graph.backends.window import read_window
-from wick_graph.backends.worker import Worker
-from wick_graph.errors import RefusedError, ToolError
-from wick_graph.sandbox import Setting
+from wick_graph.errors import ConfigError, RefusedError, ToolError
+from wick_graph.sandbox import HOLDS, PROBE, Launch, Sandbox, Setting, choose
+
+# --- Read a part of a file that a model can be shown, whatever the file's size.
+
+
+_CHUNK_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was read."""
+
+    text: str
+    whole: bytes | None
+    """The file's bytes, if the window is all of it."""
+    notes: tuple[str, ...]
+
+
+def read_window(fd: int, size: int, line: int, lines: int | None, byte: int) -> Window:
+    """Read from a line, counted from 1 from the place `byte`, at most a megabyte.
+
+    What was appended after the file had that size is not read.
+
+    Raises:
+        ToolError: The place is behind the file's end, or too far in to be counted to.
+    """
+    if byte > size:
+        raise ToolError(f"byte={byte} is behind the end of the file, which has {size:,} bytes")
+    start = _skip_lines(fd, byte, size, line - 1)
+    data = read_at(fd, start, min(MAX_READ_BYTES, size - start))
+    if lines is not None:
+        data = _first_lines(data, lines)
+    end = start + len(data)
+    if end < size:
+        data = data[: len(data) - _unfinished(data)] or data
+        end = start + len(data)
+    text = data.decode("utf-8", "replace")
+    notes = []
+    if "\ufffd" in text and not _is_utf8(data):
+        notes.append("not all of it is UTF-8 text; other bytes are shown as \ufffd")
+    if (start, end) != (0, size):
+        rest = f"; go on with byte={end}" if end < size else ""
+        notes.append(f"bytes {start:,} to {end:,} of {size:,} are shown{rest}")
+    return Window(text, data if (start, end) == (0, size) else None, tuple(notes))
+
+
+def _skip_lines(fd: int, start: int, size: int, count: int) -> int:
+    """Return where the line begins that has `count` lines before it."""
+    at = start
+    while count > 0:
+        if at - start >= MAX_SKIP_BYTES:
+            raise ToolError(
+                f"the line is more than {MAX_SKIP_BYTES // 2**20} MiB into the file; "
+                "use grep, or name a byte to begin at"
+            )
+        chunk = read_at(fd, at, min(_CHUNK_BYTES, size - at))
+        if not chunk:
+            raise ToolError(f"the file ends {count} lines before that line; it has {size:,} bytes")
+        found = chunk.count(b"\n")
+        if found < count:
+            count -= found
+            at += len(chunk)
+            continue
+        at += len(_first_lines(chunk, count))
+        count = 0
+    return at
+
+
+def _first_lines(data: bytes, count: int) -> bytes:
+    end = 0
+    for _ in range(count):
+        end = data.find(b"\n", end) + 1
+        if not end:
+            return data
+    return data[:end]
+
+
+def _unfinished(data: bytes) -> int:
+    """Count the bytes at the end that begin a character and do not end it."""
+    for back in range(1, min(4, len(data)) + 1):
+        lead = data[-back]
+        if lead & 0xC0 == 0x80:
+            continue
+        length = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
+        return back if length > back else 0
+    return 0
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        codecs.decode(data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# --- Commands in one directory, at the sandbox level that was chosen when it was opened.
+
+
+class Commands:
+    """Run commands in a directory, or say why none are run.
+
+    Args:
+        workdir: The directory; it must exist.
+        setting: A level, `auto`, or `require`; see `wick_graph.sandbox`.
+        guard: What commands leave alone.
+        readable: Further folders that a confined command can read; absolute.
+        timeout: Seconds that a command may take if the call does not say.
+
+    Raises:
+        ConfigError: The level does not work here, or an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        workdir: str,
+        setting: Setting,
+        *,
+        guard: Guard | None = None,
+        readable: Sequence[str] = (),
+        timeout: float,
+    ) -> None:
+        must_be_seconds(timeout)
+        for folder in readable:
+            if not folder.startswith("/"):
+                raise ConfigError(f"the readable folder {folder!r} is not absolute; make it so")
+        self._workdir: Final = workdir
+        self._timeout: Final = timeout
+        self._said = ""
+        sandbox, missing = choose(setting, workdir, readable, self._probe)
+        self.sandbox: Final[Sandbox | None] = sandbox
+        self._guard: Final = guard
+        self.check()
+        self.notice: Final = self._notice(missing)
+        """What a person must know beyond the level, such as why there is none."""
+
+    def check(self) -> None:
+        """Refuse a level that cannot hold what governs agents.
+
+        Raises:
+            ConfigError: A part of it lies in the directory, and cannot be shown read-only.
+        """
+        if self.sandbox is not None and self._guard is not None:
+            guard, apart = self._guard, self.sandbox.apart
+            guard.prepare() if apart else guard.must_be_apart(self.sandbox.level)
+
+    def run(
+        self, command: str, *, timeout: float | None, spool: Spool, stop: Stop | None
+    ) -> Executed:
+        """Run a shell command; nothing of it is left when this returns.
+
+        Raises:
+            ToolError: It is no command, or could not be started.
+        """
+        if self.sandbox is None:
+            raise ToolError(self.notice)
+        must_be_command(command)
+        seconds = seconds_of(timeout, self._timeout)
+        must_have_room(self._workdir)
+        launch, before = self._launch(self.sandbox)
+        done = process.run(
+            process.shell(command),
+            launch,
+            level=self.sandbox.level,
+            cwd=self._workdir,
+            timeout=seconds,
+            spool=spool,
+            stop=stop or Stop(),
+        )
+        if self._guard is None or not (note := self._guard.note(before, apart=self.sandbox.apart)):
+            return done
+        return replace(done, notes=(*done.notes, note))
+
+    def _launch(self, sandbox: Sandbox) -> tuple[Launch, Seen]:
+        """Prepare a start; say also what other programs obey by now."""
+        if self._guard is None:
+            return sandbox.launch(), Seen()
+        before = self._guard.look(inside=not sandbox.apart)
+        binds = self._guard.binds(before) if sandbox.apart else []
+        try:
+            return sandbox.launch(binds), before
+        except BaseException:
+            for one in binds:
+                os.close(one.fd)
+            raise
+
+    def _probe(self, sandbox: Sandbox) -> str:
+        """Run the probe in a level; return what is wrong with it."""
+        try:
+            done = process.run(
+                process.shell(PROBE, self._workdir, sandbox.level),
+                sandbox.launch(probe=True),
+                level=sandbox.level,
+                cwd=self._workdir,
+                timeout=PROBE_SECONDS,
+                spool=_nowhere,
+                stop=Stop(),
+            )
+        except ToolError as error:
+            return str(error)
+        self._said = done.stdout.strip()
+        if done.exit_code == 0 and self._said.startswith(HOLDS):
+            return ""
+        lines = (
+            self._said or done.stderr.strip() or f"it ended with {done.exit_code}"
+        ).splitlines()
+        return lines[-1]
+
+    def _notice(self, missing: str) -> str:
+        if self.sandbox is None:
+            return (
+                f"execute is not available: no sandbox works here ({missing}); "
+                "execute: local runs commands without one"
+            )
+        if not self._said or self._said == HOLDS:
+            return ""
+        return (
+            f"commands can read {self._workdir} and not change it: they do not run as root; "
+            "give the directory to the user that they are to run as"
+        )
+
+
+def spool_into(root: Root, workdir: str, name: str) -> Spool:
+    """Return what opens the files for a command's whole output, in the backend's own folder."""
+
+    def spool(stream: str) -> tuple[int, str]:
+        rel = saved_results.new_result(root, f"{name or 'execute'}.{stream}.txt")
+        return root.create(rel), f"{workdir}/{rel}"
+
+    return spool
+
+
+def must_be_command(command: str) -> None:
+    """Refuse what no shell can be given.
+
+    Raises:
+        ToolError: It is empty, too long, or no text.
+    """
+    if not command.strip():
+        raise ToolError("the command is empty; give one that sh understands")
+    if "\0" in command:
+        raise ToolError("the command has a NUL character, which no command can have")
+    try:
+        size = len(command.encode())
+    except UnicodeEncodeError:
+        raise ToolError("the command has half of a surrogate pair; write valid text") from None
+    if size > MAX_COMMAND_BYTES:
+        raise ToolError(
+            f"the command has {size:,} bytes, at most {MAX_COMMAND_BYTES:,} are run; "
+            "write it to a file and run that"
+        )
+
+
+def must_be_seconds(timeout: float) -> None:
+    """Refuse a backend's own time-out that is none.
+
+    Raises:
+        ConfigError: It is not above 0, or too long.
+    """
+    if not 0 < timeout <= MAX_COMMAND_SECONDS:
+        raise ConfigError(
+            f"timeout must be above 0 and at most {MAX_COMMAND_SECONDS:g} seconds, not {timeout!r}"
+        )
+
+
+def seconds_of(timeout: float | None, default: float) -> float:
+    """Return the seconds that a command may take.
+
+    Raises:
+        ToolError: The call asks for none, or for too many.
+    """
+    seconds = default if timeout is None else timeout
+    if not math.isfinite(seconds) or not 0 < seconds <= MAX_COMMAND_SECONDS:
+        raise ToolError(
+            f"timeout must be above 0 and at most {MAX_COMMAND_SECONDS:g} seconds, not {seconds!r}"
+        )
+    return seconds
+
+
+def must_have_room(workdir: str) -> None:
+    """Refuse to start anything where the disk is nearly full.
+
+    Raises:
+        ToolError: Too little is left.
+    """
+    try:
+        disk = os.statvfs(workdir)
+    except OSError:  # it has vanished; the start of the command says so
+        return
+    free = disk.f_bavail * disk.f_frsize
+    if free < min(disk.f_blocks * disk.f_frsize * LEAST_FREE_PART, LEAST_FREE_BYTES):
+        raise ToolError("the disk is nearly full, so nothing is run; ask the user to make room")
+
+
+def _nowhere(stream: str) -> tuple[int, str]:
+    raise ToolError("the probe wrote more than is read")
+
 
 NO_EXECUTE: Final = (
     "execute is not available: a local backend runs commands only where it is told to, by "
     "execute='auto' in a sandbox, or by execute='local', which is none"
 )
+
 _NAMES: Final = 500
 """That a worker is asked about at once."""
+
 _LOCKS: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
 """One for each path that is being written in this process; all backends share them."""
+
 _LOCKS_LOCK: Final = threading.Lock()
 
 
@@ -114,9 +417,9 @@ class LocalBackend:
             window = read_window(fd, status.st_size, line, lines, byte)
             digest = ""
             if window.whole is not None:
-                digest = keep.digest(window.whole)
+                digest = saved_results.digest(window.whole)
             elif status.st_size <= MAX_WRITE_BYTES:
-                digest = keep.digest(read_at(fd, 0, status.st_size))
+                digest = saved_results.digest(read_at(fd, 0, status.st_size))
         return Text(place.path, window.text, status.st_size, digest, window.notes)
 
     def asks(self, path: str) -> str:
@@ -131,7 +434,7 @@ class LocalBackend:
         _must_fit(place, len(data))
         with _locked(place.path):
             place.root.replace(place.rel, data)
-        return Written(place.path, len(data), keep.digest(data))
+        return Written(place.path, len(data), saved_results.digest(data))
 
     def edit(
         self,
@@ -156,8 +459,8 @@ class LocalBackend:
             with place.root.file(place.rel) as (fd, status):
                 _must_fit(place, status.st_size)
                 data = read_at(fd, 0, status.st_size)
-            before = keep.digest(data)
-            note = keep.read_note(work, key) if key else None
+            before = saved_results.digest(data)
+            note = saved_results.read_note(work, key) if key else None
             if note and note.path == place.path and note.before != before:
                 if note.after != before:
                     raise ToolError(
@@ -170,7 +473,9 @@ class LocalBackend:
             changed, remaining = replace_first(data, old, new, unique)
             _must_fit(place, len(changed))
             if key:
-                keep.write_note(work, key, keep.Note(place.path, before, keep.digest(changed)))
+                saved_results.write_note(
+                    work, key, saved_results.Note(place.path, before, saved_results.digest(changed))
+                )
             place.root.replace(place.rel, changed, was=status)
         return _edited(place, changed, remaining)
 
@@ -212,7 +517,7 @@ class LocalBackend:
 
     def keep(self, name: str, data: bytes) -> str:
         """Keep a whole result in a file of the backend's own; return the path to read it by."""
-        return f"{self.workdir}/{keep.keep_result(self._places.work, name, data)}"
+        return f"{self.workdir}/{saved_results.keep_result(self._places.work, name, data)}"
 
     def keep_from(self, rules: Rules) -> None:
         """Let more files and folders govern agents, from now on.
@@ -288,7 +593,7 @@ def _must_fit(place: Place, size: int) -> None:
 
 def _edited(place: Place, data: bytes, remaining: int, *, repeated: bool = False) -> Edited:
     text = data.decode("utf-8", "replace")
-    return Edited(place.path, text, keep.digest(data), remaining, repeated)
+    return Edited(place.path, text, saved_results.digest(data), remaining, repeated)
 
 
 def _joined(folder: str, rel: str) -> str:

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from wick_graph.backends.beneath import Mechanism
 from wick_graph.backends.guard import Guard, Rules
-from wick_graph.backends.names import plain, shown
-from wick_graph.backends.root import Root
+from wick_graph.backends.root import Mechanism, Root, plain, shown
 from wick_graph.errors import ConfigError, RefusedError, ToolError
 
 

@@ -29,7 +29,9 @@ from contextlib import suppress
 from typing import Any
 
 SET_CHILD_SUBREAPER = 36
+
 TERM_SECONDS = 0.2
+
 SWEEP_SECONDS = 5.0
 
 

@@ -2,21 +2,418 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import fcntl
+import hashlib
 import heapq
 import os
+import re
+import secrets
 import stat
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Final, Literal, Self
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, Self
 
-from wick_graph.backends.beneath import O_PATH, Mechanism, choose, components
-from wick_graph.backends.names import REASONS, decoded, encoded, plain, refused, shown, why
 from wick_graph.backends.protocol import Entry, EntryType
-from wick_graph.backends.replace import like_the_directory, replace_file
 from wick_graph.backends.search_worker import read_at
 from wick_graph.errors import ConfigError, RefusedError, ToolError
+
+# --- Names of files: from a model's words to the system's bytes, and safely back into a
+# sentence.
+
+
+_MAX_PATH_BYTES: Final = 4_095
+
+_SHOWN_CHARS: Final = 200
+
+_ESCAPED_BYTE: Final = re.compile(rb"\\x([89a-f][0-9a-f])")
+
+REASONS: Final = {
+    errno.ENOENT: "does not exist",
+    errno.ELOOP: "is or passes through a symbolic link that is not followed here",
+    errno.EXDEV: "leads outside the working directory; name a path inside it",
+    errno.ENOTDIR: "uses something as a directory that is none",
+    errno.ENAMETOOLONG: "is too long for a file name",
+    errno.ENXIO: "is not a regular file",
+}
+
+_FORBIDDEN: Final = frozenset({errno.ELOOP, errno.EXDEV, errno.ENXIO})
+"""What a rule of ours forbids; all else is the file system's own answer."""
+
+
+def shown(path: str) -> str:
+    """Quote a path for a sentence: cut, and with nothing in it that a terminal would obey."""
+    text = ascii(path) if not path.isprintable() else f"'{path}'"
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…'"
+
+
+def encoded(rel: str) -> bytes:
+    """Return a path as bytes.
+
+    Raises:
+        ToolError: No path can be written like that.
+    """
+    if not rel:
+        raise ToolError("the path is empty; write '.' for the working directory")
+    if "\0" in rel:
+        raise ToolError(f"{shown(rel)} has a NUL character, which no path can have")
+    try:
+        raw = os.fsencode(rel)
+    except UnicodeEncodeError as error:
+        raise ToolError(f"{shown(rel)} has a character that no path can have") from error
+    if len(raw) > _MAX_PATH_BYTES:
+        raise ToolError(f"{shown(rel)} {REASONS[errno.ENAMETOOLONG]}")
+    return raw
+
+
+def decoded(name: str) -> str:
+    """Return a name from the system as text; a byte that is not UTF-8 is written with `xNN`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def plain(part: bytes) -> bytes:
+    """Return the name that is meant by one in which bytes are written out."""
+    return _ESCAPED_BYTE.sub(_byte, part)
+
+
+def _byte(match: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(match[1].decode())
+
+
+def refused(rel: str, error: OSError, done: str = "read") -> ToolError:
+    """Make the error that says of a path why it could not be `done`."""
+    kind = RefusedError if error.errno in _FORBIDDEN else ToolError
+    return kind(f"{shown(rel)} {why(error, done)}")
+
+
+def why(error: OSError | ValueError, done: str = "read") -> str:
+    """Say in the rest of a sentence why a path could not be `done`."""
+    if isinstance(error, OSError) and error.errno is not None:
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return f"may not be {done}: permission denied"
+        known = REASONS.get(error.errno)
+        return known or f"cannot be {'opened' if done == 'read' else done}: {error.strerror}"
+    return str(error)
+
+
+# --- Put new content in a file's place, so that at every instant it is the old or the new one.
+#
+# The content is written to a file without a name where the system has such files (a killed process
+# then leaves nothing behind), else to a temporary one in the same directory; it is synced, and
+# renamed over the old one. The temporary name belongs to the target, so the next write to the same
+# target clears away what a killed one left.
+
+
+_TMPFILE: Final[int] = getattr(os, "O_TMPFILE", 0)
+
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_NEW_MODE: Final = 0o666  # the system takes the umask away from it
+
+_TRIES: Final = 64
+
+
+def replace_file(
+    directory: int, name: bytes, data: bytes, check: Callable[[os.stat_result | None], None]
+) -> None:
+    """Write `data` as the file `name` of the open directory.
+
+    Permissions and group of an old file are kept, set-id bits are dropped. `check` is given what
+    is under the name (None if nothing is), first of all and again just before the rename; what it
+    raises leaves everything as it was.
+    """
+    old = _status(directory, name)
+    check(old)
+    temporary = temporary_name(name)
+    fd = _nameless(directory)
+    nameless = fd is not None
+    if fd is None:
+        fd, temporary = _named(directory, temporary)
+    try:
+        try:
+            _fill(fd, data, old, directory)
+            check(_status(directory, name))
+            if nameless:
+                _publish(fd, temporary, name, directory)
+            else:
+                _rename(temporary, name, directory)
+        finally:
+            os.close(fd)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    os.fsync(directory)
+
+
+def temporary_name(name: bytes) -> bytes:
+    """Return the name under which a file's next content may lie for a moment."""
+    return b".wick-" + hashlib.sha256(name).hexdigest()[:16].encode() + b".tmp"
+
+
+def _status(directory: int, name: bytes) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _nameless(directory: int) -> int | None:
+    if not _TMPFILE or not _DESCRIPTORS.is_dir():
+        return None
+    try:
+        return os.open(".", _TMPFILE | os.O_WRONLY | os.O_CLOEXEC, _NEW_MODE, dir_fd=directory)
+    except OSError:  # this file system has none; a real problem comes up again with a name
+        return None
+
+
+def _named(directory: int, temporary: bytes) -> tuple[int, bytes]:
+    """Create the temporary file; one that no living process writes is cleared away first."""
+    try:
+        left = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except FileNotFoundError:
+        left = -1
+    except OSError:  # a link, or what may not be read
+        left = -1
+        os.unlink(temporary, dir_fd=directory)
+    if left >= 0:
+        try:
+            fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(temporary, dir_fd=directory)
+        except BlockingIOError:
+            temporary = temporary[:-4] + secrets.token_hex(4).encode() + b".tmp"
+        finally:
+            os.close(left)
+    fd = os.open(temporary, _NEW, _NEW_MODE, dir_fd=directory)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd, temporary
+
+
+def like_the_directory(fd: int, directory: int) -> None:
+    """Let what root makes belong to the directory's owner: commands there run as that user."""
+    if os.geteuid() == 0:
+        owner = os.fstat(directory)
+        if owner.st_uid != 0:
+            with suppress(PermissionError):
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+
+
+def _fill(fd: int, data: bytes, old: os.stat_result | None, directory: int) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    if old is None:
+        like_the_directory(fd, directory)
+    else:
+        made = os.fstat(fd)
+        if (made.st_uid, made.st_gid) != (old.st_uid, old.st_gid):
+            with suppress(PermissionError):
+                os.fchown(fd, old.st_uid, old.st_gid)
+        os.fchmod(fd, stat.S_IMODE(old.st_mode) & 0o777)
+    os.fsync(fd)
+
+
+def _publish(fd: int, temporary: bytes, name: bytes, directory: int) -> None:
+    """Give a nameless file its name, by way of the temporary one: only a rename replaces."""
+    source = str(_DESCRIPTORS / str(fd))
+    for _ in range(_TRIES):
+        try:
+            os.link(source, temporary, dst_dir_fd=directory, follow_symlinks=True)
+            _rename(temporary, name, directory)
+        except FileExistsError:  # left by a killed process, or another one is at this very point
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=directory)
+        except FileNotFoundError:  # another process took it for a left one
+            continue
+        else:
+            return
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+def _rename(old: bytes, new: bytes, directory: int) -> None:
+    os.rename(old, new, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+# --- Open a path below a directory descriptor so that it cannot leave it: two ways, one
+# contract.
+#
+# Both ways take components as bytes (no empty one, no `.`), honour `..` as long as it stays below,
+# and raise `OSError`: `EXDEV` for what leads outside, `ELOOP` for a symbolic link that the policy
+# does not follow. Nothing is checked first and opened later: what was resolved is what is open.
+
+
+O_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
+"""A descriptor to look at or to walk from; where the system has none, a plain reading one."""
+
+_SYS_OPENAT2: Final = 437  # the same number on every Linux architecture
+
+_RESOLVE_NO_MAGICLINKS: Final = 0x02
+
+_RESOLVE_NO_SYMLINKS: Final = 0x04
+
+_RESOLVE_BENEATH: Final = 0x08
+
+_MAX_LINKS: Final = 40  # the kernel's own limit
+
+_MAX_RACES: Final = 256
+
+_STEP: Final = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Mechanism = Literal["auto", "openat2", "walk"]
+
+
+class Opener(Protocol):
+    """One way of opening below a directory."""
+
+    name: str
+
+    def open(self, root: int, parts: Sequence[bytes], flags: int, follow: bool) -> int:
+        """Return a new descriptor of the file at `parts` below the descriptor `root`."""
+        ...
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+@cache
+def _syscall() -> Any:
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.restype = ctypes.c_long
+    return function
+
+
+class Openat2:
+    """Let the kernel confine the path: `openat2(2)` of Linux 5.6 and later."""
+
+    name = "openat2"
+
+    def open(self, root: int, parts: Sequence[bytes], flags: int, follow: bool) -> int:
+        """Open in one system call; a rename that confuses the kernel is tried again."""
+        resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
+        if not follow:
+            resolve |= _RESOLVE_NO_SYMLINKS
+        how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
+        path = b"/".join(parts) or b"."
+        code = errno.EAGAIN
+        for _ in range(_MAX_RACES):
+            fd: int = _syscall()(
+                ctypes.c_long(_SYS_OPENAT2),
+                ctypes.c_int(root),
+                ctypes.c_char_p(path),
+                ctypes.byref(how),
+                ctypes.c_size_t(ctypes.sizeof(how)),
+            )
+            if fd >= 0:
+                return fd
+            code = ctypes.get_errno()
+            if code not in (errno.EAGAIN, errno.EINTR):
+                break
+        raise OSError(code, os.strerror(code))
+
+
+class Walk:
+    """Go down component by component, each opened without following a link.
+
+    `..` returns to a descriptor that is still held, so a directory that is renamed meanwhile
+    does not lead anywhere else. A link that the policy follows is read and walked like a path.
+    """
+
+    name = "walk"
+
+    def open(self, root: int, parts: Sequence[bytes], flags: int, follow: bool) -> int:
+        """Open the last component from the descriptor of its directory."""
+        links = 0
+        queue = deque(parts)
+        held = [os.open(".", _STEP, dir_fd=root)]
+        with ExitStack() as closing:
+            closing.callback(_close, held)
+            while queue:
+                part = queue.popleft()
+                if part == b"..":
+                    _up(held)
+                    continue
+                fd, target = _step(held[-1], part, flags if not queue else _STEP)
+                if target is not None:
+                    links += 1
+                    _may_follow(target, follow, links)
+                    queue.extendleft(reversed(components(target)))
+                elif queue:
+                    held.append(fd)
+                else:
+                    return fd
+            return os.open(".", flags | os.O_CLOEXEC, dir_fd=held[-1])
+
+
+def components(path: bytes) -> list[bytes]:
+    """Split a path, without empty components and `.`."""
+    return [part for part in path.split(b"/") if part not in (b"", b".")]
+
+
+def _close(held: list[int]) -> None:
+    for fd in held:
+        os.close(fd)
+
+
+def _up(held: list[int]) -> None:
+    if len(held) == 1:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    os.close(held.pop())
+
+
+def _may_follow(target: bytes, follow: bool, links: int) -> None:
+    if not follow or links > _MAX_LINKS:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if target.startswith(b"/"):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+
+def _step(directory: int, part: bytes, flags: int) -> tuple[int, bytes | None]:
+    """Open one component: a descriptor, or -1 and the target of the link that is there."""
+    try:
+        fd = os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except OSError as error:
+        # A link gives ELOOP, or ENOTDIR where a directory is asked for (EMLINK on BSD).
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+            with suppress(OSError):
+                return -1, os.readlink(part, dir_fd=directory)
+        raise
+    if flags & O_PATH and stat.S_ISLNK(os.fstat(fd).st_mode):
+        os.close(fd)
+        return -1, os.readlink(part, dir_fd=directory)
+    return fd, None
+
+
+def choose(mechanism: Mechanism, root: int) -> Opener | None:
+    """Return the opener that was asked for, or None if this system does not have it."""
+    if mechanism == "walk":
+        return Walk()
+    if _works(root):
+        return Openat2()
+    return Walk() if mechanism == "auto" else None
+
+
+def _works(root: int) -> bool:
+    """Try once: old kernels, other systems and some sandboxes lack the call."""
+    if not hasattr(os, "O_PATH"):
+        return False
+    try:
+        os.close(Openat2().open(root, (), O_PATH | os.O_DIRECTORY, follow=False))
+    except (OSError, AttributeError):
+        return False
+    return True
+
 
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 

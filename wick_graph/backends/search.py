@@ -1,37 +1,618 @@
-"""Search the lines of files for a pattern: by ripgrep where it is installed, else by RE2.
-
-Both are linear in time, give the same answers, and run in a process that is killed when time is
-up. Files are opened through a `Root` here, and the process is given the open descriptors, so no
-path is looked up a second time.
-"""
+"""Search the lines of files: patterns, walks through folders, a process that can be killed."""
 
 from __future__ import annotations
 
+import atexit
 import os
+import re
+import socket
 import subprocess
-from collections.abc import Iterable, Iterator
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
-from wick_graph.backends.limits import (
+from wick_graph.backends import search_worker
+from wick_graph.backends.guard import OWN_FOLDER
+from wick_graph.backends.protocol import (
     GREP_SECONDS,
+    MAX_DEPTH,
     MAX_GREP_FILE_BYTES,
     MAX_GREP_LINE_CHARS,
     MAX_GREP_MATCHES,
+    MAX_PATTERN_CHARS,
+    MAX_REPEATED,
+    SKIPPED_DIRS,
+    Match,
+    Matches,
+    Stop,
 )
-from wick_graph.backends.patterns import for_ripgrep, line_pattern
-from wick_graph.backends.protocol import Match, Matches, Stop
 from wick_graph.backends.root import Root
 from wick_graph.backends.search_worker import read_at
-from wick_graph.backends.walk import Walk
-from wick_graph.backends.worker import Worker
 from wick_graph.errors import ToolError
 
+# --- What a model searches for, as RE2 expressions that a worker process compiles.
+#
+# Python's own `re` never sees a pattern of a model: it backtracks, holds the interpreter's lock
+# meanwhile, and cannot be stopped. RE2 takes linear time, but a pattern may stand for a million
+# parts: repetition is bounded here, before anything is compiled, and `Worker` can be killed.
+
+
+_SHOWN_CHARS: Final = 100
+
+_NO_LOOKS: Final = "look-around and back-references are not supported"
+
+_LOOKS: Final = re.compile(r"\(\?(<?[=!]|<$)|invalid escape sequence: \\[1-9]")
+
+_ASCII: Final = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\f\r "}
+
+_RUST_META: Final = frozenset("\\.+*?()|[]{}^$#&-~")
+
+_REPETITION: Final = re.compile(r"\{(\d+)(,?)(\d*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern as a worker is given it."""
+
+    given: str
+    """What the model wrote; errors show it."""
+    text: str
+    """The RE2 expression."""
+    options: Mapping[str, bool] = field(default_factory=dict)
+    """Of RE2."""
+
+
+def glob_pattern(pattern: str) -> Pattern:
+    """Translate a glob that matches a whole relative path, or a name if it has no `/` and no `**`.
+
+    `*` and `?` stay within a component, `**` as a component stands for any number of them,
+    `[a-z]`, `[!a-z]` and `{a,b}` mean what they do in a shell, a backslash takes the next
+    character literally.
+
+    Raises:
+        ToolError: The pattern is not well-formed, or leads out of the directory.
+    """
+    _must_be_plain(pattern)
+    if pattern.startswith("/") or ".." in pattern.split("/"):
+        raise ToolError(
+            f"the pattern {_shown(pattern)} leads outside of the directory that is searched; "
+            "write a relative one and give the directory as `path`"
+        )
+    return Pattern(pattern, _Glob(pattern).translate(), {"dot_nl": True})
+
+
+def is_by_name(pattern: str) -> bool:
+    """Say whether a glob is matched against names alone."""
+    return "/" not in pattern and "**" not in pattern
+
+
+def line_pattern(pattern: str) -> Pattern:
+    """Take a regular expression to be searched in many lines at once; it matches within one.
+
+    Raises:
+        ToolError: The pattern is too large, or no text.
+    """
+    _must_be_plain(pattern)
+    parts = repeated_parts(pattern)
+    if parts > MAX_REPEATED:
+        raise ToolError(
+            f"the pattern is too large: its repetitions stand for {parts:,} parts, at most "
+            f"{MAX_REPEATED:,} are searched for"
+        )
+    anchored = pattern
+    if r"\Q" not in pattern:
+        anchored = "".join({r"\A": "^", r"\z": "$"}.get(part, part) for part in _tokens(pattern))
+    return Pattern(pattern, f"(?m){anchored}", {"never_nl": True})
+
+
+def repeated_parts(pattern: str) -> int:
+    """Count the parts that a pattern's counted repetitions stand for, those in others multiplied.
+
+    Ends at the first count that is too large.
+    """
+    total, last, inside = 0, 1, 0
+    groups: list[int] = []
+    """Parts that each open group stands for so far."""
+    here = 0
+    for part in _tokens(pattern):
+        counted = None if inside else _REPETITION.fullmatch(part)
+        if inside:
+            inside = 0 if part == "]" and inside > 1 else 1 + (part != "^" or inside > 1)
+            continue
+        if counted is not None:
+            times = max(int(number[:9] or 0) for number in (counted[1], counted[3]))
+            here, last = here + last * max(times - 1, 0), last * max(times, 1)
+            total = max(total, here + sum(groups))
+            if total > MAX_REPEATED:
+                return total
+        elif part == ")" and groups:
+            here, last = here + groups.pop(), max(here, 1)
+        elif part.startswith("("):
+            groups.append(here)
+            here = 0
+        elif part not in ("*", "+", "?", "|"):
+            here, last = here + 1, 1
+            inside = int(part == "[")
+    return total
+
+
+def for_ripgrep(pattern: str) -> str | None:
+    """Write a pattern of RE2 so that ripgrep means the same by it; None if that cannot be done.
+
+    RE2 takes the classes of digits, letters and spaces for ASCII, ripgrep for Unicode, and they
+    differ in what has to be escaped.
+    """
+    out: list[str] = []
+    inside = 0  # how far a bracket is open: 1 right behind it, 2 later
+    for part in _tokens(pattern):
+        made = _in_class(part, inside) if inside else _outside(part)
+        if made is None or (inside and part == out[-1] == "-"):  # `--` would take away
+            return None
+        if inside:
+            inside = 0 if part == "]" and inside > 1 else 1 + (part != "^" or inside > 1)
+        else:
+            inside = int(part == "[")
+        out.append(made)
+    text = "".join(out)
+    return None if "$^" in text else text  # an empty line: ripgrep's fast path passes it over
+
+
+def _tokens(pattern: str) -> list[str]:
+    """Split into escapes, repetitions, named classes, openings of named groups, and characters."""
+    return re.findall(
+        r"\\[pP]\{[^}]*\}|\\[pP].|\\x\{[^}]*\}|\\x..|\\.|\{\d+(?:,\d*)?\}|\[:\^?\w+:\]"
+        r"|\(\?P?<\w+>|.",
+        pattern,
+        re.DOTALL,
+    )
+
+
+def _outside(part: str) -> str | None:
+    if part.startswith("(?<"):
+        return f"(?P{part[2:]}"
+    if part in ("{", "}", "]"):
+        return f"\\{part}"
+    if not part.startswith("\\"):
+        return part
+    letter = part[1]
+    if letter.lower() in _ASCII:
+        return f"[{'^' if letter.isupper() else ''}{_ASCII[letter.lower()]}]"
+    if letter in "bB":
+        return f"(?-u:{part})"
+    if letter in "Az":
+        return "^" if letter == "A" else "$"
+    return _escape(part)
+
+
+def _in_class(part: str, inside: int) -> str | None:
+    if part in ("[", "&", "~") or (part == "]" and inside == 1):
+        return f"\\{part}"
+    if part.startswith("(") or (part.startswith("{") and len(part) > 1):
+        return part
+    if not part.startswith("\\"):
+        return part
+    letter = part[1]
+    if letter.lower() in _ASCII:
+        return f"[^{_ASCII[letter.lower()]}]" if letter.isupper() else _ASCII[letter.lower()]
+    return None if letter in "bBAz" else _escape(part)
+
+
+def _escape(part: str) -> str | None:
+    letter = part[1]
+    if letter in "pPx" or letter in "aftrv":
+        return part
+    if letter.isalnum():  # \Q, \C, octal numbers, and \n, which no line has
+        return None
+    return part if letter in _RUST_META else letter
+
+
+class _Glob:
+    """Translate a glob, character by character."""
+
+    def __init__(self, pattern: str) -> None:
+        self._text = pattern
+        self._at = 0
+        self._braces = 0
+
+    def translate(self) -> str:
+        """Return the RE2 expression."""
+        out = []
+        while self._at < len(self._text):
+            out.append(self._next())
+        if self._braces:
+            raise self._error("a { is never closed")
+        return "".join(out)
+
+    def _next(self) -> str:
+        rest = self._text[self._at :]
+        starts = self._at == 0 or self._text[self._at - 1] == "/"
+        if starts and rest.startswith("**/"):
+            self._at += 3
+            return "(?:.*/)?"
+        if starts and rest == "**":
+            self._at += 2
+            return ".*"
+        char = rest[0]
+        self._at += 1
+        if char == "*":
+            return "[^/]*"
+        if char == "?":
+            return "[^/]"
+        if char == "[":
+            return self._bracket()
+        if char == "\\":
+            return self._literal()
+        return self._brace(char) if char in "{}," else re.escape(char)
+
+    def _literal(self) -> str:
+        if self._at == len(self._text):
+            raise self._error("it ends with a backslash")
+        self._at += 1
+        return re.escape(self._text[self._at - 1])
+
+    def _brace(self, char: str) -> str:
+        if char == "{":
+            self._braces += 1
+            return "(?:"
+        if not self._braces:
+            return re.escape(char)
+        if char == ",":
+            return "|"
+        self._braces -= 1
+        return ")"
+
+    def _bracket(self) -> str:
+        negated = self._text[self._at : self._at + 1] in ("!", "^")
+        start = self._at + negated
+        end = self._text.find("]", start + 1)
+        if end < 0:
+            raise self._error("a [ is never closed")
+        self._at = end + 1
+        body = "".join(
+            c if c == "-" or c.isalnum() else re.escape(c) for c in self._text[start:end]
+        )
+        return f"[{'^/' if negated else ''}{body}]"
+
+    def _error(self, problem: str) -> ToolError:
+        return ToolError(f"the pattern {_shown(self._text)} is no valid glob: {problem}")
+
+
+def _must_be_plain(pattern: str) -> None:
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise ToolError(
+            f"the pattern is too large: {len(pattern):,} characters, "
+            f"at most {MAX_PATTERN_CHARS:,} are searched for"
+        )
+    if "\0" in pattern:
+        raise ToolError("the pattern has a NUL character, which no text file has")
+    try:
+        pattern.encode()
+    except UnicodeEncodeError:
+        raise ToolError("the pattern has half of a surrogate pair; write valid text") from None
+
+
+def refused(given: str, reason: str) -> str:
+    """Say why RE2 does not take a pattern."""
+    if "repetition size" in reason or "too large" in reason or "nest" in reason:
+        return f"the pattern is too large: {_cut(reason)}"
+    if _LOOKS.search(reason) or (reason.endswith("(?P") and "(?P=" in given):
+        return f"{_NO_LOOKS} in the pattern {_shown(given)}; write it without"
+    return f"the pattern {_shown(given)} is not valid: {_cut(reason)}"
+
+
+def _shown(pattern: str) -> str:
+    return ascii(_cut(pattern)) if not pattern.isprintable() else f"'{_cut(pattern)}'"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+# --- Go through the files below a directory, in order, without following links and within
+# bounds.
+
+
+_LOOK_EVERY: Final = 256  # names between two looks at the clock
+
+
+@dataclass(slots=True)
+class Walk:
+    """One walk: what it may cost, and what it passed over."""
+
+    root: Root
+    seconds: float
+    stop: Stop = field(default_factory=Stop)
+    passed: Counter[str] = field(default_factory=Counter)
+    """What was not looked at, counted by reason."""
+    cut: bool = False
+    """The walk ended early, or did not go into everything."""
+    _ends: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ends = time.monotonic() + self.seconds
+
+    def is_over(self) -> bool:
+        """Say whether time is up or nobody waits any more."""
+        if self.stop.is_set() or time.monotonic() > self._ends:
+            self.cut = True
+            self.passed["time"] = 1
+            return True
+        return False
+
+    def left(self) -> float:
+        """Return the seconds that are left."""
+        return max(0.0, self._ends - time.monotonic())
+
+    def files(self, rel: str) -> Iterator[str]:
+        """Yield the regular files below a directory as paths relative to it, sorted.
+
+        Raises:
+            ToolError: The directory itself cannot be listed.
+        """
+        pending: list[tuple[str, int]] = [("", 0)]
+        seen = 0
+        while pending:
+            below, depth = pending.pop()
+            try:
+                names = self.root.names(f"{rel}/{below}" if below else rel)
+            except (ToolError, OSError):
+                if not below:
+                    raise
+                self.passed["directories that cannot be read"] += 1
+                continue
+            deeper: list[tuple[str, int]] = []
+            for name, kind in names:
+                seen += 1
+                if seen % _LOOK_EVERY == 0 and self.is_over():
+                    return
+                if kind == "file":
+                    yield below + name
+                elif kind == "dir":
+                    self._enter(f"{below}{name}/", name, depth, deeper)
+                else:
+                    self.passed["symbolic links" if kind == "symlink" else "special files"] += 1
+            pending.extend(reversed(deeper))
+            if self.is_over():
+                return
+
+    def _enter(self, path: str, name: str, depth: int, deeper: list[tuple[str, int]]) -> None:
+        if name == OWN_FOLDER:
+            return
+        if name in SKIPPED_DIRS:
+            self.passed["directories such as .git and node_modules"] += 1
+        elif depth >= MAX_DEPTH:
+            self.passed[f"directories more than {MAX_DEPTH} deep"] += 1
+            self.cut = True
+        else:
+            deeper.append((path, depth + 1))
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what was passed over."""
+        found = [f"{n:,} {what}" for what, n in self.passed.items() if what != "time"]
+        said = [f"not searched: {', '.join(found)}"] if found else []
+        if self.passed["time"]:
+            said.append(f"the search was stopped after {self.seconds:g} s; name a directory below")
+        return tuple(said)
+
+
+# --- A process that matches a model's pattern, and is killed when that takes too long.
+#
+# RE2 takes time in proportion to what it reads, but also to what the pattern stands for, and
+# nothing can interrupt it. So no pattern of a model is compiled or matched in this process. A
+# worker that has done its search waits a while for the next one.
+
+
+MARGIN_SECONDS: Final = 2
+"""Processor time that a worker may have beyond a search's own."""
+
+_IDLE: Final = 2
+"""Workers that wait for a search."""
+
+
+class _Process:
+    """A worker's process, and our end of its socket."""
+
+    def __init__(self) -> None:
+        self.socket, theirs = socket.socketpair()
+        self.owner = os.getpid()
+        self.since = 0.0
+        """When it began to wait."""
+        with theirs:
+            try:
+                self.popen = _started(theirs.fileno())
+            except BaseException:
+                self.socket.close()
+                raise
+
+    def kill(self) -> None:
+        self.popen.kill()
+
+    def end(self) -> None:
+        self.kill()
+        self.popen.wait()
+        self.socket.close()
+
+
+class _Waiting:
+    """The workers that wait; a fork of this process takes none of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: list[_Process] = []
+
+    def take(self) -> _Process:
+        while True:
+            with self._lock:
+                one = self._found.pop() if self._found else None
+            if one is None:
+                return _Process()
+            if one.owner == os.getpid():
+                late = time.monotonic() - one.since > search_worker.IDLE_SECONDS / 2
+                if not late and one.popen.poll() is None:
+                    return one
+                one.end()
+
+    def give(self, one: _Process) -> None:
+        one.since = time.monotonic()
+        with self._lock:
+            if len(self._found) < _IDLE:
+                self._found.append(one)
+                return
+        one.end()
+
+    def close(self) -> None:
+        with self._lock:
+            found, self._found = self._found, []
+        for one in found:
+            if one.owner == os.getpid():
+                one.end()
+
+    def forked(self) -> None:
+        self._lock = threading.Lock()
+        for one in self._found:
+            one.socket.close()  # else the worker would not see that our parent has ended
+            one.popen.returncode = 0  # not ours to wait for
+
+
+_WAITING: Final = _Waiting()
+
+atexit.register(_WAITING.close)
+
+os.register_at_fork(after_in_child=_WAITING.forked)
+
+
+class Worker:
+    """Match one pattern, within the time of a walk.
+
+    Raises:
+        ToolError: The pattern is refused, or takes longer to understand than a search may.
+    """
+
+    def __init__(self, pattern: Pattern, walk: Walk) -> None:
+        self._pattern, self._walk = pattern, walk
+        self._process: Final = _WAITING.take()
+        self._fine = True
+        """Whether it can be asked again."""
+        self._closed = False
+        self._ending = threading.Lock()
+        walk.stop.then(self._end_early)
+        try:
+            self._compile()
+        except BaseException:
+            self.close()
+            raise
+
+    def names(self, names: Sequence[str]) -> list[int]:
+        """Return the places of the names that match as a whole; empty when time is up."""
+        return self._ask({"names": list(names)}) or []
+
+    def lines(self, fds: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Return place of the file, number and first byte of the lines that match."""
+        found = self._ask({"files": len(fds)}, tuple(fds)) or []
+        return [(at, line, start) for at, line, start in found]
+
+    def close(self) -> None:
+        """Let the process go."""
+        with self._ending:
+            if self._closed:
+                return
+            self._closed = True
+        if self._fine:
+            _WAITING.give(self._process)
+        else:
+            self._process.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _end_early(self) -> None:
+        """Kill the process, if it still works for this search."""
+        with self._ending:
+            if not self._closed:
+                self._fine = False
+                self._process.kill()
+
+    def _compile(self) -> None:
+        pattern = self._pattern
+        answer = self._ask({"compile": pattern.text, "options": dict(pattern.options)})
+        if answer is None and not self._walk.stop.is_set():
+            raise ToolError("the pattern takes too long to be understood; write a simpler one")
+        if answer:
+            raise ToolError(refused(pattern.given, answer["error"]))
+
+    def _ask(self, message: Any, fds: tuple[int, ...] = ()) -> Any:
+        """Return the answer; None when time is up, or nobody waits any more.
+
+        Raises:
+            ToolError: The worker has died of the pattern.
+        """
+        walk = self._walk
+        if walk.is_over():
+            return None
+        connection, answer = self._process.socket, None
+        connection.settimeout(max(walk.left(), 0.001))
+        self._fine = False
+        try:
+            search_worker.send(connection, message, fds)
+            answer = search_worker.receive(connection)
+        except TimeoutError:
+            walk.is_over()
+            return None
+        except (OSError, ValueError):  # it has ended meanwhile
+            pass
+        if answer is None:
+            if walk.is_over():
+                return None
+            raise ToolError("the pattern needs more than a search may have; write a simpler one")
+        self._fine = not walk.stop.is_set()
+        return answer[0]
+
+
+def _started(number: int) -> subprocess.Popen[bytes]:
+    found = find_spec("re2")
+    assert found is not None
+    assert found.origin is not None
+    folder = Path(found.origin).resolve().parent
+    folder = folder.parent if found.submodule_search_locations else folder
+    limits = (int(GREP_SECONDS) + MARGIN_SECONDS, MAX_GREP_FILE_BYTES, MAX_GREP_MATCHES + 1)
+    program = str(Path(search_worker.__file__).resolve())
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", program, str(number), str(folder), *map(str, limits)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={},
+        cwd="/",
+        pass_fds=(number,),
+        start_new_session=True,
+    )
+
+
+# --- Search the lines of files for a pattern: by ripgrep where it is installed, else by RE2.
+#
+# Both are linear in time, give the same answers, and run in a process that is killed when time is
+# up. Files are opened through a `Root` here, and the process is given the open descriptors, so no
+# path is looked up a second time.
+
+
 _PEEK_BYTES: Final = 8_192
+
 _BATCH_FILES: Final = 128
+
 _LINE_BYTES: Final = 4 * MAX_GREP_LINE_CHARS
+
 _DESCRIPTORS: Final = "/proc/self/fd"
+
 _OPTIONS: Final = (
     *("--no-config", "--color=never", "--no-heading", "--with-filename", "--no-messages"),
     *("--line-number", "--byte-offset", "--null", "--text", "--encoding=none", "--no-mmap"),

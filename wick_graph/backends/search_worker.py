@@ -24,12 +24,16 @@ from collections.abc import Iterator
 from typing import Any
 
 CHUNK_BYTES = 2**20
+
 MEMORY_BYTES = 8 * 2**20
 """For one compiled pattern."""
+
 SPACE_BYTES = 2**30
 """Of this process."""
+
 MAX_FILES = 128
 """That come with one message."""
+
 IDLE_SECONDS = 30
 
 

@@ -1,5 +1,15 @@
 """The command `wick`: thin faces over the Python door; each command imports what it needs."""
 
-from wick_graph.cli.app import main
+from __future__ import annotations
 
-__all__ = ("main",)
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.cli.app import main
+
+__all__ = ["main"]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(__name__, {"wick_graph.cli.app": ("main",)})

@@ -9,26 +9,12 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wick_graph.cli import (
-    chat,
-    debug,
-    export,
-    graph,
-    hooks,
-    journal,
-    mcp,
-    output,
-    resume,
-    run,
-    schema,
-    serve,
-    store,
-    threads,
-    token,
-    tools,
-    trust,
-    validate,
-)
+from wick_graph.cli import config, debug, export, graph, output, run, serve, threads
+from wick_graph.cli.export import journal
+from wick_graph.cli.graph import hooks
+from wick_graph.cli.run import chat, resume
+from wick_graph.cli.serve import mcp, token_app, tools_app
+from wick_graph.cli.threads import store_app
 from wick_graph.errors import WickError
 
 app = typer.Typer(
@@ -38,23 +24,40 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help is there in half the time
     context_settings={"help_option_names": ["--help", "-h"]},
 )
+
 app.command("run", options_metavar="[OPTIONS] [AGENT]")(run.run)
-app.command("resume", options_metavar="[OPTIONS]")(resume.resume)
-app.command("chat")(chat.chat)
+
+app.command("resume", options_metavar="[OPTIONS]")(resume)
+
+app.command("chat")(chat)
+
 app.command("graph")(graph.graph)
-app.command("hooks")(hooks.hooks)
-app.command("journal")(journal.journal)
+
+app.command("hooks")(hooks)
+
+app.command("journal")(journal)
+
 app.command("debug")(debug.debug)
+
 app.command("export")(export.export)
+
 app.add_typer(threads.app, name="threads")
+
 app.command("serve")(serve.serve)
-app.command("mcp")(mcp.mcp)
-app.add_typer(tools.app, name="tools")
-app.add_typer(token.app, name="token")
-app.add_typer(store.app, name="store")
-app.command("validate")(validate.validate)
-app.command("trust")(trust.trust)
-app.command("schema")(schema.schema)
+
+app.command("mcp")(mcp)
+
+app.add_typer(tools_app, name="tools")
+
+app.add_typer(token_app, name="token")
+
+app.add_typer(store_app, name="store")
+
+app.command("validate")(config.validate)
+
+app.command("trust")(config.trust)
+
+app.command("schema")(config.schema)
 
 
 def main() -> NoReturn:

@@ -13,36 +13,57 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from wick_graph.cli import output
-from wick_graph.cli.agents import DEFAULT_FILE, from_code, pick
-from wick_graph.cli.stores import known, opened
-from wick_graph.cli.trusting import load_trusted, trusted_file
+from wick_graph.cli.select import (
+    DEFAULT_FILE,
+    from_code,
+    known,
+    load_trusted,
+    opened,
+    pick,
+    trusted_file,
+)
 
 if TYPE_CHECKING:
     from wick_graph.debug.terminal import Shell
 
+
 COMMAND_FAILED: Final = 1
+
 RUN_FAILED: Final = 2
+
 STOPPED: Final = 3
 """Exit code of `--batch` where the script ends at a breakpoint."""
+
 _HINT: Final = "a recorded thread opens without its agent: wick debug --thread ID, or --last"
+
 Level = Literal["steps", "full"]
 
 _TARGET: Final[Any] = typer.Argument(
     metavar="AGENT|FILE", help="An agent (of agents.yaml, or module:name), or a .wickrun file."
 )
+
 _TEXT: Final[Any] = typer.Argument(metavar="INPUT", help="Ask this, and stop where it begins.")
+
 _THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Open this thread's past.")
+
 _BREAK: Final[Any] = typer.Option("--break", "-b", metavar="LOC", help="Stop there.")
+
 _COMMAND: Final[Any] = typer.Option("--command", "-c", metavar="CMDS", help="Do these: 'CMD; CMD'.")
+
 _SCRIPT: Final[Any] = typer.Option("--script", "-x", metavar="FILE", help="Do a file's commands.")
+
 _ENTRY: Final[Any] = typer.Option(
     "--stop-on-entry/--no-stop", help="Stop an INPUT where it begins."
 )
+
 _REPLAY: Final[Any] = typer.Option("--replay", help="Run again, answered from the recording.")
+
 _RECORD: Final[Any] = typer.Option(
     "--record", help="What live runs write down.", show_default=False
 )
+
 _BATCH: Final[Any] = typer.Option("--batch", help="Do the commands and leave, with an exit code.")
+
 _CONFIG: Final[Any] = typer.Option(
     "--config", metavar="PATH", help="The file of agents.", show_default=True
 )
@@ -119,8 +140,8 @@ def debug(
 
 
 def _lines(command: Iterable[str], script: Path | None, begin: list[str]) -> Iterator[str]:
-    from wick_graph.debug.terminal.files import lines_of
-    from wick_graph.debug.terminal.words import commands_in
+    from wick_graph.debug.terminal.change_commands import lines_of
+    from wick_graph.debug.terminal.registry import commands_in
 
     yield from begin
     if script is not None:
@@ -162,7 +183,7 @@ def _done(shell: Shell, lines: Iterable[str]) -> bool:
 
 
 def _terminal(shell: Shell, lines: list[str]) -> None:
-    from wick_graph.debug.terminal.interactive import talk
+    from wick_graph.debug.terminal.shell import talk
 
     shell.interactive = True
     _show_output(shell)
@@ -186,24 +207,22 @@ def _greeting(shell: Shell) -> Iterator[str]:
 
 
 def _machine(shell: Shell, lines: Iterable[str]) -> None:
-    from wick_graph.debug.terminal import machine
-    from wick_graph.debug.terminal.pressing import on_ctrl_c
+    from wick_graph.debug.terminal.registry import on_ctrl_c
+    from wick_graph.debug.terminal.shell import answer, output_of, refused
     from wick_graph.errors import WickError
 
     shell.interactive = True  # Ctrl-C, which a program may send, stops a run that goes on
-    shell.session.outputs.listen(
-        lambda said: output.print_json(machine.output_of(said), indent=None)
-    )
+    shell.session.outputs.listen(lambda said: output.print_json(output_of(said), indent=None))
     try:
         given = [*lines]
     except WickError as error:  # a program reads no sentences
         given = []
-        output.print_json(machine.refused(error), indent=None)
+        output.print_json(refused(error), indent=None)
     with on_ctrl_c(lambda presses: None):  # what it is to stop may be over when it comes
         for line in chain(given, sys.stdin):  # a program may wait for each answer
             if not line.strip():
                 continue
-            told, over = machine.answer(shell, line.strip())
+            told, over = answer(shell, line.strip())
             output.print_json(told, indent=None)
             if over:
                 return
@@ -340,8 +359,8 @@ class _Doors:
 
     def draw(self) -> list[str]:
         from wick_graph.cli.export import Source, picture_of_thread
+        from wick_graph.engine.graph import build_graph
         from wick_graph.errors import DebugError
-        from wick_graph.graph import build_graph
         from wick_graph.picture import as_text, overlay_of, picture_of
 
         journal = self.session.journal

@@ -1,4 +1,4 @@
-"""`wick export`: a recorded thread as a page, a file, a test, a timeline, or lines."""
+"""`wick export` and `wick journal`: a recorded thread as files, and line by line."""
 
 from __future__ import annotations
 
@@ -11,18 +11,94 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from wick_graph.cli import output
-from wick_graph.cli.agents import DEFAULT_FILE
-from wick_graph.cli.stores import known, opened
-from wick_graph.cli.trusting import trusted_file
+from wick_graph.cli.select import DEFAULT_FILE, check_ids, known, opened, trusted_file, unknown
 
 if TYPE_CHECKING:
-    from wick_graph.exports.masked import Hider
+    from wick_graph.exports.plain import Hider
     from wick_graph.exports.testfile import FromCode, FromFile
     from wick_graph.journal import Journal
+    from wick_graph.journal.entry import Entry
     from wick_graph.picture import Picture
     from wick_graph.store import SqlSaver
 
+
+# --- `wick journal`: what a thread's runs did, one line for each moment.
+
+
+def journal(
+    thread_id: Annotated[str, typer.Argument(metavar="THREAD", show_default=False)],
+    run: Annotated[
+        str | None, typer.Option("--run", "-r", help="Only this run: its number or its id.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", "-k", help="Only moments such as `tool` or `model.request`."),
+    ] = None,
+    after: Annotated[int | None, typer.Option("--after", help="Only later moments.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="At most so many.")
+    ] = None,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    as_jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Print one JSON object a line.")
+    ] = False,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Show what happened in a thread, moment by moment.
+
+    Works on the database alone; nothing is run. Secrets are hidden.
+    """
+    from wick_graph.errors import ConfigError
+    from wick_graph.journal import Journal
+
+    if as_json and as_jsonl:
+        raise ConfigError("--json and --jsonl are two forms of the same; give one of them")
+    check_ids([thread_id])
+    with opened(config) as store:
+        if store is None or store.threads.get(thread_id) is None:
+            raise unknown(thread_id)
+        found = Journal(store, thread_id)
+        wanted: int | str | None = int(run) if run is not None and run.isdigit() else run
+        moments = found.moments(wanted, kind, after, limit)
+        if as_json or as_jsonl:
+            _as_json(found, moments, lines=as_jsonl)
+        elif not _as_text(found, moments):
+            some = any((run, kind, after))
+            output.say("no such moments" if some else "nothing is recorded in this thread")
+
+
+def _as_json(journal: Journal, moments: Iterator[Entry], *, lines: bool) -> None:
+    from wick_graph.exports.plain import Hider
+
+    hider = Hider.of(journal)  # what is read from checkpoints holds secrets still
+    shown = (hider.value(journal.to_dict(moment)) for moment in moments)
+    if not lines:
+        output.print_json([*shown])
+        return
+    for one in shown:
+        output.print_json(one, indent=None)
+
+
+def _as_text(journal: Journal, moments: Iterator[Entry]) -> bool:
+    """Print a line for each moment; False where there is none."""
+    from wick_graph.exports.plain import Hider
+    from wick_graph.journal.entry import GAP
+    from wick_graph.journal.journal import line_from
+
+    hider, found = Hider.of(journal), False
+    for moment in moments:
+        told = {} if moment.kind == GAP else hider.value(journal.details(moment))
+        output.print_line(hider.value(line_from(moment, told)))
+        found = True
+    return found
+
+
+# --- `wick export`: a recorded thread as a page, a file, a test, a timeline, or lines.
+
+
 Form = Literal["html", "wickrun", "pytest", "chrome", "jsonl"]
+
 ENDINGS: Final[dict[Form, str]] = {
     "html": ".html",
     "wickrun": ".wickrun",
@@ -107,7 +183,7 @@ def write(source: Source, form: Form, where: Path) -> list[str]:
         ReplayError: The run cannot be replayed.
     """
     from wick_graph.errors import ConfigError, WickError
-    from wick_graph.exports.masked import Hider
+    from wick_graph.exports.plain import Hider
 
     hider = Hider.of(source.journal, _patterns(source), trusted=not source.is_file)
     if source.run is not None:
@@ -154,7 +230,7 @@ def _chrome(source: Source, where: Path, hider: Hider) -> list[str]:
 
 
 def _jsonl(source: Source, where: Path, hider: Hider) -> list[str]:
-    from wick_graph.exports.moments import as_jsonl
+    from wick_graph.exports.plain import as_jsonl
 
     with where.open("w", encoding="utf-8", errors="backslashreplace") as file:
         file.writelines(as_jsonl(source.journal, hider, source.run))
@@ -218,7 +294,7 @@ def _patterns(source: Source) -> tuple[str, ...]:
 
 def picture_of_thread(source: Source) -> Picture | None:
     """Draw the thread's agent as it is now, with the thread laid over it, if it is known here."""
-    from wick_graph.graph import build_graph
+    from wick_graph.engine.graph import build_graph
     from wick_graph.loading import outline
     from wick_graph.picture import overlay_of, picture_of
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
 import typer
@@ -23,19 +26,26 @@ from wick_graph.errors import HookError, RunError, StorageError, ToolError, Wick
 
 FAILED: Final = 1
 """Exit code: the run, or the database, failed."""
+
 REFUSED: Final = 2
 """Exit code: the command line or the configuration is wrong; nothing was done."""
+
 CANCELLED: Final = 130
 """Exit code after Ctrl-C, as shells have it."""
+
 TERMINATED: Final = 143
 """Exit code after SIGTERM, as shells have it."""
+
 PIPE_CLOSED: Final = 141
 """Exit code when the reader of standard output has left, as shells have it."""
 
 _WIDE: Final = 100_000
+
 _LEAST: Final = 12
 """Characters of a table's last column that are shown however narrow the terminal is."""
+
 _NOT_A_TERMINAL: Final = 120
+
 _VISIBLE: Final[Mapping[int, str]] = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
     ord("\r"): "",
@@ -43,8 +53,10 @@ _VISIBLE: Final[Mapping[int, str]] = {
     **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
 }
 """Control characters as pictures of themselves; a terminal obeys none of these."""
+
 _ESCAPED: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *TURNING)}
 """Those that JSON leaves as they are."""
+
 _LISTED: Final = {**_VISIBLE, **{code: f"\\u{code:04x}" for code in TURNING}}
 """In a listing, what turns the direction of reading too: an answer may be Arabic, a name lies."""
 
@@ -209,19 +221,55 @@ class Debug:
 CONFIG: Final[Any] = typer.Option(
     "--config", "-c", metavar="PATH", help="The file of agents.", show_default=True
 )
+
 AS_JSON: Final[Any] = typer.Option("--json", help="Print JSON.")
+
 DEBUG: Final[Any] = typer.Option(
     "--debug", help="Show the traceback of an error.", callback=Debug.switch, is_eager=True
 )
+
 MODEL: Final[Any] = typer.Option(
     "--model", "-m", metavar="SPEC", help="Use this model: provider:model."
 )
+
 TRUST: Final[Any] = typer.Option(
     "--trust", help="Start the programs and the code that the file names, trusted before or not."
 )
+
 RESULT_AS_JSON: Final[Any] = typer.Option(
     "--json", help="Print the result as JSON; with --stream, each event a line."
 )
+
 STREAM: Final[Any] = typer.Option(
     "--stream/--no-stream", help="Show the answer as it comes (unless --json is given)."
 )
+
+
+# --- SIGTERM as a polite Ctrl-C: the run is closed, its thread can go on, and the exit code
+# tells.
+
+
+@dataclass
+class Ended:
+    """How the process was asked to end, if it was."""
+
+    code: int = CANCELLED
+
+
+@contextmanager
+def terminable() -> Iterator[Ended]:
+    """Let SIGTERM do within the block what Ctrl-C does; a second one does it at once."""
+    ended = Ended()
+
+    def on_term(number: int, frame: Any) -> None:
+        ended.code = TERMINATED
+        signal.raise_signal(signal.SIGINT)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield ended
+        return
+    before = signal.signal(signal.SIGTERM, on_term)
+    try:
+        yield ended
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,22 +1,230 @@
-"""`wick run`: put a text to an agent and watch it answer."""
+"""`wick run`, `wick chat`, `wick resume`: a turn of a conversation at the terminal."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 import shlex
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from wick_graph.cli import output
-from wick_graph.cli.agents import DEFAULT_FILE, pick
-from wick_graph.cli.live import program
-from wick_graph.cli.trusting import load_trusted
-from wick_graph.cli.turns import Where, watched
+from wick_graph import langgraph_config
+from wick_graph.cli import output, watch
+from wick_graph.cli.output import terminable
+from wick_graph.cli.select import DEFAULT_FILE, AgentArgument, load_trusted, pick
+from wick_graph.cli.watch import (
+    JsonLines,
+    JsonResult,
+    Live,
+    View,
+    ask,
+    can_ask,
+    how_to_answer,
+    in_order,
+    program,
+)
+from wick_graph.errors import WickError
 
 if TYPE_CHECKING:
     from wick_graph.config import AgentsFile
+    from wick_graph.engine.agent import Agent
+    from wick_graph.loading import Agents
+    from wick_graph.store import SqlSaver, ThreadInfo
+
+
+# --- One turn of a conversation at the command line: the run, its questions, and why it
+# stopped.
+
+
+GO_ON: Final = "Go on."
+"""What is said where a run came to its end without an answer, and is to go on all the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """A thread, and the words of a command line that lead to it."""
+
+    thread_id: str
+    agent_id: str
+    config: Path
+    model: str | None
+    kept: bool
+    """Whether the thread outlives the process."""
+
+    def point(self, *, waits: bool = False) -> None:
+        """Say which thread it was, and the command that goes on in it."""
+        if not self.kept:
+            output.say(f"thread {self.thread_id} (in memory: it ends here)", dim=True)
+            return
+        shared = []
+        if self.config != DEFAULT_FILE:
+            shared += ["-c", str(self.config)]
+        if self.model is not None:
+            shared += ["-m", self.model]
+        if waits:
+            go_on = shlex.join([*program(), "resume", self.thread_id, *shared])
+        else:
+            agent = [] if self.agent_id == "default" else [self.agent_id]
+            words = [*program(), "run", "-t", self.thread_id, *shared, *agent]
+            go_on = f'{shlex.join(words)} "…"'
+        output.say(f"thread {self.thread_id} (continue: {go_on})", dim=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns:
+    """Runs of an agent in one thread, in one loop, and what a view shows of them."""
+
+    agent: Agent
+    thread_id: str
+    view: View
+    runner: asyncio.Runner
+    """One for all turns: clients of models remember their loop."""
+    asks: bool
+    """Whether a person is asked at once what a run wants to know."""
+    tokens: bool = True
+
+    def say(self, text: str) -> None:
+        """Put a text to the agent.
+
+        Raises:
+            KeyboardInterrupt: The person cancelled the run.
+        """
+        self._watch(self.agent.astream(text, thread_id=self.thread_id, tokens=self.tokens))
+
+    def go_on(
+        self, stopped_because: str | None, answers: dict[str, Any], *, force: bool = False
+    ) -> None:
+        """Go on where the thread stands; where its last run ended, with a word; raises as `say`."""
+        if stopped_because in ("limit", "empty") and not self._stands():
+            self.say(GO_ON)
+            return
+        given = (answers,) if answers else ()
+        more: dict[str, Any] = {"tokens": self.tokens, "force": force}
+        self._watch(self.agent.astream_resume(self.thread_id, *given, **more))
+
+    def _stands(self) -> bool:
+        """Whether a step is left to do, as after a deadline."""
+        config: Any = langgraph_config.with_configurable(
+            None, **{langgraph_config.THREAD_ID: self.thread_id}
+        )
+        return bool(self.agent.graph.get_state(config).next)
+
+    def _watch(self, events: Any) -> None:
+        async def watch(events: Any) -> None:
+            async with aclosing(events):
+                async for event in events:
+                    self.view(event)
+
+        self.view.begin()
+        self.runner.run(watch(events))
+        result = self.view.result
+        while self.asks and result is not None and result.interrupts:
+            answers = ask(result.interrupts)
+            if not answers:
+                return
+            self.view.begin()
+            again = self.agent.astream_resume(self.thread_id, answers, tokens=self.tokens)
+            self.runner.run(watch(again))
+            if len(answers) < len(result.interrupts):  # the person has left the others
+                return
+            result = self.view.result
+
+    def say_why(self) -> None:
+        """Say why the last run stopped without an answer, and what can be answered how."""
+        result = self.view.result
+        if result is None or result.stopped_because == "done":
+            return
+        output.say(f"stopped: {why(result.stopped_because, self.agent, len(result.interrupts))}")
+        if not self.asks:
+            show_flags(result.interrupts)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the last run waits for somebody."""
+        result = self.view.result
+        return result is not None and result.stopped_because == "interrupted"
+
+
+def watched(
+    agents: Agents, where: Where, work: Callable[[Turns], None], as_json: bool, tokens: bool
+) -> int:
+    """Do one piece of work in a thread, show it, say how it ended, and return the exit code."""
+    for notice in agents.config.notices:
+        output.say(f"note: {notice}")
+    agent = agents[where.agent_id]
+    if agent.spec.model.notice:
+        output.say(agent.spec.model.notice)
+    say_notices(agent)
+    asks = not as_json and can_ask()
+    view = view_of(as_json=as_json, tokens=tokens, asks=asks)
+    with terminable() as ended, asyncio.Runner() as runner:
+        turns = Turns(
+            agent=agent,
+            thread_id=where.thread_id,
+            view=view,
+            runner=runner,
+            asks=asks,
+            tokens=tokens,
+        )
+        try:
+            work(turns)
+        except KeyboardInterrupt:
+            view.end_line()
+            output.say("stopped: cancelled")
+            where.point()
+            return ended.code
+    if view.failed is not None:
+        output.report(view.failed)
+    if not as_json:
+        turns.say_why()
+        where.point(waits=turns.waits)
+    if view.result is not None and view.result.stopped_because == "cancelled":
+        return output.CANCELLED
+    return 0 if view.failed is None else output.FAILED
+
+
+def say_notices(agent: Agent) -> None:
+    """Say what a person must know before a run, such as the level at which commands run."""
+    for notice in agent.spec.hooks.notices:
+        output.say(notice, dim=True)
+
+
+def view_of(*, as_json: bool, tokens: bool, asks: bool) -> View:
+    """Return what shows a run in the form that was asked for."""
+    if as_json:
+        return JsonLines() if tokens else JsonResult()
+    return Live(tokens=tokens, asks=asks)
+
+
+def show_flags(asked: Any) -> None:
+    """Say with which flags of `wick resume` questions are answered."""
+    if asked:
+        output.say("answer with `wick resume` and these, or without any to be asked:")
+        for question in in_order(asked):
+            output.say(how_to_answer(question))
+
+
+def why(reason: str, agent: Agent, questions: int = 0) -> str:
+    """Say in a few words why a run stopped."""
+    steps = agent.spec.max_iterations
+    waits = f"the run waits for {questions} answer{'s' * (questions != 1)}"
+    return {
+        "limit": f"limit: the agent may make {steps} model call{'s' * (steps != 1)} in one run",
+        "empty": "empty: the model gave no answer",
+        "interrupted": f"interrupted: {waits if questions else 'the run stands at a breakpoint'}",
+    }.get(reason, reason)
+
+
+# --- `wick run`: put a text to an agent and watch it answer.
+
 
 _STDIN: Final = "-"
 
@@ -26,6 +234,7 @@ _TEXT: Final[Any] = typer.Argument(
     "for the agent default, or for the only one.",
     show_default=False,
 )
+
 _THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Go on in this thread.")
 
 
@@ -47,8 +256,8 @@ def run(
     Exit codes: 0 answered or waiting, 1 the run failed, 2 the command or the configuration is
     wrong, 130 cancelled, 143 ended by SIGTERM.
     """
-    from wick_graph.result import checked_thread_id
-    from wick_graph.store.database.opening import dialect_of
+    from wick_graph.engine.result import checked_thread_id
+    from wick_graph.store.saver import dialect_of
 
     thread_id = checked_thread_id(thread)
     with load_trusted(config, model=model, trust=trust) as agents:
@@ -88,7 +297,7 @@ def _read(text: str) -> str:
         MessageError: It is empty or no Unicode text.
     """
     from wick_graph.errors import MessageError
-    from wick_graph.messages.inputs import read_input
+    from wick_graph.messages.validation import read_input
 
     if text == _STDIN:
         try:
@@ -99,3 +308,368 @@ def _read(text: str) -> str:
         raise MessageError("the text is empty; say what the agent is to do")
     read_input(text)
     return text
+
+
+# --- `wick chat`: talk with an agent at a terminal.
+
+
+_PROMPT: Final = "> "
+
+_HELP: Final = """\
+/help    show this
+/thread  say which thread this is
+/resume  go on with a run that was cancelled or waits for an answer
+/quit    leave; so does Ctrl-D
+Ctrl-C   cancel the run that is going on, and stay"""
+
+_COMMAND: Final = re.compile(r"/[a-z]+")
+
+_KEPT_EVERY: Final = 60.0
+"""Seconds after which a thread that is talked in is marked as used, at the latest."""
+
+
+def chat(
+    agent: AgentArgument = None,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    thread: Annotated[str | None, _THREAD] = None,
+    model: Annotated[str | None, output.MODEL] = None,
+    trust: Annotated[bool, output.TRUST] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Talk with an agent at the terminal.
+
+    Ctrl-C cancels a run, Ctrl-D leaves, /help shows the commands. Threads whose time is up are
+    removed meanwhile, but never the one that is talked in.
+    """
+    from wick_graph.engine.result import checked_thread_id
+    from wick_graph.errors import ConfigError
+    from wick_graph.store.saver import dialect_of
+
+    if not (watch.can_ask() and output.is_terminal(sys.stdout)):
+        raise ConfigError('wick chat needs a terminal; elsewhere write wick run "…"')
+    thread_id = checked_thread_id(thread)
+    with load_trusted(config, model=model, trust=trust) as agents:
+        for notice in agents.config.notices:
+            output.say(f"note: {notice}")
+        agent_id = pick(agent, agents.config)
+        made = agents[agent_id]
+        if made.spec.model.notice:
+            output.say(made.spec.model.notice)
+        say_notices(made)
+        kept = dialect_of(agents.config.store_url).lasts
+        where = Where(thread_id=thread_id, agent_id=agent_id, config=config, model=model, kept=kept)
+        ttl = agents.config.agent(agent_id).ttl
+        with (
+            agents.store.sweeper(),
+            _kept(agents.store, thread_id, ttl),
+            asyncio.Runner() as runner,
+        ):
+            _Chat(made, where, runner).loop()
+
+
+@dataclass(slots=True)
+class _Chat:
+    agent: Agent
+    where: Where
+    runner: asyncio.Runner
+
+    def loop(self) -> None:
+        """Read lines and answer them, until the person leaves."""
+        name = f"{self.where.agent_id} ({self.agent.spec.model.name})"
+        output.say(f"{name}, thread {self.where.thread_id}; /help shows what can be done", dim=True)
+        self._guarded(lambda: self._resume() if self._asked() else None)
+        while True:
+            try:
+                text = watch.line(_PROMPT).strip()
+            except KeyboardInterrupt:
+                output.say("Ctrl-D leaves")
+                continue
+            except EOFError:
+                output.say("")
+                break
+            if text == "/quit":
+                break
+            self._guarded(partial(self._take, text))
+        self.where.point(waits=bool(self._asked()))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do what neither an error nor Ctrl-C may end the talk by."""
+        try:
+            work()
+        except KeyboardInterrupt:
+            output.say("stopped: cancelled; /resume goes on with it")
+        except WickError as error:
+            output.report(error)
+
+    def _take(self, text: str) -> None:
+        if not text:
+            return
+        if text == "/help":
+            output.say(_HELP)
+        elif text == "/thread":
+            self.where.point(waits=bool(self._asked()))
+        elif text == "/resume":
+            self._resume()
+        elif _COMMAND.fullmatch(text):
+            output.say(f"there is no {text}; /help shows what there is")
+        else:
+            self._watched(lambda turns: turns.say(text))
+
+    def _resume(self) -> None:
+        # In the store's thread: Ctrl-C amid a statement would be an error of the database.
+        info = self.runner.run(self.agent.threads.aget(self.where.thread_id))
+        if info is None or info.stopped_because == "done":
+            output.say("there is nothing to go on with")
+            return
+        asked = self._asked()
+        answers = watch.ask(asked) if asked else {}
+        if answers or not asked:
+            self._watched(lambda turns: turns.go_on(info.stopped_because, answers))
+
+    def _watched(self, work: Any) -> None:
+        view = Live(tokens=True, asks=True)
+        turns = Turns(
+            agent=self.agent,
+            thread_id=self.where.thread_id,
+            view=view,
+            runner=self.runner,
+            asks=True,
+        )
+        try:
+            work(turns)
+        except KeyboardInterrupt:
+            view.end_line()
+            raise
+        if view.failed is not None:
+            output.report(view.failed)
+        turns.say_why()
+        if turns.waits:
+            output.say("/resume asks again; a new text goes on without the answers", dim=True)
+
+    def _asked(self) -> list[Any]:
+        """List the questions that wait."""
+        from wick_graph import langgraph_config
+        from wick_graph.engine.answers import waiting
+
+        config: Any = langgraph_config.with_configurable(
+            None, **{langgraph_config.THREAD_ID: self.where.thread_id}
+        )
+        store: Any = self.agent.store
+        return waiting(self.runner.run(store.aget_tuple(config)))
+
+
+@contextmanager
+def _kept(store: SqlSaver, thread_id: str, ttl: float | None) -> Iterator[None]:
+    """Mark a thread as used from time to time: a person who thinks must not lose it."""
+    from wick_graph.errors import StorageError
+
+    stop = threading.Event()
+    every = _KEPT_EVERY if ttl is None else min(ttl / 3, _KEPT_EVERY)
+
+    def keep() -> None:
+        while not stop.wait(every):
+            try:
+                store.threads.touch(thread_id)
+            except StorageError:  # not there yet, or the database is busy: the next turn will do
+                continue
+
+    keeper = threading.Thread(target=keep, name="wick-chat", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        keeper.join()
+
+
+# --- `wick resume`: go on in a thread, wherever it stopped.
+
+
+_APPROVE: Final[Any] = typer.Option("--approve", metavar="ID", help="Let this call run.")
+
+_REJECT: Final[Any] = typer.Option(
+    "--reject", metavar="ID[=WHY]", help="Do not let this call run; the model reads why."
+)
+
+_ANSWER: Final[Any] = typer.Option(
+    "--answer", metavar="ID=TEXT", help="Answer a question, or a call in its tool's place."
+)
+
+_EDIT: Final[Any] = typer.Option(
+    "--edit", metavar="ID=JSON", help="Let this call run with these arguments."
+)
+
+_ALL: Final[Any] = typer.Option("--all-approve", help="Let every call run that waits.")
+
+
+def resume(
+    thread_id: Annotated[str, typer.Argument(metavar="THREAD", show_default=False)],
+    approve: Annotated[list[str] | None, _APPROVE] = None,
+    reject: Annotated[list[str] | None, _REJECT] = None,
+    answer: Annotated[list[str] | None, _ANSWER] = None,
+    edit: Annotated[list[str] | None, _EDIT] = None,
+    all_approve: Annotated[bool, _ALL] = False,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    model: Annotated[str | None, output.MODEL] = None,
+    as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
+    stream: Annotated[bool | None, output.STREAM] = None,
+    trust: Annotated[bool, output.TRUST] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Go on in a thread, wherever it stopped.
+
+    After a crash, a failure or a cancelled run it goes on where it stands. Questions that wait
+    are asked at a terminal, or answered by options; an ID may be cut short.
+
+    Exit codes: 0 answered or waiting, 1 the run failed, 2 the command or the configuration is
+    wrong, 130 cancelled, 143 ended by SIGTERM.
+    """
+    flags: dict[str, Any] = {"approve": approve, "reject": reject, "answer": answer, "edit": edit}
+    wanted = Wanted(thread_id, config, model, as_json, stream, trust)
+    _go_on(wanted, lambda asked: watch.from_flags(asked, **flags, all_approve=all_approve))
+
+
+def retry(
+    thread_id: Annotated[str, typer.Argument(metavar="THREAD", show_default=False)],
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    model: Annotated[str | None, output.MODEL] = None,
+    as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
+    stream: Annotated[bool | None, output.STREAM] = None,
+    trust: Annotated[bool, output.TRUST] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Run a thread's last step again, although it is poisoned.
+
+    A thread is poisoned when its runs took the process down too often. That is forgotten.
+
+    Exit codes: as of `wick resume`.
+    """
+    _go_on(Wanted(thread_id, config, model, as_json, stream, trust), lambda _: {}, force=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options that both commands have."""
+
+    thread_id: str
+    config: Path
+    model: str | None
+    as_json: bool
+    stream: bool | None
+    trust: bool
+
+
+def _go_on(wanted: Wanted, answered: Callable[..., dict[str, Any]], *, force: bool = False) -> None:
+    with load_trusted(wanted.config, model=wanted.model, trust=wanted.trust) as agents:
+        info = _known(agents, wanted.thread_id)
+        asked = watch.in_order(_waiting(agents.store, wanted.thread_id))
+        answers = answered(asked)
+        where = Where(
+            thread_id=wanted.thread_id,
+            agent_id=_agent_of(info, agents),
+            config=wanted.config,
+            model=wanted.model,
+            kept=True,
+        )
+        tokens = not wanted.as_json if wanted.stream is None else wanted.stream
+        code = _resume(agents, where, info, asked, answers, wanted.as_json, tokens, force=force)
+    raise typer.Exit(code)
+
+
+def _resume(
+    agents: Agents,
+    where: Where,
+    info: ThreadInfo,
+    asked: list[Any],
+    answers: dict[str, Any],
+    as_json: bool,
+    tokens: bool,
+    *,
+    force: bool = False,
+) -> int:
+    """Say why the thread stopped and go on, or say what it waits for; return the exit code."""
+    if not as_json:
+        _say_why(info, agents[where.agent_id], len(asked))
+    if asked and not answers and not as_json and watch.can_ask():
+        answers = watch.ask(asked)
+    if info.status == "waiting" and asked and not answers:
+        _leave(where, info, asked, as_json)
+        return 0
+    if info.stopped_because == "done" and not as_json:
+        output.say("there is nothing to go on with; send a new text")
+        where.point()
+        return 0
+
+    def work(turns: Turns) -> None:
+        turns.go_on(info.stopped_because, answers, force=force)
+
+    return watched(agents, where, work, as_json, tokens)
+
+
+def _known(agents: Agents, thread_id: str) -> ThreadInfo:
+    """Find a thread; a store that is not there is not made.
+
+    Raises:
+        ThreadNotFoundError: There is no such thread.
+    """
+    from wick_graph.engine.result import checked_thread_id
+    from wick_graph.errors import ThreadNotFoundError
+    from wick_graph.store.saver import dialect_of
+
+    checked_thread_id(thread_id)
+    there = dialect_of(agents.config.store_url).exists()
+    info = agents.store.threads.get(thread_id) if there else None
+    if info is None:
+        raise ThreadNotFoundError(
+            f"there is no thread {thread_id}; `wick threads list` shows those there are"
+        )
+    return info
+
+
+def _waiting(store: SqlSaver, thread_id: str) -> list[Any]:
+    from wick_graph import langgraph_config
+    from wick_graph.engine.answers import waiting
+
+    config: Any = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: thread_id}
+    )
+    return list(waiting(store.get_tuple(config)))
+
+
+def _agent_of(info: ThreadInfo, agents: Agents) -> str:
+    from wick_graph.errors import ConfigError
+
+    if info.agent not in agents.config.agents:
+        raise ConfigError(
+            f"{agents.config.source}: thread {info.thread_id} is of the agent {info.agent}, "
+            f"which is not there; it has {', '.join(agents.config.agents)}"
+        )
+    return info.agent or ""
+
+
+def _say_why(info: ThreadInfo, agent: Any, questions: int) -> None:
+    """Say why a thread stopped, as far as is known."""
+    if info.status == "running":
+        text = "no end of its last run is on record; its process died, or is still at work"
+    elif info.status == "failed":
+        text = f"failed: {info.last_error or 'nobody noted why'}"
+    else:
+        reason = "interrupted" if info.status == "waiting" else info.stopped_because or "done"
+        text = why(reason, agent, questions)
+        if reason == "limit" and info.last_error:
+            text = f"limit: {info.last_error}"
+    output.say(f"stopped: {text}")
+
+
+def _leave(where: Where, info: ThreadInfo, asked: list[Any], as_json: bool) -> None:
+    """Show the questions that nobody answered."""
+    if as_json:
+        shown = [{"id": question.id, "value": question.value} for question in asked]
+        facts = {"thread_id": info.thread_id, "stopped_because": "interrupted"}
+        output.print_json({**facts, "interrupts": shown})
+        return
+    for question in asked:
+        for line in watch.describe(question.id, question.value):
+            output.say(line)
+    show_flags(asked)
+    where.point(waits=True)

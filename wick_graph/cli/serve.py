@@ -1,59 +1,331 @@
-"""`wick serve`: the agents over HTTP."""
+"""`wick serve`, `wick tools`, `wick mcp`, `wick token`: servers and their access tokens."""
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from wick_graph.cli import output
-from wick_graph.cli.agents import DEFAULT_FILE
-from wick_graph.cli.trusting import trusted_file
+from wick_graph.cli.select import DEFAULT_FILE, load_trusted, opened, trusted_file
 from wick_graph.constants import DEFAULT_PORT
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from wick_graph.store import SqlSaver
+    from wick_graph.store.server_rows import TokenInfo
+
+
+# --- `wick token create|list|revoke`: who may speak to the server.
+
+
+token_app = typer.Typer(help="Who may speak to the server.", no_args_is_help=True)
+
+_TENANT: Final[Any] = typer.Option("--tenant", metavar="NAME", help="Whose threads it reaches.")
+
+_SCOPE: Final[Any] = typer.Option(
+    "--scope", help="read, run, approve, run,approve, or admin (all)."
+)
+
+_NAME: Final[Any] = typer.Option("--name", help="What to call it in listings.")
+
+_FOR: Final[Any] = typer.Option("--for", metavar="TIME", help="How long it lasts: 30d, or never.")
+
+_OUT: Final[Any] = typer.Option("--out", metavar="FILE", help="Write it to a file of your own.")
+
+_ID: Final[Any] = typer.Argument(metavar="ID", help="The token's id, or the token itself.")
+
+
+@token_app.command("create")
+def create(
+    tenant: Annotated[str, _TENANT] = "local",
+    scope: Annotated[str, _SCOPE] = "run",
+    name: Annotated[str, _NAME] = "",
+    lasts: Annotated[str, _FOR] = "never",
+    out: Annotated[Path | None, _OUT] = None,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Make a token and print it, this once: only a hash of it is kept."""
+    from wick_graph.durations import seconds
+
+    with _store(config) as store:
+        token, info = store.tokens.create(
+            tenant,
+            name=name,
+            scope=scope,
+            lasts=seconds(lasts),
+        )
+    if out is not None:
+        _write(out, token)
+    if as_json:
+        shown = {} if out is not None else {"token": token}
+        output.print_json({**facts(info), **shown})
+    elif out is None:
+        output.print_line(token)
+
+
+@token_app.command("list")
+def list_tokens(
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """List the tokens, without what it takes to use them."""
+    with _store(config) as store:
+        found = [facts(info) for info in store.tokens.list()]
+    if as_json:
+        output.print_json(found)
+        return
+    for info in found:
+        state = "revoked" if info["revoked"] else f"until {info['expires'] or 'revoked'}"
+        name = f"  {info['name']}" if info["name"] else ""
+        output.print_line(f"{info['id']}  {info['tenant']}  {info['scope']}  {state}{name}")
+
+
+@token_app.command("revoke")
+def revoke(
+    token: Annotated[str, _ID],
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """End a token at once."""
+    from wick_graph.errors import ConfigError
+
+    with _store(config) as store:
+        if not store.tokens.revoke(token):
+            raise ConfigError("there is no such token; see wick token list")
+
+
+def facts(info: TokenInfo) -> dict[str, Any]:
+    """Give what is known of a token as plain data."""
+    return {
+        "id": info.id,
+        "tenant": info.tenant,
+        "name": info.name,
+        "scope": info.scope,
+        "created": info.created.isoformat(),
+        "expires": None if info.expires is None else info.expires.isoformat(),
+        "revoked": None if info.revoked is None else info.revoked.isoformat(),
+    }
+
+
+def _write(path: Path, token: str) -> None:
+    """Write a token to a new file that nobody else can read."""
+    import os
+
+    from wick_graph.errors import ConfigError
+
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(token + "\n")
+
+
+@contextmanager
+def _store(config: Path) -> Iterator[SqlSaver]:
+    with opened(config, make=True) as store:
+        assert store is not None  # it is made
+        yield store
+
+
+# --- `wick mcp`: the agents as an MCP server.
+
+
+_MCP_PORT: Final[Any] = typer.Option(
+    "--port",
+    metavar="PORT",
+    min=1,
+    max=65535,
+    help="Speak HTTP on this port of 127.0.0.1, at /mcp, not standard input and output.",
+)
+
+
+def mcp(
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    port: Annotated[int | None, _MCP_PORT] = None,
+    model: Annotated[str | None, output.MODEL] = None,
+    trust: Annotated[bool, output.TRUST] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Be an MCP server whose tools are the agents."""
+    from wick_graph.errors import ConfigError
+
+    try:
+        from wick_graph.protocols.mcp import face
+    except ImportError:
+        raise ConfigError('wick mcp needs the MCP SDK; pip install "wick-graph[mcp]"') from None
+    with load_trusted(config, model=model, trust=trust) as agents:
+        if port is None:
+            face(agents).run("stdio")
+        else:
+            face(agents).run("streamable-http", host="127.0.0.1", port=port)
+
+
+# --- `wick tools`: Python functions as tools that agents elsewhere call over HTTP.
+
+
+PORT: Final = 9100
+
+tools_app = typer.Typer(help="Serve Python functions as tools.", rich_markup_mode=None)
+
 _HOST: Final[Any] = typer.Option("--host", metavar="ADDRESS", help="Where to listen.")
+
 _PORT: Final[Any] = typer.Option("--port", metavar="PORT", min=0, max=65535, help="0 takes any.")
+
+
+@tools_app.callback()
+def tools() -> None:
+    """Serve Python functions as tools."""
+
+
+@tools_app.command("serve")
+def serve_tools(
+    module: Annotated[str, typer.Argument(metavar="MODULE", show_default=False)],
+    host: Annotated[str, _HOST] = "127.0.0.1",
+    port: Annotated[int, _PORT] = PORT,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Serve the functions of a module as tools, until SIGTERM or Ctrl-C.
+
+    MODULE is a file such as tools.py, or a module's name; behind a colon, the one function to
+    serve. What is marked with @tool is served; if nothing is, every public function. Agents of
+    `wick serve` get them by POST /agents/tools/register. Whoever reaches the port may call them.
+    """
+    from wick_graph.errors import ConfigError
+
+    try:
+        from wick_graph.server.tool_server import serve_tools
+        from wick_graph.service.options import is_loopback
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"wick tools serve needs {error.name}; "
+            "install it with: pip install 'wick-graph[server]'"
+        ) from None
+
+    def ready(names: Sequence[str], origin: str) -> None:
+        output.say(f"serving {', '.join(names)} on {origin}")
+        if is_loopback(host):
+            output.say(f"agents call them once {origin} is allowed: wick serve --allow-callback")
+        else:
+            output.say("they ask for no token: whoever reaches this address may call them")
+
+    serve_tools(functions(module), host, port, ready)
+
+
+def functions(target: str) -> list[Any]:
+    """Return what a target names: `tools.py`, `package.module`, or either with `:name`.
+
+    Raises:
+        ConfigError: There is no such module or name, it cannot be loaded, or holds no function.
+    """
+    from wick_graph.errors import ConfigError
+    from wick_graph.tools import FuncTool
+
+    place, _, name = target.partition(":")
+    module = _loaded(place)
+    if name:
+        if not hasattr(module, name):
+            raise ConfigError(f"{place} has no {name}")
+        return [getattr(module, name)]
+    values = [value for key, value in vars(module).items() if not key.startswith("_")]
+    found: list[Any] = [value for value in values if isinstance(value, FuncTool)]
+    if not found:
+        own = (value for value in values if inspect.isfunction(value))
+        found = [value for value in own if value.__module__ == module.__name__]
+    if not found:
+        raise ConfigError(f"{place} has no public function; write one, or mark one with @tool")
+    return found
+
+
+def _loaded(place: str) -> ModuleType:
+    from wick_graph.errors import ConfigError
+
+    path = Path(place)
+    try:
+        if path.suffix != ".py":
+            sys.path.insert(0, str(Path.cwd()))
+            return importlib.import_module(place)
+        if not path.is_file():
+            raise ConfigError(f"there is no file {place}")
+        spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.path.insert(0, str(path.resolve().parent))  # as Python does with a script
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever the module raises
+        raise ConfigError(f"{place} cannot be loaded ({type(error).__name__}: {error})") from error
+    return module
+
+
+# --- `wick serve`: the agents over HTTP.
+
+
 _NO_AUTH: Final[Any] = typer.Option(
     "--no-auth", help="Ask for no token; only on a loopback address."
 )
+
 _ALLOW_HOST: Final[Any] = typer.Option(
     "--allow-host", metavar="NAME", help="A name under which the server is reached."
 )
+
 _ALLOW_ORIGIN: Final[Any] = typer.Option(
     "--allow-origin", metavar="ORIGIN", help="A page's origin that may use the server."
 )
+
 _ALLOW_CALLBACK: Final[Any] = typer.Option(
     "--allow-callback",
     metavar="ORIGIN",
     help="Where HTTP tools may be though it is private, such as http://127.0.0.1:9100.",
 )
+
 _DRAIN: Final[Any] = typer.Option(
     "--drain", metavar="SECONDS", min=0, help="For running steps to end after SIGTERM."
 )
+
 _HEADER: Final[Any] = typer.Option(
     "--header-timeout", metavar="SECONDS", min=0.1, help="For a request's head, or its body."
 )
+
 _PING: Final[Any] = typer.Option(
     "--ping", metavar="SECONDS", min=0.1, help="Between comments on a stream that is silent."
 )
+
 _SEND: Final[Any] = typer.Option(
     "--send-timeout",
     metavar="SECONDS",
     min=0.1,
     help="Until a reader who takes nothing is cut off.",
 )
+
 _RATE: Final[Any] = typer.Option(
     "--requests-per-minute", metavar="N", min=1, help="Of one token, or address, at most."
 )
+
 _ON_DISCONNECT: Final[Any] = typer.Option(
     "--on-disconnect",
     metavar="continue|cancel",
     help="What becomes of a run whose reader leaves, where the request does not say.",
 )
+
 _OTEL: Final[Any] = typer.Option(
     "--otel", help="Send traces by OpenTelemetry, as the variables OTEL_… say."
 )
+
 _RELOAD: Final[Any] = typer.Option("--reload", help="Read the file anew when it changes.")
 
 
@@ -105,7 +377,7 @@ def serve(
     def ready(address: str) -> None:
         output.say(f"serving {', '.join(service.local.agents)} on {address}, {_terms(service)}")
 
-    server.serving.serve(service, ready=ready)
+    server.process.serve(service, ready=ready)
 
 
 def _server() -> Any:
@@ -117,7 +389,7 @@ def _server() -> Any:
     from wick_graph.errors import ConfigError
 
     try:
-        import wick_graph.server.serving
+        import wick_graph.server.process
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"wick serve needs {error.name}; install it with: pip install 'wick-graph[server]'"

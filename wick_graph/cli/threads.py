@@ -1,4 +1,4 @@
-"""`wick threads`: look at the threads of a store, go on in them, keep them and delete them."""
+"""`wick threads` and `wick store`: the threads of a store, its keys, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -8,28 +8,369 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from wick_graph.cli import output, resume, threads_moving
-from wick_graph.cli.agents import DEFAULT_FILE
-from wick_graph.cli.stores import known, opened
-from wick_graph.cli.thread_facts import as_lines, as_row, facts_of, state_of
+from wick_graph.cli import output, run
+from wick_graph.cli.select import DEFAULT_FILE, known, opened
+from wick_graph.cli.watch import headline
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from wick_graph.config import AgentsFile
     from wick_graph.store import SqlSaver, ThreadInfo
+    from wick_graph.store.verify import Finding
+
+
+# --- What the thread commands tell about a thread: as data, as a row, and line by line.
+
+
+_WORDS: Final = 60
+"""Characters of a first message that stand in for a title."""
+
+
+def state_of(store: SqlSaver, thread_id: str) -> tuple[Mapping[str, Any], list[Any]]:
+    """Read a thread's last state, and the questions that wait for an answer."""
+    from wick_graph import langgraph_config
+    from wick_graph.engine.answers import waiting
+
+    config: Any = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: thread_id}
+    )
+    saved = store.get_tuple(config)
+    if saved is None:
+        return {}, []
+    asked = [interrupt.value for interrupt in waiting(saved)]
+    return saved.checkpoint["channel_values"], asked
+
+
+def _title(store: SqlSaver, info: ThreadInfo) -> str:
+    """Give a thread's title, or the first words that a person wrote in it."""
+    if info.title:
+        return info.title
+    values, _ = state_of(store, info.thread_id)
+    said = (message.text for message in values.get("messages") or () if message.type == "human")
+    return output.shorten(next(said, ""), _WORDS)
+
+
+def facts_of(store: SqlSaver, info: ThreadInfo) -> dict[str, Any]:
+    """Give what a listing says about a thread as plain data."""
+    return {
+        "thread_id": info.thread_id,
+        "agent": info.agent,
+        "title": _title(store, info),
+        "status": info.status,
+        "stopped_because": info.stopped_because,
+        "last_error": info.last_error,
+        "parent": info.parent,
+        "created": _written(info.created),
+        "last_access": _written(info.last_access),
+        "expires_at": None if info.expires_at is None else _written(info.expires_at),
+        "pinned": info.pinned,
+        "steps": info.steps,
+    }
+
+
+def _written(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds")
+
+
+def as_row(facts: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    """Write the cells of a listing."""
+    return (
+        facts["thread_id"],
+        facts["agent"] or "-",
+        _status(facts),
+        str(facts["steps"]),
+        _near(datetime.fromisoformat(facts["last_access"]), now, 1),
+        _expiry(facts, now, 1),
+        facts["title"],
+    )
+
+
+def as_lines(
+    facts: Mapping[str, Any], waits_for: list[Any], now: datetime
+) -> list[tuple[str, str]]:
+    """Write all facts as pairs of name and value; what is empty is left out."""
+    used = facts["usage"]
+    tokens = (
+        f"{used.get('input_tokens', 0)} read, {used.get('output_tokens', 0)} written, "
+        f"in {used.get('calls', 0)} model calls"
+    )
+    lines = [
+        ("thread", facts["thread_id"]),
+        ("title", facts["title"]),
+        ("agent", facts["agent"]),
+        ("status", _status(facts)),
+        ("last error", facts["last_error"]),
+        ("waits for", "; ".join(map(headline, waits_for))),
+        ("parent", facts["parent"]),
+        ("created", _when(facts["created"], now, 2)),
+        ("last used", _when(facts["last_access"], now, 2)),
+        ("expires", _expiry(facts, now, 2)),
+        ("steps", str(facts["steps"])),
+        ("tokens", tokens if used else ""),
+    ]
+    return [(name, " ".join(value.split())) for name, value in lines if value]
+
+
+def _status(facts: Mapping[str, Any]) -> str:
+    why = facts["stopped_because"]
+    plain = why in (None, "done", facts["status"]) or facts["status"] in ("running", "waiting")
+    return str(facts["status"]) if plain else f"{facts['status']} ({why})"
+
+
+def _expiry(facts: Mapping[str, Any], now: datetime, parts: int) -> str:
+    if facts["pinned"]:
+        return "never (pinned)"
+    if facts["status"] in ("running", "waiting"):
+        return f"not while {facts['status']}"
+    return "never" if facts["expires_at"] is None else _when(facts["expires_at"], now, parts)
+
+
+def _when(written: str, now: datetime, parts: int) -> str:
+    """Write a moment absolutely, in local time, and relative to now."""
+    moment = datetime.fromisoformat(written)
+    return f"{moment.astimezone():%Y-%m-%d %H:%M} ({_near(moment, now, parts)})"
+
+
+def _near(moment: datetime, now: datetime, parts: int) -> str:
+    distance = (moment - now).total_seconds()
+    return f"in {_span(distance, parts)}" if distance >= 0 else f"{_span(-distance, parts)} ago"
+
+
+def _span(seconds: float, most: int) -> str:
+    """Write a span in its largest units, at most so many of them, rounded down."""
+    units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+    rest, parts = int(seconds), list[str]()
+    for unit, size in units:
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count}{unit}")
+        if len(parts) == most:
+            break
+    return "".join(part for part in parts if not part.startswith("0")) or "0s"
+
+
+# --- `wick threads fork|export|import|pin|unpin|rename|vacuum|du`: threads as things one keeps.
+
+
+_ID: Final[Any] = typer.Argument(metavar="ID", show_default=False)
+
+_UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
+
+
+def fork(
+    thread_id: Annotated[str, _ID],
+    target: Annotated[str, typer.Argument(metavar="NEW", show_default=False)],
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="CHECKPOINT", help="Go on from here.")
+    ] = None,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Make a thread that goes on where another stands, or stood.
+
+    Without --at it goes on from the latest checkpoint. Calls that have run in the one do not run
+    again in the other.
+    """
+    from wick_graph.engine.result import checked_thread_id
+
+    checked_thread_id(target)
+    with opened(config) as store:
+        store, _ = known(store, thread_id)
+        made = store.threads.fork(thread_id, target, at)
+        if as_json:
+            output.print_json({"thread_id": target, "parent": thread_id, "steps": made.steps})
+        else:
+            output.print_line(f"forked {thread_id} as {target} ({made.steps} steps)")
+
+
+def export(
+    thread_id: Annotated[str, _ID],
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Do not encrypt the file, though the store is.")
+    ] = False,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Write a thread to a file, with its ledger and its journal.
+
+    The file is a SQLite database of its own; `wick threads import` takes it over into any store.
+    That of an encrypted store is encrypted with the same keys.
+    """
+    from wick_graph.store.maintenance import export_thread
+
+    with opened(config) as store:
+        store, info = known(store, thread_id)
+        export_thread(store, thread_id, file, plain=plain)
+        if as_json:
+            size = file.stat().st_size
+            output.print_json({"thread_id": thread_id, "file": str(file), "bytes": size})
+        else:
+            output.print_line(f"exported {thread_id} to {file} ({info.steps} steps)")
+
+
+def take(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    thread_id: Annotated[
+        str | None, typer.Option("--thread", "-t", metavar="ID", help="Which of the file's.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--as", metavar="NEW", help="The id that it gets here.")
+    ] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option("--keys", metavar="PLACE", help="The file's, if not the store's: file:PATH."),
+    ] = None,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Take a thread over from a file that `wick threads export` wrote."""
+    from wick_graph.engine.result import checked_thread_id
+    from wick_graph.store.maintenance import import_thread
+
+    for given in (thread_id, to):
+        if given is not None:
+            checked_thread_id(given)
+    with opened(config, make=True) as store:
+        assert store is not None
+        made = import_thread(store, file, thread_id, to=to, keys=keys)
+        if as_json:
+            output.print_json({"thread_id": made, "file": str(file)})
+        else:
+            output.print_line(f"imported {made} from {file}")
+
+
+def pin(
+    thread_id: Annotated[str, _ID],
+    off: Annotated[bool, typer.Option("--off", help="Let it expire again.")] = False,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Keep a thread from expiring."""
+    with opened(config) as store:
+        store, _ = known(store, thread_id)
+        store.threads.pin(thread_id, not off)
+        if as_json:
+            output.print_json({"thread_id": thread_id, "pinned": not off})
+        else:
+            output.print_line(f"{'unpinned' if off else 'pinned'} {thread_id}")
+
+
+def rename(
+    thread_id: Annotated[str, _ID],
+    title: Annotated[str, typer.Argument(metavar="TITLE", show_default=False)],
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Give a thread another title."""
+    with opened(config) as store:
+        store, _ = known(store, thread_id)
+        store.threads.rename(thread_id, title or None)
+        if as_json:
+            output.print_json({"thread_id": thread_id, "title": title or None})
+        else:
+            output.print_line(f"renamed {thread_id}")
+
+
+def vacuum(
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Give the space of deleted threads back to the file system."""
+    before = _on_disk(config)
+    with opened(config) as store:
+        if store is not None:
+            store.threads.vacuum()
+    after = _on_disk(config)  # the log of a SQLite file goes when the file is closed
+    if as_json:
+        output.print_json({"before": before, "after": after})
+    elif before is None or after is None:
+        output.print_line("done" if store is not None else "no threads yet")
+    else:
+        output.print_line(f"{_size(before)} before, {_size(after)} now")
+
+
+def usage(
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Show what each thread takes up, the largest first.
+
+    What the database needs around its rows is not counted.
+    """
+    with opened(config) as store:
+        found = {} if store is None else store.threads.sizes()
+        total = {thread: sum(parts.values()) for thread, parts in found.items()}
+        order = sorted(total, key=lambda thread: (-total[thread], thread))
+        if as_json:
+            rows = [{"thread_id": t, "bytes": total[t], "parts": found[t]} for t in order]
+            output.print_json({"threads": rows, "on_disk": _on_disk(config)})
+        elif not order:
+            output.print_line("no threads yet")
+        else:
+            output.table(("THREAD", "SIZE", "OF WHICH"), [_row(t, found[t]) for t in order])
+            if (size := _on_disk(config)) is not None:
+                output.say(f"{_size(size)} on disk")
+
+
+def _row(thread: str, parts: dict[str, int]) -> tuple[str, ...]:
+    shown = sorted((-size, part) for part, size in parts.items() if size)
+    text = ", ".join(f"{part} {_size(-size)}" for size, part in shown)
+    return thread, _size(sum(parts.values())), text
+
+
+def _size(count: int) -> str:
+    for unit, name in _UNITS:
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} B"
+
+
+def _on_disk(config: Path) -> int | None:
+    """Return the size of the store's file; None of a server's database, and where there is none."""
+    from wick_graph.config import load_config
+    from wick_graph.store.saver import dialect_of
+
+    path: Path | None = getattr(dialect_of(load_config(config).store_url), "path", None)
+    if path is None or not path.exists():
+        return None
+    beside = path.with_name(path.name + "-wal")
+    return path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
+
+
+# --- `wick threads`: look at the threads of a store, go on in them, keep them and delete them.
+
 
 app = typer.Typer(
     help="List, show, fork, move and delete threads.",
     rich_markup_mode=None,
 )
 
-app.command("resume", options_metavar="[OPTIONS]")(resume.resume)
-app.command("retry", options_metavar="[OPTIONS]")(resume.retry)
-app.command("fork")(threads_moving.fork)
-app.command("export")(threads_moving.export)
-app.command("import")(threads_moving.take)
-app.command("pin")(threads_moving.pin)
-app.command("rename")(threads_moving.rename)
-app.command("vacuum")(threads_moving.vacuum)
-app.command("du")(threads_moving.usage)
+app.command("resume", options_metavar="[OPTIONS]")(run.resume)
+
+app.command("retry", options_metavar="[OPTIONS]")(run.retry)
+
+app.command("fork")(fork)
+
+app.command("export")(export)
+
+app.command("import")(take)
+
+app.command("pin")(pin)
+
+app.command("rename")(rename)
+
+app.command("vacuum")(vacuum)
+
+app.command("du")(usage)
 
 _NONE: Final = "no threads yet"
 
@@ -170,3 +511,157 @@ def _agreed(infos: list[ThreadInfo]) -> bool:
 def _now(store: SqlSaver | None) -> datetime:
     """Read the store's clock: what it says decides what has expired."""
     return datetime.now(UTC) if store is None else datetime.fromtimestamp(store.clock(), UTC)
+
+
+# --- `wick store key|rotate|verify|repair`: the keys of a store, and whether it is whole.
+
+
+store_app = typer.Typer(help="Keys, checks and repair of the store.", no_args_is_help=True)
+
+_TO: Final[Any] = typer.Option(
+    "--to", metavar="FILE", help="Put it into a file that only you can read, before the others."
+)
+
+
+@store_app.command("key")
+def key(
+    to: Annotated[Path | None, _TO] = None,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Make a key of 32 random bytes and print it, or put it into a file.
+
+    In a file that holds keys already it becomes the first, which is the current one.
+    """
+    from wick_graph.store.encryption import Keys, add_key, new_key
+
+    if to is None:
+        output.print_line(new_key())
+        return
+    add_key(to)
+    keys = Keys.from_file(to)
+    output.print_line(f"{to} holds {', '.join(keys.ids)}; {keys.ids[0]} is the current one")
+
+
+@store_app.command("rotate")
+def rotate(
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Encrypt anew what is not encrypted with the current key; the others are then not needed."""
+    from wick_graph.errors import StorageError
+    from wick_graph.store.verify import rotate as rotate_store
+
+    with opened(config) as store:
+        if store is None:
+            raise StorageError("there is no store yet, and so no key to change")
+        changed = rotate_store(store)
+    if as_json:
+        output.print_json({"rows": changed})
+    else:
+        output.print_line(f"{changed} rows are encrypted anew")
+
+
+@store_app.command("verify")
+def verify(
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Read the whole store, and say what is damaged, missing or foreign; nothing is changed.
+
+    The exit code is 1 where anything is.
+    """
+    from wick_graph.errors import StorageError
+    from wick_graph.store import SqlSaver
+    from wick_graph.store.verify import Finding, Report
+    from wick_graph.store.verify import verify as verify_store
+
+    file = _file_with_store(config)
+    report = Report()
+    try:
+        with SqlSaver.from_url(file.store_url, keys=file.keys_source, read_only=True) as store:
+            report = verify_store(store, _progress("verified"))
+    except StorageError as error:
+        report.findings.append(Finding(what=str(error)))
+    if as_json:
+        said = {"threads": report.threads, "rows": report.rows}
+        output.print_json({**said, "findings": _as_data(report.findings)})
+    else:
+        _print_findings(report.findings)
+        found = len(report.findings)
+        what = "is whole" if not found else f"has {found} finding{'s' * (found != 1)}"
+        output.print_line(f"the store {what} ({report.threads} threads, {report.rows} rows)")
+    if not report.is_whole:
+        raise typer.Exit(1)
+
+
+@store_app.command("repair")
+def repair(
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="FILE|URL", help="The new store: a file that is not there."),
+    ],
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Save what is sound of a damaged store into a new one, and say what is lost.
+
+    The damaged store is not changed. Name the new one in agents.yaml to go on with it. The exit
+    code is 1 where anything is lost.
+    """
+    from wick_graph.store.maintenance import repair as repair_store
+
+    file = _file_with_store(config)
+    url = to if "://" in to else f"sqlite:///{Path(to).absolute()}"
+    progress = _progress("saved")
+    made = repair_store(file.store_url, url, keys=file.keys_source, progress=progress)
+    if as_json:
+        said = {"threads": made.threads, "steps": made.steps, "to": url}
+        output.print_json({**said, "lost": _as_data(made.lost)})
+    else:
+        _print_findings(made.lost)
+        output.print_line(f"saved {made.threads} threads with {made.steps} steps to {to}")
+    if made.lost:
+        raise typer.Exit(1)
+
+
+def _file_with_store(config: Path) -> AgentsFile:
+    from wick_graph.config import load_config
+    from wick_graph.errors import StorageError
+    from wick_graph.store.saver import dialect_of
+
+    file = load_config(config)
+    if not dialect_of(file.store_url).exists():
+        raise StorageError("there is no store yet, and so nothing to look through")
+    return file
+
+
+def _progress(verb: str) -> Any:
+    """Return what tells a person at a terminal how far a long work is."""
+    import sys
+    import time
+
+    last = [time.monotonic()]
+
+    def said(done: int, of: int) -> None:
+        if output.is_terminal(sys.stderr) and time.monotonic() - last[0] >= 1:
+            last[0] = time.monotonic()
+            output.say(f"{verb} {done} of {of} threads")
+
+    return said
+
+
+def _as_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [
+        {"table": one.table, "thread": one.thread, "step": one.step, "what": one.what}
+        for one in findings
+    ]
+
+
+def _print_findings(findings: Sequence[Finding]) -> None:
+    for one in findings:
+        named = (("thread", one.thread), ("step", one.step), ("table", one.table))
+        where = ", ".join(f"{name} {value}" for name, value in named if value is not None)
+        output.print_line(f"{where}: {one.what}" if where else one.what)

@@ -8,8 +8,25 @@ A stream that breaks off is taken up behind the last event that came, also from 
 killed and started again: every event comes once.
 """
 
-from wick_graph.client.client import AsyncClient, Client
-from wick_graph.client.wire import Answer
-from wick_graph.errors import ServerError
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.client.client import AsyncClient, Client
+    from wick_graph.client.wire import Answer
+    from wick_graph.errors import ServerError
 
 __all__ = ["Answer", "AsyncClient", "Client", "ServerError"]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.client.client": ("AsyncClient", "Client"),
+            "wick_graph.client.wire": ("Answer",),
+            "wick_graph.errors": ("ServerError",),
+        },
+    )

@@ -1,4 +1,4 @@
-"""The two clients: two thin doors to the calls of `wick_graph.client.calls`."""
+"""The two clients: two thin doors to the calls of `wick_graph.client.wire`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 import httpx
 
-from wick_graph.client import calls, transport
+from wick_graph.client import wire
 from wick_graph.client.wire import Call
-from wick_graph.drive import run_to_end
+from wick_graph.core.bridge import run_to_end
 from wick_graph.events import Event
 
 P = ParamSpec("P")
+
 T = TypeVar("T")
+
 _END: Final = object()
 
 
@@ -63,8 +65,8 @@ class Client:
     """
 
     def __init__(self, url: str, token: str | None = None, *, reconnect_for: float = 60.0) -> None:
-        self._http = httpx.Client(**transport.settings(url, token))
-        self._leaves = transport.Blocking(self._http)
+        self._http = httpx.Client(**wire.settings(url, token))
+        self._leaves = wire.Blocking(self._http)
         self._reconnect_for = reconnect_for
 
     def call(self, call: Call[T]) -> T:
@@ -73,7 +75,7 @@ class Client:
         Raises:
             ServerError: The server refused it, or cannot be reached.
         """
-        return run_to_end(transport.ask(self._leaves, call))
+        return run_to_end(wire.ask(self._leaves, call))
 
     def follow(self, call: Call[Event]) -> Iterator[Event]:
         """Make any request for a stream, and yield what happens.
@@ -81,7 +83,7 @@ class Client:
         Raises:
             ServerError: The server refused it, or the stream broke and cannot be taken up.
         """
-        events: Any = transport.follow(self._leaves, call, self._reconnect_for)
+        events: Any = wire.follow(self._leaves, call, self._reconnect_for)
 
         async def step() -> Any:
             return await anext(events, _END)
@@ -95,14 +97,14 @@ class Client:
         finally:
             run_to_end(close())
 
-    get = _asks(calls.get)
-    post = _asks(calls.post)
-    delete = _asks(calls.delete)
-    invoke = _asks(calls.invoke)
-    resume = _asks(calls.resume)
-    stream = _follows(calls.stream)
-    stream_resume = _follows(calls.stream_resume)
-    events = _follows(calls.events)
+    get = _asks(wire.get)
+    post = _asks(wire.post)
+    delete = _asks(wire.delete)
+    invoke = _asks(wire.invoke)
+    resume = _asks(wire.resume)
+    stream = _follows(wire.stream)
+    stream_resume = _follows(wire.stream_resume)
+    events = _follows(wire.events)
 
     def close(self) -> None:
         """Close the connections."""
@@ -120,29 +122,29 @@ class AsyncClient:
 
     def __init__(self, url: str, token: str | None = None, *, reconnect_for: float = 60.0) -> None:
         limits = httpx.Limits(max_connections=None)
-        self._http = httpx.AsyncClient(**transport.settings(url, token), limits=limits)
-        self._leaves = transport.Suspending(self._http)
+        self._http = httpx.AsyncClient(**wire.settings(url, token), limits=limits)
+        self._leaves = wire.Suspending(self._http)
         self._reconnect_for = reconnect_for
 
     async def call(self, call: Call[T]) -> T:
         """Make any request, and read its answer; see `Client.call`."""
-        return await transport.ask(self._leaves, call)
+        return await wire.ask(self._leaves, call)
 
     async def follow(self, call: Call[Event]) -> AsyncIterator[Event]:
         """Make any request for a stream, and yield what happens; see `Client.follow`."""
-        followed: Any = transport.follow(self._leaves, call, self._reconnect_for)
+        followed: Any = wire.follow(self._leaves, call, self._reconnect_for)
         async with aclosing(followed) as events:
             async for event in events:
                 yield event
 
-    get = _aasks(calls.get)
-    post = _aasks(calls.post)
-    delete = _aasks(calls.delete)
-    invoke = _aasks(calls.invoke)
-    resume = _aasks(calls.resume)
-    stream = _afollows(calls.stream)
-    stream_resume = _afollows(calls.stream_resume)
-    events = _afollows(calls.events)
+    get = _aasks(wire.get)
+    post = _aasks(wire.post)
+    delete = _aasks(wire.delete)
+    invoke = _aasks(wire.invoke)
+    resume = _aasks(wire.resume)
+    stream = _afollows(wire.stream)
+    stream_resume = _afollows(wire.stream_resume)
+    events = _afollows(wire.events)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -1,13 +1,17 @@
-"""What goes over the wire, without the wire: requests, answers, and streams to follow."""
+"""The wire as a client sees it: calls, requests, answers, streams, and the two transports."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote
+
+import httpx
 
 from wick_graph.errors import ConfigError, ServerError
 from wick_graph.events import (
@@ -25,11 +29,19 @@ from wick_graph.events import (
 )
 from wick_graph.types import StoppedBecause
 
+# --- What goes over the wire, without the wire: requests, answers, and streams to follow.
+
+
 T_co = TypeVar("T_co", covariant=True)
+
 Input = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
 UNSET: Final = object()
+
 _NOT_NOW: Final = 503
+
 _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
 _PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before each further attempt to take a stream up again; the last one repeats."""
 
@@ -212,6 +224,7 @@ def event_of(body: Mapping[str, Any]) -> Event | None:
 
 
 _Made = Callable[[str, Mapping[str, Any], dict[str, Any]], Event]
+
 _MAKERS: Final[dict[str, _Made]] = {
     "on_chat_model_start": lambda name, data, ids: ChatModelStart(name=name, **ids),
     "on_chat_model_stream": lambda name, data, ids: ChatModelStream(
@@ -255,3 +268,233 @@ def base_of(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"{url!r:.80} is no address of a server; begin it with http://")
     return url.rstrip("/")
+
+
+# --- A client's two bodies, and what they await: httpx in a loop, or in the caller's thread.
+#
+# As in `wick_graph.core.bridge` the body is one `async def`; with the leaves that block it never
+# suspends, and `run_to_end` drives it.
+
+
+T = TypeVar("T")
+
+_TIMEOUT: Final = httpx.Timeout(10.0, read=None)
+"""A run may take long; what is reached must be reached at once."""
+
+_SILENT: Final = 60.0
+"""Seconds without a line, or a server's ping, after which a stream counts as broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An answer whose body is still to come."""
+
+    status: int
+    headers: Mapping[str, str]
+    lines: AsyncIterator[str]
+
+
+class Leaves(Protocol):
+    """What a body may await."""
+
+    async def ask(self, call: Call[Any]) -> tuple[int, str]:
+        """Make a request; return the answer's status and text."""
+
+    def open(self, call: Call[Any]) -> AbstractAsyncContextManager[Opened]:
+        """Make a request whose answer is read line by line."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+async def ask(leaves: Leaves, call: Call[T]) -> T:
+    """Make a request, and read its answer.
+
+    Raises:
+        ServerError: The server refused it, or cannot be reached.
+    """
+    try:
+        status, text = await leaves.ask(call)
+    except httpx.HTTPError as error:
+        raise ServerError(f"the server cannot be reached: {error}") from error
+    return call.read(checked(status, text))
+
+
+async def follow(leaves: Leaves, call: Call[Event], reconnect_for: float) -> AsyncIterator[Event]:
+    """Yield a run's events to the last one, over as many connections as that takes.
+
+    Raises:
+        ServerError: The server refused it, or the stream broke and cannot be taken up.
+    """
+    following = Following(call, reconnect_for)
+    while not following.ended:
+        problem: Exception | None = None
+        try:
+            async with leaves.open(following.call) as opened:
+                if following.opened(opened.status, opened.headers):
+                    lines = following.lines()
+                    next(lines)
+                    async for line in opened.lines:
+                        if (event := lines.send(line)) is not None:
+                            yield event
+                else:
+                    following.refused(opened.status, "\n".join([x async for x in opened.lines]))
+        except (httpx.HTTPError, ConnectionError) as error:
+            problem = error
+        if not following.ended:
+            await leaves.sleep(following.pause(problem))
+
+
+def settings(url: str, token: str | None) -> dict[str, Any]:
+    """Make what both of httpx's clients are given."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    address = base_of(url)
+    return {"base_url": address, "headers": headers, "timeout": _TIMEOUT, "trust_env": False}
+
+
+def _stream_timeout() -> httpx.Timeout:
+    return httpx.Timeout(_TIMEOUT.connect, read=_SILENT)
+
+
+class Blocking:
+    """Leaves that block and never suspend."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+
+    async def ask(self, call: Call[Any]) -> tuple[int, str]:
+        """Make a request; return the answer's status and text."""
+        got = self._http.request(call.method, call.path, **call.sent())
+        return got.status_code, got.text
+
+    @asynccontextmanager
+    async def open(self, call: Call[Any]) -> AsyncIterator[Opened]:
+        """Make a request whose answer is read line by line."""
+        with self._http.stream(
+            call.method, call.path, timeout=_stream_timeout(), **call.sent()
+        ) as got:
+
+            async def lines() -> AsyncIterator[str]:
+                for line in got.iter_lines():
+                    yield line
+
+            yield Opened(got.status_code, got.headers, lines())
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in the caller's thread."""
+        time.sleep(seconds)  # noqa: ASYNC251  # this driver has no loop to hold up
+
+
+class Suspending:
+    """Leaves that let the loop go on meanwhile."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def ask(self, call: Call[Any]) -> tuple[int, str]:
+        """Make a request; return the answer's status and text."""
+        got = await self._http.request(call.method, call.path, **call.sent())
+        return got.status_code, got.text
+
+    @asynccontextmanager
+    async def open(self, call: Call[Any]) -> AsyncIterator[Opened]:
+        """Make a request whose answer is read line by line."""
+        async with self._http.stream(
+            call.method, call.path, timeout=_stream_timeout(), **call.sent()
+        ) as got:
+            yield Opened(got.status_code, got.headers, got.aiter_lines())
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+# --- Every call that a client makes, described once: what is sent, and how the answer is read.
+
+
+def get(path: str, **params: Any) -> Call[Any]:
+    """Read a path of the server's, such as `/threads`."""
+    return Call("GET", path, params=params)
+
+
+def post(path: str, body: Mapping[str, Any] | None = None) -> Call[Any]:
+    """Write to a path of the server's, such as `/threads/ID/pin`."""
+    return Call("POST", path, body)
+
+
+def delete(path: str) -> Call[None]:
+    """Delete what a path of the server's names."""
+    return Call("DELETE", path)
+
+
+def invoke(
+    input: Input,
+    *,
+    agent: str | None = None,
+    thread_id: str | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Answer]:
+    """Ask an agent and wait for the answer.
+
+    Raises:
+        ServerError: The request was refused, or the run failed.
+    """
+    body, headers = asked(input, thread_id), key_header(idempotency_key)
+    path = agent_path(agent, "invoke")
+    return Call("POST", path, body, headers=headers, read=answer_of)
+
+
+def resume(
+    thread_id: str,
+    answer: Any = UNSET,
+    *,
+    idempotency_key: str | None = None,
+    force: bool = False,
+) -> Call[Answer]:
+    """Go on where a thread stands, with the answer that it waits for.
+
+    With `force` it goes on although it is poisoned.
+
+    Raises:
+        ServerError: The request was refused, or the run failed.
+    """
+    body = resumed(thread_id, answer, **({"force": True} if force else {}))
+    headers = key_header(idempotency_key)
+    return Call("POST", "/agents/resume", body, headers=headers, read=answer_of)
+
+
+def stream(
+    input: Input,
+    *,
+    agent: str | None = None,
+    thread_id: str | None = None,
+    idempotency_key: str | None = None,
+    on_disconnect: str | None = None,
+) -> Call[Event]:
+    """Ask an agent and yield what happens; the last event is `Done` or `Failed`.
+
+    Raises:
+        ServerError: The request was refused, or the stream broke and cannot be taken up.
+    """
+    body = asked(input, thread_id, on_disconnect)
+    headers = key_header(idempotency_key)
+    return Call("POST", agent_path(agent, "stream"), body, headers=headers)
+
+
+def stream_resume(
+    thread_id: str,
+    answer: Any = UNSET,
+    *,
+    idempotency_key: str | None = None,
+    force: bool = False,
+) -> Call[Event]:
+    """Go on where a thread stands, and yield what happens; see `resume` and `stream`."""
+    more = {"force": True} if force else {}
+    body = resumed(thread_id, answer, stream=True, **more)
+    return Call("POST", "/agents/resume", body, headers=key_header(idempotency_key))
+
+
+def events(run_id: str, *, after: int | None = None) -> Call[Event]:
+    """Follow a run from its beginning, or from behind an event's number; see `stream`."""
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    return Call("GET", f"/runs/{run_id}/events", headers=headers)

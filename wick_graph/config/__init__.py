@@ -5,38 +5,41 @@
 
 from __future__ import annotations
 
-from wick_graph.config.control import (
-    code_folders,
-    control_plane,
-    folder_of,
-    memory_files,
-    place_of,
-    store_of,
-    trust_folder,
-)
-from wick_graph.config.fields import slug
-from wick_graph.config.guests import McpServerConfig
-from wick_graph.config.load import agent_config, describe, load_config, parse_config
-from wick_graph.config.reach import held_in
-from wick_graph.config.schema import (
-    AgentConfig,
-    AgentsFile,
-    BackendConfig,
-    BudgetConfig,
-    LimitsConfig,
-    MemoryConfig,
-    ModelConfig,
-    ModelTarget,
-    SearchConfig,
-    SkillsConfig,
-)
-from wick_graph.config.trusted import (
-    digest_of,
-    is_trusted,
-    must_be_unchanged,
-    trust,
-)
-from wick_graph.errors import did_you_mean, nearest
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.config.fields import slug
+    from wick_graph.config.load import agent_config, describe, load_config, parse_config
+    from wick_graph.config.schema import (
+        AgentConfig,
+        AgentsFile,
+        BackendConfig,
+        BudgetConfig,
+        LimitsConfig,
+        McpServerConfig,
+        MemoryConfig,
+        ModelConfig,
+        ModelTarget,
+        SearchConfig,
+        SkillsConfig,
+    )
+    from wick_graph.config.trusted import (
+        code_folders,
+        control_plane,
+        digest_of,
+        folder_of,
+        held_in,
+        is_trusted,
+        memory_files,
+        must_be_unchanged,
+        place_of,
+        store_of,
+        trust,
+        trust_folder,
+    )
+    from wick_graph.errors import did_you_mean, nearest
 
 __all__ = [
     "AgentConfig",
@@ -70,3 +73,40 @@ __all__ = [
     "trust",
     "trust_folder",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.config.fields": ("slug",),
+            "wick_graph.config.load": ("agent_config", "describe", "load_config", "parse_config"),
+            "wick_graph.config.schema": (
+                "AgentConfig",
+                "AgentsFile",
+                "BackendConfig",
+                "BudgetConfig",
+                "LimitsConfig",
+                "McpServerConfig",
+                "MemoryConfig",
+                "ModelConfig",
+                "ModelTarget",
+                "SearchConfig",
+                "SkillsConfig",
+            ),
+            "wick_graph.config.trusted": (
+                "code_folders",
+                "control_plane",
+                "digest_of",
+                "folder_of",
+                "held_in",
+                "is_trusted",
+                "memory_files",
+                "must_be_unchanged",
+                "place_of",
+                "store_of",
+                "trust",
+                "trust_folder",
+            ),
+            "wick_graph.errors": ("did_you_mean", "nearest"),
+        },
+    )

@@ -1,10 +1,10 @@
-"""What the blocks of a configuration are made of: kinds of values, and the base of every block."""
+"""Field types of the configuration blocks, and the base class of every block."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -20,12 +20,130 @@ from pydantic import (
     field_validator,
 )
 
-from wick_graph.config import durations
-from wick_graph.config.environment import ENV_FIELDS, expand
-from wick_graph.config.places import Places, show_key
-from wick_graph.config.starts import Starts
+from wick_graph import durations
+from wick_graph.config.yaml_reader import ENV_FIELDS, Places, expand, show_key
 from wick_graph.errors import ExpressionError
 from wick_graph.expressions import compile_expression
+
+# --- What a file of agents starts: programs, and code that it names.
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """The sections of a file that start programs or load code, as they are written.
+
+    Variables stand in them by name: another value of one is no other file.
+    """
+
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    """By key path, such as `agents.default.mcp_servers.files`."""
+
+    def __bool__(self) -> bool:
+        return bool(self.sections)
+
+    @property
+    def loads_code(self) -> bool:
+        """Whether code is loaded also where an agent is only looked at."""
+        return any(".middleware." in key for key in self.sections)
+
+    def lines(self) -> list[str]:
+        """Say in one line each what is started."""
+        return [f"{key}: {_shown(section)}" for key, section in self.sections.items()]
+
+
+def starts_of(agents: Any) -> Starts:
+    """Find what the agents of a file start.
+
+    Args:
+        agents: The block `agents:` with the defaults merged in, before it is checked.
+    """
+    return Starts(dict(_sections(agents)))
+
+
+def _sections(agents: Any) -> Iterator[tuple[str, Any]]:
+    for agent_id, agent in agents.items() if isinstance(agents, dict) else ():
+        if not isinstance(agent, dict):
+            continue
+        servers = agent.get("mcp_servers")
+        for name, server in servers.items() if isinstance(servers, dict) else ():
+            if isinstance(server, dict) and server.get("command"):
+                yield f"agents.{agent_id}.mcp_servers.{name}", server
+        middleware = agent.get("middleware")
+        for index, entry in enumerate(middleware if isinstance(middleware, list) else ()):
+            if isinstance(entry, dict):
+                yield f"agents.{agent_id}.middleware.{index}", entry
+
+
+def _shown(section: Mapping[str, Any]) -> str:
+    if "command" in section:
+        words = section["command"]
+        return " ".join(map(str, words)) if isinstance(words, list) else str(words)
+    return str(section.get("use", ""))
+
+
+# --- The database URL of a configuration; a relative SQLite file belongs to the YAML file's
+# folder.
+
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+DEFAULT_STORE: Final = "sqlite:///checkpoints/wick.db"
+
+
+def check_store(url: str) -> str:
+    """Return a database URL that has the form of one.
+
+    Raises:
+        ValueError: if it has no scheme; the text never quotes the URL, which may hold a password.
+    """
+    scheme, found, _ = url.partition("://")
+    if not found or not scheme:
+        raise ValueError(f"must be a database URL such as {DEFAULT_STORE}")
+    return url
+
+
+def check_keys(source: str) -> str:
+    """Return a place of keys that has the form of one.
+
+    Raises:
+        ValueError: if it is neither `file:PATH` nor `env:NAME`; the text never quotes it, which may
+            be a key by mistake.
+    """
+    kind, _, name = source.partition(":")
+    if not (name and kind == "file") and not (kind == "env" and _VARIABLE.fullmatch(name)):
+        raise ValueError(
+            "must say where the keys are, file:PATH or env:NAME; a key never stands in this file"
+        )
+    return source
+
+
+def resolve_keys(source: str, base_dir: Path) -> str:
+    """Make the path of a relative file of keys absolute."""
+    kind, _, name = source.partition(":")
+    return f"file:{base_dir.absolute() / name}" if kind == "file" else source
+
+
+def resolve_store(url: str, base_dir: Path) -> str:
+    """Make the path of a relative SQLite URL absolute; every other URL stays as it is.
+
+    Raises:
+        ValueError: if the folder's name holds a `?`, which no SQLite URL can express.
+    """
+    scheme, _, rest = url.partition(":///")
+    if scheme.split("+")[0] != "sqlite" or not rest:
+        return url
+    name, mark, query = rest.partition("?")
+    if not name or name == ":memory:" or name.startswith("file:") or Path(name).is_absolute():
+        return url
+    path = str(base_dir.absolute() / name)
+    if "?" in path:
+        raise ValueError("cannot stand in a folder with a ? in its name; rename it")
+    return f"{scheme}:///{path}{mark}{query}"
+
+
+# --- What the blocks of a configuration are made of: kinds of values, and the base of every
+# block.
+
 
 RESERVED_IDS: Final = frozenset(
     {
@@ -51,10 +169,15 @@ RESERVED_IDS: Final = frozenset(
 """Words that follow `/agents/` in a URL, and so cannot be an agent's id."""
 
 _TOOL_PATTERN: Final = re.compile(r"[a-zA-Z0-9_*?\[\]!-]{1,64}")
+
 AGENT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
 _HIDDEN: Final = ENV_FIELDS | {"params", "env", "headers"}
+
 NAME_TAG: Final = "\0name"
+
 BLOCK_TAG: Final = "\0block"
+
 UNION_TAGS: Final = frozenset({NAME_TAG, BLOCK_TAG})
 """Steps that the models add to a location and that no file has."""
 
@@ -196,18 +319,22 @@ def form_of(value: Any) -> str:
 
 
 Text = Annotated[str, Field(min_length=1)]
+
 Texts = Annotated[tuple[Text, ...], Strict(False)]
 """A list; kept as a tuple, so that agents cannot change each other's."""
+
 _WRITTEN: Final = [
     {"type": "number", "exclusiveMinimum": 0},
     {"type": "string", "pattern": durations.PATTERN},
 ]
+
 Duration = Annotated[
     Annotated[float, Field(gt=0)] | None,
     BeforeValidator(durations.seconds),
     WithJsonSchema({"anyOf": _WRITTEN, "examples": ["30s", "5m", "1h", "7d", "never"]}),
 ]
 """Seconds; None is `never`."""
+
 Limit = Annotated[
     float,
     Field(gt=0),
@@ -215,11 +342,15 @@ Limit = Annotated[
     WithJsonSchema({"anyOf": _WRITTEN, "examples": ["30s", "5m"]}),
 ]
 """Seconds, never without end."""
+
 ApprovalRule = Annotated[bool | str, BeforeValidator(_approval_rule)]
 """Whether a call needs approval: always, never, or where an expression on its arguments holds."""
+
 Variables = Annotated[dict[Text, str], BeforeValidator(_each_expanded)]
 """Texts by name, `${NAME}` in them replaced; never shown."""
+
 Tokens = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
 Temperature = Annotated[float, Field(ge=0, le=2)]
 
 

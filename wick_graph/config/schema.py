@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -35,44 +35,103 @@ from pydantic import (
     SecretStr,
     Strict,
     Tag,
+    model_validator,
 )
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from wick_graph.config.fields import (
+    AGENT_ID,
     BLOCK_TAG,
+    DEFAULT_STORE,
     NAME_TAG,
     ApprovalRule,
     Block,
     Duration,
     Limit,
     Reading,
+    Starts,
     Temperature,
     Text,
     Texts,
     Tokens,
+    Variables,
     check_agent_id,
     check_http_url,
+    check_keys,
     check_once,
+    check_origins,
     check_patterns,
     check_regexes,
-    form_of,
-)
-from wick_graph.config.guests import (
-    CallbacksConfig,
-    McpServerConfig,
-    MiddlewareConfig,
-    SubagentConfig,
-)
-from wick_graph.config.places import KeyPath, Places, show_key
-from wick_graph.config.starts import Starts
-from wick_graph.config.store_url import (
-    DEFAULT_STORE,
-    check_keys,
     check_store,
+    form_of,
     resolve_keys,
     resolve_store,
 )
+from wick_graph.config.yaml_reader import KeyPath, Places, show_key
 from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS, THREAD_TTL_SECONDS
 from wick_graph.errors import ConfigError, did_you_mean
+
+# --- What a configuration says of the ecosystem around an agent: middleware, servers, other
+# agents.
+
+
+class MiddlewareConfig(Block):
+    """A middleware of LangChain or deepagents, run as a hook."""
+
+    use: Text
+    """A class of `langchain.agents.middleware`, or `deepagents.` and one of `deepagents`."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of its constructor; a block with `use` and `args` in them is an object likewise."""
+
+
+class McpServerConfig(Block):
+    """An MCP server whose tools an agent has: a `command` to start, or a `url`."""
+
+    command: Texts = ()
+    """Program and arguments; it speaks MCP on its standard input and output."""
+    env: Variables = Field(default_factory=dict)
+    """Variables for the command, beside the few harmless ones that it inherits."""
+    cwd: Text | None = None
+    """Folder of the command, the YAML file's if it is left out; a relative one belongs to that."""
+    data: Texts = ()
+    """Files and folders that the command reads or writes and never runs, as its words name them:
+    trust does not cover them, and tools may write them."""
+    url: Annotated[str, AfterValidator(check_http_url)] | None = None
+    """Address that speaks MCP's streamable HTTP."""
+    headers: Variables = Field(default_factory=dict)
+    """Sent to the address with each request."""
+    timeout: Limit = 60.0
+    """Seconds for one call."""
+    idle: Duration = 300.0
+    """Seconds after which an unused session is closed; None is never."""
+    tools: Annotated[Texts, AfterValidator(check_once)] = ()
+    """The server's tools to take; all of them by default."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("needs either command or url")
+        return self
+
+
+class CallbacksConfig(Block):
+    """Where the servers of HTTP tools may be, beside the public internet."""
+
+    allow: Annotated[Texts, AfterValidator(check_once), AfterValidator(check_origins)] = ()
+    """Origins such as `http://127.0.0.1:9100`; addresses for cloud metadata stay refused."""
+
+
+class SubagentConfig(Block):
+    """Another agent of the file, to which this one can give tasks."""
+
+    description: Text
+    """What it is good for, in words for the model."""
+    background: bool = False
+    """Whether it works while this agent goes on, which starts, awaits and cancels its tasks."""
+    inherit_approvals: bool = True
+    """Whether this agent's `approvals` bind it, too, beside its own; false lets it run without a
+    question what this agent must ask for."""
 
 
 class ModelTarget(Block):
@@ -452,3 +511,54 @@ class AgentsFile(Block):
         ]
         if wrong:
             raise ConfigError("\n".join(dict.fromkeys(wrong)))
+
+
+# --- The configuration as a JSON schema, with which editors complete and check a file.
+
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _Plain(GenerateJsonSchema):
+    """Leave out titles that only repeat a key's name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        made.pop("title", None)
+        return made
+
+
+def json_schema(tools: Iterable[str] = ()) -> dict[str, Any]:
+    """Describe a whole file in both of its forms; `tools` are the names that `tools:` may hold.
+
+    It refuses nothing that is right. What only shows when names are looked up it cannot know:
+    `wick validate` tells that.
+    """
+    file = AgentsFile.model_json_schema(schema_generator=_Plain)
+    parts: dict[str, Any] = file.pop("$defs")
+    agent = parts["AgentConfig"]
+    if names := sorted(tools):
+        agent["properties"]["tools"]["items"] = {"enum": names}
+    empty: Any = {"type": "null"}  # a key with nothing but comments below it
+    agents, defaults = file["properties"]["agents"], file["properties"]["defaults"]
+    agents["additionalProperties"] = {"anyOf": [agents["additionalProperties"], empty]}
+    agents["propertyNames"] = {"pattern": f"^{AGENT_ID.pattern}$"}
+    file["properties"]["defaults"] = {
+        "anyOf": [{"$ref": defaults["$ref"]}, empty],
+        "description": defaults.get("description", ""),
+    }
+    of_file = {key: file["properties"][key] for key in ("store", "store_keys", "limits")}
+    single = {**agent, "properties": {**agent["properties"], **of_file}}
+    single["description"] = "One agent that is a whole file."
+    return {
+        "$schema": DIALECT,
+        "title": "agents.yaml",
+        "type": "object",
+        "if": {"required": ["agents"]},
+        "then": {"$ref": "#/$defs/AgentsFile"},
+        "else": {"$ref": "#/$defs/SingleAgent"},
+        "$defs": {"AgentsFile": file, "SingleAgent": single, **parts},
+    }

@@ -1,27 +1,422 @@
-"""Which files of agents a person has trusted to start programs: their hashes, kept for the user.
-
-It lies outside of every project, so that no project can say of itself that it is trusted.
-"""
+"""Trust in a configuration: files that govern agents, what commands reach, trusted hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import stat
+import sys
+import sysconfig
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from wick_graph.config import reach
-from wick_graph.config.control import trust_folder
-from wick_graph.config.places import one_line
-from wick_graph.config.schema import AgentsFile
+from wick_graph.config.schema import AgentConfig, AgentsFile, BackendConfig, McpServerConfig
+from wick_graph.config.yaml_reader import one_line
 from wick_graph.errors import ConfigError
+
+# --- What governs the agents of a file, as paths: tools never write any of it.
+
+
+IN_CONTAINER: Final = "/workspace"
+"""Where a container shows its folder, unless the configuration says."""
+
+TENANTS: Final = ".tenants"
+"""Ends the name of the folder beside another one that holds its counterparts of all tenants."""
+
+
+def folder_of(backend: BackendConfig, base_dir: Path) -> Path:
+    """Return the folder of this machine on which a backend works; `./workspace` by default."""
+    named = backend.folder if backend.type == "docker" else backend.workdir
+    return _joined(base_dir, named or "workspace")
+
+
+def place_of(config: AgentConfig, base_dir: Path, path: str, *, folder: Path | None = None) -> str:
+    """Return where a path of `skills:` or `memory:` is on this machine.
+
+    Args:
+        config: The agent's configuration.
+        base_dir: The folder of the file.
+        path: The path, as it is written.
+        folder: The folder of its backend, where that is known.
+    """
+    backend = config.backend
+    if backend is None:
+        return str(_joined(base_dir, path))
+    folder = folder or folder_of(backend, base_dir)
+    if backend.type == "docker":
+        shown = os.path.normpath(backend.workdir or IN_CONTAINER)
+        inner = os.path.normpath(path)
+        if inner.startswith(f"{shown}/"):
+            return str(folder / inner[len(shown) + 1 :])
+    return str(_joined(folder, path))
+
+
+def control_plane(file: AgentsFile) -> tuple[str, ...]:
+    """List the files that govern the agents, and the folders, which end in `/`."""
+    folder, _ = store_of(file)
+    found = [*folder, f"{trust_folder()}/"]
+    if file.path is not None:
+        found.append(str(file.path))
+    found += _keys(file)
+    for config in file.agents.values():
+        if config.skills is not None and config.backend is not None:
+            paths = (place_of(config, file.base_dir, path) for path in config.skills.paths)
+            found += (f"{path}/" for path in paths)
+    return tuple(dict.fromkeys(found))
+
+
+def store_of(file: AgentsFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the folder of a database in a file, or the database alone where that holds more."""
+    database = _database(file)
+    if database is None:
+        return (), ()
+    backends = [config.backend for config in file.agents.values() if config.backend is not None]
+    used = [file.base_dir.absolute(), *(folder_of(one, file.base_dir) for one in backends)]
+    if any(database.parent == one or database.parent in one.parents for one in used):
+        return (), (str(database),)
+    return (f"{database.parent}/",), ()
+
+
+def writable_folders(config: AgentConfig, base_dir: Path) -> tuple[str, ...]:
+    """List the folders that an agent's tools write, for whichever tenant."""
+    if config.backend is None:
+        return ()
+    folder = os.path.realpath(folder_of(config.backend, base_dir))
+    return folder, f"{folder}{TENANTS}"
+
+
+def data_of(file: AgentsFile) -> tuple[str, ...]:
+    """List the files and folders in which data stand that change while agents run."""
+    folder, database = store_of(file)
+    data = [*(one.rstrip("/") for one in folder), *_keys(file), *memory_files(file)]
+    data += (f"{one}{end}" for one in database for end in ("", "-wal", "-shm", "-journal"))
+    data += (f"{one}{TENANTS}" for one in (*data, str(file.base_dir.absolute())))
+    if file.path is not None:
+        data.append(str(file.path))
+    for config in file.agents.values():
+        for server in config.mcp_servers.values():
+            start = _joined(file.base_dir, server.cwd or ".")
+            data += (str(_joined(start, one)) for one in server.data)
+    return tuple({form for one in data for form in (one, os.path.realpath(one))})
+
+
+def memory_files(file: AgentsFile) -> tuple[str, ...]:
+    """List the files that agents remember by."""
+    found = (
+        place_of(config, file.base_dir, path)
+        for config in file.agents.values()
+        if config.memory is not None and config.backend is not None
+        for path in config.memory.paths
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def trust_folder(env: Mapping[str, str] | None = None) -> Path:
+    """Return the user's folder in which trust is kept."""
+    env = os.environ if env is None else env
+    state = env.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return base / "wick_graph"
+
+
+def code_folders() -> tuple[str, ...]:
+    """List the folders of the code that this program is made of, beside the system's own."""
+    package = Path(__file__).resolve().parents[1]
+    own = [package, (package / "nodes").resolve(), Path(sysconfig.get_paths()["purelib"])]
+    if sys.prefix != sys.base_prefix:
+        own.append(Path(sys.prefix))
+    return tuple(dict.fromkeys(map(str, own)))
+
+
+def _database(file: AgentsFile) -> Path | None:
+    scheme, _, rest = file.store_url.partition(":///")
+    name = rest.partition("?")[0]
+    if scheme.split("+")[0] != "sqlite" or not name.startswith("/"):
+        return None
+    return _joined(Path("/"), name)
+
+
+def _keys(file: AgentsFile) -> list[str]:
+    kind, _, keys = (file.keys_source or "").partition(":")
+    return [str(_joined(file.base_dir, keys))] if kind == "file" else []
+
+
+def _joined(base: Path, path: str) -> Path:
+    return Path(os.path.normpath(base.absolute() / path))
+
+
+# --- What the commands of a file may run: whole folders, hashed for trust and kept from tools.
+#
+# No reading of a command line says what a program loads: a script imports what lies beside it,
+# `make` and `npx .` read where they start, a variable names one more folder. So every folder counts
+# in which a command starts, or which a word of it or of its variables leads into, with all that
+# lies there.
+
+
+MOST_FILES: Final = 20_000
+
+MOST_BYTES: Final = 512 * 2**20
+
+PYCACHE: Final = "PYTHONPYCACHEPREFIX"
+"""The variable that keeps Python from what is in `__pycache__` beside the modules."""
+
+_NOT_RUN: Final = frozenset({".git", ".hg", ".svn", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
+
+_ENVIRONMENT: Final = "pyvenv.cfg"
+"""In a virtual environment: only a word that leads into one makes a program load it."""
+
+_BREAK: Final = re.compile(r"[\s'\"`;|&<>(){}\[\]$,:=!#*?@\\]+")
+
+_VARIABLE: Final = re.compile(r"\$\w+|\$\{[^}]*\}")
+
+_FLAG: Final = re.compile(r"-[A-Za-z]\w")
+
+_ISOLATED: Final = re.compile(r"-[A-Za-z]*[EI][A-Za-z]*")
+"""A flag by which Python heeds no variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A folder that holds what a command may run."""
+
+    server: tuple[str, str, str, str]
+    """The key path of the command's server."""
+    folder: str
+    """Absolute, without links."""
+    hashed: bool
+    """Whether it is the project's: what lies elsewhere by an absolute path is the machine's."""
+
+
+def reach_of(file: AgentsFile) -> list[Reach]:
+    """List the folders that hold what the commands of a file may run."""
+    found: dict[tuple[str, bool], Reach] = {}
+    base = os.path.realpath(file.base_dir)
+    for agent_id, config in file.agents.items():
+        for name, server in config.mcp_servers.items():
+            key = ("agents", agent_id, "mcp_servers", name)
+            for folder, hashed in _folders(server, base) if server.command else ():
+                found.setdefault((folder, hashed), Reach(key, folder, hashed))
+    return [*found.values()]
+
+
+def held_in(config: AgentConfig, file: AgentsFile) -> tuple[str, ...]:
+    """List what an agent's tools must leave alone in its folder: what commands may run.
+
+    Raises:
+        ConfigError: It is the folder itself.
+    """
+    held: list[str] = []
+    works = writable_folders(config, file.base_dir)
+    for one in reach_of(file) if works else ():
+        if one.folder in works:
+            raise file.error(one.server, _refusal(one.folder))
+        if any(_is_below(one.folder, work) for work in works):
+            held.append(f"{one.folder}/")
+    return tuple(held)
+
+
+def looked_through(file: AgentsFile) -> dict[str, bytes]:
+    """Return what stands for each entry of the folders that the hash covers, by relative path.
+
+    Raises:
+        ConfigError: The folders hold too much, or a link leads to where tools write.
+    """
+    base = os.path.realpath(file.base_dir)
+    return {os.path.relpath(path, base): kind for path, kind in _Walk(file).entries()}
+
+
+def digest_of_found(file: AgentsFile, found: Mapping[str, bytes]) -> str:
+    """Hash what a file starts: the sections as they are written, and the folders as they are."""
+    made = hashlib.sha256()
+    text = json.dumps(file.starts.sections, sort_keys=True, ensure_ascii=True, default=str)
+    made.update(text.encode())
+    for name, kind in found.items():
+        made.update(f"\0{name}\0".encode("utf-8", "surrogateescape"))
+        made.update(kind)
+    return made.hexdigest()
+
+
+def first_change(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> str:
+    """Name an entry that is not what it was; empty if there is none."""
+    names = (*before, *(name for name in now if name not in before))
+    return next((name for name in names if before.get(name) != now.get(name)), "")
+
+
+def hashed_folders(file: AgentsFile) -> list[str]:
+    """List the folders that the hash covers."""
+    return sorted({one.folder for one in reach_of(file) if one.hashed})
+
+
+def _refusal(folder: str) -> str:
+    return (
+        f"the command starts in {folder} or reads from it, and tools write there; give the server "
+        "a folder of its own by cwd:, name under data: what it never runs, or give the agent "
+        "another workdir:"
+    )
+
+
+def _folders(server: McpServerConfig, base: str) -> Iterator[tuple[str, bool]]:
+    start = os.path.realpath(Path(base, server.cwd or "."))
+    yield start, _is_below(start, base) or not _is_absolute(server.cwd or "")
+    data = {os.path.normpath(Path(start, one)) for one in server.data}
+    for text in (*server.command, *server.env.values()):
+        for word in _words(text):
+            path = os.path.normpath(Path(start, _at_home(word)))
+            if path in data or _is_below(base, path):
+                continue
+            inside = _is_below(path, base) or not _is_absolute(word)
+            for folder in _led_to(Path(path)):
+                yield folder, inside or _is_below(folder, base)
+
+
+def _at_home(word: str) -> Path:
+    try:
+        return Path(word).expanduser()
+    except RuntimeError:  # there is no such user
+        return Path(word)
+
+
+def _is_absolute(word: str) -> bool:
+    return word.startswith(("/", "~"))
+
+
+def _words(text: str) -> Iterator[str]:
+    """Yield what of a text may be a path, or a module of Python; one too many does no harm."""
+    for word in dict.fromkeys([text, *_BREAK.split(_VARIABLE.sub(" ", text))]):
+        behind = [word[2:]] if _FLAG.match(word) else []  # as in -Ifolder
+        for one in (word, word.lstrip("/"), *behind):  # a variable may have stood before the slash
+            if one and "\0" not in one:
+                yield one
+                if "/" not in one and "." in one.strip("."):
+                    yield one.replace(".", "/")
+
+
+def _led_to(path: Path) -> Iterator[str]:
+    """Yield the folder that a path is, or those that hold it and what it is a link to."""
+    if _is_dir(path):
+        yield os.path.realpath(path)
+        return
+    yield os.path.realpath(path.parent)
+    yield str(Path(os.path.realpath(path)).parent)
+
+
+def _is_dir(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # nothing of it can be read, by a command no more than here
+        return False
+
+
+class _Walk:
+    """The entries of the folders that the hash covers, in one order."""
+
+    def __init__(self, file: AgentsFile) -> None:
+        self._file = file
+        self._reach = [one for one in reach_of(file) if one.hashed]
+        self._works = [
+            work
+            for config in file.agents.values()
+            for work in writable_folders(config, file.base_dir)
+        ]
+        self._apart = {*data_of(file), *self._works}
+        self._cached = _reads_caches(file)
+        self._seen: set[str] = set()
+        self._files = self._bytes = 0
+
+    def entries(self) -> Iterator[tuple[str, bytes]]:
+        for one in sorted(self._reach, key=lambda one: one.folder):
+            yield from self._below(one, one.folder)
+
+    def _below(self, one: Reach, top: str) -> Iterator[tuple[str, bytes]]:
+        left = [top]
+        while left:
+            folder = left.pop()
+            if folder in self._seen:
+                continue
+            self._seen.add(folder)
+            for path in _listed(folder):
+                inner, is_dir = os.path.realpath(path), _is_dir(path)
+                if self._passed(path, Path(inner), is_dir):
+                    continue
+                self._count(one)
+                yield str(path), self._kind(one, path, inner)
+                if is_dir and inner not in self._apart:
+                    left.append(inner)
+
+    def _passed(self, path: Path, inner: Path, is_dir: bool) -> bool:
+        if str(path) in self._apart or path.name in _NOT_RUN:
+            return True
+        if not is_dir:
+            return False
+        if path.name == "__pycache__" and not self._cached:
+            return True
+        return os.access(inner / _ENVIRONMENT, os.F_OK)
+
+    def _kind(self, one: Reach, path: Path, inner: str) -> bytes:
+        """Say what an entry is: a folder, a link to somewhere, or a file of this content."""
+        if not path.is_symlink():
+            return self._content(one, path)
+        if work := next((work for work in self._works if _is_below(inner, work)), None):
+            raise self._file.error(one.server, f"{path} is a link to where tools write ({work})")
+        return b"link " + os.fsencode(path.readlink()) + self._content(one, path)
+
+    def _content(self, one: Reach, path: Path) -> bytes:
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                return b"none"
+            with path.open("rb") as file:
+                self._bytes += os.fstat(file.fileno()).st_size
+                self._count(one, files=0)
+                return hashlib.file_digest(file, "sha256").digest()
+        except OSError:
+            return b"missing"
+
+    def _count(self, one: Reach, *, files: int = 1) -> None:
+        self._files += files
+        if self._files > MOST_FILES or self._bytes > MOST_BYTES:
+            raise self._file.error(
+                one.server,
+                f"what the command may run cannot be looked through: {one.folder} holds more than "
+                f"{MOST_FILES:,} files or {MOST_BYTES // 2**20} MiB; give the server a folder of "
+                "its own by cwd:, or name under data: what it never runs",
+            )
+
+
+def _listed(folder: str) -> list[Path]:
+    try:
+        return sorted(Path(folder).iterdir())
+    except OSError:
+        return []
+
+
+def _reads_caches(file: AgentsFile) -> bool:
+    """Say whether a command may run what Python keeps in `__pycache__`."""
+    servers = (server for config in file.agents.values() for server in config.mcp_servers.values())
+    return any(
+        PYCACHE in server.env or any(_ISOLATED.fullmatch(word) for word in server.command)
+        for server in servers
+    )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder if folder == "/" else f"{folder}/")
+
+
+# --- Which files of agents a person has trusted to start programs: their hashes, kept for the
+# user.
+#
+# It lies outside of every project, so that no project can say of itself that it is trusted.
+
 
 VARIABLE: Final = "WICK_TRUST"
 """Hashes that are trusted wherever the file lies; for machines at which nobody sits."""
+
 _MOST_BYTES: Final = 2**20
 
 
@@ -35,8 +430,8 @@ def digest_of(file: AgentsFile) -> str:
     """
     if not file.starts:
         return ""
-    found = reach.looked_through(file)
-    digest = reach.digest(file, found)
+    found = looked_through(file)
+    digest = digest_of_found(file, found)
     if file.vouched is None:
         file.vouch(digest, found)
     return digest
@@ -57,10 +452,10 @@ def must_be_unchanged(file: AgentsFile) -> None:
     """
     if (known := file.vouched) is None:
         return
-    found = reach.looked_through(known.file)
-    now = reach.digest(known.file, found)
+    found = looked_through(known.file)
+    now = digest_of_found(known.file, found)
     if now != known.digest and not is_trusted(known.file, now):
-        changed = reach.first_change(known.found, found)
+        changed = first_change(known.found, found)
         raise ConfigError(
             f"what {file.source} starts is not what was trusted ({one_line(changed)} has changed "
             "since); look at it, say wick trust, and start again, or name under data: what the "

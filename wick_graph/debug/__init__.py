@@ -13,18 +13,23 @@ their own, and `will_execute` says beforehand what they do.
 
 from __future__ import annotations
 
-from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
-from wick_graph.debug.comparison import Comparison
-from wick_graph.debug.cursor import VERBS
-from wick_graph.debug.fork import Plan, Planned
-from wick_graph.debug.inspector import Inspector, RequestView, RouteView
-from wick_graph.debug.policy import Mock, Policy
-from wick_graph.debug.provenance import Cause
-from wick_graph.debug.recording import Recording, record
-from wick_graph.debug.session import DebugSession
-from wick_graph.debug.timeline import Branch, Position
-from wick_graph.debug.types import Frame, Output, Stop
-from wick_graph.debug.values import Change
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
+    from wick_graph.debug.comparison import Comparison
+    from wick_graph.debug.cursor import VERBS
+    from wick_graph.debug.fork import Plan, Planned
+    from wick_graph.debug.inspector import Inspector, RequestView, RouteView
+    from wick_graph.debug.policy import Mock, Policy
+    from wick_graph.debug.provenance import Cause
+    from wick_graph.debug.recording import Recording, record
+    from wick_graph.debug.session import DebugSession
+    from wick_graph.debug.timeline import Branch, Position
+    from wick_graph.debug.types import Frame, Output, Stop
+    from wick_graph.debug.values import Change
 
 __all__ = [
     "VERBS",
@@ -49,3 +54,22 @@ __all__ = [
     "Stop",
     "record",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.debug.breakpoints": ("Breakpoint", "BreakpointSet"),
+            "wick_graph.debug.comparison": ("Comparison",),
+            "wick_graph.debug.cursor": ("VERBS",),
+            "wick_graph.debug.fork": ("Plan", "Planned"),
+            "wick_graph.debug.inspector": ("Inspector", "RequestView", "RouteView"),
+            "wick_graph.debug.policy": ("Mock", "Policy"),
+            "wick_graph.debug.provenance": ("Cause",),
+            "wick_graph.debug.recording": ("Recording", "record"),
+            "wick_graph.debug.session": ("DebugSession",),
+            "wick_graph.debug.timeline": ("Branch", "Position"),
+            "wick_graph.debug.types": ("Frame", "Output", "Stop"),
+            "wick_graph.debug.values": ("Change",),
+        },
+    )

@@ -21,16 +21,22 @@ from wick_graph.expressions import Expression, compile_expression
 BreakKind = Literal["break", "watch", "catch", "log"]
 
 _HIT: Final = re.compile(r"(?P<op>>=|==|%|>)?\s*(?P<count>\d{1,9})")
+
 _SPEC: Final = re.compile(r"(?P<word>break|tbreak|watch|catch|log)\s+(?P<rest>.+)", re.DOTALL)
+
 _CUTS: Final = re.compile(r"\s(if|hit)\s")
+
 _TEXT: Final = re.compile(r"""(?P<where>\S+)\s+(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
+
 _HOLE: Final = re.compile(r"\{([^{}]*)\}")
+
 _REACHED: Final[dict[str, Callable[[int, int], bool]]] = {
     "==": lambda hits, count: hits == count,
     ">=": lambda hits, count: hits >= count,
     ">": lambda hits, count: hits > count,
     "%": lambda hits, count: hits % count == 0,
 }
+
 _GONE: Final = object()
 """The value at a path that does not exist."""
 

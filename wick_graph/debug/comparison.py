@@ -14,10 +14,11 @@ from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.expressions import compile_expression
 from wick_graph.journal.cassette import lines_of
 from wick_graph.journal.entry import Entry
-from wick_graph.journal.rebuild import REQUESTS
+from wick_graph.journal.reconstruct import REQUESTS
 from wick_graph.messages import to_wick
 
 _TOLD: Final = {"model": "model.response", "tools": "tool.exit"}
+
 _UNLIKE: Final = frozenset({"usage", "cost"})
 """Channels that tell what a run took, not what it did."""
 

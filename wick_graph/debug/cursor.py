@@ -22,6 +22,7 @@ from wick_graph.journal.journal import Journal
 
 _STEPS_BACK: Final = 1_000
 """Moves that can be taken back."""
+
 _BACK: Final[dict[str, str]] = {
     "step": "reverse_step",
     "next": "reverse_next",
@@ -32,8 +33,10 @@ _BACK: Final[dict[str, str]] = {
     "until": "reverse_until",
     "next_error": "prev_error",
 }
+
 INVERSE: Final = {**_BACK, **{back: there for there, back in _BACK.items()}}
 """Each verb, and the one that undoes it."""
+
 BACKWARDS: Final = frozenset(_BACK.values())
 
 VERBS: Final[dict[str, str]] = {

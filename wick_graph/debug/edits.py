@@ -8,14 +8,15 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage
 
+from wick_graph.core.moments import Directive, Moment, Replace, Skip
+from wick_graph.core.request import ModelRequest, Section, shown
 from wick_graph.debug.gate import HeldCall
 from wick_graph.errors import DebugError
 from wick_graph.messages import ToolCall, ToolResult, from_wick, to_wick
-from wick_graph.moments import Directive, Moment, Replace, Skip
-from wick_graph.request import ModelRequest, Section, shown
 
 DEBUGGER: Final = "debugger"
 """Who a section of the prompt comes from that was written here."""
+
 Edited = tuple[Directive, str]
 
 
@@ -107,6 +108,7 @@ _EDITS: Final[Mapping[str, Callable[[HeldCall, str, Any], Edited]]] = {
     "request": _request,
     "writes": _writes,
 }
+
 TARGETS: Final = (
     *("args", "result", "response"),
     *("request.system", "request.messages", "request.settings", "writes.CHANNEL"),

@@ -14,19 +14,10 @@ from typing import Any, Final, Literal
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.types import Command
 
-from wick_graph import keys
+from wick_graph import langgraph_config
 from wick_graph.debug.cursor import Cursor, goal_of
 from wick_graph.debug.live import FORK, PLAIN, LiveRun, Terms
-from wick_graph.debug.policy import (
-    Decider,
-    Edit,
-    Mock,
-    Policy,
-    edit_of,
-    put,
-    tool_edits,
-    written,
-)
+from wick_graph.debug.policy import Decider, Edit, Mock, Policy, edit_of, put, tool_edits, written
 from wick_graph.debug.timeline import BranchReader, Timeline
 from wick_graph.debug.types import At, Door, Stop
 from wick_graph.debug.values import read_path
@@ -34,11 +25,11 @@ from wick_graph.debug.view import ViewCache
 from wick_graph.errors import DebugError, StorageError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
-from wick_graph.journal.lost import body_of
+from wick_graph.journal.reader import body_of
 from wick_graph.journal.replay import Tape
 from wick_graph.messages import to_wick
-from wick_graph.store.keeping.journal_rows import RunRow
-from wick_graph.store.values.rows import unpack_id
+from wick_graph.store.journal_rows import RunRow
+from wick_graph.store.row_format import unpack_id
 
 _BEFORE: Final = {
     "before_agent": "__start__",
@@ -47,6 +38,7 @@ _BEFORE: Final = {
     "tools": "model",
 }
 """The node whose edges lead to a node: a state that is edited there goes on with it."""
+
 Told = dict[str, Any]
 """What a fork was made with, as data."""
 
@@ -166,19 +158,23 @@ class Forker:
         graph = self._run.graph()
         self._run.check_free()
         if plan is None:
-            config = keys.with_configurable(None, **self._address())
+            config = langgraph_config.with_configurable(None, **self._address())
             if not graph.get_state(config).next:
                 raise DebugError(
                     "the thread is finished; run a new input, or fork from a moment of it"
                 )
             return self._resume(None, door, timeout)
-        address = {**self._address(), keys.CHECKPOINT_ID: plan.checkpoint}
+        address = {**self._address(), langgraph_config.CHECKPOINT_ID: plan.checkpoint}
         if plan.state:
             before = _BEFORE.get(plan.node or "")
             made = graph.update_state(
-                keys.with_configurable(None, **address), written(plan.state), as_node=before
+                langgraph_config.with_configurable(None, **address),
+                written(plan.state),
+                as_node=before,
             )
-            address[keys.CHECKPOINT_ID] = keys.configurable(made)[keys.CHECKPOINT_ID]
+            address[langgraph_config.CHECKPOINT_ID] = langgraph_config.configurable(made)[
+                langgraph_config.CHECKPOINT_ID
+            ]
         tape = None if self._journal is None else Tape(self._journal)
         decide, told = Decider(plan.policy, tape, plan.edits), told_of(plan.policy, plan.edits)
         terms = Terms(decide, told, "FORK")
@@ -187,7 +183,10 @@ class Forker:
 
     def answer(self, value: Any, door: Door, timeout: float | None) -> Stop:
         """Answer an interrupt, and go on; see `DebugSession.answer`."""
-        graph, config = self._run.graph(), keys.with_configurable(None, **self._address())
+        graph, config = (
+            self._run.graph(),
+            langgraph_config.with_configurable(None, **self._address()),
+        )
         self._run.check_free()
         if not graph.get_state(config).interrupts:
             raise DebugError("the thread waits for no answer; use run or live to go on with it")
@@ -210,7 +209,7 @@ class Forker:
         thread_id = self._timeline.thread_id
         if thread_id is None:
             raise DebugError("there is no thread to go on with; run an input first")
-        return {keys.THREAD_ID: thread_id}
+        return {langgraph_config.THREAD_ID: thread_id}
 
     @property
     def executed(self) -> tuple[int, int]:
@@ -251,7 +250,7 @@ class Forker:
 
     def _left(self) -> list[Left]:
         graph = self._run.graph()
-        state = graph.get_state(keys.with_configurable(None, **self._address()))
+        state = graph.get_state(langgraph_config.with_configurable(None, **self._address()))
         if not state.next:
             raise DebugError("nothing follows here that could be run; choose an earlier moment")
         return list(left_of(state, self._timeline.entries, graph.spec))

@@ -19,22 +19,20 @@ from weakref import WeakSet
 
 from langgraph.errors import GraphInterrupt
 
-from wick_graph.drive import Leaves
+from wick_graph.core.bridge import Leaves
+from wick_graph.core.moments import Directive, Moment, Port
+from wick_graph.core.stopping import Stopwatch
 from wick_graph.errors import WickError
+from wick_graph.journal.encode import Maker
 from wick_graph.journal.entry import Entry, RunRecord, entry_of
-from wick_graph.journal.facts import Maker
-from wick_graph.journal.frames import CALL, TOOL, Frame, Visit
-from wick_graph.journal.layout import PHASE_CODES, PageContent
-from wick_graph.journal.port import JournalPort
-from wick_graph.journal.reading import record_of
-from wick_graph.journal.writing import Counters, Writer
-from wick_graph.moments import Directive, Moment
-from wick_graph.runtime import Run
+from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, PageContent, Visit
+from wick_graph.journal.reader import record_of
+from wick_graph.journal.recorder import Counters, JournalPort, Writer
+from wick_graph.runtime.context import Run
 
 if TYPE_CHECKING:
     from wick_graph.debug.live import LiveRun
-from wick_graph.moments import Port
-from wick_graph.pausing import Stopwatch
+
 
 _LONGEST: Final = 10.0
 """Seconds that the end of the process waits for a run to come to a place where it can be left."""
@@ -75,9 +73,9 @@ class ExitHandlers:
 
 EXIT_HANDLERS: Final = ExitHandlers()
 
-
 _ERROR = 2_000
 """Characters of an error's text."""
+
 Fields = dict[str, Any]
 
 
@@ -185,6 +183,7 @@ HOLDS: Final = frozenset(
     | {"model.request", "model.response", "tool.enter", "tool.call", "tool.return", "tool.exit"}
 )
 """Moments at which a run can be held; at any other it is held at the next of these."""
+
 _CALLED: Final = frozenset({"model.response", "tool.return", "tool.exit"})
 
 

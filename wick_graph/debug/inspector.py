@@ -13,24 +13,16 @@ from wick_graph.debug.locations import PLACES
 from wick_graph.debug.provenance import Cause, Provenance
 from wick_graph.debug.timeline import Branch, BranchReader, Timeline
 from wick_graph.debug.types import At, Frame, Output
-from wick_graph.debug.values import (
-    EMPTY,
-    Change,
-    differences,
-    read_path,
-    value_at,
-    value_or_none,
-)
+from wick_graph.debug.values import EMPTY, Change, differences, read_path, value_at, value_or_none
 from wick_graph.debug.view import FACTS, Names, View, ViewCache
 from wick_graph.errors import DebugError
 from wick_graph.expressions import compile_expression
 from wick_graph.journal.blame import Blame
 from wick_graph.journal.cassette import lines_of
 from wick_graph.journal.entry import Entry
-from wick_graph.journal.journal import Journal
-from wick_graph.journal.layout import OPENS
-from wick_graph.journal.rebuild import RecordedRequest
-from wick_graph.journal.show import line_from
+from wick_graph.journal.journal import Journal, line_from
+from wick_graph.journal.page_format import OPENS
+from wick_graph.journal.reconstruct import RecordedRequest
 
 When = Literal["at", "before", "after"]
 

@@ -11,7 +11,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from langchain_core.messages import ToolMessage
 
-from wick_graph import keys
+from wick_graph import langgraph_config
+from wick_graph.core.bridge import ENGINE_LOOP
+from wick_graph.core.moments import Directive, Moment, Port
+from wick_graph.core.stopping import Stopwatch
 from wick_graph.debug.cursor import (
     INVERSE,
     VERBS,
@@ -26,28 +29,27 @@ from wick_graph.debug.edits import edited, skipped
 from wick_graph.debug.gate import EXIT_HANDLERS, ChildRuns, Decide, Gate, HeldCall, Listing
 from wick_graph.debug.timeline import BranchReader, Position
 from wick_graph.debug.types import Door, How, Mode, Output, Outputs, Reason, Stop
-from wick_graph.drive import ENGINE_LOOP
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
-from wick_graph.moments import Directive, Moment, Port
-from wick_graph.pausing import Stopwatch
-from wick_graph.runtime import Run
+from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
 
 FORK: Final = "fork"
 """The name under which the row of a fork's run has what the fork was made with."""
+
 _ENDS: Final[dict[str, Reason]] = {
     "failed": "failed",
     "cancelled": "cancelled",
     "interrupted": "interrupt",
 }
+
 _KEPT: Final = "the fork's edits and policy are kept for `live`; agent.resume really calls all"
+
 _NOT_KEPT: Final = (
     "the fork's edits and policy are not kept, since they hold a secret, are too large, or nothing "
     "is recorded: fork again from its moment; going on without a fork really calls all"
 )
-
 
 # --- states --------------------------------------------------------------------------------------
 
@@ -521,9 +523,9 @@ class LiveRun:
             DebugError: The session has no agent, or a run goes on.
         """
         graph = self.graph() if graph is None else graph
-        run = Run(thread_id=address[keys.THREAD_ID], answers=answers)
+        run = Run(thread_id=address[langgraph_config.THREAD_ID], answers=answers)
         run.debugger = self
-        config = keys.with_configurable(None, **address, **{keys.RUN: run})
+        config = langgraph_config.with_configurable(None, **address, **{langgraph_config.RUN: run})
         with self._lock:
             self.check_free()
             work = threading.Thread(
@@ -539,7 +541,7 @@ class LiveRun:
             return self._await(timeout)
 
     def _work(self, graph: Any, value: Any, config: Any, door: Door) -> None:
-        run: Run = keys.configurable(config)[keys.RUN]
+        run: Run = langgraph_config.configurable(config)[langgraph_config.RUN]
         result, failed = None, None
         try:
             if door == "async":

@@ -22,22 +22,26 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from wick_graph.config.reader import read_yaml
+from wick_graph.config.yaml_reader import read_yaml
 from wick_graph.debug.view import View
 from wick_graph.errors import ConfigError, DebugError
 from wick_graph.expressions import glob_match
 from wick_graph.hooks.protocol import PHASES
 from wick_graph.journal.entry import Entry
-from wick_graph.journal.layout import NODES
+from wick_graph.journal.page_format import NODES
 
 Fits = Callable[[View], bool]
 
 _AFTER: Final = frozenset({"error", "result", "output"})
 """Names that are known at the end of a call alone."""
+
 _SUMMARY: Final = "summarize"
+
 _AWAITED: Final = "delegate_to_agent"
+
 _GIVES: Final = frozenset({_AWAITED, "start_async_task"})
 """Tools that give another agent a task; one that it does in the background outlives the call."""
+
 _PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
     "model:request": ("model.request",),
     "model:response": ("model.response",),
@@ -47,9 +51,12 @@ _PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
     "run": ("run.enter",),
     "run:exit": ("run.exit", "run.error"),
 }
+
 WORDS: Final = (*NODES, *(f"{n}:exit" for n in NODES), *_PLAIN, "compact", "handoff")
 """The locations that need no name."""
+
 _EDGES: Final = ("tools", "end")
+
 PLACES: Final = (*WORDS, *(f"route:{label}" for label in _EDGES))
 """The locations that every agent has."""
 
@@ -223,18 +230,21 @@ _CATCHES: Final[Mapping[str, Fits]] = {
     "divergence": lambda view: False,  # a replay always stops there
     "budget": _budget,
 }
+
 CATCHES: Final = tuple(_CATCHES)
 """What can be caught."""
-
 
 # --- lines of files ----------------------------------------------------------------------------
 
 LINE: Final = re.compile(r"(?P<file>.+\.(?:ya?ml|py)):(?P<line>[1-9]\d{0,6})")
 """How a line of a file is written."""
+
 _LARGEST: Final = 1_000_000
 """Bytes of an agents file."""
+
 _KEYS: Final = {"model": "model:request", "system_prompt": "modify_request", "subagents": "handoff"}
 """What the keys of an agent are about, beside its lists."""
+
 Bound = tuple[tuple[str, ...], str]
 """Locations, and why there are none; empty where there are some."""
 

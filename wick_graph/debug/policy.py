@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from langchain_core.messages import BaseMessage, RemoveMessage
 
+from wick_graph.core.moments import Directive, Moment, Replace, Skip
+from wick_graph.core.request import ModelRequest, Section
+from wick_graph.core.state import REMOVE_ALL
 from wick_graph.debug.edits import messages_of, reply_of, result_of
 from wick_graph.debug.gate import Question
 from wick_graph.debug.values import at_path
@@ -16,9 +19,6 @@ from wick_graph.expressions import glob_match
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.replay import Tape
 from wick_graph.messages import ToolCall, from_wick
-from wick_graph.moments import Directive, Moment, Replace, Skip
-from wick_graph.reducers import REMOVE_ALL
-from wick_graph.request import ModelRequest, Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,9 @@ class Mock:
 
 
 Choice = Literal["recorded", "live", "ask"] | Mock
+
 Missing = Literal["live", "ask", "stop"]
+
 _CHOICES = ("recorded", "live", "ask")
 
 

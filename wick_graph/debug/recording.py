@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, overload
 
+from wick_graph.core.moments import DEBUGGER, NULL_PORT, Port
 from wick_graph.debug.session import DebugSession
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry, RunRecord
-from wick_graph.journal.journal import Journal
-from wick_graph.journal.rebuild import RecordedRequest
-from wick_graph.journal.show import line_of
-from wick_graph.moments import DEBUGGER, NULL_PORT, Port
-from wick_graph.runtime import Run
+from wick_graph.journal.journal import Journal, line_of
+from wick_graph.journal.reconstruct import RecordedRequest
+from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
 
 KEPT: Final = 25

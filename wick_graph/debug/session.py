@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from wick_graph import keys
+from wick_graph import langgraph_config
+from wick_graph.core.moments import Port
 from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
 from wick_graph.debug.comparison import Comparison
 from wick_graph.debug.cursor import Cursor, goal_of
@@ -23,8 +24,7 @@ from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.replay import Tape, begun, latest
-from wick_graph.messages.inputs import read_history
-from wick_graph.moments import Port
+from wick_graph.messages.validation import read_history
 
 
 class DebugSession:
@@ -342,7 +342,7 @@ class DebugSession:
         thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
         return self._run.start(
             {"messages": messages},
-            {keys.THREAD_ID: thread},
+            {langgraph_config.THREAD_ID: thread},
             goal_of("step" if stop_on_entry else "cont", None),
             door=door,
             timeout=timeout,
@@ -450,7 +450,7 @@ class DebugSession:
         decide = Decider(policy or Policy.of_replay(), Tape(journal, record.number))
         return child._run.start(
             None,
-            {keys.THREAD_ID: journal.thread_id},
+            {langgraph_config.THREAD_ID: journal.thread_id},
             goal_of("cont", None),
             door=door,
             timeout=timeout,

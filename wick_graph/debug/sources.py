@@ -11,8 +11,8 @@ from typing import Any
 from wick_graph.debug.timeline import BranchReader, Timeline, checkpoints_only
 from wick_graph.errors import DebugError, ThreadNotFoundError
 from wick_graph.exports.wickrun import open_wickrun
-from wick_graph.journal.identity import about
 from wick_graph.journal.journal import Journal
+from wick_graph.journal.run_start import about
 from wick_graph.store.saver import SqlSaver
 
 SUFFIX = ".wickrun"

@@ -15,17 +15,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from wick_graph import keys
+from wick_graph import langgraph_config
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import GAP, Entry, RunRecord
 from wick_graph.journal.journal import Journal
+from wick_graph.store.row_format import pack_id, unpack_id
 from wick_graph.store.saver import SqlSaver
-from wick_graph.store.values.rows import pack_id, unpack_id
 
 _FORM: Final = re.compile(
     r"(?:(?P<thread>[A-Za-z0-9_.:-]{1,128})/)?(?:b(?P<branch>\d{1,9}))?"
     r"(?:@(?P<word>first|last|error)|@(?P<step>-?\d{1,9})(?:\.(?P<part>\d{1,9}))?|#(?P<seq>\d{1,12}))"
 )
+
 FORMS: Final = "@12, @12.3, @-1, @first, @last, @error, #57, or b1@12"
 
 
@@ -121,8 +122,10 @@ class Steps:
 
 CHECKPOINT: Final = "checkpoint"
 """The kind of a moment that is made of a checkpoint, in a thread without a journal."""
+
 _FAR: Final = 1_000
 """Checkpoints that are looked at to find out where a branch began."""
+
 _MOST: Final = 2_000
 """Checkpoints of which moments are made, the newest ones."""
 
@@ -285,8 +288,8 @@ class BranchReader:
 
 def checkpoints_only(saver: SqlSaver, thread_id: str) -> list[Entry]:
     """Make moments of a thread's checkpoints, where nothing else is recorded."""
-    config: Any = keys.with_configurable(
-        None, **{keys.THREAD_ID: thread_id, keys.CHECKPOINT_NS: ""}
+    config: Any = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: thread_id, langgraph_config.CHECKPOINT_NS: ""}
     )
     found = list(saver.list(config, limit=_MOST))[::-1]
     return [_stand_in(thread_id, at, one) for at, one in enumerate(found, 1)]
@@ -307,7 +310,7 @@ def _stand_in(thread_id: str, at: int, found: Any) -> Entry:
         hook_phase=None,
         node=None,
         task=None,
-        checkpoint=str(keys.configurable(found.config)[keys.CHECKPOINT_ID]),
+        checkpoint=str(langgraph_config.configurable(found.config)[langgraph_config.CHECKPOINT_ID]),
         superstep=None,
         step=at,
         visit=at,

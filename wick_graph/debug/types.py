@@ -10,12 +10,16 @@ from wick_graph.journal.entry import Entry
 
 At = str | Entry | None
 """A moment: a position's text, the moment itself, or None for the cursor's."""
+
 Door = Literal["sync", "async"]
 """The form in which a session calls the graph that it runs: `invoke` or `ainvoke`."""
+
 How = Literal["continue", "keep", "abort"]
 """What `detach` does with a run."""
+
 _OUTPUTS: Final = 10_000
 """Lines of output that are kept."""
+
 Reason = Literal[
     "entry",
     "step",
@@ -37,6 +41,7 @@ Reason = Literal[
     "durable",
 ]
 """Why a session stopped."""
+
 Mode = Literal[
     "LIVE running", "LIVE stopped (volatile)", "LIVE stopped (durable)", "PAST", "REPLAY", "FORK"
 ]

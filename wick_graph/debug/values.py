@@ -11,13 +11,14 @@ from typing import Any, Final, Literal, get_args, get_type_hints
 
 from langchain_core.messages import BaseMessage
 
+from wick_graph.core.state import AgentState, last
 from wick_graph.errors import DebugError
 from wick_graph.messages import to_wick
-from wick_graph.reducers import last
-from wick_graph.state import AgentState
 
 Path = tuple[str | int, ...]
+
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
+
 _PART: Final = re.compile(
     r"""\.(?P<name>[A-Za-z_]\w*)|\[(?P<index>-?\d{1,9})\]|\[(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\]"""
 )
@@ -67,6 +68,7 @@ def _parts(text: str, at: int) -> Iterator[str | int]:
 
 
 Op = Literal["add", "remove", "change"]
+
 MOST: Final = 1_000
 """Changes that are listed."""
 
@@ -153,13 +155,19 @@ EMPTY: Final[Mapping[str, Any]] = {
     "seen": {},
 }
 """What channels are before anything is written to them."""
+
 PENDING: Final = "pending:"
 """Begins the ids of messages that the thread will give another one."""
+
 _DEEPEST: Final = 40
+
 _MOST: Final = 20_000
+
 _HINTS: Final = get_type_hints(AgentState, include_extras=True)
+
 CHANNELS: Final = frozenset({*_HINTS, *EMPTY})
 """What a state is made of."""
+
 REDUCERS: Final[Mapping[str, Any]] = {
     name: found[1]
     for name, hint in _HINTS.items()

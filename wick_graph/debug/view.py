@@ -9,19 +9,20 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 
+from wick_graph.core.moments import Moment
+from wick_graph.core.request import ModelRequest
 from wick_graph.debug.timeline import CHECKPOINT, Timeline
 from wick_graph.debug.values import EMPTY, JsonView, overlaid
 from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.hooks.protocol import Verdict
+from wick_graph.journal.encode import USAGE
 from wick_graph.journal.entry import GAP, Entry
-from wick_graph.journal.facts import USAGE
 from wick_graph.journal.journal import Journal
-from wick_graph.journal.rebuild import REQUESTS, RecordedRequest
+from wick_graph.journal.reconstruct import REQUESTS, RecordedRequest
 from wick_graph.messages import ToolCall, ToolResult, to_wick
-from wick_graph.moments import Moment
-from wick_graph.request import ModelRequest
 
 Data = dict[str, Any]
+
 _SAVED: Final = 48
 """Checkpoints that are kept at hand."""
 
@@ -527,5 +528,6 @@ _FACTS: Final[Mapping[str, Callable[[View], Any]]] = {
     "error": lambda view: view.error,
     "prev": lambda view: view.before,
 }
+
 FACTS: Final = tuple(_FACTS)
 """The names that are not channels."""

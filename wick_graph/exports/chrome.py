@@ -12,15 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from wick_graph.exports.masked import Hider, plain
+from wick_graph.exports.plain import Hider, plain
 from wick_graph.journal import Entry, Journal
 from wick_graph.journal.entry import GAP
-from wick_graph.journal.layout import OPENS
+from wick_graph.journal.page_format import OPENS
 
 _PID: Final = 1
+
 _POINTS: Final = ("interrupt.raise", "interrupt.answer", "model.retry", "model.fallback")
+
 _NEAR: Final = 0.001
 """Microseconds before a slice's end that an arrow leaves it, so that it still belongs to it."""
+
 Made = dict[str, Any]
 
 

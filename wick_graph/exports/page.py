@@ -1,4 +1,4 @@
-"""`html`: one file that shows a recorded thread, read-only, from a disk, without a network."""
+"""`html`: one file that shows a recorded thread, read-only and offline."""
 
 from __future__ import annotations
 
@@ -6,15 +6,187 @@ import base64
 import hashlib
 import html
 import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
+
+from langchain_core.messages import BaseMessage
 
 from wick_graph.constants import TURNING
-from wick_graph.exports.digest import digest_of
-from wick_graph.exports.masked import Hider
-from wick_graph.journal import Journal
+from wick_graph.errors import StorageError
+from wick_graph.exports.plain import Hider, plain
+from wick_graph.journal import Blame, Entry, Journal
+from wick_graph.journal.entry import GAP
+from wick_graph.journal.journal import text_from
+from wick_graph.journal.reconstruct import REQUESTS
 from wick_graph.picture import Picture, as_svg
 from wick_graph.picture.svg import STYLE
+
+# --- What a page shows of a thread, as plain data in which equal values stand once.
+
+
+Made = dict[str, Any]
+
+_RUN: Final = ("number", "run_id", "mode", "status", "stopped_because", "agent", "model", "level")
+
+
+def digest_of(journal: Journal, hider: Hider, run: int | str | None = None) -> Made:
+    """Collect what is known of a thread, or of one of its runs.
+
+    Raises:
+        StorageError: The thread has no such run.
+    """
+    return _Digest(journal, hider).made(run)
+
+
+class _Digest:
+    def __init__(self, journal: Journal, hider: Hider) -> None:
+        self._journal = journal
+        self._hider = hider
+        self._values: list[Any] = []
+        self._places: dict[str, int] = {}
+        self._messages: dict[int, tuple[BaseMessage, int]] = {}
+        self._states: dict[str, Made] = {}
+
+    def made(self, run: int | str | None) -> Made:
+        journal = self._journal
+        only = None if run is None else journal.run(run).number
+        runs = [one for one in journal.runs() if only in (None, one.number)]
+        moments = [self._moment(entry) for entry in journal.moments(only)]
+        return {
+            "thread": journal.thread_id,
+            "runs": [self._run(one) for one in runs],
+            "moments": moments,
+            "states": self._states,
+            "values": self._values,
+            "hidden": self._hider.hidden,
+        }
+
+    def _run(self, run: Any) -> Made:
+        made = {name: getattr(run, name) for name in _RUN}
+        made["started"] = run.started.isoformat(timespec="milliseconds")
+        if run.ended is not None:
+            made["seconds"] = round((run.ended - run.started).total_seconds(), 3)
+        made["hooks"] = list(run.hooks)
+        made["versions"] = dict(run.versions)
+        return made
+
+    def _moment(self, entry: Entry) -> Made:
+        told: Any = {}
+        if entry.kind != GAP:
+            told = self._hider.value(self._asked(lambda: self._journal.details(entry)))
+        made: Made = {
+            "seq": entry.seq,
+            "run": entry.run,
+            "step": entry.step,
+            "depth": entry.depth,
+            "kind": entry.kind,
+            "phase": entry.phase,
+            "status": entry.status,
+            "at": entry.at_us,
+            "took": entry.duration_us,
+            "parent": entry.parent,
+            "text": plain(self._hider.value(text_from(replace(entry, duration_us=None), told))),
+        }
+        if entry.kind == GAP:
+            return made
+        made["facts"] = self._value(_facts(entry))
+        made["told"] = self._kept(plain(told))
+        made["state"] = self._state(entry)
+        if entry.kind == "model" and entry.phase in REQUESTS:
+            made["request"] = self._asked(lambda: self._request(entry))
+        if entry.what == "node.exit":
+            made["writes"] = self._asked(lambda: list(self._writes(entry)))
+        return {name: value for name, value in made.items() if value is not None}
+
+    def _state(self, entry: Entry) -> str | None:
+        """Keep the state that a moment stands at, and return the name under which it is."""
+        name = entry.checkpoint
+        if name is None:
+            return None
+        if name not in self._states:
+            saved = self._asked(lambda: self._journal.saved(name))
+            values = (
+                None if saved is None else getattr(saved, "checkpoint", {}).get("channel_values")
+            )
+            self._states[name] = {
+                channel: self._listed(value)
+                for channel, value in (values or {"missing": "its checkpoint is gone"}).items()
+                if not channel.startswith(("__", "branch:"))
+            }
+        return name
+
+    def _request(self, entry: Entry) -> Made:
+        request = self._journal.request_at(entry.seq)
+        return {
+            "exact": request.exact,
+            "note": request.note,
+            "model": request.model,
+            "purpose": request.purpose,
+            "parts": [self._part(part) for part in self._journal.blame(entry.seq)],
+            "tools": [self._value(tool) for tool in request.tools],
+        }
+
+    def _part(self, part: Blame) -> Made:
+        made = {"part": part.part, "op": part.op, "by": part.by, "name": part.name}
+        return {**made, "seq": part.seq, "value": self._value(part.value)}
+
+    def _writes(self, entry: Entry) -> Iterator[Made]:
+        for write in self._journal.state_at(entry.seq).pending:
+            if write.seq == entry.seq:
+                yield {"channel": write.channel, "value": self._listed(write.value)}
+
+    def _listed(self, value: Any) -> Any:
+        """Refer to each item of a list by itself: histories share nearly all of theirs."""
+        return [self._value(v) for v in value] if isinstance(value, list) else self._value(value)
+
+    def _value(self, value: Any) -> int:
+        if isinstance(value, BaseMessage):
+            held = self._messages.get(id(value))
+            if held is None:
+                held = self._messages[id(value)] = value, self._place(value)
+            return held[1]
+        return self._place(value)
+
+    def _place(self, value: Any) -> int:
+        return self._kept(plain(self._hider.value(value)))
+
+    def _kept(self, made: Any) -> int:
+        text = json.dumps(made, ensure_ascii=False, sort_keys=True)
+        if text not in self._places:
+            self._places[text] = len(self._values)
+            self._values.append(made)
+        return self._places[text]
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        """Answer, or say why there is no answer."""
+        try:
+            return ask()
+        except StorageError as error:
+            return {"missing": str(error)}
+
+
+def _facts(entry: Entry) -> Made:
+    made = {
+        "moment": entry.seq,
+        "what": entry.what,
+        "name": entry.name,
+        "hook phase": entry.hook_phase,
+        "node": entry.node,
+        "visit": entry.visit or None,
+        "call": entry.call_id,
+        "time": entry.at.isoformat(timespec="milliseconds"),
+        "superstep": entry.superstep,
+        "checkpoint": entry.checkpoint,
+        "task": entry.task,
+        "error": entry.error,
+    }
+    return {name: value for name, value in made.items() if value not in (None, "")}
+
+
+# --- `html`: one file that shows a recorded thread, read-only, from a disk, without a network.
+
 
 _SPELT: Final = {
     **{ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028"},
@@ -71,6 +243,7 @@ def _hash(text: str) -> str:
 _GRAPH: Final = (
     "<details><summary>Graph of the agent as it is now</summary><figure>{drawn}</figure></details>"
 )
+
 _PAGE: Final = """\
 <!doctype html>
 <html lang="en">

@@ -23,30 +23,37 @@ from typing import IO, Any, Final
 import ormsgpack
 from langgraph.types import Interrupt, Send
 
-from wick_graph import keys
+from wick_graph import langgraph_config
 from wick_graph.errors import StorageError
-from wick_graph.exports.masked import Hider, hides
-from wick_graph.exports.moments import as_jsonl
+from wick_graph.exports.plain import Hider, as_jsonl, hides
 from wick_graph.journal import Journal
-from wick_graph.journal.masking import DOTS
-from wick_graph.store.arriving import check_arrived
-from wick_graph.store.keeping.journal_rows import KEY, RUN_BYTES, Batch, JournalRows
-from wick_graph.store.moving import tenant_of
+from wick_graph.journal.value_store import DOTS
+from wick_graph.store.codec import unfold
+from wick_graph.store.journal_rows import KEY, RUN_BYTES, Batch, JournalRows
+from wick_graph.store.maintenance import check_arrived, tenant_of
 from wick_graph.store.saver import SqlSaver
-from wick_graph.store.values.folding import unfold
 
 VERSION: Final = 1
+
 _MANIFEST, _MOMENTS, _STORE = "manifest.json", "moments.jsonl", "thread.db"
+
 _HEADER: Final = "wickrun"
+
 _LARGEST: Final = 4 * 2**30
 """Bytes to which a file may unfold."""
+
 _RATIO: Final = 100
 """Times its own size to which a file may unfold,"""
+
 _SMALL: Final = 64 * 2**20
 """beyond these bytes."""
+
 _LARGEST_MANIFEST: Final = 2**20
+
 _PIECE: Final = 2**18
+
 _NO_ARCHIVE: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+
 _PAGE_MARK: Final = RUN_BYTES
 """Where a page says whether it is compressed; a blob says so in its first byte."""
 
@@ -102,7 +109,9 @@ def write_wickrun(journal: Journal, saver: SqlSaver, path: Path, hider: Hider) -
 
 
 def _copy_states(thread_id: str, source: SqlSaver, to: SqlSaver, hider: Hider) -> None:
-    config: Any = keys.with_configurable(None, **{keys.THREAD_ID: thread_id})
+    config: Any = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: thread_id}
+    )
     masked: dict[int, tuple[Any, Any]] = {}
 
     def one(value: Any) -> Any:
@@ -120,9 +129,9 @@ def _copy_states(thread_id: str, source: SqlSaver, to: SqlSaver, hider: Hider) -
         checkpoint: Any = dict(found.checkpoint)
         values = checkpoint["channel_values"]
         checkpoint["channel_values"] = {channel: of(value) for channel, value in values.items()}
-        space = keys.configurable(found.config).get(keys.CHECKPOINT_NS, "")
-        first = {keys.THREAD_ID: thread_id, keys.CHECKPOINT_NS: space}
-        parent: Any = found.parent_config or keys.with_configurable(None, **first)
+        space = langgraph_config.configurable(found.config).get(langgraph_config.CHECKPOINT_NS, "")
+        first = {langgraph_config.THREAD_ID: thread_id, langgraph_config.CHECKPOINT_NS: space}
+        parent: Any = found.parent_config or langgraph_config.with_configurable(None, **first)
         to.get_tuple(parent)  # the store takes a fork only of what was asked for by its id
         here = to.put(parent, checkpoint, found.metadata, checkpoint["channel_versions"])
         tasks: dict[str, list[tuple[str, Any]]] = {}

@@ -9,9 +9,23 @@ tree: it never touches an attribute of a Python object, and every evaluation has
 
 from __future__ import annotations
 
-from wick_graph.expressions.evaluate import Expression
-from wick_graph.expressions.functions import FUNCTIONS
-from wick_graph.expressions.glob import glob_match
-from wick_graph.expressions.parse import compile_expression
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.expressions.evaluator import Expression
+    from wick_graph.expressions.functions import FUNCTIONS, glob_match
+    from wick_graph.expressions.parser import compile_expression
 
 __all__ = ["FUNCTIONS", "Expression", "compile_expression", "glob_match"]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.expressions.evaluator": ("Expression",),
+            "wick_graph.expressions.functions": ("FUNCTIONS", "glob_match"),
+            "wick_graph.expressions.parser": ("compile_expression",),
+        },
+    )

@@ -1,28 +1,362 @@
-"""The functions of expressions: a fixed list, each with a bound on what it costs."""
+"""The functions and values of expressions, with a bound on what each may cost."""
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from posixpath import join, normpath
 from typing import Any, Final, Protocol
 
 from wick_graph.errors import ExpressionError
-from wick_graph.expressions.glob import glob_match
-from wick_graph.expressions.values import (
-    MAX_RESULT,
-    Budget,
-    fits,
-    have_order,
-    item,
-    kind,
-    number,
-    plain,
-    size_of,
-    whole,
-)
+
+# --- The values of expressions, how large they may be, and what an evaluation may spend on
+# them.
+
+
+MAX_OPERATIONS: Final = 10_000
+"""Steps of one evaluation; what goes through long values costs more than one."""
+
+MAX_RESULT: Final = 64 * 1024
+"""Characters of a text that an expression makes, and of its result as a whole."""
+
+MAX_BITS: Final = 1_024
+"""Of a whole number."""
+
+_VALUE_SIZE: Final = 8
+"""What a value counts for in a size, beside its characters."""
+
+_SIZE_PER_STEP: Final = 256
+
+_NAMED: Final = 10
+
+_LOOKED_AT: Final = 50
+"""Names among which one that is like a missed one is looked for."""
+
+
+class Budget:
+    """The steps that an evaluation has left."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MAX_OPERATIONS
+
+    def spend(self, steps: int = 1) -> None:
+        """Count steps.
+
+        Raises:
+            ExpressionError: There are not so many left.
+        """
+        self.left -= steps
+        if self.left < 0:
+            raise ExpressionError(f"it takes more than {MAX_OPERATIONS:,} steps")
+
+    def spend_on(self, *values: Any) -> None:
+        """Count what it takes to go through values once; raises as `spend`."""
+        for value in values:
+            self.spend(size_of(value, (self.left + 1) * _SIZE_PER_STEP) // _SIZE_PER_STEP)
+
+    def made(self, value: Any) -> Any:
+        """Return a text or list that was just made.
+
+        Raises:
+            ExpressionError: It is too long.
+        """
+        fits(len(value))
+        self.spend(len(value) // _SIZE_PER_STEP)
+        return value
+
+
+def fits(length: int) -> None:
+    """Refuse a text or list that would be too long.
+
+    Raises:
+        ExpressionError: It would.
+    """
+    if length > MAX_RESULT:
+        raise ExpressionError(f"a value in it is larger than {MAX_RESULT // 1024} kB")
+
+
+def size_of(value: Any, enough: int) -> int:
+    """Count a value's characters and parts; stop where it is more than enough.
+
+    Raises:
+        ExpressionError: Something in it is no JSON-like data.
+    """
+    size, waiting = 0, [value]
+    while waiting and size <= enough:
+        item = plain(waiting.pop())
+        size += _VALUE_SIZE
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, Mapping):
+            size += _VALUE_SIZE * len(item)
+            if size <= enough:
+                waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple):
+            size += len(item)
+            if size <= enough:
+                waiting += item
+    return size
+
+
+def plain(value: Any) -> Any:
+    """Return a value that is JSON-like data, looked at from outside.
+
+    Raises:
+        ExpressionError: It is another object, or a number beyond all bounds.
+    """
+    if value is None or isinstance(value, bool | str | list | tuple | Mapping):
+        return value
+    return number(value)
+
+
+def number(value: Any) -> int | float:
+    """Return a number.
+
+    Raises:
+        ExpressionError: It is none, is no finite one, or has too many digits.
+    """
+    if isinstance(value, int):
+        few_bits(value.bit_length())
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ExpressionError("a number in it is too large")
+        return value
+    raise ExpressionError(f"{kind(value)} is no number")
+
+
+def whole(value: Any) -> int:
+    """Return a whole number.
+
+    Raises:
+        ExpressionError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ExpressionError(f"{kind(value)} is no whole number")
+    return value
+
+
+def few_bits(bits: int) -> None:
+    """Refuse a whole number that would have too many bits.
+
+    Raises:
+        ExpressionError: It would.
+    """
+    if bits > MAX_BITS:
+        raise ExpressionError("a number in it is too large")
+
+
+def have_order(values: Sequence[Any]) -> bool:
+    """Say whether values can be sorted: numbers, or texts."""
+    return all(isinstance(v, str) for v in values) or all(
+        isinstance(v, int | float) for v in values
+    )
+
+
+def item(base: Any, key: Any) -> Any:
+    """Look up what stands in a value under a key or index.
+
+    Raises:
+        ExpressionError: Nothing does.
+    """
+    if isinstance(base, Mapping):
+        if isinstance(key, str) and key in base:
+            return base[key]
+        raise ExpressionError(f"there is no {str(key)[:40]}{there_is(base, str(key))}")
+    if not isinstance(base, str | list | tuple):
+        raise ExpressionError(f"{kind(base)} has no keys")
+    if isinstance(key, str):
+        raise ExpressionError(f"{kind(base)} has no key {key[:40]}")
+    index = whole(key)
+    if not -len(base) <= index < len(base):
+        raise ExpressionError(f"there is no index {index} where there are {len(base)}")
+    return base[index]
+
+
+def there_is(names: Mapping[str, Any], missed: str) -> str:
+    """Say which names there are, at the end of a sentence that misses one."""
+    near = get_close_matches(missed[:40], [str(name)[:40] for name in islice(names, _LOOKED_AT)], 1)
+    if near:
+        return f"; did you mean {near[0]}"
+    known = [str(name)[:40] for name in list(names)[:_NAMED]]
+    return f"; there is {', '.join(known)}{', …' * (len(names) > _NAMED)}" if known else ""
+
+
+def kind(value: Any) -> str:
+    """Name a value's kind."""
+    if value is None:
+        return "None"
+    kinds = ((bool, "a truth value"), (str, "a text"), (int | float, "a number"))
+    more = ((list | tuple, "a list"), (Mapping, "an object"))
+    for types, name in (*kinds, *more):
+        if isinstance(value, types):
+            return name
+    return f"a {type(value).__name__}"
+
+
+# --- Match a text against a pattern of `*`, `?` and `[…]`, in bounded time and without regex.
+
+
+MAX_PATTERN: Final = 1_000
+"""Characters of a pattern."""
+
+_PER_STEP: Final = 64
+"""Characters that are compared for one step of a budget."""
+
+_Fits = Callable[[str], bool]
+
+Spend = Callable[[int], None]
+
+
+def glob_match(text: str, pattern: str, spend: Spend | None = None) -> bool:
+    """Say whether a whole text fits a pattern; upper and lower case differ.
+
+    `*` stands for any characters, `/` included, `?` for one, `[a-z]` for one of these and `[!a-z]`
+    for one of all others. A `[` that is never closed stands for itself.
+
+    Args:
+        text: What is matched.
+        pattern: At most `MAX_PATTERN` characters.
+        spend: Told of the steps that it takes; may raise.
+
+    Raises:
+        ExpressionError: The pattern is too long.
+    """
+    parts = _parts(pattern)
+    at, part, after_star, resume, steps = 0, 0, -1, 0, 0
+    while at < len(text):
+        steps += 1
+        if spend is not None and steps % _PER_STEP == 0:
+            spend(1)
+        step = parts[part] if part < len(parts) else None
+        if part < len(parts) and step is None:
+            part += 1
+            after_star, resume = part, at
+        elif step is not None and step(text[at]):
+            at, part = at + 1, part + 1
+        elif after_star >= 0:  # the last star takes one character more
+            resume += 1
+            at, part = resume, after_star
+        else:
+            return False
+    return all(step is None for step in parts[part:])
+
+
+def _parts(pattern: str) -> list[_Fits | None]:
+    """Read a pattern into tests for one character each; None is a star."""
+    if len(pattern) > MAX_PATTERN:
+        raise ExpressionError(f"the pattern has more than {MAX_PATTERN:,} characters")
+    parts: list[_Fits | None] = []
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        end = pattern.find("]", at + 2 + (pattern[at + 1 : at + 2] == "!")) if char == "[" else -1
+        if end > 0:
+            parts.append(_one_of(pattern[at + 1 : end]))
+            at = end
+        elif char != "*":
+            parts.append(_any_char if char == "?" else char.__eq__)
+        elif not parts or parts[-1] is not None:
+            parts.append(None)
+        at += 1
+    return parts
+
+
+def _any_char(char: str) -> bool:
+    return True
+
+
+def _one_of(listed: str) -> _Fits:
+    wanted = not listed.startswith("!")
+    listed = listed if wanted else listed[1:]
+    ranges: list[tuple[str, str]] = []
+    while listed:
+        if len(listed) >= 3 and listed[1] == "-":
+            ranges.append((listed[0], listed[2]))
+            listed = listed[3:]
+        else:
+            ranges.append((listed[0], listed[0]))
+            listed = listed[1:]
+    return lambda char: any(low <= char <= high for low, high in ranges) is wanted
+
+
+# --- Paths in `glob(path, …)`: one file is compared under its plain names, however it was
+# written.
+
+
+_PATH: Final = re.compile(r"(?:\w*[_-])?(?:path|file|filename|folder|dir|directory)s?")
+"""Names of arguments that hold paths: `path`, `file_path`, `paths`, `source_dir`."""
+
+_PLACE: Final = re.compile(r"source|src|destination|dest|dst|target|cwd|workdir")
+"""Names of arguments that hold paths, or addresses."""
+
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+_NEEDLESS: Final = re.compile(r"/(?:\.?/)+")
+
+
+def names_a_path(node: ast.expr, value: str) -> bool:
+    """Say whether a part of an expression takes its value from an argument that holds a path."""
+    found = (
+        part.id
+        if isinstance(part, ast.Name)
+        else part.attr
+        if isinstance(part, ast.Attribute)
+        else part.value
+        if isinstance(part, ast.Constant)
+        else None
+        for part in ast.walk(node)
+    )
+    names = [name for name in found if isinstance(name, str)]
+    if any(map(_PATH.fullmatch, names)):
+        return True
+    return any(map(_PLACE.fullmatch, names)) and not _ADDRESS.match(value)
+
+
+def forms(path: str, folders: Sequence[str] = ()) -> list[str]:
+    """Return the plain names of the file that a path means, each without `.`, `..` and `//`.
+
+    Args:
+        path: As it was written.
+        folders: Absolute names of the folder that a relative path starts from; the first is the
+            usual one. A file below it has two names: relative to the folder, and absolute.
+    """
+    if not folders:
+        return [_plain(path)]
+    full = _plain(join(folders[0], path))
+    for folder in map(_plain, folders):
+        if full == folder:
+            return [".", full]
+        if full.startswith(folder.rstrip("/") + "/"):
+            below = full[len(folder.rstrip("/")) + 1 :]
+            return [below, *(f"{_plain(one).rstrip('/')}/{below}" for one in folders)]
+    return [full]
+
+
+def plain_pattern(pattern: Any) -> Any:
+    """Return a pattern of paths without what no plain name has: a leading `./`, and `//`."""
+    return _NEEDLESS.sub("/", pattern).removeprefix("./") if isinstance(pattern, str) else pattern
+
+
+def _plain(path: str) -> str:
+    plain = normpath(path)
+    return "/" + plain.lstrip("/") if plain.startswith("/") else plain
+
+
+# --- The functions of expressions: a fixed list, each with a bound on what it costs.
+
 
 _MAX_DIGITS: Final = 300
+
 _MAX_ROUND: Final = 15
+
 _MANY: Final = 100
 
 

@@ -2,7 +2,7 @@
 
 A call that needs approval stops with an interrupt, each of a reply's calls for itself; the others
 go on. The question and the decision are in the store, so both outlive the process. They belong to
-the thread: `wick_graph.approving` lets no agent run a call of which a question is open.
+the thread: `wick_graph.runtime.tool_ledger` lets no agent run a call of which a question is open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from wick_graph.tools.result import failure, normalise
 
 KIND: Final = "approval"
 """The `kind` of the question that an interrupt carries."""
+
 REJECTED: Final = "the user rejected this call; it was not run"
+
 _THREAD_CHARS: Final = 32
 """Characters of a call's hash that bind it to its thread."""
 
@@ -81,18 +83,23 @@ class Respond(_Decision):
 
 
 Decision: TypeAlias = Approve | Edit | Reject | Respond
+
 _DECISIONS: Final[Mapping[str, type[Decision]]] = {
     made.decision: made for made in (Approve, Edit, Reject, Respond)
 }
+
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "approve": (),
     "edit": ("args",),
     "reject": ("message",),
     "respond": ("message",),
 }
+
 _NEARLY: Final = 0.85
+
 _OPTIONAL: Final = frozenset({"reject"})
 """Decisions that can do without their field."""
+
 DECISIONS: Final = tuple(_DECISIONS)
 
 

@@ -9,16 +9,23 @@ from typing import Any, Final, Literal
 
 from langchain_core.messages import AIMessage
 
-from wick_graph.cost import Cost, Prices, cost_of, noted, published_price, require_prices
+from wick_graph.core.request import AGENT, ModelRequest, peek
+from wick_graph.core.usage import (
+    Cost,
+    Prices,
+    cost_of,
+    noted,
+    published_price,
+    require_prices,
+    usage_of,
+)
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.messages import message_tokens
-from wick_graph.request import AGENT, ModelRequest
-from wick_graph.usage import usage_of
-from wick_graph.views import peek
 
 RUN: Final = "run_"
 """Stands before the keys of the state's `cost` that count the running run alone."""
+
 _RESET: Final = {f"{RUN}{key}": None for key in ("nano_usd", "unpriced", "tokens")}
 
 

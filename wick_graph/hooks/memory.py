@@ -8,28 +8,39 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from wick_graph.backends import FileSystem
+from wick_graph.core.redaction import REDACTOR, Redactor, texts_in
+from wick_graph.core.request import ModelRequest, peek
 from wick_graph.errors import ToolError
-from wick_graph.hooks.framing import cut, escaped, framed, mark_of
+from wick_graph.hooks.prompt_files import (
+    Reader,
+    cut,
+    escaped,
+    framed,
+    is_missing,
+    mark_of,
+    reader_of,
+)
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
-from wick_graph.hooks.reading import Reader, is_missing, reader_of
 from wick_graph.messages import ToolCall, ToolResult
-from wick_graph.redact import REDACTOR, Redactor, texts_in
-from wick_graph.request import ModelRequest
 from wick_graph.tracing import audit
-from wick_graph.views import peek
 
 TAG: Final = "agent_memory"
+
 MAX_BYTES: Final = 32 * 1024
 """Of all memory files together, as they stand in the prompt."""
+
 SEPARATOR: Final = "\n\n---\n\n"
 """Between two files."""
+
 GUIDELINES: Final = """\
 Guidelines for agent memory:
 - This memory persists across conversations
 - You can update it by using edit_file on the AGENTS.md file
 - Use it to track important context, decisions, and patterns
 - Keep entries concise and organized"""
+
 _PATH_ARGUMENTS: Final = ("path", "file_path")
+
 _log: Final = logging.getLogger(__name__)
 
 

@@ -13,20 +13,21 @@ from typing import Any, ClassVar, Final, NoReturn, TypeVar, get_args
 from langchain_core.messages import AIMessage, BaseMessage
 
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_CONTEXT_WINDOW
+from wick_graph.core.request import ModelRequest, shown
 from wick_graph.errors import HookError
 from wick_graph.messages import ToolCall, ToolResult, estimate_tokens
-from wick_graph.request import ModelRequest, shown
 from wick_graph.types import Phase, StoppedBecause
 
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 
 ModelCallNext = Callable[[ModelRequest], AIMessage | Awaitable[AIMessage]]
 """`next` of `wrap_model_call`: awaited in an `async def`, called in a `def`."""
+
 ToolCallNext = Callable[[ToolCall], ToolResult | Awaitable[ToolResult]]
 """`next` of `wrap_tool_call`."""
 
-
 IN_PLACE: Final = "__wick_in_place__"
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from wick_graph.constants import TODO_STATUSES
+from wick_graph.core.state import Todo
 from wick_graph.errors import ToolError
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.messages import ToolResult
-from wick_graph.state import Todo
-from wick_graph.tools.func import FuncTool
+from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
 
 _DESCRIPTION: Final = (
@@ -18,6 +18,7 @@ _DESCRIPTION: Final = (
     "also those that have not changed. Use it for work of several steps, and keep the statuses "
     "true: in_progress when you begin an item, done as soon as it is finished."
 )
+
 _PARAMETERS: Final = {
     "type": "object",
     "properties": {

@@ -10,11 +10,11 @@ from langchain_core.messages import AIMessage
 from langgraph.errors import GraphBubbleUp
 
 from wick_graph.constants import TRACE_PREVIEW_CHARS
-from wick_graph.cost import cost_in
+from wick_graph.core.redaction import REDACTOR, Redactor
+from wick_graph.core.request import ModelRequest
+from wick_graph.core.usage import cost_in, usage_of
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.messages import ToolCall, ToolResult
-from wick_graph.redact import REDACTOR, Redactor
-from wick_graph.request import ModelRequest
 from wick_graph.tracing import (
     NULL_RECORDER,
     SpanHandle,
@@ -23,13 +23,15 @@ from wick_graph.tracing import (
     keeps_content,
     recording,
 )
-from wick_graph.usage import usage_of
 
 TRUNCATED: Final = "...(truncated)"
+
 _SCANNED_CHARS: Final = 200_000
 """Of a long text, how much is searched for secrets before its beginning is shown."""
+
 _SECRET_CHARS: Final = 20_000
 """How long a secret may be: where the search ends, so much may be a part of one."""
+
 _log: Final = logging.getLogger(__name__)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from wick_graph.journal.blame import Blame
-from wick_graph.journal.entry import Entry, RunRecord
-from wick_graph.journal.journal import Journal
-from wick_graph.journal.rebuild import PendingWrite, RecordedRequest, RecordedState
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.journal.blame import Blame
+    from wick_graph.journal.entry import Entry, RunRecord
+    from wick_graph.journal.journal import Journal
+    from wick_graph.journal.reconstruct import PendingWrite, RecordedRequest, RecordedState
 
 __all__ = [
     "Blame",
@@ -16,3 +21,14 @@ __all__ = [
     "RecordedState",
     "RunRecord",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.journal.blame": ("Blame",),
+            "wick_graph.journal.entry": ("Entry", "RunRecord"),
+            "wick_graph.journal.journal": ("Journal",),
+            "wick_graph.journal.reconstruct": ("PendingWrite", "RecordedRequest", "RecordedState"),
+        },
+    )

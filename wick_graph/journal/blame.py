@@ -9,13 +9,15 @@ from typing import Any, Literal
 from langchain_core.messages import BaseMessage
 
 from wick_graph.journal.entry import Entry
-from wick_graph.journal.rebuild import Reconstruction
+from wick_graph.journal.reconstruct import Reconstruction
 
 Part = Literal["system", "message", "tool", "setting"]
+
 Op = Literal["kept", "added", "dropped"]
 
 THREAD = "thread"
 """Who a message comes from that no hook has touched."""
+
 AGENT = "agent"
 
 

@@ -19,17 +19,21 @@ from typing import Any, Final, TextIO
 from langchain_core.messages import AIMessage, BaseMessage
 
 from wick_graph.errors import ReplayError
-from wick_graph.journal.fingerprint import request_key
+from wick_graph.journal.encode import parts_of, reply_of
 from wick_graph.journal.journal import Journal
-from wick_graph.journal.masking import Mask, known_secrets
-from wick_graph.journal.replies import parts_of, reply_of
+from wick_graph.journal.request_key import request_key
+from wick_graph.journal.value_store import Mask, known_secrets
 from wick_graph.messages import to_wick
 
 VERSION: Final = 1
+
 _HEADER: Final = "wick_cassette"
+
 _DIFF_LINES: Final = 60
+
 _LINE: Final = 400
 """Characters of a line that a diff shows."""
+
 _SECRET_BYTES: Final = 16
 
 

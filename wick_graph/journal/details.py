@@ -8,14 +8,14 @@ from typing import Any, Final
 from langchain_core.messages import BaseMessage
 
 from wick_graph.errors import StorageError
+from wick_graph.journal.encode import APPEND, REMOVE, REPLACE, REPLAY_OF, SET, USAGE
 from wick_graph.journal.entry import GAP, Entry
-from wick_graph.journal.facts import REPLAY_OF, USAGE
-from wick_graph.journal.rebuild import REQUESTS, Reconstruction
-from wick_graph.journal.writes import APPEND, REMOVE, REPLACE, SET
+from wick_graph.journal.reconstruct import REQUESTS, Reconstruction
 from wick_graph.messages import to_wick
 from wick_graph.messages.calls import ERROR_PREFIX
 
 _OPS: Final = {APPEND: "append", REPLACE: "replace", REMOVE: "remove", SET: "set"}
+
 Made = dict[str, Any]
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from wick_graph.journal.frames import CALL, TOOL
-from wick_graph.journal.layout import (
+from wick_graph.journal.page_format import (
     AT,
+    CALL,
     DEPTH,
     ENDS,
     EVENT,
@@ -19,17 +19,21 @@ from wick_graph.journal.layout import (
     NODE_OF,
     PHASE_OF,
     PLACE,
+    TOOL,
     UP,
     PageContent,
 )
-from wick_graph.journal.masking import Mark
-from wick_graph.store.values.rows import unpack_id
+from wick_graph.journal.value_store import Mark
+from wick_graph.store.row_format import unpack_id
 
 _LEFT: Final = ("GraphInterrupt", "GraphBubbleUp")
+
 _SIGNALS: Final = (*_LEFT, "CancelledError", "RunCancelled")
 """Begin the errors that are none: they end a run that is left or cancelled."""
+
 GAP: Final = "gap"
 """The kind of what stands for moments that are missing, damaged or unknown."""
+
 UNKNOWN: Final = "unknown"
 """The phase of a gap whose moment has a number that a later release wrote."""
 

@@ -13,16 +13,16 @@ from typing import Any
 
 from langchain_core.messages import AIMessage
 
-from wick_graph import keys
+from wick_graph import langgraph_config
+from wick_graph.core.moments import Directive, Moment, Skip
+from wick_graph.core.request import ModelRequest
 from wick_graph.errors import ReplayError
 from wick_graph.journal.cassette import Cassette
 from wick_graph.journal.entry import Entry, RunRecord
 from wick_graph.journal.journal import Journal
-from wick_graph.journal.recorded import RecordedCall, call_key
+from wick_graph.journal.reconstruct import RecordedCall, call_key
 from wick_graph.messages import ToolResult
-from wick_graph.moments import Directive, Moment, Skip
-from wick_graph.request import ModelRequest
-from wick_graph.runtime import Run
+from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
 
 
@@ -124,7 +124,9 @@ def replay(agent: Any, journal: Journal, run: int | str | None = None) -> Replay
     saver = begun(journal, record)
     port = ReplayPort(journal, record.number)
     own = Run(thread_id=journal.thread_id, port=port)
-    config = keys.with_configurable(None, **{keys.THREAD_ID: journal.thread_id, keys.RUN: own})
+    config = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: journal.thread_id, langgraph_config.RUN: own}
+    )
     values = graph.copy({"checkpointer": saver}).invoke(None, config)
     return Replayed(
         run_id=own.run_id,
@@ -161,8 +163,8 @@ def begun(journal: Journal, record: RunRecord) -> SqlSaver:
         )
     saver = SqlSaver.from_url("sqlite://")
     saver.serde = journal.rows.codec
-    config: Any = keys.with_configurable(
-        None, **{keys.THREAD_ID: journal.thread_id, keys.CHECKPOINT_NS: ""}
+    config: Any = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: journal.thread_id, langgraph_config.CHECKPOINT_NS: ""}
     )
     metadata: Any = {"source": "input", "step": saved.metadata.get("step", 0), "parents": {}}
     checkpoint = saved.checkpoint

@@ -3,70 +3,88 @@
 A thread may hold seven roles; `lower` turns its chain into the four that a model reads.
 """
 
-from wick_graph.messages.build import (
-    agent_call,
-    agent_response,
-    ai,
-    error_message,
-    human,
-    is_failure,
-    message,
-    system,
-    tool_msg,
-)
-from wick_graph.messages.calls import ToolCall, ToolResult
-from wick_graph.messages.chain import Messages, new_messages
-from wick_graph.messages.check import (
-    PrefixValidator,
-    check_message,
-    validate,
-    validate_message,
-    validate_tool_response,
-    validate_user_input,
-)
-from wick_graph.messages.codec import (
-    dumps,
-    from_wick,
-    loads,
-    messages_from_wick,
-    messages_to_wick,
-    to_wick,
-)
-from wick_graph.messages.content import Content, clean_text, clean_value, has_content, text_of
-from wick_graph.messages.copies import copy_message, metadata_of
-from wick_graph.messages.estimate import PrefixEstimate, estimate_tokens, message_tokens
-from wick_graph.messages.failures import errors_as_messages, refuse_agent_call
-from wick_graph.messages.jsontext import json_text, parse_json
-from wick_graph.messages.lowering import Lowering, lower
-from wick_graph.messages.marsys import (
-    MessageChain,
-    Processors,
-    filter_messages,
-    forward,
-    from_response_dict,
-    process_for_llm,
-    process_llm_response,
-    to_llm_dict,
-)
-from wick_graph.messages.names import sanitise_tool_name
-from wick_graph.messages.record import from_record, to_record
-from wick_graph.messages.roles import (
-    LLM_ROLES,
-    RECORD_ROLES,
-    ROLE_AGENT_CALL,
-    ROLE_AGENT_RESPONSE,
-    ROLE_ASSISTANT,
-    ROLE_ERROR,
-    ROLE_SYSTEM,
-    ROLE_TOOL,
-    ROLE_USER,
-    VALID_ROLES,
-    role_of,
-    user_input_role,
-    valid_role,
-)
-from wick_graph.messages.show import go_value, pretty_print, role_label
-from wick_graph.messages.stamps import new_call_id, new_message_id, timestamp_of
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.messages.base import (
+        LLM_ROLES,
+        RECORD_ROLES,
+        ROLE_AGENT_CALL,
+        ROLE_AGENT_RESPONSE,
+        ROLE_ASSISTANT,
+        ROLE_ERROR,
+        ROLE_SYSTEM,
+        ROLE_TOOL,
+        ROLE_USER,
+        VALID_ROLES,
+        copy_message,
+        metadata_of,
+        new_call_id,
+        new_message_id,
+        role_of,
+        sanitise_tool_name,
+        timestamp_of,
+        user_input_role,
+        valid_role,
+    )
+    from wick_graph.messages.build import (
+        agent_call,
+        agent_response,
+        ai,
+        error_message,
+        errors_as_messages,
+        human,
+        is_failure,
+        message,
+        refuse_agent_call,
+        system,
+        tool_msg,
+    )
+    from wick_graph.messages.calls import ToolCall, ToolResult
+    from wick_graph.messages.chain import Messages, go_value, new_messages, pretty_print, role_label
+    from wick_graph.messages.content import (
+        Content,
+        clean_text,
+        clean_value,
+        has_content,
+        json_text,
+        parse_json,
+        text_of,
+    )
+    from wick_graph.messages.json_forms import (
+        dumps,
+        from_record,
+        from_wick,
+        loads,
+        messages_from_wick,
+        messages_to_wick,
+        to_record,
+        to_wick,
+    )
+    from wick_graph.messages.lowering import Lowering, lower
+    from wick_graph.messages.provider_dicts import (
+        MessageChain,
+        Processors,
+        filter_messages,
+        forward,
+        from_response_dict,
+        process_for_llm,
+        process_llm_response,
+        to_llm_dict,
+    )
+    from wick_graph.messages.tokens import PrefixEstimate, estimate_tokens, message_tokens
+    from wick_graph.messages.validation import (
+        PrefixValidator,
+        check_message,
+        validate,
+        validate_message,
+        validate_tool_response,
+        validate_user_input,
+    )
 
 __all__ = [
     "LLM_ROLES",
@@ -141,3 +159,91 @@ __all__ = [
     "validate_tool_response",
     "validate_user_input",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.messages.base": (
+                "LLM_ROLES",
+                "RECORD_ROLES",
+                "ROLE_AGENT_CALL",
+                "ROLE_AGENT_RESPONSE",
+                "ROLE_ASSISTANT",
+                "ROLE_ERROR",
+                "ROLE_SYSTEM",
+                "ROLE_TOOL",
+                "ROLE_USER",
+                "VALID_ROLES",
+                "copy_message",
+                "metadata_of",
+                "new_call_id",
+                "new_message_id",
+                "role_of",
+                "sanitise_tool_name",
+                "timestamp_of",
+                "user_input_role",
+                "valid_role",
+            ),
+            "wick_graph.messages.build": (
+                "agent_call",
+                "agent_response",
+                "ai",
+                "error_message",
+                "errors_as_messages",
+                "human",
+                "is_failure",
+                "message",
+                "refuse_agent_call",
+                "system",
+                "tool_msg",
+            ),
+            "wick_graph.messages.calls": ("ToolCall", "ToolResult"),
+            "wick_graph.messages.chain": (
+                "Messages",
+                "go_value",
+                "new_messages",
+                "pretty_print",
+                "role_label",
+            ),
+            "wick_graph.messages.content": (
+                "Content",
+                "clean_text",
+                "clean_value",
+                "has_content",
+                "json_text",
+                "parse_json",
+                "text_of",
+            ),
+            "wick_graph.messages.json_forms": (
+                "dumps",
+                "from_record",
+                "from_wick",
+                "loads",
+                "messages_from_wick",
+                "messages_to_wick",
+                "to_record",
+                "to_wick",
+            ),
+            "wick_graph.messages.lowering": ("Lowering", "lower"),
+            "wick_graph.messages.provider_dicts": (
+                "MessageChain",
+                "Processors",
+                "filter_messages",
+                "forward",
+                "from_response_dict",
+                "process_for_llm",
+                "process_llm_response",
+                "to_llm_dict",
+            ),
+            "wick_graph.messages.tokens": ("PrefixEstimate", "estimate_tokens", "message_tokens"),
+            "wick_graph.messages.validation": (
+                "PrefixValidator",
+                "check_message",
+                "validate",
+                "validate_message",
+                "validate_tool_response",
+                "validate_user_input",
+            ),
+        },
+    )

@@ -11,9 +11,8 @@ from langchain_core.messages import ToolCall as LangChainToolCall
 from langchain_core.messages import ToolMessage
 
 from wick_graph.errors import MessageError
-from wick_graph.messages.content import Content, clean_text, clean_value
-from wick_graph.messages.copies import changed_copy
-from wick_graph.messages.jsontext import fresh, parse_json
+from wick_graph.messages.base import changed_copy
+from wick_graph.messages.content import Content, clean_text, clean_value, fresh, parse_json
 
 ERROR_PREFIX = "Error: "
 """How a model recognises that a tool failed."""

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from wick_graph.middleware.adapter import MiddlewareHook
-from wick_graph.middleware.named import make
-from wick_graph.middleware.roots import must_hold_nothing
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.middleware.adapter import MiddlewareHook, make, must_hold_nothing
 
 __all__ = ["MiddlewareHook", "make", "must_hold_nothing"]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__, {"wick_graph.middleware.adapter": ("MiddlewareHook", "make", "must_hold_nothing")}
+    )

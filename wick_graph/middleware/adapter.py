@@ -10,33 +10,169 @@ jump_to: end       the run ends with the message that the middleware gives
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
-from langchain.agents.middleware import AgentMiddleware, ModelResponse
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    HumanInTheLoopMiddleware,
+    ModelResponse,
+    PIIMiddleware,
+)
+from langchain.agents.middleware.internal_call_transformer import InternalCallTransformer
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_messages
 
+from wick_graph.backends import Root, Rules
+from wick_graph.backends.guard import Guard
+from wick_graph.core.request import ModelRequest, StateView, peek
+from wick_graph.core.state import reduce_messages
+from wick_graph.errors import ConfigError, WickError, did_you_mean
 from wick_graph.hooks.protocol import BaseHook, HookContext, Verdict
 from wick_graph.messages import ToolCall, ToolResult
-from wick_graph.middleware.calls import CallView
-from wick_graph.middleware.check import check, method_of
-from wick_graph.middleware.fields import CHANNEL, JUMP, Fields
-from wick_graph.middleware.requests import from_langchain, rebased, reply_of, to_langchain
-from wick_graph.reducers import reduce_messages
-from wick_graph.request import ModelRequest
+from wick_graph.middleware.langchain_views import (
+    CHANNEL,
+    JUMP,
+    CallView,
+    Fields,
+    from_langchain,
+    rebased,
+    reply_of,
+    to_langchain,
+)
+from wick_graph.models.resolve import resolve_model
 from wick_graph.tools.langchain_tool import runtime_of
 from wick_graph.tools.result import normalise
 from wick_graph.types import StoppedBecause
-from wick_graph.views import StateView, peek
+
+# --- What a middleware may do here, and why the rest is refused before anything runs.
+
+
+Method = tuple[Callable[..., Any], bool]
+"""What a middleware does in a phase, and whether it is an `async def`."""
+
+_JUMPS: Final = {
+    "before_agent": frozenset({"end", "model"}),
+    "before_model": frozenset({"end", "model"}),
+    "after_model": frozenset({"end", "tools"}),
+}
+"""Where each phase may jump to; the other ways are not in the graph."""
+
+
+def method_of(middleware: AgentMiddleware[Any, Any, Any], phase: str) -> Method | None:
+    """Find a middleware's method for a phase: its `def`, else its `async def`, else nothing."""
+    for name, is_async in ((phase, False), (f"a{phase}", True)):
+        if getattr(type(middleware), name) is not getattr(AgentMiddleware, name):
+            return _called(getattr(middleware, name), name), is_async
+    return None
+
+
+def _called(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Call a method with the state, the runtime and the config, of which it may leave out the last.
+
+    LangGraph gives a node what its parameters name; these are the names that middleware use.
+    """
+    if "wrap" in name or "config" in inspect.signature(fn).parameters:
+        return fn
+    return lambda state, runtime, config: fn(state, runtime)
+
+
+def check(middleware: Any) -> None:
+    """Refuse what cannot be carried over.
+
+    Raises:
+        ConfigError: It is no middleware, or does something that has no place in this loop.
+    """
+    if not isinstance(middleware, AgentMiddleware):
+        raise ConfigError(
+            f"{middleware!r:.80} is no LangChain middleware; pass an AgentMiddleware object"
+        )
+    why = _refusal(middleware)
+    if why is not None:
+        raise ConfigError(f"the middleware {middleware.name} {why}")
+
+
+def _refusal(middleware: AgentMiddleware[Any, Any, Any]) -> str | None:
+    if isinstance(middleware, HumanInTheLoopMiddleware):
+        return (
+            "would ask the model again after each answer; write approvals: into the agent instead"
+        )
+    if method_of(middleware, "after_agent") is not None:
+        return "acts when the run has ended (after_agent), where this loop has no step"
+    for phase, known in _JUMPS.items():
+        methods = (getattr(middleware, name) for name in (phase, f"a{phase}"))
+        jumps = [to for method in methods for to in getattr(method, "__can_jump_to__", ())]
+        unknown = [jump for jump in jumps if jump not in known]
+        if unknown:
+            return f"jumps from {phase} to {unknown[0]!r}, a way that this loop does not have"
+    if isinstance(middleware, PIIMiddleware) and not middleware.apply_to_output:
+        return None  # what tools return is redacted for the model, which is what it is there for
+    if any(made is not InternalCallTransformer for made in middleware.transformers):
+        return (
+            "rewrites the stream of a reply, which readers get here as the model writes it; "
+            "apply it to the input or to tool results only"
+        )
+    return None
+
+
+# --- The folders on which file tools of middleware work: what governs agents is in none of
+# them.
+
+
+_FILES: Final = "deepagents.FilesystemBackend"
+
+_ON_DISK: Final = frozenset({_FILES, "deepagents.LocalShellBackend"})
+
+
+def must_hold_nothing(block: Any, rules: Rules) -> None:
+    """Refuse a middleware whose tools could write what governs agents: they know no rules of ours.
+
+    Args:
+        block: A map of `use` and `args`, as it is written.
+        rules: What tools leave alone; without any, nothing is refused.
+
+    Raises:
+        ConfigError: A folder in it holds a part of that, or has no bounds.
+    """
+    for use, args in _backends(block) if rules.control else ():
+        if use == _FILES and args.get("virtual_mode") is not True:
+            raise ConfigError(f"{use} could write everywhere; add virtual_mode: true to its args")
+        folder = Path(str(args.get("root_dir") or ".")).absolute()
+        if not folder.is_dir():
+            continue
+        with Root(folder) as root:
+            held = Guard(root, rules).held()
+        if held:
+            raise ConfigError(
+                f"{use} could write {held[0].rstrip('/')}, which governs agents; "
+                "give it a folder of its own, such as root_dir: ./workspace"
+            )
+
+
+def _backends(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(value, Mapping):
+        args = value.get("args")
+        if value.get("use") in _ON_DISK:
+            yield str(value["use"]), args if isinstance(args, Mapping) else {}
+        for inner in value.values():
+            yield from _backends(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _backends(inner)
+
 
 END: Final = "wick_end"
 """A request's setting that says that no model is to be asked: who says so, and the last words.
 
 The hook that set it takes it out again; no model ever gets it.
 """
+
 ENDED: Final = "ended_by"
 """In the metadata of a reply that no model gave: who gave it."""
+
 _LIMITS: Final = frozenset({"ModelCallLimitMiddleware", "ToolCallLimitMiddleware"})
 
 
@@ -302,3 +438,89 @@ def _last_words(made: dict[str, Any]) -> str:
 
 def _with_state(request: ModelRequest, state: Mapping[str, Any]) -> ModelRequest:
     return replace(request, state=state)
+
+
+# --- From what a configuration names to a middleware.
+
+
+_LIBRARIES: Final = {
+    "": ("langchain.agents.middleware",),
+    "deepagents": ("deepagents.middleware", "deepagents.backends"),
+}
+"""Whose public classes can be named. A file names what these bring, and never loads other code."""
+
+_BLOCK: Final = frozenset({"use", "args"})
+
+_MODELS: Final = ("model", "first_model", "additional_models")
+"""Parameters that take models: names in them are resolved as everywhere in the file."""
+
+
+def make(name: str, args: Mapping[str, Any], base_dir: Path) -> MiddlewareHook:
+    """Make a hook of a middleware that is named, with its arguments.
+
+    Args:
+        name: A public class of `langchain.agents.middleware`, or `deepagents.` and one of its.
+        args: By the names of the constructor's parameters. A map of `use` and `args` alone stands
+            for an object that is made in the same way.
+        base_dir: What relative paths in the names of models are relative to.
+
+    Raises:
+        ConfigError: There is no such class, its arguments do not fit, or it cannot be carried over.
+    """
+    return MiddlewareHook(_made(name, args, base_dir))
+
+
+def _made(name: str, args: Mapping[str, Any], base_dir: Path) -> Any:
+    cls = _class(name)
+    try:
+        positional, named = _arguments(cls, args, base_dir)
+        return cls(*positional, **named)
+    except WickError:
+        raise
+    except Exception as error:  # whatever the class says of its arguments
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"{name} does not take these arguments: {reason}") from error
+
+
+def _class(name: str) -> Any:
+    library, _, short = name.rpartition(".")
+    if library not in _LIBRARIES:
+        raise ConfigError(
+            f"{name!r:.200} cannot be named here; take a class of langchain.agents.middleware, or "
+            "deepagents. and one of its; pass all others as hooks= in Python"
+        )
+    known: list[str] = []
+    for place in _LIBRARIES[library]:
+        try:
+            module = import_module(place)
+        except ImportError:
+            raise ConfigError(f"{name} needs {library}; install it") from None
+        found = getattr(module, short, None) if short in module.__all__ else None
+        if inspect.isclass(found):
+            return found
+        known += [n for n in module.__all__ if inspect.isclass(getattr(module, n, None))]
+    raise ConfigError(f"{_LIBRARIES[library][0]} has no {short}{did_you_mean(short, known)}")
+
+
+def _arguments(
+    cls: Any, args: Mapping[str, Any], base_dir: Path
+) -> tuple[list[Any], dict[str, Any]]:
+    """Sort arguments by how the class takes them; a list may stand for positional ones."""
+    values = {key: _value(key, item, base_dir) for key, item in args.items()}
+    parameters = inspect.signature(cls).parameters.values()
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+    if rest is None or rest not in values:
+        return [], values
+    before = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    positional = [values.pop(name) for name in before if name in values]
+    return [*positional, *values.pop(rest)], values
+
+
+def _value(key: str, item: Any, base_dir: Path) -> Any:
+    if isinstance(item, Mapping) and "use" in item and item.keys() <= _BLOCK:
+        return _made(str(item["use"]), item.get("args") or {}, base_dir)
+    if isinstance(item, list | tuple):
+        return [_value(key, part, base_dir) for part in item]
+    if isinstance(item, str) and key in _MODELS:
+        return resolve_model(item, base_dir=base_dir).model
+    return item

@@ -6,8 +6,9 @@ when a call of it fails. No provider's package is imported before a model of it 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
 
 if TYPE_CHECKING:
     from wick_graph.models.resolve import ModelChoice, resolve_model
@@ -15,19 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelChoice", "RetryPolicy", "classify", "resolve_model", "retry_delay"]
 
-_HOME: Final = {
-    "ModelChoice": "resolve",
-    "RetryPolicy": "retry",
-    "classify": "retry",
-    "resolve_model": "resolve",
-    "retry_delay": "retry",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'wick_graph.models' has no attribute {name!r}")
-    value = getattr(import_module(f"wick_graph.models.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.models.resolve": ("ModelChoice", "resolve_model"),
+            "wick_graph.models.retry": ("RetryPolicy", "classify", "retry_delay"),
+        },
+    )

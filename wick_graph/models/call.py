@@ -1,33 +1,74 @@
-"""What the engine does to a model before it calls it, and to the reply before it keeps it; pure."""
+"""Call a model: prepare the request, stream, retry, fall back, normalise the reply."""
 
 from __future__ import annotations
 
+import copy
+import random
+import time
 import uuid
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, ToolCall
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ChatMessage,
+    InvalidToolCall,
+    SystemMessage,
+    ToolCall,
+)
 from langchain_core.runnables import Runnable
 
+from wick_graph import langgraph_config
 from wick_graph.constants import TOO_DEEP
-from wick_graph.errors import ModelError
+from wick_graph.core.bridge import run_to_end
+from wick_graph.core.moments import Moment, holds
+from wick_graph.core.request import AGENT, ModelRequest, Section, shown
+from wick_graph.errors import MessageError, ModelError
+from wick_graph.messages import (
+    RECORD_ROLES,
+    Processors,
+    from_response_dict,
+    process_for_llm,
+    process_llm_response,
+    role_of,
+    to_llm_dict,
+)
+from wick_graph.messages.base import changed_copy, private, sanitise_tool_name
 from wick_graph.messages.content import clean_text, clean_value, flat, is_clean, is_deep, is_plain
-from wick_graph.messages.names import sanitise_tool_name
-from wick_graph.models.arguments import BadArgumentsError, read_arguments
-from wick_graph.models.merge import merge_chunks
+from wick_graph.messages.lowering import labelled
+from wick_graph.models.chunks import BadArgumentsError, Pieces, merge_chunks, read_arguments
+from wick_graph.models.fast_path import (
+    agenerate,
+    apieces,
+    as_key,
+    generate,
+    is_cached,
+    pieces,
+    shorter_stream,
+    shorter_way,
+)
+from wick_graph.models.providers import Fitting, provider_of
+from wick_graph.models.retry import classify, retry_delay
 
-__all__ = [
-    "bind",
-    "ensure_whole",
-    "is_empty",
-    "merge_chunks",
-    "normalise_reply",
-    "storable_reply",
-]
+if TYPE_CHECKING:
+    from wick_graph.core.bridge import Leaves
+    from wick_graph.core.moments import Port
+    from wick_graph.core.stopping import Stop
+    from wick_graph.models.resolve import Binder, ModelChoice
+    from wick_graph.tools.bound import BoundTool
+
+
+# --- What the engine does to a model before it calls it, and to the reply before it keeps it;
+# pure.
+
 
 _BINDING: Final[tuple[str, ...]] = ("tool_choice", "parallel_tool_calls", "strict")
 """Settings that mean something only beside tools."""
+
 _NO_CHOICE: Final[Mapping[str, Mapping[str, Any]]] = {
     "anthropic-chat": {"tool_choice": {"type": "none"}},
     "amazon_bedrock_chat": {},
@@ -35,6 +76,7 @@ _NO_CHOICE: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Models, by LangChain's type name, that refuse a history with calls when no tools are declared,
 and how they are told not to use them."""
+
 _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "chat-google-generative-ai": {"max_tokens": "max_output_tokens"},
     "chat-ollama": {"max_tokens": "num_predict"},
@@ -42,14 +84,22 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
 """Settings that a model knows by another name."""
 
 _METADATA: Final = ("response_metadata", "additional_kwargs")
+
 _DEEPEST: Final = 20
+
 _LONGEST_NAME: Final = 64
+
 _UNNAMED: Final = "unnamed"
+
 _FINISH: Final = ("finish_reason", "stop_reason", "done_reason", "status")
+
 _TELL_THEIR_END: Final = frozenset({"openai", "anthropic", "ollama", "google_genai"})
 """Providers, as LangChain marks replies, that say of every whole reply why it ended."""
+
 _CUT_SHORT: Final = frozenset({"length", "max_tokens", "incomplete"})
+
 _THOUGHT: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
+
 _CALL_BLOCKS: Final = frozenset({"tool_use", "tool_call", "function_call"})
 
 
@@ -306,3 +356,295 @@ def _renamed(content: list[Any], asked: Sequence[Asked], calls: Sequence[ToolCal
                 block = {**block, key: pair[1]["id"], "name": pair[1]["name"]}
         out.append(block)
     return out
+
+
+# --- An agent's own processors around its model: last before the provider, and first after it.
+#
+# What a processor leaves as it was stays the very message, with all that has no place in a
+# dictionary: content blocks, signatures, usage and metadata.
+
+
+SOURCE = "processor"
+"""Whose a system prompt is that a processor changed."""
+
+
+class Processing:
+    """Applies an agent's processors in one run; what was processed once is not processed again."""
+
+    def __init__(self, processors: Processors) -> None:
+        self._inbound, self._outbound = processors.inbound, processors.outbound
+        self._done: dict[int, tuple[BaseMessage, BaseMessage]] = {}
+
+    def outgoing(self, request: ModelRequest) -> ModelRequest:
+        """Return the request with each message as the output processor makes it.
+
+        Raises:
+            MessageError: The processor returned no dictionary of a message.
+        """
+        if self._outbound is process_for_llm:
+            return request
+        given = shown(request)
+        made = [self._once(message) for message in given]
+        if any(new is not old for new, old in zip(made, given, strict=True)):
+            request = request.with_messages(made)
+        text = request.system_text
+        if text and (said := self._out(SystemMessage(text)).text) != text:
+            request = request.replace_system(Section(said, SOURCE))
+        return request
+
+    def rendered(self, record: ChatMessage) -> BaseMessage:
+        """Return what a model reads of a record of another agent."""
+        return labelled(record) if self._outbound is process_for_llm else self._out(record)
+
+    def incoming(self, reply: AIMessage) -> AIMessage:
+        """Return a reply as the input processor makes it.
+
+        Raises:
+            MessageError: The processor returned something else than an assistant's message.
+        """
+        if self._inbound is process_llm_response:
+            return reply
+        if isinstance(reply, AIMessageChunk):
+            reply = merge_chunks([reply])
+        before = to_llm_dict(reply)
+        try:
+            made = from_response_dict(copy.deepcopy(before), self._inbound)
+        except TypeError as error:
+            raise MessageError(f"the input processor: {error}") from None
+        if not isinstance(made, AIMessage):
+            raise MessageError(
+                f"the input processor made a {role_of(made)} message of a reply; "
+                "return one of the role assistant"
+            )
+        after = to_llm_dict(made)
+        notes = made.additional_kwargs
+        reply = _merged(reply, made, before, after)
+        return changed_copy(reply, additional_kwargs={**reply.additional_kwargs, **notes})
+
+    def _once(self, message: BaseMessage) -> BaseMessage:
+        if role_of(message) in RECORD_ROLES:
+            return message  # whether a model reads it at all is seen from the chain
+        known = self._done.get(id(message))
+        if known is None:
+            known = self._done[id(message)] = message, self._out(message)
+        return known[1]
+
+    def _out(self, message: BaseMessage) -> BaseMessage:
+        before, after = to_llm_dict(message), self._outbound(private(message))
+        if not isinstance(after, Mapping):
+            raise MessageError(
+                f"the output processor returned a {type(after).__name__}; return a dictionary"
+            )
+        if role_of(message) not in RECORD_ROLES and after == before:
+            return message
+        made = from_response_dict({"role": before["role"], **after})
+        if type(made) is type(message):
+            merged: BaseMessage = _merged(message, made, before, after)
+            return merged
+        return changed_copy(made, id=message.id)
+
+
+def _merged(old: Any, new: BaseMessage, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
+    """Return a message with what a processor changed of it, and the rest as it was."""
+    changes: dict[str, Any] = {}
+    for name in ("content", "name"):
+        if after.get(name) != before.get(name):
+            changes[name] = getattr(new, name)
+    if isinstance(new, AIMessage) and after.get("tool_calls") != before.get("tool_calls"):
+        changes |= {"tool_calls": new.tool_calls, "invalid_tool_calls": new.invalid_tool_calls}
+    return changed_copy(old, **changes) if changes else old
+
+
+# --- Call a model: streamed when somebody listens to tokens, with retries, then the fallbacks.
+
+
+class ModelOwner(Protocol):
+    """The agent that calls a model."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def model(self) -> ModelChoice:
+        """The model of requests that name none."""
+        ...
+
+    @property
+    def binder(self) -> Binder:
+        """Remembers bound models."""
+        ...
+
+
+class ModelUse(Protocol):
+    """The run that calls a model."""
+
+    model: str
+    """The model that gave the last reply; set here."""
+    fittings: dict[int, Any]
+    """Remembers what was fitted to each model's provider; filled here."""
+    stop: Stop
+
+
+class ModelCaller(Protocol):
+    """What a call needs of the node that makes it."""
+
+    @property
+    def spec(self) -> ModelOwner:
+        """The agent."""
+        ...
+
+    @property
+    def run(self) -> ModelUse:
+        """The run."""
+        ...
+
+    @property
+    def io(self) -> Leaves:
+        """The driver's leaves."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The node's `RunnableConfig`."""
+        ...
+
+    @property
+    def port(self) -> Port:
+        """What listens to the node."""
+        ...
+
+
+async def ask(
+    ctx: ModelCaller,
+    request: ModelRequest,
+    messages: list[BaseMessage],
+    tools: Sequence[BoundTool],
+) -> AIMessage:
+    """Return the reply of the request's model, or of the first of its fallbacks that answers.
+
+    `messages` and `tools` are what the request comes to for a model.
+
+    Raises:
+        Exception: What the last model raised, once retries and fallbacks are used up.
+    """
+    first: ModelChoice = request.model or ctx.spec.model
+    options = (first, *first.fallbacks)
+    for position, option in enumerate(options):
+        bound = ctx.spec.binder.bind(option, tools, request.settings, request.withheld)
+        fitted = _fitted(ctx, option, messages, bool(tools))
+        call = _Call(ctx, option, bound, fitted, request.purpose)
+        try:
+            reply = await call.with_retries()
+        except Exception as error:
+            if position + 1 == len(options) or classify(error) == "overflow":
+                raise
+            call.tell("fallback", error, 0.0)
+            continue
+        if request.purpose == AGENT:
+            ctx.run.model = option.name
+        return reply
+    raise AssertionError("an agent has at least one model")
+
+
+def _fitted(
+    ctx: ModelCaller, option: ModelChoice, messages: list[BaseMessage], tools: bool
+) -> list[BaseMessage]:
+    """Return the messages as the provider of a model takes them."""
+    provider = provider_of(option.model, tools)
+    if provider is None:
+        return messages
+    known: Fitting | None = ctx.run.fittings.get(id(option.model))
+    if known is None or known.model is not option.model or known.provider is not provider:
+        known = ctx.run.fittings[id(option.model)] = Fitting(option.model, provider)
+    return known.fit(messages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One model, bound, and what it is asked; tried as often as its policy says."""
+
+    ctx: ModelCaller
+    option: ModelChoice
+    bound: Runnable[Any, Any]
+    messages: list[BaseMessage]
+    purpose: str
+
+    async def with_retries(self) -> AIMessage:
+        started = time.monotonic()
+        attempt = 1
+        while True:
+            try:
+                return await self.once()
+            except Exception as error:
+                elapsed = time.monotonic() - started
+                delay = retry_delay(error, attempt, self.option.retry, elapsed, random.random)
+                if delay is None:
+                    raise
+                self.tell("retry", error, delay)
+            await self.ctx.io.sleep(delay)
+            attempt += 1
+
+    async def once(self) -> AIMessage:
+        ctx, bound, messages = self.ctx, self.bound, self.messages
+        config: Any = langgraph_config.with_metadata(
+            ctx.config, wick_agent=ctx.spec.name, wick_purpose=self.purpose
+        )
+        if self.purpose != AGENT:  # nobody who reads the answer is to read this
+            config = langgraph_config.with_tag(config, langgraph_config.NOSTREAM)
+        elif ctx.port.tokens:
+            return await self.streamed(config)
+        if is_cached(self.option.model):
+            messages = as_key(messages)
+        way = shorter_way(bound, self.messages, config)
+        if way is not None:
+            quick: AIMessage = await ctx.io.long(
+                lambda: generate(way, messages), lambda: agenerate(way, messages)
+            )
+            return ensure_whole(quick)
+        reply: AIMessage = await ctx.io.long(
+            lambda: bound.invoke(messages, config), lambda: bound.ainvoke(messages, config)
+        )
+        return ensure_whole(reply)
+
+    async def streamed(self, config: Any) -> AIMessage:
+        heard = Pieces()
+        port, stop, name = self.ctx.port, self.ctx.run.stop, self.option.name
+
+        def take(chunk: AIMessage) -> Moment | None:
+            """Return where to wait: a slow reader holds the model back, and loses nothing."""
+            stop.check()  # a model that was left in its thread is not heard any more
+            heard.take(chunk)
+            if not chunk.content:
+                return None
+            moment = Moment("model", "chunk", name, {"chunk": chunk})
+            port.record(moment)
+            return moment if holds(port) else None
+
+        bound, messages = self.bound, self.messages
+
+        def read() -> None:
+            way = shorter_stream(bound, self.messages, config, is_async=False)
+            stream: Any = bound.stream(messages, config) if way is None else pieces(way, messages)
+            for chunk in stream:
+                if (moment := take(chunk)) is not None:
+                    run_to_end(port.at(moment))
+
+        async def aread() -> None:
+            way = shorter_stream(bound, self.messages, config, is_async=True)
+            stream: Any = bound.astream(messages, config) if way is None else apieces(way, messages)
+            async for chunk in stream:
+                if (moment := take(chunk)) is not None:
+                    await port.at(moment)
+
+        await self.ctx.io.long(read, aread)
+        chunks = heard.chunks()
+        if len(chunks) == 1 and not isinstance(chunks[0], AIMessageChunk):
+            return ensure_whole(chunks[0])  # a model that cannot stream gives its reply at once
+        return ensure_whole(merge_chunks([c for c in chunks if isinstance(c, AIMessageChunk)]))
+
+    def tell(self, phase: str, error: Exception, delay: float) -> None:
+        if self.ctx.port.active:
+            data = {"error": error, "delay": delay, "purpose": self.purpose}
+            self.ctx.port.record(Moment("model", phase, self.option.name, data))

@@ -25,20 +25,29 @@ _WHO: Final = (
     "This is the scripted demo model, no language model: it can pass arithmetic such as 21*2 to "
     "the tool `calculate` and list a folder with the tool `ls`."
 )
+
 _HOW: Final = (
     "For real answers name a model, for example WICK_MODEL=openai:gpt-5-mini with "
     "OPENAI_API_KEY set, or start an Ollama on its port (11434)."
 )
+
 _SIGNS: Final = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "^": "**"})
+
 _DATE: Final = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:T[\d:.]+Z?)?\b")
+
 _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+
 _TOKEN: Final = re.compile(
     r"(?P<part>(?<![\w.])\d+(?:\.\d+)?(?!\.?\w)|\*\*|//|[-+*/%()])|(?P<space>[ \t]+)|.",
     re.DOTALL,
 )
+
 _OPERATORS: Final = frozenset({"**", "//", "+", "-", "*", "/", "%"})
+
 _BEFORE_OPERAND: Final = frozenset({"(", "+", "-"})
+
 _FILES: Final = re.compile(r"\b(files?|folders?|director(y|ies)|here)\b", re.IGNORECASE)
+
 _FOLDER: Final = re.compile(
     r"""`([\w./-]+)`"""
     r"""|\b(?:in|of|at|under|inside|list|ls|folder|directory)\s+["']([\w./-]+)["']"""
@@ -47,6 +56,7 @@ _FOLDER: Final = re.compile(
     r"""|\bthe\s+([\w.-]+)\s+(?:folder|directory)\b""",
     re.IGNORECASE,
 )
+
 _NO_NAMES: Final = frozenset(
     {"and/or", "current", "same", "working", "whole", "this", "project", "root"}
 )

@@ -3,23 +3,59 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.language_models import BaseChatModel
 
 from wick_graph.constants import DEFAULT_CONTEXT_WINDOW
 from wick_graph.errors import ConfigError, ModelError
+from wick_graph.models.call import bind
 from wick_graph.models.demo import demo_model
-from wick_graph.models.ollama import find_model
-from wick_graph.models.providers import PROVIDERS, build, key_of, load
+from wick_graph.models.providers import PROVIDERS, build, find_model, key_of, load
 from wick_graph.models.retry import RetryPolicy
 from wick_graph.models.scripted import ScriptedModel
 from wick_graph.models.spec import AUTO, ModelSpec, parse
 
+if TYPE_CHECKING:
+    from langchain_core.runnables import Runnable
+
+    from wick_graph.tools.bound import BoundTool
+
+
+# --- Bind tools and settings to models once for each combination, not once for each call.
+
+
+class Binder:
+    """Remember bound models by the identity of what went into them."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def bind(
+        self,
+        option: ModelChoice,
+        tools: Sequence[BoundTool],
+        settings: Mapping[str, Any],
+        withheld: bool,
+    ) -> Runnable[Any, Any]:
+        """Return the model with these tools and settings bound to it."""
+        key = (id(option.model), tuple(map(id, tools)), withheld, repr(sorted(settings.items())))
+        known = self._made.get(key)
+        if known is None:
+            if len(self._made) > 256:  # settings that differ on every call must not pile up
+                self._made.clear()
+            schemas = [tool.schema for tool in tools]
+            bound = bind(option.model, schemas, withheld=withheld, settings=settings)
+            known = self._made[key] = (bound, option.model, tuple(tools))  # keeps the ids alive
+        runnable: Runnable[Any, Any] = known[0]
+        return runnable
+
+
 DEMO: Final = "scripted:demo"
+
 _DEMO_NOTICE: Final = (
     "No model key and no Ollama found: using the scripted demo model "
     "(set WICK_MODEL=provider:model for a real one)."

@@ -95,6 +95,7 @@ def classify(error: BaseException) -> Verdict:
 
 
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429})
+
 _OVERFLOW_STATUS: Final = frozenset({None, 400, 422, 500})
 """Where a text about the context may be believed; None is an error event inside a stream."""
 
@@ -134,12 +135,14 @@ _PASSING_CLASSES: Final = frozenset(
         "gaierror",
     }
 )
+
 _GARBLED: Final = re.compile(
     r"No generation chunks were returned"
     r"|Unexpected response type from OpenAI-compatible endpoint"
     r"|Received response with null value for 'choices'"
 )
 """What LangChain says of an answer that is no answer: an empty body, or a gateway's own page."""
+
 _LASTING_CLASSES: Final = frozenset(
     {"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "SSLCertVerificationError"}
 )
@@ -158,7 +161,9 @@ _OVERFLOW_TEXT: Final = re.compile(
     r"|reduce the length of the (?:messages|prompt|input)",
     re.IGNORECASE,
 )
+
 _SCANNED_CHARS: Final = 4_000
+
 _CHAIN_LENGTH: Final = 8
 
 

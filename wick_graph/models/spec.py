@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from wick_graph.config.durations import seconds
+from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, ModelError, did_you_mean
 
 ALIASES: Final = {"google_genai": "google", "google-genai": "google"}
 """Other spellings of our providers' names."""
+
 PROVIDERS: Final = ("openai", "anthropic", "google", "ollama", "scripted")
 """What an error message lists; whatever LangChain knows besides works too."""
+
 AUTO: Final = "auto"
 """The model's name that leaves the choice to us."""
 

@@ -9,16 +9,28 @@ Every form is written by this package alone: no browser, no network, no Graphviz
 always gives the same bytes.
 """
 
-from wick_graph.picture.dot import as_dot
-from wick_graph.picture.history import overlay_of
-from wick_graph.picture.html import as_html
-from wick_graph.picture.json import as_json
-from wick_graph.picture.mermaid import as_mermaid
-from wick_graph.picture.model import Arrow, Box, Fact, Layers, Picture, ToolMark
-from wick_graph.picture.overlay import RunOverlay, Tally
-from wick_graph.picture.read import picture_of
-from wick_graph.picture.svg import as_svg
-from wick_graph.picture.text import as_text
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.picture.formats import as_dot, as_html, as_json, as_mermaid
+    from wick_graph.picture.history import overlay_of
+    from wick_graph.picture.model import (
+        Arrow,
+        Box,
+        Fact,
+        Layers,
+        Picture,
+        RunOverlay,
+        Tally,
+        ToolMark,
+    )
+    from wick_graph.picture.read import picture_of
+    from wick_graph.picture.svg import as_svg
+    from wick_graph.picture.text import as_text
 
 __all__ = [
     "Arrow",
@@ -38,3 +50,25 @@ __all__ = [
     "overlay_of",
     "picture_of",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.picture.formats": ("as_dot", "as_html", "as_json", "as_mermaid"),
+            "wick_graph.picture.history": ("overlay_of",),
+            "wick_graph.picture.model": (
+                "Arrow",
+                "Box",
+                "Fact",
+                "Layers",
+                "Picture",
+                "RunOverlay",
+                "Tally",
+                "ToolMark",
+            ),
+            "wick_graph.picture.read": ("picture_of",),
+            "wick_graph.picture.svg": ("as_svg",),
+            "wick_graph.picture.text": ("as_text",),
+        },
+    )

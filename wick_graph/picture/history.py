@@ -1,33 +1,102 @@
-"""Lay a thread over its graph from what checkpoints tell: the path, tokens and errors.
-
-A checkpoint says which tasks a superstep ran, what they wrote and when it ended. It does not say
-how long one of several parallel tasks took, nor what hooks did: a journal does, where there is one.
-"""
+"""Lay a thread over its graph: path, tokens, errors and measured times."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from wick_graph import keys
-from wick_graph.errors import ConfigError, ThreadNotFoundError
-from wick_graph.graph import AgentGraph
-from wick_graph.picture.measured import WHOLE_STEPS, measured
-from wick_graph.picture.overlay import NOTHING, Edge, RunOverlay, Tally
+from wick_graph import langgraph_config
+from wick_graph.core.usage import Usage, usage_of
+from wick_graph.engine.graph import AgentGraph
+from wick_graph.errors import ConfigError, StorageError, ThreadNotFoundError
+from wick_graph.journal import Entry, Journal
+from wick_graph.picture.model import NOTHING, Edge, LayerKey, RunOverlay, Tally
 from wick_graph.picture.read import ids_of, subagents_of
-from wick_graph.runtime import AgentSpec
-from wick_graph.usage import Usage, usage_of
+from wick_graph.runtime.context import AgentSpec, engine_store
+
+# --- What a thread's journal adds to its picture: the time of each node, tool and hook by
+# itself.
+
+
+WHOLE_STEPS: Final = "times are those of whole steps"
+
+_PARALLEL: Final = "times of parallel calls are added up"
+
+
+def measured(overlay: RunOverlay, saver: Any, steps: Collection[str]) -> RunOverlay:
+    """Fill in what the journal measured, where it recorded all of the steps.
+
+    Args:
+        overlay: What the checkpoints tell.
+        saver: The store of the thread; only ours keeps journals.
+        steps: The checkpoints from which steps began that are on the thread's way.
+    """
+    if engine_store(saver) is None or not steps:
+        return overlay
+    try:
+        entries = [e for e in Journal(saver, overlay.thread_id).moments() if e.checkpoint in steps]
+    except StorageError:
+        return overlay
+    if {entry.checkpoint for entry in entries if entry.what == "node.exit"} != set(steps):
+        return overlay
+    nodes = _added(overlay.nodes, _measured_seconds(entries, "node"))
+    notes = [_PARALLEL if note == WHOLE_STEPS else note for note in overlay.notes]
+    seconds = sum(tally.seconds or 0.0 for tally in nodes.values())
+    return replace(
+        overlay,
+        total=replace(overlay.total, seconds=seconds),
+        nodes=nodes,
+        tools=_added(overlay.tools, _measured_seconds(entries, "tool")),
+        layers=_layers(entries),
+        notes=tuple(notes),
+    )
+
+
+def _measured_seconds(entries: list[Entry], kind: str) -> dict[str, float]:
+    """Add up what the visits of each node, or the calls of each tool, took."""
+    found: dict[str, float] = {}
+    for entry in entries:
+        if entry.kind == kind and entry.phase == "exit" and entry.duration_us is not None:
+            found[entry.name] = found.get(entry.name, 0.0) + entry.duration_us / 1e6
+    return found
+
+
+def _added(tallies: Any, seconds: dict[str, float]) -> dict[str, Tally]:
+    return {name: replace(tally, seconds=seconds.get(name)) for name, tally in tallies.items()}
+
+
+def _layers(entries: list[Entry]) -> dict[LayerKey, Tally]:
+    found: dict[LayerKey, Tally] = {}
+    for entry in entries:
+        if entry.kind != "hook" or not entry.is_end or entry.hook_phase is None:
+            continue
+        key = (entry.hook_phase, entry.name)
+        took = None if entry.duration_us is None else entry.duration_us / 1e6
+        tally = Tally(1, took, errors=int(entry.phase == "error"))
+        found[key] = found.get(key, NOTHING) + tally
+    return found
+
+
+# --- Lay a thread over its graph from what checkpoints tell: the path, tokens and errors.
+#
+# A checkpoint says which tasks a superstep ran, what they wrote and when it ended. It does not say
+# how long one of several parallel tasks took, nor what hooks did: a journal does, where there is
+# one.
+
 
 MAX_STEPS: Final = 2_000
 """Checkpoints that are read, the newest ones."""
+
 _DEPTH: Final = 6
 """How deep messages are looked for in what a task wrote."""
+
 _LAST: Final = "__end__"
+
 _ANSWERS_ITSELF: Final = frozenset({"model", "before_agent"})
 """An agent's nodes that answer calls without running them."""
 
@@ -46,7 +115,7 @@ def overlay_of(graph: Any, thread_id: str, *, limit: int = MAX_STEPS) -> RunOver
     """
     if not getattr(graph, "checkpointer", None):
         raise ConfigError("this graph keeps no threads; compile it with a checkpointer")
-    config = keys.with_configurable(None, **{keys.THREAD_ID: thread_id})
+    config = langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread_id})
     steps = _path(_step(found) for found in graph.get_state_history(config, limit=limit))
     if not steps:
         raise ThreadNotFoundError(f"there is no checkpoint of a thread {thread_id}")
@@ -94,10 +163,10 @@ class _Step:
 
 def _step(found: Any) -> _Step:
     metadata = found.metadata or {}
-    parent = keys.configurable(found.parent_config).get(keys.CHECKPOINT_ID)
+    parent = langgraph_config.configurable(found.parent_config).get(langgraph_config.CHECKPOINT_ID)
     values = found.values if isinstance(found.values, Mapping) else {}
     return _Step(
-        id=str(keys.configurable(found.config).get(keys.CHECKPOINT_ID)),
+        id=str(langgraph_config.configurable(found.config).get(langgraph_config.CHECKPOINT_ID)),
         parent=None if parent is None else str(parent),
         source=str(metadata.get("source", "")),
         run_id=metadata.get("run_id"),
@@ -193,7 +262,7 @@ class _Reader:
             self.worked.add(step.id)
         names = dict.fromkeys(task.name for task in ran)
         if ran and step.source != "input":  # writing down the input is no work of the graph
-            seconds = _seconds(step, following)
+            seconds = _step_seconds(step, following)
             self.total += Tally(1, seconds)
             for name in names:
                 self._add(name, Tally(0, seconds))
@@ -279,7 +348,7 @@ def _ran(step: _Step, following: _Step | None) -> list[_Task]:
     return ran if following.source == "input" and left_open else []
 
 
-def _seconds(step: _Step, following: _Step | None) -> float | None:
+def _step_seconds(step: _Step, following: _Step | None) -> float | None:
     """Measure a step; a pause between runs and the wait for an answer are no part of it."""
     if following is None or step.made is None or following.made is None:
         return None

@@ -7,12 +7,24 @@ from dataclasses import replace
 from typing import Any, Final
 
 from wick_graph.constants import MAX_CONCURRENCY
-from wick_graph.graph import AgentGraph
-from wick_graph.picture.model import END, START, Arrow, Box, Fact, Kind, Layers, Picture, ToolMark
-from wick_graph.picture.words import clean, count, span
-from wick_graph.runtime import AgentSpec
+from wick_graph.engine.graph import AgentGraph
+from wick_graph.picture.model import (
+    END,
+    START,
+    Arrow,
+    Box,
+    Fact,
+    Kind,
+    Layers,
+    Picture,
+    ToolMark,
+    clean,
+    count,
+    span,
+)
+from wick_graph.runtime.context import AgentSpec
 from wick_graph.tools.bound import BoundTool, bind_tool
-from wick_graph.tools.toolbox import Unasked
+from wick_graph.tools.toolsets import Unasked
 from wick_graph.types import Phase
 
 NODE_OF: Final[Mapping[Phase, str]] = {
@@ -23,20 +35,27 @@ NODE_OF: Final[Mapping[Phase, str]] = {
     "wrap_tool_call": "tools",
 }
 """The node in which a phase's layers run."""
+
 _AROUND: Final[Mapping[Phase, str]] = {
     "wrap_model_call": "model call",
     "wrap_tool_call": "tool call",
 }
+
 _ENDS: Final[Mapping[str, tuple[str, Kind]]] = {
     "__start__": (START, "start"),
     "__end__": (END, "end"),
 }
+
 CALLER: Final = "tools"
 """The node from which tasks are given away."""
+
 _INTERRUPT: Final = "__interrupt"
+
 _TOOLS: Final = "__tools"
+
 _DESCRIPTION: Final = 80
 """Characters of what a sub-agent is good for."""
+
 _MOST_FACTS: Final = 6
 """Entries of a node's metadata that are drawn."""
 

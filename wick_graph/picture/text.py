@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from wick_graph.picture.layout import Layout, Metrics, Point, Rect, Size, arrange
-from wick_graph.picture.model import ARROW, Arrow, Box, Picture
-from wick_graph.picture.overlay import NOTHING, Tally
-from wick_graph.picture.words import cells, wrapped
+from wick_graph.picture.layout import arrange
+from wick_graph.picture.layout_rows import Layout, Metrics, Point, Rect, Size
+from wick_graph.picture.model import ARROW, NOTHING, Arrow, Box, Picture, Tally, cells, wrapped
 
 METRICS: Final = Metrics(
     box_gap=3,
@@ -25,19 +24,32 @@ METRICS: Final = Metrics(
     loop=2,
     wrap=110,
 )
+
 _ROOM: Final = 44
 """Cells after which a text in a box goes on in the next line."""
+
 _LABEL_ROOM: Final = 28
+
 _UP, _RIGHT, _DOWN, _LEFT = 1, 2, 4, 8
+
 _LIGHT: Final = " ╵╶└╷│┌├╴┘─┴┐┤┬┼"
+
 _HEAVY: Final = " ╹╺┗╻┃┏┣╸┛━┻┓┫┳╋"
+
 _DOTTED: Final = {"│": "┆", "─": "┄", "┃": "┇", "━": "┅"}
+
 _HEADS: Final = {_DOWN: "▼", _UP: "▲", _LEFT: "◄", _RIGHT: "►"}
+
 _PLAIN_HEADS: Final = {_DOWN: "v", _UP: "^", _LEFT: "<", _RIGHT: ">"}
+
 _SQUARE: Final = "┌┐└┘─│"
+
 _ROUND: Final = "╭╮╰╯─│"
+
 _DOUBLE: Final = "╔╗╚╝═║"
+
 _PLAIN_FRAME: Final = "++++-|"
+
 _WORDS: Final = {"→": "->", "×": "x", "·": "-", "…": "...", "✕": "x", "▶": ">", "–": "-"}
 
 
@@ -235,7 +247,9 @@ class _Drawing:
 
 
 _STEPS: Final = {_UP: (0, -1), _RIGHT: (1, 0), _DOWN: (0, 1), _LEFT: (-1, 0)}
+
 _OPPOSITE: Final = {_UP: _DOWN, _DOWN: _UP, _LEFT: _RIGHT, _RIGHT: _LEFT}
+
 _PLAIN_SIGNS: Final = " |-+||++-+-+++++"
 
 

@@ -13,19 +13,30 @@ import struct
 from typing import Any
 
 CREATE_RULESET = 444  # the same numbers on every Linux architecture
+
 ADD_RULE = 445
+
 RESTRICT_SELF = 446
+
 PR_SET_NO_NEW_PRIVS = 38
+
 PR_SET_SECCOMP = 22
+
 SECCOMP_MODE_FILTER = 2
+
 RULE_PATH_BENEATH = 1
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+
 MAKE_DEVICES = 1 << 6 | 1 << 11
+
 TRUNCATE, IOCTL_DEVICE = 1 << 14, 1 << 15
+
 ALL_FILES = (1 << 16) - 1
 """All that version 5 knows of files; what a later one adds is not asked for."""
+
 ALL_NETWORK = 3
+
 ALL_SCOPES = 3
 """Abstract sockets, and signals to processes outside."""
 
@@ -35,6 +46,7 @@ RIGHTS = {
     "device": READ_FILE | WRITE_FILE | TRUNCATE,
     "write": ALL_FILES & ~MAKE_DEVICES & ~IOCTL_DEVICE,
 }
+
 OF_A_FILE = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEVICE
 
 

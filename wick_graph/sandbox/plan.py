@@ -1,26 +1,40 @@
-"""What a sandbox level is to the runner: what stands before a command, and what is done to it."""
+"""The plan of a confined command: what precedes it, its environment, its system call filter."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import platform
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal, Protocol
+
+# --- What a sandbox level is to the runner: what stands before a command, and what is done to
+# it.
+
 
 Level = Literal["container", "bwrap", "landlock", "local"]
 """From the strongest to none: a container, namespaces, file rules, nothing at all."""
+
 Setting = Literal["auto", "require", "bwrap", "landlock", "local"]
 """What may be asked for on this machine: a level, or the strongest that works."""
 
 NOBODY: Final = 65_534
+
 MEMORY_BYTES: Final = 4 * 2**30
 """Address space of one process."""
+
 FILE_BYTES: Final = 256 * 2**20
+
 TMP_BYTES: Final = 64 * 2**20
 """The private /tmp of a command, where it is one in memory."""
+
 PROCESSES: Final = 256
 """Processes and threads of one command, beyond those that its user has already."""
+
 OPEN_FILES: Final = 1_024
+
 CPU_SECONDS: Final = 600
 
 LIMITS: Final[Mapping[str, int]] = {
@@ -114,3 +128,353 @@ def confined(who: Identity | None, **more: Any) -> dict[str, Any]:
     if who is not None:
         plan |= {"uid": who.uid, "gid": who.gid}
     return plan
+
+
+# --- The variables that a command gets: few, and none that changes how programs start.
+
+
+_PASSED_ON: Final = ("HOME", "LANG", "LOGNAME", "SHELL", "TMPDIR", "TZ", "USER")
+
+_SYSTEM: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+def clean_environment(workdir: str) -> dict[str, str]:
+    """Return what is passed on to a command that is not confined."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED_ON or name.startswith("LC_")
+    }
+    return {**kept, "PATH": os.pathsep.join(safe_path(workdir)) or _join(_SYSTEM), "TERM": "dumb"}
+
+
+def sealed_environment(readable: Iterable[str] = ()) -> dict[str, str]:
+    """Return what a confined command gets: nothing that names a place outside.
+
+    Programs of the system are found, and those in the folders that are readable too.
+    """
+    programs = (f"{folder}/bin" for folder in readable)
+    beside = [folder for folder in programs if os.access(folder, os.X_OK)]
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("LANG", "TZ") or name.startswith("LC_")
+    }
+    home = {"HOME": "/tmp", "TMPDIR": "/tmp"}  # a private one, or replaced where there is none
+    quiet = {"GIT_CONFIG_NOSYSTEM": "1", "TERM": "dumb"}
+    return {"LANG": "C.UTF-8", **kept, **home, **quiet, "PATH": _join((*beside, *_SYSTEM))}
+
+
+def safe_path(workdir: str) -> list[str]:
+    """Return the folders of PATH from which a program may be taken: none below the directory."""
+    inside = f"{os.path.realpath(workdir)}/"
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    return [
+        folder
+        for folder in folders
+        if folder.startswith("/") and not f"{os.path.realpath(folder)}/".startswith(inside)
+    ]
+
+
+def find_program(name: str, workdir: str) -> str | None:
+    """Return the absolute path of a helper of the engine, never one from below the directory."""
+    inside = f"{os.path.realpath(workdir)}/"
+    for folder in dict.fromkeys((*safe_path(workdir), *_SYSTEM)):
+        real = os.path.realpath(Path(folder, name))
+        is_file = os.path.isfile(real)  # noqa: PTH113  (a folder that may not be read has none)
+        if is_file and not real.startswith(inside) and os.access(real, os.X_OK):
+            return real
+    return None
+
+
+def _join(folders: Iterable[str]) -> str:
+    return os.pathsep.join(dict.fromkeys(folders))
+
+
+# --- A system call filter as the kernel takes it: what escapes begin with and commands do not
+# need.
+#
+# The program is classic BPF over `struct seccomp_data`. It is built here, number by number, because
+# it must be the same wherever it runs. What it refuses fails with EPERM, as if the right were
+# missing; `clone3`, whose flags no filter can see, fails with ENOSYS, so that libraries take
+# `clone`.
+
+
+_AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+_X32_BIT: Final = 0x40000000
+
+_REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
+    # name: (x86_64, aarch64)
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "adjtimex": (159, 171),
+    "bpf": (321, 280),
+    "chroot": (161, 51),
+    "clock_adjtime": (305, 266),
+    "clock_settime": (227, 112),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "ioperm": (173, None),
+    "iopl": (172, None),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "lookup_dcookie": (212, 18),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "perf_event_open": (298, 241),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
+    "setns": (308, 268),
+    "settimeofday": (164, 170),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+
+_REACHING: Final[dict[str, tuple[int, int]]] = {
+    # They reach other processes of the machine by no file and no signal.
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "msgctl": (71, 187),
+    "msgget": (68, 186),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
+    "process_madvise": (440, 440),
+    "semctl": (66, 191),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmdt": (67, 197),
+    "shmget": (29, 194),
+    "socket": (41, 198),
+}
+"""Refused as well where no namespaces stand around a command."""
+
+_ON_ONESELF: Final[dict[str, tuple[int, int, tuple[int, ...]]]] = {
+    # name: (x86_64, aarch64, what the first arguments must be: the number 0 is whoever calls)
+    "ioprio_set": (251, 30, (1, 0)),
+    "prlimit64": (302, 261, (0,)),
+    "sched_setaffinity": (203, 122, (0,)),
+    "sched_setattr": (314, 274, (0,)),
+    "sched_setparam": (142, 118, (0,)),
+    "sched_setscheduler": (144, 119, (0,)),
+    "setpriority": (141, 140, (0, 0)),
+}
+"""Refused there for any other process than the one that calls."""
+
+_SOCKET: Final = (41, 198)
+
+_SOCKETPAIR: Final = (53, 199)
+
+_UNIX: Final = 1
+
+_FAMILIES: Final = (_UNIX, 2, 10, 16)
+"""UNIX, INET, INET6 and NETLINK: those that a network namespace holds. AF_VSOCK, for one, reaches
+the machine below."""
+
+VSOCK: Final = 40
+
+_CLONE: Final = (56, 220)
+
+_CLONE3: Final = (435, 435)
+
+_IOCTL: Final = (16, 29)
+
+_NEW_NAMESPACES: Final = 0x7E020000
+"""NS, CGROUP, UTS, IPC, USER, PID, NET; a new time namespace `clone` cannot make."""
+
+_TIOCSTI: Final = 0x5412
+
+_TIOCLINUX: Final = 0x541C
+
+_LOAD: Final = 0x20
+
+_JUMP_EQUAL: Final = 0x15
+
+_JUMP_AT_LEAST: Final = 0x35
+
+_JUMP_ANY_BIT: Final = 0x45
+
+_RETURN: Final = 0x06
+
+_ALLOW: Final = 0x7FFF0000
+
+_ERRNO: Final = 0x00050000
+
+_EPERM: Final = 1
+
+_ENOSYS: Final = 38
+
+_AT_NUMBER: Final = 0
+
+_AT_ARCHITECTURE: Final = 4
+
+_AT_FIRST_ARGUMENT: Final = 16
+
+_AT_SECOND_ARGUMENT: Final = 24
+
+_REFUSE: Final = (_RETURN, 0, 0, _ERRNO | _EPERM)
+
+_PERMIT: Final = (_RETURN, 0, 0, _ALLOW)
+
+_ELF_HEADERS: Final = 64 + 56
+
+_NO_SECTIONS: Final = (0, 0, 64, 56, 1, 0, 0, 0)
+
+Instruction = tuple[int, int, int, int]
+"""Operation, jump if true, jump if false, operand."""
+
+
+def supported(machine: str = "") -> bool:
+    """Say whether there is a filter for this processor."""
+    return (machine or platform.machine()) in _AUDIT
+
+
+def program(machine: str = "", *, namespaces: bool = True) -> bytes:
+    """Build the filter.
+
+    Args:
+        machine: `x86_64` or `aarch64`; this machine's own if it is empty.
+        namespaces: Whether namespaces stand around the command. Sockets are then those that a
+            network namespace holds. Without them none can be made but connected pairs, and no
+            other process can be reached.
+
+    Raises:
+        KeyError: There is no filter for the processor; see `supported`.
+    """
+    machine = machine or platform.machine()
+    which = tuple(_AUDIT).index(machine)
+    refused = [numbers[which] for numbers in _REFUSED.values()]
+    code = _head(machine)
+    code += _number_is(_CLONE3[which], [(_RETURN, 0, 0, _ERRNO | _ENOSYS)])
+    code += _number_is(
+        _CLONE[which],
+        [
+            (_LOAD, 0, 0, _AT_FIRST_ARGUMENT),
+            (_JUMP_ANY_BIT, 0, 1, _NEW_NAMESPACES),
+            _REFUSE,
+            _PERMIT,
+        ],
+    )
+    code += _number_is(
+        _IOCTL[which],
+        [
+            (_LOAD, 0, 0, _AT_SECOND_ARGUMENT),  # the low half: the kernel looks at no more
+            (_JUMP_EQUAL, 1, 0, _TIOCSTI),
+            (_JUMP_EQUAL, 0, 1, _TIOCLINUX),
+            _REFUSE,
+            _PERMIT,
+        ],
+    )
+    code += _number_is(_SOCKETPAIR[which], _family(_FAMILIES if namespaces else (_UNIX,)))
+    if namespaces:
+        code += _number_is(_SOCKET[which], _family(_FAMILIES))
+    else:
+        refused += [numbers[which] for numbers in _REACHING.values()]
+        for *numbers, wanted in _ON_ONESELF.values():
+            code += _number_is(numbers[which], _arguments(wanted))
+    code += _one_of([number for number in refused if number is not None])
+    return b"".join(struct.pack("=HBBI", *one) for one in code)
+
+
+def socket_probe(machine: str = "", family: int = VSOCK) -> bytes:
+    """Build a program that makes a socket and ends with the error's number.
+
+    Its exit code is 1 (EPERM) where a filter refuses the family. It is machine code of a few
+    instructions, because nothing else can be relied on to be there inside of a sandbox.
+    """
+    machine = machine or platform.machine()
+    if machine == "x86_64":
+        code = b"\xbf" + struct.pack("<I", family)  # edi = family
+        code += b"\xbe\x01\0\0\0\x31\xd2\xb8\x29\0\0\0\x0f\x05"  # socket(edi, 1, 0)
+        code += b"\xf7\xd8\x89\xc7\xb8\x3c\0\0\0\x0f\x05"  # exit(-eax)
+    else:
+        words = (
+            0xD2800000 | family << 5,  # x0 = family
+            *(0xD2800021, 0xD2800002, 0xD28018C8, 0xD4000001),  # socket(x0, 1, 0)
+            *(0xCB0003E0, 0xD2800BA8, 0xD4000001),  # exit(-x0)
+        )
+        code = struct.pack("<8I", *words)
+    size = _ELF_HEADERS + len(code)
+    kind = {"x86_64": 62, "aarch64": 183}[machine]
+    at = 0x400000
+    header = b"\x7fELF\2\1\1".ljust(16, b"\0")
+    header += struct.pack("<HHIQQQIHHHHHH", 2, kind, 1, at + _ELF_HEADERS, 64, *_NO_SECTIONS)
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, at, at, size, size, 0x10000)
+    return header + segment + code
+
+
+def _family(allowed: Sequence[int]) -> list[Instruction]:
+    """Allow a socket of these families alone."""
+    count = len(allowed)
+    found = [(_JUMP_EQUAL, count - at, 0, family) for at, family in enumerate(allowed)]
+    return [(_LOAD, 0, 0, _AT_FIRST_ARGUMENT), *found, _REFUSE, _PERMIT]
+
+
+def _arguments(wanted: Sequence[int]) -> list[Instruction]:
+    """Allow a call whose first arguments are these; the kernel looks at their low halves."""
+    found: list[Instruction] = []
+    for at, value in enumerate(wanted):
+        found += [
+            (_LOAD, 0, 0, _AT_FIRST_ARGUMENT + 8 * at),
+            (_JUMP_EQUAL, 1, 0, value),
+            _REFUSE,
+        ]
+    return [*found, _PERMIT]
+
+
+def _head(machine: str) -> list[Instruction]:
+    """Refuse calls of another architecture, and leave the number in the accumulator."""
+    head = [
+        (_LOAD, 0, 0, _AT_ARCHITECTURE),
+        (_JUMP_EQUAL, 1, 0, _AUDIT[machine]),
+        _REFUSE,
+        (_LOAD, 0, 0, _AT_NUMBER),
+    ]
+    if machine == "x86_64":
+        head += [(_JUMP_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
+    return head
+
+
+def _number_is(number: int, then: list[Instruction]) -> list[Instruction]:
+    return [(_JUMP_EQUAL, 0, len(then), number), *then]
+
+
+def _one_of(numbers: Sequence[int]) -> list[Instruction]:
+    """Refuse these calls and allow all others."""
+    count = len(numbers)
+    found = [(_JUMP_EQUAL, count - at, 0, number) for at, number in enumerate(sorted(numbers))]
+    return [*found, _PERMIT, _REFUSE]

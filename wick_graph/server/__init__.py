@@ -7,8 +7,25 @@ routes/   the paths                     forms answers completions problems    in
 app       all of it as one application  serving   the process around it
 """
 
-from wick_graph.server.app import create_app
-from wick_graph.server.options import Limits, ServerOptions
-from wick_graph.server.service import Service
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.server.app import create_app
+    from wick_graph.service.options import Limits, ServerOptions
+    from wick_graph.service.service import Service
 
 __all__ = ["Limits", "ServerOptions", "Service", "create_app"]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.server.app": ("create_app",),
+            "wick_graph.service.options": ("Limits", "ServerOptions"),
+            "wick_graph.service.service": ("Service",),
+        },
+    )

@@ -15,40 +15,42 @@ from starlette.responses import JSONResponse
 
 from wick_graph import __version__
 from wick_graph.errors import WickError
-from wick_graph.server import forms
-from wick_graph.server.asking import needed_by
-from wick_graph.server.guard import Guard
-from wick_graph.server.problems import Problem, problem_of, told
-from wick_graph.server.routes import (
-    agents,
-    approvals,
-    files,
-    health,
-    openai,
-    runs,
-    threads,
-    tools,
-    traces,
-)
-from wick_graph.server.service import Service
-from wick_graph.server.telemetry import Traced
+from wick_graph.server import schemas
+from wick_graph.server.guard import Guard, Traced, needed_by
+from wick_graph.server.protocols import openai
+from wick_graph.server.routes import agents, operations, runs, threads
+from wick_graph.server.routes.agents import file_router, tool_router
+from wick_graph.server.routes.runs import approval_router
+from wick_graph.service.options import Problem, problem_of, told
+from wick_graph.service.service import Service
 
-ROUTES: Final = (health, tools, traces, files, approvals, agents, runs, threads, openai)
+ROUTES: Final = (
+    operations.health_router,
+    tool_router,
+    operations.trace_router,
+    file_router,
+    approval_router,
+    agents.agent_router,
+    runs.run_router,
+    threads.router,
+    openai.router,
+)
+
 _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
-    400: {"model": forms.ErrorAnswer, "description": "The request is refused."},
-    401: {"model": forms.ErrorAnswer, "description": "A valid token is needed."},
-    403: {"model": forms.ErrorAnswer, "description": "The token does not allow it."},
-    404: {"model": forms.ErrorAnswer, "description": "There is nothing of that name."},
-    408: {"model": forms.ErrorAnswer, "description": "The body came too slowly."},
+    400: {"model": schemas.ErrorAnswer, "description": "The request is refused."},
+    401: {"model": schemas.ErrorAnswer, "description": "A valid token is needed."},
+    403: {"model": schemas.ErrorAnswer, "description": "The token does not allow it."},
+    404: {"model": schemas.ErrorAnswer, "description": "There is nothing of that name."},
+    408: {"model": schemas.ErrorAnswer, "description": "The body came too slowly."},
     409: {
-        "model": forms.ErrorAnswer,
+        "model": schemas.ErrorAnswer,
         "description": "The thread is busy, or what is there does not allow it.",
     },
-    413: {"model": forms.ErrorAnswer, "description": "The body is too large."},
-    415: {"model": forms.ErrorAnswer, "description": "The body is not JSON."},
-    429: {"model": forms.ErrorAnswer, "description": "Too much at once."},
-    500: {"model": forms.ErrorAnswer, "description": "The run failed."},
-    503: {"model": forms.ErrorAnswer, "description": "Not now."},
+    413: {"model": schemas.ErrorAnswer, "description": "The body is too large."},
+    415: {"model": schemas.ErrorAnswer, "description": "The body is not JSON."},
+    429: {"model": schemas.ErrorAnswer, "description": "Too much at once."},
+    500: {"model": schemas.ErrorAnswer, "description": "The run failed."},
+    503: {"model": schemas.ErrorAnswer, "description": "Not now."},
 }
 
 _CORS: Final[dict[str, Any]] = {
@@ -85,8 +87,8 @@ def create_app(service: Service) -> FastAPI:
         responses=_ERRORS,
     )
     app.state.service = service
-    for module in ROUTES:
-        app.include_router(module.router)
+    for router in ROUTES:
+        app.include_router(router)
     app.add_exception_handler(RequestValidationError, _refused)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Problem, _problem)
@@ -106,8 +108,8 @@ def _describe(app: FastAPI, service: Service) -> None:
 
     def openapi() -> dict[str, Any]:
         schema = make()
-        for operations in schema["paths"].values():
-            for operation in operations.values():
+        for methods in schema["paths"].values():
+            for operation in methods.values():
                 operation["responses"].pop("422", None)
                 for status, answer in operation["responses"].items():
                     if int(status) >= 400:  # whatever a path answers with, its errors are JSON
@@ -164,7 +166,7 @@ def _methods(request: Request) -> list[str]:
 
 
 def _routes() -> Iterator[APIRoute]:
-    every = (route for module in ROUTES for route in module.router.routes)
+    every = (route for router in ROUTES for route in router.routes)
     return (route for route in every if isinstance(route, APIRoute))
 
 

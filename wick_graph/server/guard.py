@@ -1,35 +1,261 @@
-"""What stands before every route: who asks, from where, how much, how often."""
+"""The checks before every route: who asks, from where, how much, and what is theirs."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import math
 import secrets
-from collections.abc import Awaitable, Callable
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope as AsgiScope
 
-from wick_graph.server import strict
-from wick_graph.server.budgets import CLOSE, Budgets
-from wick_graph.server.options import ServerOptions, is_loopback
-from wick_graph.server.problems import Problem, log, problem_of, told
-from wick_graph.server.service import Service
-from wick_graph.server.tenancy import LOCAL
-from wick_graph.store.keeping.tokens import Scope as TokenScope
-from wick_graph.store.keeping.tokens import includes
+from wick_graph.config import LimitsConfig
+from wick_graph.engine.agent import Agent
+from wick_graph.messages.content import json_parts
+from wick_graph.service.options import (
+    LOCAL,
+    Problem,
+    ServerOptions,
+    is_loopback,
+    log,
+    problem_of,
+    told,
+)
+from wick_graph.service.service import Service, Tenant
+from wick_graph.store import SqlSaver
+from wick_graph.store.server_rows import Streams, TokenScope, includes
+from wick_graph.store.threads import ThreadInfo
+from wick_graph.tracing import recording
+from wick_graph.tracing.otel import RequestTracer
+
+# --- Read a request's JSON so that it means one thing only, and fits.
+
+
+_DIGITS: Final = 400
+
+
+def parse(body: bytes, depth: int, values: int) -> Any:
+    """Parse JSON: no duplicate keys, no NaN, no lone surrogates, no size or depth without end.
+
+    Args:
+        body: The JSON.
+        depth: Containers inside containers that it may have.
+        values: Keys, items and containers that it may have together.
+
+    Raises:
+        Problem: 400, with the first reason.
+    """
+    if not body:
+        raise Problem(400, "the body is empty; send JSON")
+    if json_parts(body, values) > values:
+        raise Problem(400, f"the JSON has more than {values} keys and items; send less at once")
+    try:
+        text = body.decode("utf-8")
+        value = json.loads(
+            text, object_pairs_hook=_once, parse_constant=_no_number, parse_int=_whole
+        )
+    except UnicodeDecodeError:
+        raise Problem(400, "the body is no UTF-8") from None
+    except RecursionError:
+        raise Problem(400, f"the JSON is nested more than {depth} deep") from None
+    except ValueError as error:
+        raise Problem(400, f"invalid JSON: {error}") from None
+    _check(value, depth)
+    return value
+
+
+def _check(value: Any, depth: int) -> None:
+    """Walk the value level by level."""
+    level = [value]
+    for _ in range(depth):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                _check_text(item)
+            elif isinstance(item, float) and math.isinf(item):
+                raise Problem(400, "invalid JSON: a number is too large")
+            elif isinstance(item, dict):
+                for key in item:
+                    _check_text(key)
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+        if not below:
+            return
+        level = below
+    raise Problem(400, f"the JSON is nested more than {depth} deep")
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Problem(400, "invalid JSON: half of a surrogate pair is no character") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return made
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _DIGITS:  # reading it takes time with the square of its length
+        raise ValueError(f"a number has more than {_DIGITS} digits")
+    return int(digits)
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+# --- What one caller may ask for, so that the others are served: rate, bytes, requests at once.
+
+
+_BUCKETS: Final = 10_000
+
+CLOSE: Final = {"Connection": "close"}
+
+
+class Bucket:
+    """Count what somebody asks for; it fills again as time goes by.
+
+    It may be overdrawn by the last thing that is taken, so that a body larger than the bucket
+    passes once the bucket is full.
+    """
+
+    __slots__ = ("_left", "_rate", "_seen", "_size")
+
+    def __init__(self, per_minute: float, now: float) -> None:
+        self._size = self._left = max(1.0, per_minute / 6)
+        self._rate, self._seen = per_minute / 60, now
+
+    def take(self, now: float, amount: float = 1.0) -> float:
+        """Take some; return 0, or the seconds until that can be done."""
+        self._left = min(self._size, self._left + (now - self._seen) * self._rate)
+        self._seen = now
+        least = min(amount, self._size)
+        if self._left < least:
+            return (least - self._left) / self._rate
+        self._left -= amount
+        return 0.0
+
+    def give(self, amount: float) -> None:
+        """Put back what was not used after all."""
+        self._left = min(self._size, self._left + amount)
+
+
+class Buckets:
+    """The buckets of those who ask, for one thing that is counted."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._found: OrderedDict[tuple[str, float], Bucket] = OrderedDict()
+
+    def take(self, who: str, per_minute: float, amount: float = 1.0) -> Bucket:
+        """Take some for somebody.
+
+        Raises:
+            Problem: 429, with the seconds to wait.
+        """
+        now = time.monotonic()
+        bucket = self._found.setdefault((who, per_minute), Bucket(per_minute, now))
+        self._found.move_to_end((who, per_minute))
+        while len(self._found) > _BUCKETS:
+            self._found.popitem(last=False)
+        if wait := bucket.take(now, amount):
+            raise _too_much(self._what, wait)
+        return bucket
+
+
+class Budgets:
+    """What the tenants of a server have taken."""
+
+    def __init__(self) -> None:
+        self._callers = Buckets("requests")
+        self._requests = Buckets("requests of this tenant")
+        self._bytes = Buckets("bytes of this tenant")
+        self._now: Counter[str] = Counter()
+
+    def admit(self, caller: str, per_minute: int, tenant: str, limits: LimitsConfig) -> None:
+        """Count a request for a caller (a token, or an address) and for its tenant.
+
+        Raises:
+            Problem: 429: one of them has asked too often.
+        """
+        self._callers.take(caller, per_minute)
+        self._requests.take(tenant, limits.requests_per_minute)
+
+    @contextlib.contextmanager
+    def answering(self, tenant: str, limits: LimitsConfig) -> Iterator[None]:
+        """Count a request as long as it is answered.
+
+        Raises:
+            Problem: 429: too many are.
+        """
+        if self._now[tenant] >= limits.requests_at_once:
+            raise _too_much("requests of this tenant at once", 1)
+        self._now[tenant] += 1
+        try:
+            yield
+        finally:
+            self._now[tenant] -= 1
+            if not self._now[tenant]:
+                del self._now[tenant]
+
+    @contextlib.contextmanager
+    def reading(self, tenant: str, limits: LimitsConfig, size: int) -> Iterator[list[bytes]]:
+        """Count the bytes of a body: all that it may have before it is read, then what it had.
+
+        Yields:
+            A list for the body's pieces.
+
+        Raises:
+            Problem: 429: the tenant has sent too many.
+        """
+        bucket = self._bytes.take(tenant, limits.bytes_per_minute, size)
+        pieces: list[bytes] = []
+        try:
+            yield pieces
+        finally:
+            bucket.give(max(0, size - sum(map(len, pieces))))
+
+
+def _too_much(what: str, wait: float) -> Problem:
+    headers = {"Retry-After": str(int(wait) + 1), **CLOSE}
+    return Problem(429, f"too many {what}; wait as long as Retry-After says", headers=headers)
+
+
+# --- What stands before every route: who asks, from where, how much, how often.
+
 
 OPEN: Final = frozenset({"/health"})
 """What answers without a token."""
+
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+
 _TOKEN_LENGTH: Final = 256
+
 _HEAD: Final = 65_536
+
 _LARGE: Final = 16_384
 """Bytes from which on bodies are checked one after the other."""
+
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+
 _SECURITY: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -195,10 +421,10 @@ class Guard:
             raise Problem(415, "send JSON, with Content-Type: application/json")
         if len(body) < _LARGE:
             if body:
-                strict.parse(body, limits.depth, limits.values)
+                parse(body, limits.depth, limits.values)
             return _replay(body, receive)
         async with self._turn:
-            strict.parse(body, limits.depth, limits.values)
+            parse(body, limits.depth, limits.values)
             await asyncio.sleep(0)  # so that only one is checked in a round of the loop
         return _replay(body, receive, self._turn)
 
@@ -278,3 +504,160 @@ async def _answer(problem: Problem, scope: Scope, send: Send) -> None:
     headers += [(key.lower().encode(), value.encode()) for key, value in problem.headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+# --- A span of every request, around all that the server does for it.
+
+
+class Traced:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: ASGIApp, tracer: RequestTracer) -> None:
+        self._app: Final = app
+        self._tracer: Final = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request inside of its span; a run that it begins takes the span along."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        tracer = self._tracer
+        with (
+            tracer.request(method_of(scope), Headers(scope=scope)) as span,
+            recording(tracer.recorder),
+        ):
+
+            async def sending(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    span.answered(message["status"])
+                await send(message)
+
+            try:
+                await self._app(scope, receive, sending)
+            except Exception as error:
+                span.failed(type(error).__name__)
+                raise
+            finally:
+                route: Any = scope.get("route")
+                if route is not None:
+                    span.routed(route.path)
+
+
+# --- Who asks, and what of the service is theirs.
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A caller with its tenant; what a route gets."""
+
+    caller: Caller
+    tenant: Tenant
+    service: Service
+
+    @property
+    def options(self) -> ServerOptions:
+        """How the server is run."""
+        return self.service.options
+
+    @property
+    def saver(self) -> SqlSaver:
+        """The tenant's store."""
+        return self.tenant.saver
+
+    @property
+    def streams(self) -> Streams:
+        """The tenant's streams."""
+        return self.tenant.saver.streams
+
+    async def agent(self, agent_id: str | None) -> Agent:
+        """Return an agent, the default one where none is named.
+
+        Raises:
+            Problem: There is no such agent, or it cannot be built.
+        """
+        return await self.tenant.agents.ready(agent_id or self.tenant.agents.default_id)
+
+    async def thread(self, thread_id: str) -> ThreadInfo:
+        """Return a thread.
+
+        Raises:
+            Problem: There is no such thread.
+        """
+        found = await self.saver.threads.aget(thread_id)
+        if found is None:
+            raise Problem(404, "thread not found")
+        return found
+
+    async def agent_of(self, thread_id: str) -> Agent:
+        """Return the agent that a thread belongs to.
+
+        Raises:
+            Problem: There is no such thread, or the agent is gone.
+        """
+        thread = await self.thread(thread_id)
+        rows = await self.streams.run(self.streams.of_thread, thread_id, 1)
+        named = rows[0].asked["agent"] if rows else thread.agent
+        return await self.agent(named if named in self.tenant.agents else None)
+
+    def must(self, scope: TokenScope) -> None:
+        """Refuse a caller who may not do something.
+
+        Raises:
+            Problem: The token's scope does not allow it.
+        """
+        self.caller.must_have(scope)
+
+    async def must_go_on(self, thread_id: str, agent: Agent) -> None:
+        """Refuse an agent that is not the one under which the thread waits.
+
+        Raises:
+            Problem: There is no such thread, or it waits for a decision under another agent.
+        """
+        thread = await self.thread(thread_id)
+        if thread.status == "waiting" and thread.agent not in (None, agent.name):
+            raise Problem(
+                409,
+                f"the thread waits under the agent {thread.agent}, not {agent.name}; "
+                "answer under that one, or send a new message",
+            )
+
+
+def _asker(*scopes: TokenScope) -> Callable[[Request], Awaitable[Asker]]:
+    async def asker(request: Request) -> Asker:  # async: nothing here is worth a thread
+        caller: Any = request.scope["state"]["caller"]
+        caller.must_have(*scopes)
+        return Asker(caller, request.scope["state"]["tenant"], request.app.state.service)
+
+    asker.needs = scopes  # type: ignore[attr-defined]  # the guard asks before it reads a body
+    return asker
+
+
+def needed_by(routes: Iterable[APIRoute]) -> Needs:
+    """Return what names the scopes of which a request's route needs one."""
+    found = [
+        (route, next(s for part in route.dependant.dependencies if (s := _needs(part.call))))
+        for route in routes
+        if any(_needs(part.call) for part in route.dependant.dependencies)
+    ]
+
+    def needs(scope: AsgiScope) -> tuple[TokenScope, ...] | None:
+        for route, wanted in found:
+            if route.matches(scope)[0] is Match.FULL:
+                return wanted
+        return None
+
+    return needs
+
+
+def _needs(call: Any) -> tuple[TokenScope, ...] | None:
+    return getattr(call, "needs", None)
+
+
+Reader = Annotated[Asker, Depends(_asker("read"))]
+
+Runner = Annotated[Asker, Depends(_asker("run"))]
+
+Answerer = Annotated[Asker, Depends(_asker("run", "approve"))]
+"""Who may answer: a question needs `run`, a call that waits needs `approve`."""
+
+Admin = Annotated[Asker, Depends(_asker("admin"))]

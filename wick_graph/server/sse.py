@@ -8,16 +8,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Any, Final, cast
 
-from starlette.responses import Response
+from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from wick_graph.server.problems import log
+from wick_graph.service.options import log
 
 HEADERS: Final = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
     "Connection": "close",
 }
+
 PING: Final = b": ping\n\n"
 
 Pieces = AsyncIterator[bytes | None]
@@ -130,6 +131,7 @@ def _finished(work: asyncio.Task[bool]) -> bool:
 
 
 _END: Final = object()
+
 _PIECES: Final = 64
 
 

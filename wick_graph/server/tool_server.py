@@ -14,19 +14,19 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS
-from wick_graph.drive import ASYNC_LEAVES
+from wick_graph.core.bridge import ASYNC_LEAVES
 from wick_graph.errors import ConfigError
 from wick_graph.messages import ToolCall
-from wick_graph.server import strict
-from wick_graph.server.options import Limits, is_loopback
-from wick_graph.server.problems import Problem
+from wick_graph.server import guard
+from wick_graph.service.options import Limits, Problem, is_loopback
 from wick_graph.tools.bound import BoundTool, bind_tool
 from wick_graph.tools.execute import execute
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import read_text
-from wick_graph.tools.store import check_free
+from wick_graph.tools.toolsets import check_free
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
 _JSON: Final = "application/json"
 
 
@@ -158,7 +158,7 @@ async def _body(request: Request) -> Any:
                 raise Problem(413, f"the body is larger than {limits.body} bytes")
     except ClientDisconnect:
         raise Problem(400, "the body broke off") from None
-    return strict.parse(bytes(body), limits.depth, limits.values)
+    return guard.parse(bytes(body), limits.depth, limits.values)
 
 
 def _args(body: Any) -> dict[str, Any]:

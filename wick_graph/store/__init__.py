@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-from wick_graph.store.saver import SqlSaver
-from wick_graph.store.sealed.keyring import Keys, add_key
-from wick_graph.store.threads import ThreadInfo, Threads
-from wick_graph.store.values.allow import StoredObject
+from typing import TYPE_CHECKING
 
-__all__ = ["Keys", "SqlSaver", "StoredObject", "ThreadInfo", "Threads", "add_key"]
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.store.allowlist import StoredObject
+    from wick_graph.store.encryption import Keys, add_key
+    from wick_graph.store.saver import SqlSaver
+    from wick_graph.store.threads import ThreadInfo, Threads
+    from wick_graph.store.verify import rotate
+
+__all__ = ["Keys", "SqlSaver", "StoredObject", "ThreadInfo", "Threads", "add_key", "rotate"]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.store.allowlist": ("StoredObject",),
+            "wick_graph.store.encryption": ("Keys", "add_key"),
+            "wick_graph.store.saver": ("SqlSaver",),
+            "wick_graph.store.threads": ("ThreadInfo", "Threads"),
+            "wick_graph.store.verify": ("rotate",),
+        },
+    )

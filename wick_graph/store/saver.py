@@ -26,30 +26,41 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
-from wick_graph.store.checkpoints.core import Core
-from wick_graph.store.checkpoints.history import delta_history
-from wick_graph.store.checkpoints.leases import Lease, Leases
-from wick_graph.store.checkpoints.listing import Listing
-from wick_graph.store.checkpoints.lives import Ttl
-from wick_graph.store.checkpoints.reading import Reader, Row, find
-from wick_graph.store.checkpoints.saving import Saving
-from wick_graph.store.database.address import Address, address_of
-from wick_graph.store.database.dialect import Synchronous
-from wick_graph.store.database.opening import dialect_of
-from wick_graph.store.keeping import copying, upkeep
-from wick_graph.store.keeping.journal_rows import JournalRows
-from wick_graph.store.keeping.ledger import Ledger
-from wick_graph.store.keeping.recorded_runs import RecordedRuns
-from wick_graph.store.keeping.streams import Streams
-from wick_graph.store.keeping.sweeper import Sweeper, sweep
-from wick_graph.store.keeping.tokens import Tokens
-from wick_graph.store.sealed.keyring import Keys
-from wick_graph.store.sealed.sealing import check_keys
-from wick_graph.store.threads import Threads
-from wick_graph.store.values.allow import AllowList
-from wick_graph.store.values.codec import Codec
-from wick_graph.store.values.named import graph_above
-from wick_graph.store.values.rows import pack_id
+from wick_graph.langgraph_config import Address, address_of
+from wick_graph.store import cleanup, copying
+from wick_graph.store.allowlist import AllowList, graph_above
+from wick_graph.store.checkpoint_list import Listing
+from wick_graph.store.checkpoint_read import Reader, Row, delta_history, find
+from wick_graph.store.checkpoint_write import Saving
+from wick_graph.store.codec import Codec
+from wick_graph.store.connection import Core, Ttl
+from wick_graph.store.dialect import Dialect, Synchronous
+from wick_graph.store.encryption import Keys, check_keys
+from wick_graph.store.journal_rows import JournalRows, RecordedRuns
+from wick_graph.store.leases import Lease, Leases
+from wick_graph.store.ledger import Ledger
+from wick_graph.store.postgres import SCHEMES, postgres
+from wick_graph.store.row_format import pack_id
+from wick_graph.store.server_rows import Streams, Tokens
+from wick_graph.store.sqlite import Sqlite, path_of
+from wick_graph.store.threads import Sweeper, Threads, sweep
+
+# --- From a store's URL to its database.
+
+
+def dialect_of(url: str, synchronous: Synchronous = "FULL", *, reads_only: bool = False) -> Dialect:
+    """Return the database that a URL means; nothing is opened yet.
+
+    One that `reads_only` is never changed, whatever rights this process has.
+
+    Raises:
+        StorageError: if it cannot be read, or is of a database that we do not know; the text never
+            quotes the URL, which may hold a password.
+    """
+    if url.partition("://")[0] in SCHEMES:
+        return postgres(url, synchronous, reads_only=reads_only)
+    return Sqlite(path_of(url), synchronous, reads_only=reads_only)
+
 
 _RANDOM_BITS: Final = 20
 
@@ -298,7 +309,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with everything that is its."""
-        upkeep.delete_thread(self._core, str(thread_id))
+        cleanup.delete_thread(self._core, str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints that runs made, with their writes, their journal and their events.
@@ -306,8 +317,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
         What delta channels of later checkpoints are rebuilt from is hidden instead.
         """
         gone = frozenset(map(pack_id, run_ids))
-        for thread_id in upkeep.traced(self._core, gone):
-            upkeep.keep(self._core, self.serde, thread_id, lambda rows: _not_of(rows, gone), gone)
+        for thread_id in cleanup.traced(self._core, gone):
+            cleanup.keep(self._core, self.serde, thread_id, lambda rows: _not_of(rows, gone), gone)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes to a new thread; ids stay as they are.
@@ -331,7 +342,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
             else:
-                upkeep.keep(self._core, self.serde, str(thread_id), _latest)
+                cleanup.keep(self._core, self.serde, str(thread_id), _latest)
 
     async def aput(
         self,

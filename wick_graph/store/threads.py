@@ -1,32 +1,166 @@
-"""The door to threads: who they are, what became of them, how long they stay."""
+"""Threads: what the store knows of them, how long they stay, and the sweeper that deletes them."""
 
 from __future__ import annotations
 
 import builtins
+import logging
+import threading
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
-from sqlalchemy import select, update
+from sqlalchemy import and_, or_, select, update
 from sqlalchemy.sql import Select
+from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
-from wick_graph.store.checkpoints.core import Core
-from wick_graph.store.checkpoints.leases import Lease, check, holds
-from wick_graph.store.checkpoints.past import Past
-from wick_graph.store.checkpoints.reading import Row, find, wrote
-from wick_graph.store.database import sql
-from wick_graph.store.database.compiling import checked, compiled
-from wick_graph.store.database.dialect import Database
-from wick_graph.store.database.schema import checkpoints, threads
-from wick_graph.store.keeping import copying, sizes, upkeep
-from wick_graph.store.keeping.sweeper import expired
-from wick_graph.store.values.codec import Codec
-from wick_graph.store.values.rows import bytes_text, pack_id, text_bytes
+from wick_graph.store import cleanup, copying, statements
+from wick_graph.store.checkpoint_list import Past
+from wick_graph.store.checkpoint_read import Row, find, wrote
+from wick_graph.store.codec import Codec
+from wick_graph.store.connection import SINCE, Core, is_alive, note_time
+from wick_graph.store.dialect import Database
+from wick_graph.store.leases import Lease, check, holds
+from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
+from wick_graph.store.schema import checkpoints, leases, threads
+from wick_graph.store.statements import Now, checked, compiled
 from wick_graph.types import THREAD_ID_PATTERN
 
+# --- Deleting threads whose time is up; only where somebody asks for it.
+
+
+_KEPT: Final = ("running", "waiting", cleanup.GONE)
+
+_DEAD: Final = select(leases.c.thread).where(leases.c.until <= Now())
+
+_log: Final = logging.getLogger(__name__)
+
+
+def sweep(core: Core) -> list[str]:
+    """Delete every thread that is idle for longer than its time to live, and return the ids.
+
+    Where the clock was set since the store was used last, nothing is deleted, and idle time counts
+    anew from now on.
+    """
+    with core.writing(alone=True) as db:
+        off = note_time(db, core.now(), core.steady())
+    if off is not None:
+        _log.warning(
+            "the clock is %.0f s apart from the time that has passed, so nothing is swept this "
+            "time, and the idle time of threads counts from now on",
+            off,
+        )
+        return []
+    gone: list[str] = []
+    alive: set[int] = set()
+    for number in _unfinished(core):
+        cleanup.remove(core.writing, number)
+    while (found := _condemn_one(core, alive)) is not None:
+        number, thread_id = found
+        if number not in alive:
+            cleanup.remove(core.writing, number)
+            gone.append(thread_id)
+    if gone:
+        _shrink(core)
+    return gone
+
+
+def _unfinished(core: Core) -> list[int]:
+    with core.reading() as db:
+        return cleanup.condemned(db)
+
+
+def expired(core: Core) -> tuple[ColumnElement[bool], ...]:
+    """Say which threads a sweep deletes: idle ones, and those whose run died with its process."""
+    dead = and_(threads.c.status == "running", threads.c.id.in_(_DEAD))
+    return (
+        threads.c.tenant == core.tenant,
+        threads.c.expires_at <= Now(),
+        SINCE + threads.c.ttl <= Now(),
+        threads.c.pinned == 0,
+        or_(threads.c.status.not_in(_KEPT), dead),
+    )
+
+
+def _condemn_one(core: Core, alive: set[int]) -> tuple[int, str] | None:
+    """Take one expired thread; its state is looked at in the transaction that takes it.
+
+    A clock that jumps makes leases look over. The run of a process that lives on this machine goes
+    on all the same: its thread joins those that are known to be `alive`, and stays.
+    """
+    with core.writing(alone=True) as db:
+        query = select(threads.c.id, threads.c.thread, threads.c.status).where(*expired(core))
+        query = query.where(threads.c.id.not_in(alive)).limit(1).with_for_update(skip_locked=True)
+        row = db.execute(*compiled(query)).fetchone()
+        if row is None:
+            return None
+        number, key, status = row
+        if status == "running" and _is_held_here(db, number):
+            alive.add(number)
+        else:
+            core.caches.pop(key, None)
+            cleanup.condemn(db, threads.c.id == number)
+        return number, bytes_text(key)
+
+
+def _is_held_here(db: Database, thread: int) -> bool:
+    """Say whether a process of this machine lives that took a thread and did not give it back."""
+    row = db.execute(statements.HOLDER, (thread,)).fetchone()
+    return row is not None and row[1] > 0 and is_alive(bytes(row[0]), elsewhere=False)
+
+
+def _shrink(core: Core) -> None:
+    """Give free pages back, some at a time."""
+    more = True
+    while more:
+        with core.idle() as db:
+            more = core.dialect.shrink(db)
+
+
+class Sweeper:
+    """A daemon thread that sweeps at an interval, for as long as the `with` block lasts.
+
+    An error of the store is logged, and the next sweep comes all the same.
+    """
+
+    def __init__(self, core: Core, interval: float) -> None:
+        if not interval > 0:
+            raise StorageError("the interval of a sweeper must be above 0 seconds")
+        self._core = core
+        self._interval = interval
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wick-sweeper", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            try:
+                gone = sweep(self._core)
+            except StorageError as error:
+                _log.warning("a sweep failed: %s", error)
+            else:
+                _log.info("swept %d expired threads", len(gone))
+
+
+# --- The door to threads: who they are, what became of them, how long they stay.
+
+
 ThreadStatus = Literal["idle", "running", "waiting", "failed"]
+
 _ENDS: Final = ("idle", "waiting", "failed")
 
 
@@ -94,7 +228,7 @@ class Threads:
     def delete(self, thread_id: str) -> bool:
         """Delete a thread with everything that is its; False if there was none."""
         _key(thread_id)
-        return upkeep.delete_thread(self._core, thread_id)
+        return cleanup.delete_thread(self._core, thread_id)
 
     def open(
         self,
@@ -125,12 +259,12 @@ class Threads:
             now, ttl = core.now(), core.lives.chosen(ttl, thread_id)
             until = None if ttl is None else now + ttl
             named = core.close_text(title, key, "title")
-            before = db.execute(sql.INFO, (core.tenant, key)).fetchone()
+            before = db.execute(statements.INFO, (core.tenant, key)).fetchone()
             if before is None:
                 core.new_thread(db, thread_id, "running", ttl)
             owner = before[1] if resumes and before is not None else None
             mine = (owner or text_bytes(agent), "running", named, now, ttl, until, pack_id(run_id))
-            db.execute(sql.OPEN, (*mine, core.tenant, key))
+            db.execute(statements.OPEN, (*mine, core.tenant, key))
         return None if before is None else self._row_info(before)
 
     def close(
@@ -151,7 +285,7 @@ class Threads:
             now = core.now()
             text = core.close_text(error, key, "last_error")
             mine = (status, now, now, stopped_because, text)
-            db.execute(sql.CLOSE, (*mine, core.tenant, key))
+            db.execute(statements.CLOSE, (*mine, core.tenant, key))
 
         if lease is not None:
             lease.ending = write
@@ -242,15 +376,15 @@ class Threads:
                 by_ns.setdefault(row.ns, []).append(row.rid)
             return {rid for rids in by_ns.values() for rid in rids[-count:]}
 
-        upkeep.keep(self._core, self._codec, thread_id, latest)
+        cleanup.keep(self._core, self._codec, thread_id, latest)
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """Return the bytes of content of each thread, by what they are for."""
-        return sizes.sizes(self._core)
+        return cleanup.sizes(self._core)
 
     def vacuum(self) -> None:
         """Give the space of deleted threads back to the file system."""
-        sizes.vacuum(self._core)
+        cleanup.vacuum(self._core)
 
     def due(self) -> builtins.list[str]:
         """List the threads that a sweep would delete now."""
@@ -268,7 +402,7 @@ class Threads:
 
     def of_runs(self, run_ids: Collection[str]) -> builtins.list[str]:
         """Return the threads that hold checkpoints of these runs."""
-        return upkeep.traced(self._core, [*map(pack_id, run_ids)], (checkpoints,))
+        return cleanup.traced(self._core, [*map(pack_id, run_ids)], (checkpoints,))
 
     async def aget(self, thread_id: str) -> ThreadInfo | None:
         """Do `get` in the store's thread."""
@@ -353,7 +487,7 @@ class Threads:
         return self._update(db, key, {"last_access": now, "expires_at": now + threads.c.ttl})
 
     def _info(self, db: Database, key: bytes) -> ThreadInfo | None:
-        row = db.execute(sql.INFO, (self._core.tenant, key)).fetchone()
+        row = db.execute(statements.INFO, (self._core.tenant, key)).fetchone()
         return None if row is None else self._row_info(row)
 
     def _row_info(self, row: tuple[Any, ...]) -> ThreadInfo:
@@ -374,7 +508,7 @@ class Threads:
         )
 
     def _query(self) -> Select[Any]:
-        return select(*sql.THREAD_COLUMNS).where(threads.c.tenant == self._core.tenant)
+        return select(*statements.THREAD_COLUMNS).where(threads.c.tenant == self._core.tenant)
 
 
 def _key(thread_id: str) -> bytes:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from wick_graph.subagents.background import Background
-from wick_graph.subagents.delegate import Subagent, delegation
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.subagents.background import Background
+    from wick_graph.subagents.delegate import Subagent, delegation
 
 __all__ = ["Background", "Subagent", "delegation"]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.subagents.background": ("Background",),
+            "wick_graph.subagents.delegate": ("Subagent", "delegation"),
+        },
+    )

@@ -1,54 +1,236 @@
-"""Tasks that other agents work on while this one goes on: begun, looked at, awaited, cancelled.
-
-A task's id is the id of the child thread in which it is worked on, made of the ledger key of the
-call that began it. What tasks there are is read from the conversation itself, and how they stand
-from the store: so nothing is lost with the process, and a task that a crash stopped goes on when
-it is next looked at. A task outlives the run that began it.
-"""
+"""Background tasks of sub-agents: start, list, await, cancel."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import Context
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from langchain_core.messages import BaseMessage, SystemMessage
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 
-from wick_graph import keys
-from wick_graph.drive import ENGINE_LOOP
+from wick_graph import langgraph_config
+from wick_graph.core.bridge import ENGINE_LOOP
+from wick_graph.core.request import ModelRequest, peek, position
+from wick_graph.core.stopping import PART
 from wick_graph.errors import ConfigError, ThreadBusyError, ToolError
 from wick_graph.hooks.protocol import BaseHook, HookContext
 from wick_graph.messages import ToolResult
-from wick_graph.request import ModelRequest, position
-from wick_graph.runtime import run_of
-from wick_graph.stopping import PART
+from wick_graph.runtime.context import run_of
 from wick_graph.store import SqlSaver
-from wick_graph.subagents import records
-from wick_graph.subagents.background_tools import tools_for
-from wick_graph.subagents.child import adopted
-from wick_graph.subagents.delegate import MAX_DEPTH, Subagent, brought, counted
-from wick_graph.subagents.tasks import START, Note, Task, block, tasks_in
+from wick_graph.subagents import delegate
+from wick_graph.subagents.delegate import MAX_DEPTH, Subagent, adopted, brought, counted
+from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
-from wick_graph.views import peek
 
 if TYPE_CHECKING:
-    from wick_graph.agent import Agent
-    from wick_graph.result import Result
+    from wick_graph.engine.agent import Agent
+    from wick_graph.engine.result import Result
+
+
+# --- What a conversation tells of the tasks that it has begun.
+
+
+START: Final = "start_async_task"
+
+UPDATE: Final = "update_async_task"
+
+IN_BLOCK: Final = 10
+"""Tasks of one status that a request tells of."""
+
+_KNOWN: Final = 100
+
+_WIDTH: Final = 100
+
+_HEADING: Final = "## Background tasks"
+
+_GUIDE: Final = (
+    "Read an output with check_async_task or await_async_tasks. Do not start again what is under "
+    "way, and do not answer the user from a task that has not ended."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """More instructions for a task, given after it was begun."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task, as the conversation tells of it."""
+
+    id: str
+    agent: str
+    text: str
+    notes: tuple[Note, ...] = field(default=(), compare=False)
+
+
+def tasks_in(messages: Iterable[BaseMessage]) -> list[Task]:
+    """Read from a conversation which tasks it has begun, the newest hundred."""
+    asked: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, Task] = {}
+    for message in messages:
+        if isinstance(message, AIMessage):
+            asked = {call["id"] or "": call["args"] for call in message.tool_calls}
+        elif isinstance(message, ToolMessage) and message.name in (START, UPDATE):
+            with suppress(ValueError, KeyError, TypeError):  # it says of an error, not of a task
+                _read(asked[message.tool_call_id], json.loads(message.text), found)
+    return list(found.values())[-_KNOWN:]
+
+
+def _read(args: Mapping[str, Any], said: Mapping[str, Any], found: dict[str, Task]) -> None:
+    """Take up what a call was answered."""
+    task_id = said["task_id"]
+    if "agent" in said:
+        found[task_id] = Task(task_id, args["agent"], args["task"])
+    elif said["accepted"]:
+        task = found[task_id]
+        note = Note(said["update_id"], args["instructions"])
+        found[task_id] = replace(task, notes=(*task.notes, note))
+
+
+def block(stands: Sequence[tuple[Task, str]]) -> str:
+    """Say for the model how its tasks stand, the newest ten of each status."""
+    lines = [_HEADING]
+    for status in dict.fromkeys(status for _, status in stands):
+        of_it = [task for task, stood in stands if stood == status]
+        lines += [
+            f"- {status}: {task.id} ({task.agent}) {_short(task.text)}"
+            for task in of_it[-IN_BLOCK:]
+        ]
+        if len(of_it) > IN_BLOCK:
+            lines.append(f"- {status}: {len(of_it) - IN_BLOCK} older; list_async_tasks lists them")
+    return "\n".join([*lines, _GUIDE])
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
+
+
+# --- The tools by which a model gives tasks away, as it reads them.
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    verb: str
+    name: str
+    description: str
+    properties: Mapping[str, Any]
+    required: tuple[str, ...]
+
+
+_TEXT: Final = {"type": "string", "minLength": 1}
+
+_ONE: Final = {"task_id": {"type": "string", "description": "As start_async_task gave it"}}
+
+_AWAITED: Final = {
+    "task_ids": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    "mode": {"type": "string", "enum": ["all", "any"]},
+    "max_wait_seconds": {"type": "number", "exclusiveMinimum": 0},
+}
+
+_ROWS: Final = (
+    _Row(
+        "start",
+        START,
+        "Let another agent work on a task while you go on. It knows nothing of this conversation. "
+        "Await or check the task later.",
+        {"agent": {}, "task": {**_TEXT, "description": "The whole task"}},
+        ("agent", "task"),
+    ),
+    _Row(
+        "check", "check_async_task", "Say how a task stands, with its output.", _ONE, ("task_id",)
+    ),
+    _Row(
+        "update",
+        UPDATE,
+        "Give a task that is under way more instructions. Its agent reads them when it has "
+        "answered what it was told before, and its last answer counts.",
+        {**_ONE, "instructions": _TEXT},
+        ("task_id", "instructions"),
+    ),
+    _Row("list", "list_async_tasks", "List the tasks that you have started.", {}, ()),
+    _Row(
+        "wait",
+        "await_async_tasks",
+        "Wait for tasks to end: for all of them, or for any.",
+        _AWAITED,
+        ("task_ids",),
+    ),
+    _Row("cancel", "cancel_async_task", "End a task.", _ONE, ("task_id",)),
+)
+
+
+def tools_for(
+    descriptions: Mapping[str, str], doing: Mapping[str, Callable[..., Any]]
+) -> tuple[FuncTool[..., Any], ...]:
+    """Make the tools.
+
+    Args:
+        descriptions: What each agent is good for.
+        doing: What does the work, by the tool's verb: `start`, `check` and so on.
+    """
+    listed = "\n".join(f"- {name}: {text}" for name, text in descriptions.items())
+    who = {"type": "string", "enum": list(descriptions), "description": "Who is to do it"}
+    made = []
+    for row in _ROWS:
+        known = {"agent": who} if "agent" in row.properties else {}
+        schema = {
+            "type": "object",
+            "properties": {**row.properties, **known},
+            "required": list(row.required),
+        }
+        text = f"{row.description}\n{listed}" if known else row.description
+        # replay: a call that is repeated finds its task where it stood
+        made.append(
+            FuncTool(
+                row.name,
+                text,
+                schema,
+                doing[row.verb],
+                agents=descriptions if known else None,
+                replay="safe",
+                timeout=None,
+            )
+        )
+    return tuple(made)
+
+
+# --- Tasks that other agents work on while this one goes on: begun, looked at, awaited,
+# cancelled.
+#
+# A task's id is the id of the child thread in which it is worked on, made of the ledger key of the
+# call that began it. What tasks there are is read from the conversation itself, and how they stand
+# from the store: so nothing is lost with the process, and a task that a crash stopped goes on when
+# it is next looked at. A task outlives the run that began it.
+
 
 MAX_TASKS: Final = 16
 """Tasks of one thread that are worked on at once."""
+
 MAX_NOTES: Final = 8
 """Instructions that may be given to a task after it was begun."""
+
 WAIT_SECONDS: Final = 600
+
 LONGEST_WAIT_SECONDS: Final = 1_800
+
 _CLOSE_SECONDS: Final = 10.0
+
 _LOOK_SECONDS: Final = 2.0
+
 _OVER: Final = frozenset({"done", "error", "cancelled"})
+
 _ENDS: Final = frozenset({*_OVER, "waiting"})
 
 
@@ -117,7 +299,7 @@ class Background(BaseHook):
 
     async def start(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         """Begin a task; a repeated call finds it begun."""
-        path = keys.path_of(ctx.config)
+        path = langgraph_config.path_of(ctx.config)
         if len(path) >= self._depth:
             raise ToolError("no task can be given on here: this is as deep as is allowed")
         task = Task(_id_of(ctx), args["agent"], args["task"])
@@ -126,7 +308,7 @@ class Background(BaseHook):
             raise ToolError(f"{MAX_TASKS} tasks are under way, which is the limit; await some")
         self._begin(task, ctx)
         told = {"task_id": task.id, "agent": task.agent, "status": "running"}
-        asked = records.request(ctx, task.agent, task.text, task.id)
+        asked = delegate.request(ctx, task.agent, task.text, task.id)
         return _told(told, ctx, {"messages": [asked]})
 
     async def check(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -238,7 +420,7 @@ class Background(BaseHook):
 
     def _begin(self, task: Task, ctx: ToolContext) -> Future[Any]:
         if not self._runs(task):
-            path = (*keys.path_of(ctx.config), task.agent)
+            path = (*langgraph_config.path_of(ctx.config), task.agent)
             work = self._work(task, ctx, path)
             # in a context of its own: it does not end with the run that begins it
             context = Context()
@@ -266,7 +448,7 @@ class Background(BaseHook):
         """Run the child to its end, or give the end that it has come to already."""
         agent, parent = self._agent(task), ctx.thread_id
         rules = brought(self._agents[task.agent], ctx)
-        config = keys.with_configurable(None, **{keys.PATH: path}, **rules)
+        config = langgraph_config.with_configurable(None, **{langgraph_config.PATH: path}, **rules)
         notes = self._notes[task.id] = [Note(task.id, task.text), *task.notes]
         await adopted(agent.store, task.id, parent)
         try:
@@ -365,14 +547,14 @@ def _record_of(ended: Mapping[str, Any], ctx: ToolContext) -> BaseMessage | None
     """Make the record of what came of a task, unless the thread has one."""
     task_id, name = ended["task_id"], ended["agent"]
     known = ctx.state.get("messages") or ()
-    if known and position(known, records.response_id(task_id)) is not None:
+    if known and position(known, delegate.response_id(task_id)) is not None:
         return None
     if ended["status"] == "error":
-        return records.failure(ctx, name, ended["error"], task_id)
+        return delegate.failure_record(ctx, name, ended["error"], task_id)
     result: Result | None = ended.get("result")
     if result is None or result.stopped_because == "interrupted":
         return None
-    return records.response(ctx, name, result.text, task_id, result)
+    return delegate.response(ctx, name, result.text, task_id, result)
 
 
 def _tasks(ctx: ToolContext) -> list[Task]:

@@ -7,32 +7,285 @@ and repeated after the child's end it gives the same answer. The child knows the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage
+from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.types import interrupt
 
-from wick_graph import keys
-from wick_graph.errors import ConfigError, RunCancelled, ToolError, WickError
-from wick_graph.messages import ToolCall, ToolResult
-from wick_graph.reducers import add_numbers
-from wick_graph.runtime import run_of
-from wick_graph.subagents import records
-from wick_graph.subagents.child import Child
-from wick_graph.tools.func import FuncTool
+from wick_graph import langgraph_config
+from wick_graph.core.bridge import THREADS
+from wick_graph.core.redaction import REDACTOR
+from wick_graph.core.request import peek
+from wick_graph.core.state import add_numbers
+from wick_graph.engine.streaming import QueuePort
+from wick_graph.errors import (
+    ConfigError,
+    RunCancelled,
+    RunError,
+    ThreadNotFoundError,
+    ToolError,
+    WickError,
+)
+from wick_graph.events import Done, Event, Failed, Interrupted, SubagentEvent
+from wick_graph.messages import (
+    ToolCall,
+    ToolResult,
+    agent_call,
+    agent_response,
+    error_message,
+    timestamp_of,
+)
+from wick_graph.runtime.context import run_of
+from wick_graph.store import SqlSaver
+from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
-from wick_graph.views import peek
 
 if TYPE_CHECKING:
-    from wick_graph.agent import Agent
-    from wick_graph.result import Result
+    from wick_graph.engine.agent import Agent
+    from wick_graph.engine.result import Result
+
+
+# --- What a thread keeps of a task that its agent gave to another one: the request, and its
+# end.
+#
+# The records bear the id of the tool call that they belong to. A model reads the call and its
+# result in their place, so it is told of nothing twice.
+
+
+def request(
+    ctx: ToolContext, name: str, task: str, task_id: str, at: datetime | None = None
+) -> ChatMessage:
+    """Make the record of a task for the agent `name`; its id is made of the task's."""
+    return agent_call(
+        task,
+        name,
+        caller=ctx.agent,
+        task_id=task_id,
+        tool_call_id=ctx.call_id,
+        message_id=f"{task_id}/call",
+        timestamp=at,
+    )
+
+
+def response(ctx: ToolContext, name: str, text: str, task_id: str, result: Result) -> ChatMessage:
+    """Make the record of a task's answer, with the seconds from the task to the answer.
+
+    Both times are read from the thread in which the task was worked on, so a call that is
+    repeated after a crash records the same.
+    """
+    began, ended = began_at(result), _ended_at(result.messages)
+    spent = None if began is None or ended is None else max((ended - began).total_seconds(), 0.0)
+    return agent_response(
+        text,
+        name,
+        task_id=task_id,
+        completion_time=spent,
+        tool_call_id=ctx.call_id,
+        message_id=response_id(task_id),
+        timestamp=ended,
+    )
+
+
+def failure_record(
+    ctx: ToolContext, name: str, error: BaseException | str, task_id: str
+) -> ChatMessage:
+    """Make the record of a task that failed."""
+    kind = {"error_type": type(error).__name__} if isinstance(error, BaseException) else {}
+    return error_message(
+        REDACTOR.text(str(error)),
+        name,
+        tool_call_id=ctx.call_id,
+        metadata={**kind, "caller": ctx.agent, "task_id": task_id},
+        message_id=response_id(task_id),
+    )
+
+
+def response_id(task_id: str) -> str:
+    """Return the id of the record of what came of a task."""
+    return f"{task_id}/response"
+
+
+def began_at(result: Result) -> datetime | None:
+    """Return when a task was given to the agent that worked on it."""
+    return next((timestamp_of(m) for m in result.messages if m.type == "human"), None)
+
+
+def _ended_at(messages: Sequence[BaseMessage]) -> datetime | None:
+    return timestamp_of(messages[-1]) if messages else None
+
+
+# --- One run of a child: begun or found again, its questions asked, its events passed on.
+
+
+_ASKED: Final = "asked"
+"""The name under which the ledger keeps how many questions of a call have had an answer."""
+
+
+async def adopted(store: Any, thread_id: str, parent: str | None) -> None:
+    """Note in the store whose child a thread is, if there is that thread."""
+    if isinstance(store, SqlSaver) and parent is not None:
+        with suppress(ThreadNotFoundError):
+            await store.threads.aadopt(thread_id, parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A child's thread, on behalf of one call of its parent."""
+
+    agent: Agent
+    name: str
+    thread_id: str
+    ctx: ToolContext
+    path: tuple[str, ...]
+    """The agents from the one below the user's down to this one."""
+    rules: Mapping[str, Any]
+    """The rules of approval that bind it, as a part of its config."""
+
+    async def answer(self, task: str) -> Result:
+        """Return the end of the child's work, asking the user what it asks.
+
+        Raises:
+            WickError: The child's run failed.
+            GraphBubbleUp: The child waits for the user.
+        """
+        key = self.ctx.key[:255]
+        if run_of(self.ctx.config).resumed:  # what the child gets done counts as its parent's
+            await adopted(self.agent.store, self.thread_id, self.ctx.thread_id)
+        result = await self._run(
+            lambda config: self.agent.ainvoke(
+                task, thread_id=self.thread_id, config=config, idempotency_key=key
+            ),
+            lambda config: self.agent.astream(
+                task, thread_id=self.thread_id, config=config, idempotency_key=key
+            ),
+        )
+        await adopted(self.agent.store, self.thread_id, self.ctx.thread_id)
+        asked = 0
+        if result.stopped_because == "interrupted" and result.interrupts:
+            asked = await self._pass_over(result.interrupts[0].value)
+        while result.stopped_because == "interrupted" and result.interrupts:
+            answers, asked = await self._ask(result, asked)
+            result = await self._resume(answers)
+        return result
+
+    async def _resume(self, answers: dict[str, Any]) -> Result:
+        return await self._run(
+            lambda config: self.agent.aresume(self.thread_id, answers, config=config),
+            lambda config: self.agent.astream_resume(self.thread_id, answers, config=config),
+        )
+
+    async def _ask(self, result: Result, asked: int) -> tuple[dict[str, Any], int]:
+        """Ask the user what the child asks; raises an interrupt until there is an answer."""
+        questions = result.interrupts
+        answers = {one.id: interrupt(self._question(one.value)) for one in questions}
+        for _ in questions:
+            await self._note(asked)
+            asked += 1
+        return answers, asked
+
+    def _question(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        inner = value.get("agents") or ()
+        return {**value, "agents": [self.name, *inner], "call_id": self.ctx.call_id}
+
+    async def _pass_over(self, question: Any) -> int:
+        """Pass over the answers that the child has had before this process; return how many.
+
+        LangGraph tells the answers of a task apart by their order alone. So those that the child
+        was given are counted in the ledger: an answer goes to the question that it was the answer
+        of, or the question is asked again.
+        """
+        ledger = run_of(self.ctx.config).ledger
+        count = 0
+        if ledger is not None:
+            while await ledger.arecorded(self._key(count), _ASKED, {}) is not None:
+                interrupt(self._question(question))
+                count += 1
+        return count
+
+    async def _note(self, count: int) -> None:
+        ledger = run_of(self.ctx.config).ledger
+        if ledger is None:
+            raise RunError(
+                f"{self.name} asks something, and its caller's store cannot keep the answer; "
+                "give the agents a database URL as their store"
+            )
+        await ledger.afinish(self._key(count), _ASKED, {}, {"output": ""})
+
+    def _key(self, count: int) -> str:
+        return f"{self.ctx.key}/{count}"
+
+    async def _run(
+        self,
+        invoke: Callable[[Any], Awaitable[Result]],
+        stream: Callable[[Any], AsyncIterator[Event]],
+    ) -> Result:
+        """Run outside of the parent's graph, and end with it."""
+        config = langgraph_config.with_configurable(
+            None, **{langgraph_config.PATH: self.path}, **self.rules
+        )
+        put = self._reader()
+
+        async def work() -> Result:
+            if put is None:
+                return await invoke(config)
+            return await self._told(stream(config), put)
+
+        context = contextvars.copy_context()
+        context.run(var_child_runnable_config.set, None)  # a child is no part of the parent's graph
+        return await asyncio.create_task(work(), context=context)
+
+    def _reader(self) -> Callable[[Event], Awaitable[None]] | None:
+        """Say how the parent's reader is told of something, if there is one."""
+        port = run_of(self.ctx.config).reader
+        if port is None:
+            return None
+
+        async def put(event: Event) -> None:
+            if isinstance(port, QueuePort):  # it waits for its reader, who has a thread of its own
+                await asyncio.wrap_future(THREADS.submit(port.put, event))
+            else:
+                port.put(event)
+
+        return put
+
+    async def _told(
+        self, events: AsyncIterator[Event], put: Callable[[Event], Awaitable[None]]
+    ) -> Result:
+        async for event in events:
+            if isinstance(event, Failed) and event.result is not None:  # it was cancelled
+                return event.result  # type: ignore[no-any-return]  # the facade's own result
+            if isinstance(event, Failed):
+                raise event.exception or RunError(event.error)
+            if isinstance(event, Done):
+                return event.result  # type: ignore[no-any-return]  # the facade's own result
+            if not isinstance(event, Interrupted):  # the parent asks in its own name
+                await put(self._from_below(event))
+        raise RunError(f"the run of {self.name} came to no end")
+
+    def _from_below(self, event: Event) -> SubagentEvent:
+        ids: dict[str, Any] = {"run_id": self.ctx.call_id, "thread_id": self.ctx.thread_id}
+        if isinstance(event, SubagentEvent):
+            path = (self.name, *event.path)
+            return SubagentEvent(path=path, cause=event.cause, inner=event.inner, **ids)
+        return SubagentEvent(path=(self.name,), cause=self.ctx.call_id, inner=event, **ids)
+
 
 NAME: Final = "delegate_to_agent"
+
 MAX_DEPTH: Final = 3
 """Agents below the one that the user speaks to."""
+
 MAX_CALLS: Final = 16
 """Tasks that one run may give away."""
 
@@ -71,7 +324,7 @@ def delegation(
 
     async def delegate_to_agent(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         name = args["agent"]
-        path = keys.path_of(ctx.config)
+        path = langgraph_config.path_of(ctx.config)
         if len(path) >= max_depth:
             raise ToolError(
                 f"no task can be given on here: {' > '.join(path)} is as deep as is allowed"
@@ -107,7 +360,7 @@ def brought(one: Subagent, ctx: ToolContext) -> dict[str, Any]:
     if ctx.gate is None:
         return {}
     rules = ctx.gate.rules if one.inherit_approvals else ctx.gate.own_rules
-    return {keys.RULES: {"parent": ctx.thread_id, "rules": rules}} if rules else {}
+    return {langgraph_config.RULES: {"parent": ctx.thread_id, "rules": rules}} if rules else {}
 
 
 def _check(agents: Mapping[str, Subagent], max_depth: int, max_calls: int) -> None:
@@ -173,8 +426,8 @@ def _failed(error: WickError, child: Child, task: str) -> ToolResult:
     call = ToolCall(id=ctx.call_id, name=ctx.name)
     told = failure(call, ToolError(f"{name} failed: {error}"))
     pair = [
-        records.request(ctx, name, task, task_id),
-        records.failure(ctx, name, error, task_id),
+        request(ctx, name, task, task_id),
+        failure_record(ctx, name, error, task_id),
     ]
     return told.replace(update={"messages": pair})
 
@@ -184,8 +437,8 @@ def _result(result: Result, child: Child, task: str) -> ToolResult:
     ctx, name, task_id = child.ctx, child.name, child.thread_id
     text = result.text or f"{name} gave no answer: it stopped because of {result.stopped_because}"
     pair = [
-        records.request(ctx, name, task, task_id, records.began_at(result)),
-        records.response(ctx, name, text, task_id, result),
+        request(ctx, name, task, task_id, began_at(result)),
+        response(ctx, name, text, task_id, result),
     ]
     update = counted(result, ctx, {"messages": pair})
     return ToolResult(tool_call_id=ctx.call_id, name=ctx.name, output=text, update=update)

@@ -11,17 +11,14 @@ from typing import Any, Final, Unpack
 from langchain_core.tools import BaseTool
 
 from wick_graph.errors import ConfigError, ToolError
-from wick_graph.messages.names import portable_tool_name, sanitise_tool_name
-from wick_graph.tools.argcheck import ArgumentCheck
-from wick_graph.tools.calling import adapt, is_async
-from wick_graph.tools.func import FuncTool, Options
+from wick_graph.messages.base import portable_tool_name, sanitise_tool_name
+from wick_graph.tools.arguments import ArgumentCheck
+from wick_graph.tools.function_tool import FuncTool, Options
 from wick_graph.tools.langchain_tool import LangChainTool
 from wick_graph.tools.limiter import Limiter
-from wick_graph.tools.options import options_of
-from wick_graph.tools.protocol import UNSET, ToolContext, Unset
+from wick_graph.tools.protocol import ToolContext, Unset, options_of
+from wick_graph.tools.signature import adapt, is_async
 from wick_graph.types import Replay
-
-__all__ = ["UNSET", "BoundTool", "bind_tool", "bind_tools"]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 

@@ -9,23 +9,25 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from wick_graph.constants import MAX_ANSWER_PARTS, MAX_RESULT_CHARS
+from wick_graph.core.redaction import Redactor
 from wick_graph.errors import ConfigError, ToolError
-from wick_graph.messages.jsontext import json_parts
-from wick_graph.redact import Redactor
-from wick_graph.tools.foreign_schema import check_foreign
-from wick_graph.tools.framing import framed
-from wick_graph.tools.options import ToolOptions
-from wick_graph.tools.protocol import ToolContext
-from wick_graph.tools.result import to_text
+from wick_graph.messages.content import json_parts
+from wick_graph.tools.arguments import check_foreign
+from wick_graph.tools.protocol import ToolContext, ToolOptions
+from wick_graph.tools.result import framed, to_text
 from wick_graph.types import Replay
 from wick_graph.web import Answer, Client, Target, check_headers
 
 MAX_ERROR_CHARS: Final = 2_000
 """Of a server's own words in an error."""
+
 HEALTH_SECONDS: Final = 3.0
+
 MARGIN_SECONDS: Final = 5.0
 """Between the client's deadline, which says more, and the tool's."""
+
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
 _KEY: Final = re.compile(r"[A-Za-z0-9:_-]{1,128}")
 
 

@@ -15,9 +15,9 @@ from langgraph.prebuilt import InjectedState, InjectedStore, ToolRuntime
 from langgraph.runtime import Runtime, get_runtime
 from pydantic.errors import PydanticUserError
 
+from wick_graph.core.request import state_view
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.tools.protocol import ToolContext
-from wick_graph.views import state_view
 
 OPTIONS_KEY: Final = "wick_graph"
 """Where a LangChain tool's `metadata` may hold our options, such as `{"replay": "safe"}`."""

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from wick_graph.web.addresses import refusal
-from wick_graph.web.client import Answer, Client, check_headers
-from wick_graph.web.target import Target
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.web.addresses import Target, refusal
+    from wick_graph.web.client import Answer, Client, check_headers
 
 __all__ = ["Answer", "Client", "Target", "check_headers", "refusal"]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.web.addresses": ("Target", "refusal"),
+            "wick_graph.web.client": ("Answer", "Client", "check_headers"),
+        },
+    )

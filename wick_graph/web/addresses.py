@@ -1,10 +1,18 @@
-"""Which IP addresses are the public internet's, by the registries of special purpose addresses."""
+"""Public IP addresses, and URLs in one strict form."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Final
+from typing import Final, Self
+
+from wick_graph.errors import ConfigError
+
+# --- Which IP addresses are the public internet's, by the registries of special purpose
+# addresses.
+
 
 _V4: Final = tuple(
     (IPv4Network(network), kind)
@@ -22,6 +30,7 @@ _V4: Final = tuple(
     for network in networks
 )
 """IANA, IPv4 Special-Purpose Address Registry; 192.88.99.0/24 by RFC 7526."""
+
 _V6: Final = tuple(
     (IPv6Network(network), kind)
     for kind, networks in {
@@ -36,18 +45,27 @@ _V6: Final = tuple(
     for network in networks
 )
 """IANA, IPv6 Special-Purpose Address Registry; 2001::/23 holds Teredo and ORCHID."""
+
 _GLOBAL_V6: Final = IPv6Network("2000::/3")
+
 _MAPPED: Final = IPv6Network("::ffff:0:0/96")
+
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
+
 _COMPATIBLE: Final = IPv6Network("::/96")
+
 _TEREDO: Final = IPv6Network("2001::/32")
+
 _6TO4: Final = IPv6Network("2002::/16")
+
 _ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)
 """The middle of an interface id whose last 32 bits are an IPv4 address (RFC 5214)."""
 
 METADATA: Final = "for cloud metadata"
 """The kind of an address from which a cloud gives credentials to whoever asks; never allowed."""
+
 _METADATA: Final = (
     *(IPv4Network("169.254.0.0/16"),),  # nearly all clouds, and all their other services
     *(IPv4Network("100.100.100.200"), IPv4Network("168.63.129.16"), IPv4Network("192.0.0.192")),
@@ -56,6 +74,7 @@ _METADATA: Final = (
 )
 """By provider, beside the link-local ones: Alibaba, Azure, Oracle; Amazon, Google, Scaleway; and
 OpenStack."""
+
 _NAMES: Final = frozenset(
     {
         *("metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"),
@@ -63,6 +82,7 @@ _NAMES: Final = frozenset(
     }
 )
 """Names that a cloud's own resolver knows; elsewhere they may lead anywhere."""
+
 INTERNAL: Final = frozenset({"loopback", "private", "shared"})
 """Kinds of addresses at which somebody may run a service on purpose."""
 
@@ -135,3 +155,67 @@ def _listed(
     table: Iterable[tuple[IPv4Network | IPv6Network, str]],
 ) -> str | None:
     return next((kind for network, kind in table if address in network), None)
+
+
+# --- Where a request goes: an address of the one strict form that every reader reads alike.
+
+
+_FORM: Final = re.compile(
+    r"(?P<scheme>[Hh][Tt][Tt][Pp][Ss]?)://"
+    r"(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252}))"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+    r"(?P<path>(?:[/?](?:(?![\\#])[!-~])*)?)"
+)
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An HTTP address, taken apart."""
+
+    scheme: str
+    host: str
+    """In lower case; an IPv6 address without its brackets."""
+    port: int
+    path: str
+    """Path and query, as they were written."""
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Take an address apart.
+
+        Raises:
+            ConfigError: It is no absolute `http` or `https` address, or has a user, a fragment,
+                or characters about which readers disagree.
+        """
+        found = _FORM.fullmatch(url)
+        if found is None:
+            raise ConfigError(
+                f"{url!r:.200} is no usable address; write http://host/path or https://host/path, "
+                "in ASCII, without user, password, fragment, spaces and backslashes"
+            )
+        scheme = found["scheme"].lower()
+        port = int(found["port"]) if found["port"] else _PORTS[scheme]
+        if not 0 < port < 65536:
+            raise ConfigError(f"the port {port} of {url!r:.200} is none; take 1 to 65535")
+        host, path = found["host"].lower().strip("[]"), found["path"]
+        return cls(scheme, host, port, path if path.startswith("/") else f"/{path}")
+
+    @property
+    def authority(self) -> str:
+        """Host and port, as the `Host` header names them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port: what may be allowed, and what keeps its credentials."""
+        return f"{self.scheme}://{self.authority}"
+
+    def at(self, address: str) -> str:
+        """Name the same origin by an IP address."""
+        return Target(self.scheme, address.lower(), self.port, "/").origin
+
+    def __str__(self) -> str:
+        return f"{self.origin}{self.path}"

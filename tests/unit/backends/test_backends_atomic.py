@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.source import ROOT
-from wick_graph.backends import LocalBackend, Root, replace
+from wick_graph.backends import LocalBackend, Root
+from wick_graph.backends import root as replace
 from wick_graph.errors import ToolError
 
 SIZE = 20 * 10**6
@@ -27,7 +28,7 @@ KILLS = 50
 # Forks a writer for each line that it reads, so that nothing is imported fifty times.
 WRITER = f"""
 import os, sys
-from wick_graph.backends import Root, replace
+from wick_graph.backends import Root, root as replace
 if sys.argv[2] == "named":
     replace._nameless = lambda directory: None
 root = Root(sys.argv[1])

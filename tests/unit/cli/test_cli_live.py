@@ -10,8 +10,8 @@ from langchain_core.messages import AIMessage
 
 from wick_graph import events
 from wick_graph.cli import output
-from wick_graph.cli.live import Live, call_text
-from wick_graph.result import Result
+from wick_graph.cli.watch import Live, call_text
+from wick_graph.engine.result import Result
 
 
 def end(text: str = "", **more: Any) -> events.Done:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from wick_graph import Agent, BaseHook
-from wick_graph.cli.hooks import as_lines, describe
+from wick_graph.cli.graph import as_lines, describe
 
 EVIL = 'x"] --> y\\\n<script>&%%{init}%%\x1b[0m'
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.hooks.approving import ON
 from wick_graph import Agent, BaseHook, ToolResult, tool
-from wick_graph.graph.answers import waiting
+from wick_graph.engine.answers import waiting
 from wick_graph.hooks.approvals import ApprovalHook, Approve, Reject
 from wick_graph.messages import ToolCall
 from wick_graph.store import SqlSaver

@@ -12,8 +12,7 @@ import pytest
 from tests.engine.support import wild
 from wick_graph import Agent, tool
 from wick_graph.hooks.approvals import ApprovalHook, Approve, Reject
-from wick_graph.store import Keys, SqlSaver
-from wick_graph.store.rotating import rotate
+from wick_graph.store import Keys, SqlSaver, rotate
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call, calls
 

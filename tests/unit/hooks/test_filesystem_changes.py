@@ -15,7 +15,7 @@ from tests.unit.hooks.filing import run, told
 from wick_graph import Agent, BaseHook, ToolResult
 from wick_graph.backends import FileSystem, LocalBackend
 from wick_graph.errors import HookError, ToolError
-from wick_graph.hooks import file_tools, turns
+from wick_graph.hooks import filesystem
 from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.testing import ScriptedModel, calls
 
@@ -37,7 +37,7 @@ def test_written_and_edited_files_are_in_the_state(fs: FileSystem) -> None:
 def test_the_state_does_not_keep_large_files(
     fs: FileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_tools, "MAX_TRACKED_THREAD", 2_500_000)
+    monkeypatch.setattr(filesystem, "MAX_TRACKED_THREAD", 2_500_000)
     steps = [
         wild("write_file", path="exact", content="x" * 1_000_000),
         wild("write_file", path="more", content="x" * 1_000_001),
@@ -99,7 +99,7 @@ def test_an_earlier_call_that_never_comes_is_not_waited_for_long(
                 return ToolResult(tool_call_id=call.id, name=call.name, output="no")
             return next(call)
 
-    monkeypatch.setattr(turns, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(filesystem, "WAIT_SECONDS", 0.05)
     asked = [("write_file", {"path": "t", "content": text}) for text in ("refused", "written")]
     result = run(local, calls(*asked, unchecked=True), hooks=[Refuse()])
     assert told(result)[0] == "no"

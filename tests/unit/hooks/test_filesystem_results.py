@@ -11,7 +11,7 @@ import pytest
 from tests.engine.support import Door, async_door, sync_door, wild
 from tests.unit.hooks.filing import one, run, told
 from wick_graph import Agent
-from wick_graph.backends import FileSystem, LocalBackend, keep
+from wick_graph.backends import FileSystem, LocalBackend, saved_results
 from wick_graph.constants import MAX_RESULT_CHARS, RESULT_HEAD_CHARS, RESULT_TAIL_CHARS
 from wick_graph.testing import ScriptedModel, calls
 from wick_graph.tools import FuncTool, tool
@@ -100,10 +100,10 @@ def test_a_result_that_cannot_be_kept_is_cut_all_the_same(tmp_path: Path) -> Non
 
 
 def test_old_results_give_way(local: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keep, "MAX_KEPT_FILES", 3)
+    monkeypatch.setattr(saved_results, "MAX_KEPT_FILES", 3)
     for i in range(6):
         local.keep(f"r{i}", b"x")
     assert len(local.ls(".wick/results").entries) == 3
-    monkeypatch.setattr(keep, "MAX_KEPT_BYTES", 10)
+    monkeypatch.setattr(saved_results, "MAX_KEPT_BYTES", 10)
     local.keep("big", b"x" * 9)
     assert sum(entry.size for entry in local.ls(".wick/results").entries) <= 10

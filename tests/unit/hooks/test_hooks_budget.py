@@ -14,12 +14,11 @@ from langgraph.types import interrupt
 
 from tests.engine.support import Door, add, wild
 from wick_graph import Agent
-from wick_graph.cost import Cost, cost_in, cost_of, cost_of_messages, published_price
+from wick_graph.core.usage import Cost, Usage, cost_in, cost_of, cost_of_messages, published_price
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.budget import Budget, BudgetHook
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.testing import Lane, ScriptedModel, When, calls, text
-from wick_graph.usage import Usage
 
 
 def price(usage: Usage, model: str, provider: str | None) -> Decimal | None:

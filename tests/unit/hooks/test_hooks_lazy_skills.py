@@ -14,7 +14,7 @@ from wick_graph import Agent
 from wick_graph.backends import Root
 from wick_graph.config import parse_config
 from wick_graph.hooks import LazySkillsHook
-from wick_graph.hooks.lazy_skills import MAX_BYTES
+from wick_graph.hooks.skills import MAX_BYTES
 from wick_graph.loading import build_agent
 from wick_graph.testing import ScriptedModel, call
 

@@ -11,7 +11,7 @@ from langgraph.types import interrupt
 from tests.engine.support import Door, add
 from wick_graph import Agent
 from wick_graph.backends import LocalBackend, Root
-from wick_graph.hooks import FilesystemHook, LazySkillsHook, MemoryHook, frontmatter
+from wick_graph.hooks import FilesystemHook, LazySkillsHook, MemoryHook, prompt_files
 from wick_graph.hooks.skills import SkillsHook
 from wick_graph.testing import ScriptedModel, call
 
@@ -134,7 +134,7 @@ def test_the_catalogue_is_there_after_a_resume_by_an_agent_that_never_read_it(
     ],
 )
 def test_front_matter_is_split_by_lines(text: str, block: str | None) -> None:
-    assert frontmatter.split(text) == block
+    assert prompt_files.split(text) == block
 
 
 def test_skills_and_memory_take_the_backend_of_the_file_tools(door: Door, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from langchain_core.messages import (
 
 from tests.engine.support import Door
 from wick_graph import Agent, BaseHook, events
-from wick_graph.hooks import summary
+from wick_graph.hooks import summarization
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.testing import (
     Lane,
@@ -91,7 +91,7 @@ def test_the_default_window_is_the_models(door: Door) -> None:
     agent = agent_of(model, None)
     seeded(agent, chain(4, 27_200 - 20))
     door(agent, "q" * 4 * 80, thread_id="t")
-    assert (summary.threshold(128_000), len(sent(model, "summarize"))) == (108_800, 0)
+    assert (summarization.threshold(128_000), len(sent(model, "summarize"))) == (108_800, 0)
     door(agent, "q" * 80, thread_id="t")
     assert len(sent(model, "summarize")) == PIECES
 
@@ -144,12 +144,12 @@ def test_the_request_is_prompt_summary_and_the_rest(door: Door) -> None:
 
 @pytest.mark.parametrize(("count", "kept"), [(100, 10), (5, 2), (1, 2), (39, 3)])
 def test_how_much_is_kept(count: int, kept: int) -> None:
-    assert summary.kept(count) == kept
+    assert summarization.kept(count) == kept
 
 
 def test_the_words_and_tokens_of_a_summary() -> None:
-    assert summary.limits(128_000) == (4_096, 2_000)
-    assert "fewer than 2,000 words" in summary.instructions(2_000)
+    assert summarization.limits(128_000) == (4_096, 2_000)
+    assert "fewer than 2,000 words" in summarization.instructions(2_000)
 
 
 def test_a_summary_is_used_until_the_rest_has_grown_above_the_threshold_again(door: Door) -> None:
@@ -233,7 +233,7 @@ def test_arguments_and_results_of_writes_are_cut(door: Door) -> None:
         ToolMessage(long, tool_call_id="c", name="write_file", id="t"),
         ToolMessage("v" * 3_000, tool_call_id="d", name="read", id="u"),
     ]
-    (written,) = summary.chunks(old, 128_000)
+    (written,) = summarization.chunks(old, 128_000)
     assert '→ tool_call: write_file({"path": "p", "content": "www' in written
     assert written.count("w" * 2_000 + "... [truncated]") == 2
     assert "w" * 2_001 not in written
@@ -254,8 +254,8 @@ def test_what_is_too_long_for_one_call_is_summarised_in_pieces(door: Door) -> No
 
 
 def test_a_history_without_end_costs_a_limited_number_of_calls() -> None:
-    pieces = summary.chunks([HumanMessage("y" * 200_000)], 1_000)
-    assert len(pieces) == summary.MAX_CHUNKS
+    pieces = summarization.chunks([HumanMessage("y" * 200_000)], 1_000)
+    assert len(pieces) == summarization.MAX_CHUNKS
     assert "parts of the conversation are left out" in pieces[2]
 
 

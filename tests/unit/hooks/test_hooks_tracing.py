@@ -17,10 +17,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.engine.support import Door, add
 from wick_graph import Agent, ToolError
+from wick_graph.core.redaction import Redactor
 from wick_graph.errors import ConfigError, ModelError
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.hooks.tracing import TracingHook
-from wick_graph.redact import Redactor
 from wick_graph.testing import ScriptedModel, call, calls, error, text
 from wick_graph.tracing import (
     JsonlRecorder,

@@ -15,7 +15,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from wick_graph.messages.portable import BEGIN, BLANK, UNANSWERED, Portable, portable
+from wick_graph.messages.lowering import BEGIN, BLANK, UNANSWERED, Portable, portable
 
 IDS = st.sampled_from(["c1", "c2", "functions.x:0", "f" * 70, "0"])
 TEXTS = st.sampled_from(["a", "b c", " ", "\n"])

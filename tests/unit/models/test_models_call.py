@@ -17,7 +17,8 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from wick_graph.errors import ModelError
-from wick_graph.models.call import bind, ensure_whole, is_empty, merge_chunks, normalise_reply
+from wick_graph.models.call import bind, ensure_whole, is_empty, normalise_reply
+from wick_graph.models.chunks import merge_chunks
 
 TOOL: dict[str, Any] = {
     "type": "function",

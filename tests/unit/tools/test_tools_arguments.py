@@ -11,7 +11,7 @@ from jsonschema.validators import Draft202012Validator
 
 from wick_graph.errors import ConfigError
 from wick_graph.tools import FuncTool, bind_tool
-from wick_graph.tools.argcheck import ArgumentCheck
+from wick_graph.tools.arguments import ArgumentCheck
 
 
 def check(parameters: dict[str, Any], args: Any) -> str | None:

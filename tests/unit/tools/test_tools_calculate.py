@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wick_graph.errors import ToolError
-from wick_graph.tools import bind_tool
-from wick_graph.tools.calculate import MAX_DIGITS, calculate, evaluate
-from wick_graph.tools.samples import add
+from wick_graph.tools import bind_tool, calculate
+from wick_graph.tools.builtin_tools import MAX_DIGITS, add, evaluate
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from langgraph.types import Command, Send
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from wick_graph.constants import MAX_RESULT_CHARS
+from wick_graph.core.redaction import Redactor
 from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
-from wick_graph.redact import Redactor
 from wick_graph.tools import cap, failure, normalise
 
 CALL = ToolCall(id="call_1", name="look", args={})

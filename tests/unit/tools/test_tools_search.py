@@ -22,7 +22,7 @@ from wick_graph.config import SearchConfig, parse_config
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.testing import ScriptedModel
 from wick_graph.tools import builtin
-from wick_graph.tools.search import MAX_ANSWER_BYTES, MAX_RESULTS, _asked, trimmed
+from wick_graph.tools.builtin_tools import MAX_ANSWER_BYTES, MAX_RESULTS, _asked, trimmed
 
 SECRET = "sk-very-secret"
 
@@ -182,7 +182,7 @@ def test_a_service_that_is_not_there_is_one_sentence() -> None:
 
 
 def test_a_service_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wick_graph.tools.search.MAX_SECONDS", 0.2)
+    monkeypatch.setattr("wick_graph.tools.builtin_tools.MAX_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(ToolError, match="did not answer within"):

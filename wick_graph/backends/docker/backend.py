@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, Literal, Self
 
-from wick_graph.backends.beneath import Mechanism
-from wick_graph.backends.commands import (
+from wick_graph.backends.docker.container import Box, Boxes, BoxOptions, Running, Status, shut_in
+from wick_graph.backends.docker.engine import Engine
+from wick_graph.backends.guard import Guard, Rules
+from wick_graph.backends.local import (
+    LocalBackend,
     must_be_command,
     must_be_seconds,
     must_have_room,
     seconds_of,
     spool_into,
 )
-from wick_graph.backends.docker.box import Box, BoxOptions, shut_in
-from wick_graph.backends.docker.boxes import Boxes, Status
-from wick_graph.backends.docker.engine import Engine
-from wick_graph.backends.docker.names import Names
-from wick_graph.backends.docker.running import Running
-from wick_graph.backends.guard import Guard, Rules
-from wick_graph.backends.limits import COMMAND_SECONDS, PROBE_SECONDS
-from wick_graph.backends.local import LocalBackend
 from wick_graph.backends.places import ExtraRoot
 from wick_graph.backends.process import shell
 from wick_graph.backends.protocol import (
+    COMMAND_SECONDS,
+    PROBE_SECONDS,
     Edited,
     Executed,
     Found,
@@ -36,9 +37,52 @@ from wick_graph.backends.protocol import (
     Text,
     Written,
 )
-from wick_graph.backends.root import Root
+from wick_graph.backends.root import Mechanism, Root
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.sandbox import Level
+from wick_graph.sandbox.plan import NOBODY
+
+# --- Paths as commands in the container know them, and as files of this machine.
+
+
+class Names:
+    """Translate between a folder of this machine and the place where it appears."""
+
+    def __init__(self, folder: str, shown: str) -> None:
+        self._folder: Final = folder
+        self._shown: Final = shown
+        self._parts: Final = _parts(shown)
+
+    def inward(self, path: str) -> str:
+        """Return a path of the container's as one that the files' own backend takes."""
+        parts = _parts(path)
+        here = len(self._parts)
+        if not path.startswith("/") or parts[:here] != self._parts:
+            return path
+        rest = "/".join(parts[here:])
+        return f"{rest}/" if rest and path.endswith("/") else rest or "."
+
+    def outward(self, path: str) -> str:
+        """Return a path of this machine as the container knows it."""
+        if path == self._folder or path.startswith(f"{self._folder}/"):
+            return self._shown + path[len(self._folder) :]
+        return path
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Have errors speak of the container's paths."""
+        try:
+            yield
+        except ToolError as error:
+            text = str(error).replace(self._folder, self._shown)
+            if text == str(error):
+                raise
+            raise type(error)(text) from error.__cause__
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
 
 _LOOK: Final = """
 cat -- "$1"; echo; shift
@@ -301,3 +345,106 @@ class DockerBackend:
                 "the engine must be on this machine and may need the right to read the folder"
             )
         return box
+
+
+# --- One backend for each user: made when it is asked for, with a folder and containers of its
+# own.
+
+
+_USER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+
+
+class Sandboxes:
+    """The users' backends; no two users share a folder or a container.
+
+    Args:
+        folder: Where the users' folders are; made if it is missing.
+        options: The image, and what a container may cost.
+        host: The engine's address; None for what the environment says.
+        timeout: Seconds that a command may take if the call does not say.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        options: BoxOptions | None = None,
+        host: str | None = None,
+        timeout: float = COMMAND_SECONDS,
+    ) -> None:
+        self._folder: Final = Path(folder)
+        self._options: Final = options
+        self._host: Final = host
+        self._timeout: Final = timeout
+        self._lock: Final = threading.Lock()
+        self._made: Final[dict[str, DockerBackend]] = {}
+
+    def get(self, user: str) -> DockerBackend:
+        """Return a user's backend; its container is launched by the first command.
+
+        Raises:
+            ConfigError: The name cannot stand in a container's name.
+        """
+        if _USER.fullmatch(user) is None:
+            raise ConfigError(
+                f"the user {user!r} cannot have a container: take letters, digits, '_', '.' and "
+                "'-', at most 63 of them"
+            )
+        with self._lock:
+            if user not in self._made:
+                folder = self._folder / user
+                make_folder(folder)
+                self._made[user] = DockerBackend(
+                    folder,
+                    options=self._options,
+                    user=user,
+                    host=self._host,
+                    timeout=self._timeout,
+                )
+            return self._made[user]
+
+    def create(self, user: str) -> DockerBackend:
+        """Return a user's backend, its container running.
+
+        Raises:
+            ConfigError: It cannot be launched.
+        """
+        backend = self.get(user)
+        backend.launch()
+        return backend
+
+    def stop(self, user: str) -> None:
+        """End a user's containers; files stay, and the next command launches one anew."""
+        if (backend := self._made.get(user)) is not None:
+            backend.stop()
+
+    def restart(self, user: str) -> DockerBackend:
+        """End a user's containers and launch one.
+
+        Raises:
+            ConfigError: It cannot be launched.
+        """
+        self.stop(user)
+        return self.create(user)
+
+    def status(self, user: str) -> Status:
+        """Say whether a container of the user runs."""
+        backend = self._made.get(user)
+        return "idle" if backend is None else backend.status
+
+    def close(self) -> None:
+        """End all containers."""
+        with self._lock:
+            backends = list(self._made.values())
+            self._made.clear()
+        for backend in backends:
+            backend.close()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for a container; root gives a new one away, since no container runs as root."""
+    if folder.is_dir():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        os.chown(folder, NOBODY, NOBODY)

@@ -14,10 +14,15 @@ from wick_graph.errors import ConfigError
 
 OWNER: Final = "wick-graph.owner"
 """Label of a container: the process that it belongs to."""
+
 USER: Final = "wick-graph.user"
+
 _USUAL: Final = "unix:///var/run/docker.sock"
+
 _CALL_SECONDS: Final = 60
+
 _OK: Final = 200
+
 _FIX: Final = "start one that speaks Docker's API, and name it in DOCKER_HOST if it is not Docker"
 
 

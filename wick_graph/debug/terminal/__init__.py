@@ -7,7 +7,21 @@ show       values and facts as lines          interactive, machine: the two ways
 
 from __future__ import annotations
 
-from wick_graph.debug.terminal.reply import Reply
-from wick_graph.debug.terminal.shell import Shell
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.debug.terminal.registry import Reply
+    from wick_graph.debug.terminal.shell import Shell
 
 __all__ = ["Reply", "Shell"]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.debug.terminal.registry": ("Reply",),
+            "wick_graph.debug.terminal.shell": ("Shell",),
+        },
+    )

@@ -1,8 +1,10 @@
-"""One line in, one reply out: the debugger's language, whoever speaks it."""
+"""One line in, one reply out: the language of the debugger, for terminals and for programs."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,29 +16,34 @@ from typing import Any, Final
 from wick_graph.debug.fork import Plan
 from wick_graph.debug.locations import CATCHES
 from wick_graph.debug.session import DebugSession
-from wick_graph.debug.terminal import changing, files, informing, looking, moving, stops
-from wick_graph.debug.terminal.pressing import on_ctrl_c
-from wick_graph.debug.terminal.registry import Command, Commands
-from wick_graph.debug.terminal.reply import Reply
+from wick_graph.debug.terminal import change_commands, look_commands, move_commands
+from wick_graph.debug.terminal.registry import Command, Commands, Reply, on_ctrl_c
 from wick_graph.debug.terminal.show import short
 from wick_graph.debug.types import Stop
 from wick_graph.errors import DebugError, WickError
-from wick_graph.picture.words import clean
+from wick_graph.picture.model import clean
+
+# --- One line in, one reply out: the debugger's language, whoever speaks it.
+
 
 COMMANDS: Final = Commands(
     [
-        *moving.COMMANDS,
-        *stops.COMMANDS,
-        *looking.COMMANDS,
-        *changing.COMMANDS,
-        *files.COMMANDS,
+        *move_commands.MOVE_COMMANDS,
+        *move_commands.STOP_COMMANDS,
+        *look_commands.LOOK_COMMANDS,
+        *change_commands.CHANGE_COMMANDS,
+        *change_commands.FILE_COMMANDS,
     ]
 )
+
 HIT: Final = frozenset({"breakpoint", "watch", "catch", "condition-error", "divergence"})
 """Reasons of stops that somebody asked for."""
+
 _WORD: Final = re.compile(r"\s*([@#][^\s]*|[^\s@#]+)\s*(.*)", re.DOTALL)
+
 _NAME: Final = 40
 """Characters of a tool's name in the prompt: a model may have made it up."""
+
 _DEEPEST: Final = 20
 """Files and command lists that may run within each other."""
 
@@ -259,14 +266,14 @@ class Shell:
         if len(words) <= 1:
             found = [*COMMANDS.names(), *self.aliases]
         elif words[0] in ("help", "h"):
-            found = [*COMMANDS.names(), *files.TOPICS]
+            found = [*COMMANDS.names(), *change_commands.TOPICS]
         else:
             try:
                 command = self._parsed(" ".join(words[:-1]))[0]
             except WickError:
                 return []
             closed = _CLOSED.get(command.names[0])
-            found = list(closed or (*stops.PLACES, *self._offered(words[-1])))
+            found = list(closed or (*move_commands.PLACES, *self._offered(words[-1])))
         return sorted({word for word in found if word.startswith(words[-1])})
 
     def _offered(self, word: str) -> list[str]:
@@ -308,7 +315,155 @@ class Shell:
 
 
 _CLOSED: Final[dict[str, tuple[str, ...]]] = {
-    "info": tuple(informing.TOPICS),
-    "export": files.FORMS,
+    "info": tuple(look_commands.TOPICS),
+    "export": change_commands.FORMS,
     "catch": CATCHES,
 }
+
+
+# --- A person at the terminal: prompt, history and completion by the standard library's
+# readline.
+
+
+_LONGEST: Final = 2_000
+"""Lines that the history keeps."""
+
+_DELIMITERS: Final = " \t\n"
+
+
+def talk(shell: Shell, write: Callable[[str], None], complain: Callable[[str], None]) -> None:
+    """Read commands until `quit` or the end of the input."""
+    shell.interactive = True
+    with _line_editor(shell):
+        while True:
+            try:
+                line = input(shell.prompt)
+            except EOFError:
+                write("")
+                return
+            except KeyboardInterrupt:
+                write("")
+                continue
+            try:
+                reply = shell.execute(line)
+            except WickError as error:
+                complain(str(error))
+                continue
+            except KeyboardInterrupt:
+                complain("cancelled")
+                continue
+            for said in reply.lines:
+                write(said)
+            if reply.quits:
+                return
+
+
+def history_file() -> Path:
+    """Return where the history lies, by the XDG base directory specification."""
+    base = os.environ.get("XDG_STATE_HOME") or ""
+    folder = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
+    return folder / "wick" / "debug_history"
+
+
+@contextlib.contextmanager
+def _line_editor(shell: Shell) -> Iterator[None]:
+    """Use readline where Python has it."""
+    try:
+        import readline  # noqa: PLC0415  # not every platform has it
+    except ImportError:
+        yield
+        return
+    path = history_file()
+    with contextlib.suppress(OSError):
+        readline.read_history_file(path)
+    readline.set_history_length(_LONGEST)
+    readline.set_completer_delims(_DELIMITERS)
+    readline.set_completer(_Completer(shell, readline))
+    editline = "libedit" in (readline.__doc__ or "")
+    readline.parse_and_bind("bind ^I rl_complete" if editline else "tab: complete")
+    try:
+        yield
+    finally:
+        readline.set_completer(None)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            readline.write_history_file(path)
+            path.chmod(0o600)
+
+
+class _Completer:
+    def __init__(self, shell: Shell, readline: Any) -> None:
+        self._shell = shell
+        self._readline = readline
+        self._found: list[str] = []
+
+    def __call__(self, text: str, state: int) -> str | None:
+        if state == 0:
+            line = self._readline.get_line_buffer()[: self._readline.get_endidx()]
+            self._found = self._shell.complete(line.lstrip())
+        return self._found[state] if state < len(self._found) else None
+
+
+# --- The machine interface: a command a line in, a JSON object a line out.
+#
+# A line is a command, or `{"id": …, "command": "…"}`. Each is answered with
+# `{"id", "ok", "lines", "data", "stop", "position", "mode"}`, or with `"ok": false` and `"error"`.
+# What the session says by itself comes as `{"event": "output", "text": …}`.
+
+
+def answer(shell: Shell, line: str) -> tuple[dict[str, Any], bool]:
+    """Do one line, and return its answer and whether the session is over."""
+    number: Any = None
+    try:
+        number, command = _command(line)
+        reply = shell.execute(command)
+    except WickError as error:
+        shell.failed = True
+        return refused(error, number), False
+    return {"id": number, **told(shell, reply)}, reply.quits
+
+
+def refused(error: WickError, number: Any = None) -> dict[str, Any]:
+    """Return a refusal as data."""
+    return {"id": number, "ok": False, "error": str(error), "code": error.code}
+
+
+def told(shell: Shell, reply: Reply) -> dict[str, Any]:
+    """Return a reply as data."""
+    session = shell.session
+    return {
+        "ok": True,
+        "lines": reply.lines,
+        "data": reply.data,
+        "stop": None if reply.stop is None else stop_of(reply.stop),
+        "position": None if session.here is None else str(session.position),
+        "mode": session.mode,
+    }
+
+
+def stop_of(stop: Any) -> dict[str, Any]:
+    """Return a stop as data."""
+    return {
+        "reason": stop.reason,
+        "position": str(stop.position),
+        "mode": stop.mode,
+        "breakpoint": stop.breakpoint,
+        "text": stop.text,
+        "moved": stop.moved,
+        "seq": None if stop.entry is None else stop.entry.seq,
+    }
+
+
+def output_of(output: Any) -> dict[str, Any]:
+    """Return what the session says by itself."""
+    return {"event": "output", "kind": output.kind, "seq": output.seq, "text": output.text}
+
+
+def _command(line: str) -> tuple[Any, str]:
+    if not line.lstrip().startswith("{"):
+        return None, line
+    try:
+        given = json.loads(line)
+        return given.get("id"), str(given["command"])
+    except (ValueError, KeyError, AttributeError) as error:
+        raise DebugError('a line is a command, or {"id": …, "command": "…"}') from error

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 _SHORT: Final = 100
+
 _LINE: Final = 400
 """Characters of a text that one line shows."""
+
 _LONGEST: Final = 20_000
 """Characters of a value that is printed."""
 

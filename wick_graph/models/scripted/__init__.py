@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from wick_graph.models.scripted.model import ScriptedModel
-from wick_graph.models.scripted.reply import (
-    ModelCall,
-    ScriptFailure,
-    ScriptMismatch,
-    UnconsumedSteps,
-    UnexpectedModelCall,
-)
-from wick_graph.models.scripted.script import (
-    Lane,
-    Step,
-    StepLike,
-    When,
-    attempts,
-    call,
-    calls,
-    context_overflow,
-    cut_stream,
-    delay,
-    empty,
-    error,
-    malformed_args,
-    rate_limit,
-    respond,
-    text,
-    timeout,
-    unknown_tool,
-)
+from typing import TYPE_CHECKING
+
+from wick_graph.lazy import load_when_used
+
+if TYPE_CHECKING:
+    from wick_graph.models.scripted.model import ScriptedModel
+    from wick_graph.models.scripted.reply import (
+        ModelCall,
+        ScriptFailure,
+        ScriptMismatch,
+        UnconsumedSteps,
+        UnexpectedModelCall,
+    )
+    from wick_graph.models.scripted.script import (
+        Lane,
+        Step,
+        StepLike,
+        When,
+        attempts,
+        call,
+        calls,
+        context_overflow,
+        cut_stream,
+        delay,
+        empty,
+        error,
+        malformed_args,
+        rate_limit,
+        respond,
+        text,
+        timeout,
+        unknown_tool,
+    )
 
 __all__ = [
     "Lane",
@@ -57,3 +62,38 @@ __all__ = [
     "timeout",
     "unknown_tool",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_when_used(
+        __name__,
+        {
+            "wick_graph.models.scripted.model": ("ScriptedModel",),
+            "wick_graph.models.scripted.reply": (
+                "ModelCall",
+                "ScriptFailure",
+                "ScriptMismatch",
+                "UnconsumedSteps",
+                "UnexpectedModelCall",
+            ),
+            "wick_graph.models.scripted.script": (
+                "Lane",
+                "Step",
+                "StepLike",
+                "When",
+                "attempts",
+                "call",
+                "calls",
+                "context_overflow",
+                "cut_stream",
+                "delay",
+                "empty",
+                "error",
+                "malformed_args",
+                "rate_limit",
+                "respond",
+                "text",
+                "timeout",
+                "unknown_tool",
+            ),
+        },
+    )

@@ -1,4 +1,4 @@
-"""The scripted model: strict, streaming, and at home in any process.
+"""The scripted model: it plays a script strictly, streams, and runs in any process.
 
 The purpose and the agent of a call come in the metadata of its config. LangChain hands that to
 `_generate` (through the run manager) but not to `_stream`; there it travels as a keyword argument,
@@ -96,6 +96,7 @@ class BindsTools(BaseChatModel):
 
 PURPOSE: Final = "wick_purpose"
 """The metadata key of what a call is for; `agent` where it is missing."""
+
 AGENT: Final = "wick_agent"
 """The metadata key of the agent's name."""
 

@@ -1,4 +1,4 @@
-"""Replies of a scripted model: as drafts and as failures, and the calls that it remembers.
+"""Replies of a scripted model: drafts, failures, and the calls that it records.
 
     ScriptFailure            also AssertionError: a test fails loudly
     ├── UnexpectedModelCall  a call for which the script has no step
@@ -81,6 +81,7 @@ class ScriptedOverflow(ContextOverflowError):
 Content = str | list[str | dict[str, Any]]
 
 _WORD: Final = re.compile(r"\s*\S+|\s+")
+
 _ARGUMENT_TOKEN: Final = re.compile(r"\w+|\W+")
 
 

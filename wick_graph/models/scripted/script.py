@@ -1,4 +1,4 @@
-"""What a script is: the steps that a model takes, and the lanes in which they stand.
+"""A script: the steps that a model takes, and the lanes that hold them.
 
 Scripted tool calls must be calls that the bound tools accept.
 """
@@ -27,6 +27,7 @@ from wick_graph.models.scripted.reply import (
 )
 
 CallLike = tuple[str, Mapping[str, Any]] | tuple[str, Mapping[str, Any], str]
+
 UsageLike = tuple[int, int] | Mapping[str, Any]
 
 
@@ -82,6 +83,7 @@ class Attempts:
 
 
 Step = Reply | Raise | Overflow | Delay | Respond | Attempts
+
 StepLike = str | AIMessage | Step
 
 
@@ -287,9 +289,12 @@ def _usage(usage: UsageLike | UsageMetadata | None) -> UsageMetadata | None:
 
 
 Cursor = Literal["prompt", "fifo"]
+
 CURSORS: Final = ("prompt", "fifo")
+
 MAIN: Final = "main"
 """The lane of the steps that are given without one; it takes calls of purpose `agent` only."""
+
 MARK: Final = "script"
 """The key in a reply's `response_metadata` that says which step it came from."""
 

@@ -30,6 +30,7 @@ Script = tuple[list[Step], list[Lane], dict[str, Any]]
 """The steps of the main lane, the other lanes, and the model's settings."""
 
 _SETTINGS: Final = ("model_name", "cursor", "profile", "record_calls", "chunk_delay")
+
 _REPLY: Final = frozenset({"text", "chunks", "call", "args", "calls", "usage", "id", "unchecked"})
 
 

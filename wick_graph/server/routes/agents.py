@@ -1,36 +1,47 @@
-"""The agents: who they are, how their graph goes, which hooks and skills they have."""
+"""Routes of agents: description, graph, hooks, skills, files, tools."""
 
 from __future__ import annotations
 
 import asyncio
+import posixpath
 from functools import partial
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field, ValidationError
 
+from wick_graph.backends import FileSystem
+from wick_graph.backends.protocol import Text
 from wick_graph.config import AgentConfig
 from wick_graph.config.fields import AGENT_ID, RESERVED_IDS
-from wick_graph.hooks.compile import Hooks
+from wick_graph.errors import ConfigError, RefusedError, ToolError
+from wick_graph.hooks.onion import Hooks
+from wick_graph.hooks.prompt_files import BackendReader, is_missing
 from wick_graph.hooks.protocol import PHASES
-from wick_graph.hooks.reading import BackendReader
 from wick_graph.hooks.skills import catalogue
 from wick_graph.picture import picture_of
-from wick_graph.server import forms
-from wick_graph.server.answers import agent_answer
-from wick_graph.server.asking import Admin, Asker, Reader
-from wick_graph.server.problems import Problem
+from wick_graph.server import schemas
+from wick_graph.server.guard import Admin, Asker, Reader, Runner
+from wick_graph.server.schemas import agent_answer
+from wick_graph.service.options import Problem
 from wick_graph.tools.builtin_tools import BUILTINS
+from wick_graph.tools.http import HTTPTool
+from wick_graph.tools.toolsets import RESERVED, check_free
+from wick_graph.web import Client
 
-router: Final = APIRouter(tags=["agents"])
+# --- The agents: who they are, how their graph goes, which hooks and skills they have.
 
 
-class AgentForm(forms.Form):
+agent_router: Final = APIRouter(tags=["agents"])
+
+
+class AgentForm(schemas.Form):
     """An agent of the caller's tenant: the id, and the keys of agents.yaml."""
 
     agent_id: Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")]
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    model: Annotated[str, Field(pattern=forms.VISIBLE)] | None = None
+    model: Annotated[str, Field(pattern=schemas.VISIBLE)] | None = None
     system_prompt: str | None = None
     tools: (
         Annotated[
@@ -39,19 +50,21 @@ class AgentForm(forms.Form):
         ]
         | None
     ) = None
-    context_window: Annotated[int, Field(ge=1, le=10**9), forms.FROM_WHOLE] | None = None
-    max_iterations: Annotated[int, Field(ge=1, le=1000), forms.FROM_WHOLE] | None = None
+    context_window: Annotated[int, Field(ge=1, le=10**9), schemas.FROM_WHOLE] | None = None
+    max_iterations: Annotated[int, Field(ge=1, le=1000), schemas.FROM_WHOLE] | None = None
 
 
-@router.get("/agents", response_model=list[forms.AgentAnswer])
-@router.get("/agents/", response_model=list[forms.AgentAnswer], include_in_schema=False)
+@agent_router.get("/agents", response_model=list[schemas.AgentAnswer])
+@agent_router.get("/agents/", response_model=list[schemas.AgentAnswer], include_in_schema=False)
 async def list_agents(asker: Reader) -> Any:
     """List the agents."""
     return [await _answer(asker, agent_id) for agent_id in [*asker.tenant.agents]]
 
 
-@router.post("/agents", response_model=forms.AgentAnswer, status_code=201)
-@router.post("/agents/", response_model=forms.AgentAnswer, status_code=201, include_in_schema=False)
+@agent_router.post("/agents", response_model=schemas.AgentAnswer, status_code=201)
+@agent_router.post(
+    "/agents/", response_model=schemas.AgentAnswer, status_code=201, include_in_schema=False
+)
 async def add(asker: Admin, form: AgentForm) -> Any:
     """Add an agent for the caller's tenant, until the server ends."""
     if form.agent_id in RESERVED_IDS:
@@ -71,21 +84,21 @@ async def add(asker: Admin, form: AgentForm) -> Any:
     return await _answer(asker, form.agent_id)
 
 
-@router.get("/agents/{agent_id}", response_model=forms.AgentAnswer)
-async def show(asker: Reader, agent_id: forms.AgentIdPath) -> Any:
+@agent_router.get("/agents/{agent_id}", response_model=schemas.AgentAnswer)
+async def show(asker: Reader, agent_id: schemas.AgentIdPath) -> Any:
     """Describe an agent."""
     return await _answer(asker, agent_id)
 
 
-@router.delete("/agents/{agent_id}", status_code=204, response_class=Response)
-async def remove(asker: Admin, agent_id: forms.AgentIdPath) -> Response:
+@agent_router.delete("/agents/{agent_id}", status_code=204, response_class=Response)
+async def remove(asker: Admin, agent_id: schemas.AgentIdPath) -> Response:
     """Remove an agent that the caller's tenant added."""
     asker.tenant.agents.remove(agent_id)
     return Response(status_code=204)
 
 
-@router.get("/agents/{agent_id}/flow")
-async def flow(asker: Reader, agent_id: forms.AgentIdPath) -> dict[str, Any]:
+@agent_router.get("/agents/{agent_id}/flow")
+async def flow(asker: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
     """Describe an agent's graph: nodes, edges, hook layers, tools."""
     agent = await asker.agent(agent_id)
     hooks = agent.spec.hooks
@@ -99,9 +112,9 @@ async def flow(asker: Reader, agent_id: forms.AgentIdPath) -> dict[str, Any]:
     }
 
 
-@router.patch("/agents/{agent_id}/hooks")
+@agent_router.patch("/agents/{agent_id}/hooks")
 async def switch_hooks(
-    asker: Admin, agent_id: forms.AgentIdPath, form: forms.HooksForm
+    asker: Admin, agent_id: schemas.AgentIdPath, form: schemas.HooksForm
 ) -> dict[str, Any]:
     """Switch an agent's hooks on and off for the caller's tenant, until the server ends."""
     switch = partial(asker.tenant.agents.switch, on=form.add, off=form.remove)
@@ -109,8 +122,8 @@ async def switch_hooks(
     return {"agent_id": agent_id, "hooks": left}
 
 
-@router.get("/agents/{agent_id}/skills")
-async def skills(asker: Reader, agent_id: forms.AgentIdPath) -> dict[str, Any]:
+@agent_router.get("/agents/{agent_id}/skills")
+async def skills(asker: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
     """List the skills that an agent finds."""
     config = asker.tenant.agents.config(agent_id)
     paths = [*(config.skills.paths if config.skills else ())]
@@ -129,3 +142,176 @@ async def _answer(asker: Asker, agent_id: str) -> dict[str, Any]:
 
 def _phases(hooks: Hooks, name: str) -> list[str]:
     return [phase for phase in PHASES if any(layer.hook == name for layer in hooks.layers(phase))]
+
+
+# --- The files of an agent's backend: list, read, fetch, write.
+
+
+file_router: Final = APIRouter(tags=["files"])
+
+PathQuery = Annotated[str, Query(min_length=1, max_length=4_096)]
+
+AgentQuery = Annotated[str | None, Query(pattern=f"^{AGENT_ID.pattern}$")]
+
+
+@file_router.get("/agents/files/download", response_class=Response)
+async def download(asker: Reader, path: PathQuery, agent_id: AgentQuery = None) -> Response:
+    """Return a file as it is, to be saved."""
+    found = await _read(await _backend(asker, agent_id), path)
+    data = found.text.encode("utf-8", "surrogateescape")
+    if len(data) != found.size:  # a part of it under its name would be taken for all of it
+        raise Problem(409, "only whole text files are given out; this one is too long or no UTF-8")
+    name = quote(path.rsplit("/", 1)[-1])
+    disposition = f"attachment; filename*=UTF-8''{name}"
+    return Response(
+        data,
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": disposition},
+    )
+
+
+@file_router.put("/agents/files/upload")
+async def upload(asker: Runner, form: schemas.UploadForm) -> dict[str, Any]:
+    """Write a file."""
+    backend = await _backend(asker, form.agent_id)
+    data = form.content.encode()
+    try:
+        await asyncio.to_thread(backend.write, form.path, data)
+    except (ToolError, OSError) as error:
+        raise _problem(error) from None
+    return {"status": "ok", "path": form.path, "size": len(data)}
+
+
+@file_router.get("/agents/{agent_id}/files/list")
+async def list_files(
+    asker: Reader, agent_id: schemas.AgentIdPath, path: PathQuery = "."
+) -> dict[str, Any]:
+    """List a folder."""
+    backend = await _backend(asker, agent_id)
+    try:
+        listing = await asyncio.to_thread(backend.ls, path)
+    except (ToolError, OSError) as error:
+        raise _problem(error) from None
+    entries = [
+        {"name": e.name, "path": posixpath.join(path, e.name), "type": e.type, "size": e.size}
+        for e in listing.entries
+    ]
+    return {"path": path, "entries": entries}
+
+
+@file_router.get("/agents/{agent_id}/files/read")
+async def read(asker: Reader, agent_id: schemas.AgentIdPath, path: PathQuery) -> dict[str, Any]:
+    """Return a file's text, as far as one answer goes; `notes` say what is not as in the file."""
+    found = await _read(await _backend(asker, agent_id), path)
+    return {"path": path, "content": found.text, "size": found.size, "notes": [*found.notes]}
+
+
+async def _backend(asker: Asker, agent_id: str | None) -> FileSystem:
+    named = agent_id or asker.tenant.agents.default_id
+    backend = await asyncio.to_thread(asker.tenant.agents.backend, named)
+    if backend is None:
+        raise Problem(409, "the agent has no backend")
+    return backend
+
+
+async def _read(backend: FileSystem, path: str) -> Text:
+    try:
+        return await asyncio.to_thread(backend.read, path)
+    except (ToolError, OSError) as error:
+        raise _problem(error) from None
+
+
+def _problem(error: Exception) -> Problem:
+    missing = isinstance(error, FileNotFoundError) or is_missing(error)
+    text = str(error) if isinstance(error, ToolError) else "not found"
+    return Problem(404 if missing else 409, text)
+
+
+# --- Tools that come and go: register one that another server runs, list, take away.
+
+
+tool_router: Final = APIRouter(tags=["tools"])
+
+_LOOK_UP_SECONDS: Final = 5.0
+
+NamePath = Annotated[str, Path(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+
+
+@tool_router.get("/agents/tools/available")
+async def available(asker: Reader, agent_id: AgentQuery = None) -> dict[str, Any]:
+    """List the tools of an agent, and where each comes from."""
+    spec = (await asker.agent(agent_id)).spec
+    named = agent_id or asker.tenant.agents.default_id
+    registered = {tool.name for tool in asker.tenant.agents.tools.at(named)}
+    brought = {
+        str(getattr(tool, "name", "")): hook
+        for hook, tools in spec.hooks.tool_sources
+        for tool in tools({})
+    }
+    return {
+        "tools": [
+            {"name": name, "source": brought.get(name) or _source(name, registered)}
+            for name in [*spec.toolbox.at({}), *sorted(registered - {*spec.toolbox.at({})})]
+        ]
+    }
+
+
+@tool_router.post("/agents/tools/register")
+async def register(asker: Admin, form: schemas.ToolForm) -> dict[str, Any]:
+    """Register a tool that another server runs, for one agent or for all of the tenant.
+
+    An address that no call would be sent to is refused. A server that does not answer now is not:
+    `health` says so, and the tool works from when it does.
+    """
+    _check_agent(asker, form.agent_id)
+    client = asker.service.callbacks
+    try:
+        tool = HTTPTool(
+            name=form.name,
+            description=form.description,
+            parameters=form.parameters,
+            callback_url=form.callback_url,
+            client=client,
+        )
+        check_free(form.name)
+        health = await _health(tool, client)
+        asker.tenant.agents.tools.register(tool, agent=form.agent_id, override=True)
+    except ConfigError as error:
+        raise Problem(409 if form.name in RESERVED else 400, str(error)) from None
+    except RefusedError as error:
+        raise Problem(409, f"callback_url: {error}") from None
+    made = {"status": "registered", "name": form.name, "agent_id": form.agent_id}
+    return {**made, "health": health}
+
+
+@tool_router.delete("/agents/tools/deregister/{name}")
+async def deregister(asker: Admin, name: NamePath, agent_id: AgentQuery = None) -> dict[str, Any]:
+    """Take a registered tool away."""
+    _check_agent(asker, agent_id)
+    if not asker.tenant.agents.tools.deregister(name, agent=agent_id):
+        raise Problem(404, "tool not found")
+    return {"status": "deregistered", "name": name}
+
+
+async def _health(tool: HTTPTool, client: Client) -> str:
+    """Say whether a tool's server is there.
+
+    Raises:
+        RefusedError: No call would be sent to it.
+    """
+    try:
+        await client.check(tool.callback_url, _LOOK_UP_SECONDS)
+    except RefusedError:
+        raise
+    except ToolError as error:  # a host that is not known now may be by and by
+        return f"{error}; calls fail until it answers"
+    return await tool.health()
+
+
+def _source(name: str, registered: set[str]) -> str:
+    return "external" if name in registered else "registered"
+
+
+def _check_agent(asker: Asker, agent_id: str | None) -> None:
+    if agent_id is not None:
+        asker.tenant.agents.config(agent_id)

@@ -1,4 +1,4 @@
-"""Ask an agent, follow its run, cancel it, go on where it stands."""
+"""Routes of runs: start, follow, cancel, resume; answer open questions."""
 
 from __future__ import annotations
 
@@ -6,33 +6,37 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header
-from starlette.responses import Response
+from fastapi import APIRouter, Header, Path, Response
 
-from wick_graph import keys
+from wick_graph import langgraph_config
+from wick_graph.engine.result import new_thread_id, result_of
 from wick_graph.errors import MessageError
-from wick_graph.hooks.approvals import holds_decision, signed
-from wick_graph.messages.inputs import read_input
-from wick_graph.result import new_thread_id, result_of
-from wick_graph.runtime import Run
-from wick_graph.server import forms
-from wick_graph.server.answers import run_answer, stream_answer
-from wick_graph.server.asking import Answerer, Asker, Reader, Runner
-from wick_graph.server.live import Asked, LiveRun, reaches
-from wick_graph.server.log import Wire, events_after
-from wick_graph.server.options import OnDisconnect
-from wick_graph.server.problems import Problem, problem_of
+from wick_graph.hooks.approvals import KIND, holds_decision, shown_in, signed
+from wick_graph.messages.validation import read_input
+from wick_graph.runtime.context import Run
+from wick_graph.server import schemas
+from wick_graph.server.guard import Answerer, Asker, Reader, Runner
+from wick_graph.server.schemas import run_answer, stream_answer
 from wick_graph.server.sse import EventStream, frame
-from wick_graph.store.keeping.streams import RUNNING, StreamRow
+from wick_graph.service.event_log import Wire, events_after
+from wick_graph.service.options import OnDisconnect, Problem, problem_of
+from wick_graph.service.runs import Asked, LiveRun, reaches
+from wick_graph.store.server_rows import RUNNING, StreamRow
 
-router: Final = APIRouter(tags=["runs"])
+# --- Ask an agent, follow its run, cancel it, go on where it stands.
+
+
+run_router: Final = APIRouter(tags=["runs"])
+
 SUSPENDED: Final = "the run is suspended; it goes on in its thread"
+
 _SSE: Final[Any] = {
     200: {
         "description": "Server-sent events, to `done` or `error`.",
         "content": {"text/event-stream": {}},
     }
 }
+
 Key = Annotated[
     str | None,
     Header(
@@ -43,6 +47,7 @@ Key = Annotated[
         description="The same key and request give the same run, however often they are sent.",
     ),
 ]
+
 LastEventId = Annotated[
     str | None,
     Header(
@@ -53,33 +58,33 @@ LastEventId = Annotated[
 ]
 
 
-@router.post("/agents/invoke", response_model=forms.RunAnswer)
-async def invoke_default(asker: Runner, form: forms.RunForm, key: Key = None) -> Any:
+@run_router.post("/agents/invoke", response_model=schemas.RunAnswer)
+async def invoke_default(asker: Runner, form: schemas.RunForm, key: Key = None) -> Any:
     """Ask the default agent and wait for the answer."""
     return await _invoke(asker, None, form, key)
 
 
-@router.post("/agents/{agent_id}/invoke", response_model=forms.RunAnswer)
+@run_router.post("/agents/{agent_id}/invoke", response_model=schemas.RunAnswer)
 async def invoke(
-    asker: Runner, agent_id: forms.AgentIdPath, form: forms.RunForm, key: Key = None
+    asker: Runner, agent_id: schemas.AgentIdPath, form: schemas.RunForm, key: Key = None
 ) -> Any:
     """Ask an agent and wait for the answer."""
     return await _invoke(asker, agent_id, form, key)
 
 
-@router.post("/agents/stream", response_class=Response, responses=_SSE)
+@run_router.post("/agents/stream", response_class=Response, responses=_SSE)
 async def stream_default(
-    asker: Runner, form: forms.RunForm, key: Key = None, last: LastEventId = None
+    asker: Runner, form: schemas.RunForm, key: Key = None, last: LastEventId = None
 ) -> Response:
     """Ask the default agent and follow its run."""
     return await _stream(asker, None, form, key, last)
 
 
-@router.post("/agents/{agent_id}/stream", response_class=Response, responses=_SSE)
+@run_router.post("/agents/{agent_id}/stream", response_class=Response, responses=_SSE)
 async def stream(
     asker: Runner,
-    agent_id: forms.AgentIdPath,
-    form: forms.RunForm,
+    agent_id: schemas.AgentIdPath,
+    form: schemas.RunForm,
     key: Key = None,
     last: LastEventId = None,
 ) -> Response:
@@ -90,34 +95,34 @@ async def stream(
     return await _stream(asker, agent_id, form, key, last)
 
 
-@router.post("/agents/resume", response_model=forms.RunAnswer, responses=_SSE)
-async def resume_default(asker: Answerer, form: forms.ResumeForm, key: Key = None) -> Any:
+@run_router.post("/agents/resume", response_model=schemas.RunAnswer, responses=_SSE)
+async def resume_default(asker: Answerer, form: schemas.ResumeForm, key: Key = None) -> Any:
     """Go on where a thread stands."""
     return await _resume(asker, None, form, key)
 
 
-@router.post("/agents/{agent_id}/resume", response_model=forms.RunAnswer, responses=_SSE)
+@run_router.post("/agents/{agent_id}/resume", response_model=schemas.RunAnswer, responses=_SSE)
 async def resume(
-    asker: Answerer, agent_id: forms.AgentIdPath, form: forms.ResumeForm, key: Key = None
+    asker: Answerer, agent_id: schemas.AgentIdPath, form: schemas.ResumeForm, key: Key = None
 ) -> Any:
     """Go on where a thread stands: after an interrupt, a cancellation, a failure."""
     return await _resume(asker, agent_id, form, key)
 
 
-@router.get("/runs/{run_id}", response_model=forms.StreamAnswer)
-async def show(asker: Reader, run_id: forms.RunIdPath) -> Any:
+@run_router.get("/runs/{run_id}", response_model=schemas.StreamAnswer)
+async def show(asker: Reader, run_id: schemas.RunIdPath) -> Any:
     """Say what became of a run."""
     return stream_answer(await _row(asker, run_id))
 
 
-@router.get("/runs/{run_id}/events", response_class=Response, responses=_SSE)
-async def events(asker: Reader, run_id: forms.RunIdPath, last: LastEventId = None) -> Response:
+@run_router.get("/runs/{run_id}/events", response_class=Response, responses=_SSE)
+async def events(asker: Reader, run_id: schemas.RunIdPath, last: LastEventId = None) -> Response:
     """Follow a run from its beginning, or from behind an event."""
     return await follow(asker, await _row(asker, run_id), last, "continue")
 
 
-@router.post("/runs/{run_id}/cancel", response_model=forms.StreamAnswer)
-async def cancel(asker: Runner, run_id: forms.RunIdPath) -> Any:
+@run_router.post("/runs/{run_id}/cancel", response_model=schemas.StreamAnswer)
+async def cancel(asker: Runner, run_id: schemas.RunIdPath) -> Any:
     """End a run; one that has ended stays as it ended."""
     row = await _row(asker, run_id)
     if row.status == RUNNING:
@@ -143,7 +148,7 @@ async def begin(
     return run
 
 
-async def asked_of(asker: Asker, agent_id: str | None, form: forms.RunForm) -> Asked:
+async def asked_of(asker: Asker, agent_id: str | None, form: schemas.RunForm) -> Asked:
     """Check an input before anything is begun.
 
     Raises:
@@ -153,7 +158,7 @@ async def asked_of(asker: Asker, agent_id: str | None, form: forms.RunForm) -> A
     messages = [message.model_dump() for message in form.messages]
     for i, message in enumerate(messages):
         said = message["content"]
-        if isinstance(said, str) and not forms.says_something(said):
+        if isinstance(said, str) and not schemas.says_something(said):
             raise MessageError(f"message[{i}]: content must not be empty")
     read_input(messages)
     named = agent_id or asker.tenant.agents.default_id
@@ -239,7 +244,9 @@ def streamed(
     )
 
 
-async def _invoke(asker: Asker, agent_id: str | None, form: forms.RunForm, key: str | None) -> Any:
+async def _invoke(
+    asker: Asker, agent_id: str | None, form: schemas.RunForm, key: str | None
+) -> Any:
     asked = await asked_of(asker, agent_id, form)
     return await finished(asker, await begin(asker, asked, form.thread_id, key))
 
@@ -247,7 +254,7 @@ async def _invoke(asker: Asker, agent_id: str | None, form: forms.RunForm, key: 
 async def _stream(
     asker: Asker,
     agent_id: str | None,
-    form: forms.RunForm,
+    form: schemas.RunForm,
     key: str | None,
     last: str | None,
 ) -> Response:
@@ -273,7 +280,7 @@ async def _again(
 
 
 async def _resume(
-    asker: Asker, agent_id: str | None, form: forms.ResumeForm, key: str | None
+    asker: Asker, agent_id: str | None, form: schemas.ResumeForm, key: str | None
 ) -> Any:
     if agent_id is None:
         agent = await asker.agent_of(form.thread_id)
@@ -306,7 +313,9 @@ async def _ended(asker: Asker, row: StreamRow) -> dict[str, Any]:
             raise Problem(503, SUSPENDED, ids, {"Retry-After": "5"})
         raise Problem(409, error, ids)
     agent = await asker.agent(row.asked["agent"])
-    config: Any = keys.with_configurable(None, **{keys.THREAD_ID: row.thread_id})
+    config: Any = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: row.thread_id}
+    )
     mine = {"run_id": row.run_id}
     run = Run(run_id=row.run_id, thread_id=row.thread_id)
     run.stopped = last["data"]["stopped_because"]
@@ -328,3 +337,94 @@ async def _row(asker: Asker, run_id: str) -> StreamRow:
 
 def _gap(row: StreamRow, seen: int, next_number: int) -> bytes:
     return frame(None, row.tell("gap", {"after": seen, "next": next_number}))
+
+
+# --- What threads wait for: questions to a person, and a person's answers.
+
+
+approval_router: Final = APIRouter(tags=["approvals"])
+
+RequestId = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9_.:-]{1,128}~[A-Za-z0-9_.:-]{1,128}$",
+        description="The thread's id, a tilde, and the question's id.",
+    ),
+]
+
+
+@approval_router.get("/threads/{thread_id}/approvals")
+async def approvals(asker: Reader, thread_id: schemas.ThreadIdPath) -> list[dict[str, Any]]:
+    """List what a thread waits for."""
+    return await _waiting(asker, thread_id)
+
+
+@approval_router.get("/agents/hitl/{request_id}")
+async def question(asker: Reader, request_id: RequestId) -> dict[str, Any]:
+    """Return one question."""
+    return await _question(asker, request_id)
+
+
+@approval_router.post("/agents/hitl/{request_id}/respond")
+async def respond(
+    asker: Answerer, request_id: RequestId, form: schemas.RespondForm
+) -> dict[str, Any]:
+    """Answer one question; the run goes on with it."""
+    asked = await _question(asker, request_id)
+    asker.must("approve" if asked["kind"] == KIND else "run")
+    answer = _decision(asked, form)
+    if holds_decision(answer):
+        asker.must("approve")
+        answer = signed(answer, asker.caller.who)
+    agent = await asker.agent_of(asked["thread_id"])
+    await asker.must_go_on(asked["thread_id"], agent)
+    wanted = Asked(agent_id=agent.name, kind="resume", answer={asked["interrupt_id"]: answer})
+    run = await begin(asker, wanted, asked["thread_id"])
+    result = await finished(asker, run)
+    return {"id": request_id, "status": form.status, "run": result}
+
+
+def _decision(asked: Mapping[str, Any], form: schemas.RespondForm) -> Any:
+    if asked["kind"] != KIND:
+        return form.response if form.status == "answered" else f"({form.status})"
+    if form.status != "answered":
+        message = form.response if isinstance(form.response, str) else ""
+        return {"decision": "reject", "message": message}
+    if form.response is None or form.response == "approve":
+        return {"decision": "approve"}
+    return form.response
+
+
+async def _question(asker: Asker, request_id: str) -> dict[str, Any]:
+    thread_id, _, interrupt_id = request_id.rpartition("~")
+    for found in await _waiting(asker, thread_id):
+        if found["interrupt_id"] == interrupt_id:
+            return found
+    raise Problem(404, "there is no such question, or it was answered")
+
+
+async def _waiting(asker: Asker, thread_id: str) -> list[dict[str, Any]]:
+    agent = await asker.agent_of(thread_id)
+    config: Any = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: thread_id}
+    )
+    state = await agent.graph.aget_state(config)
+    return [_asked(thread_id, i.id, i.value, state.created_at) for i in state.interrupts]
+
+
+def _asked(thread_id: str, interrupt_id: str, value: Any, since: str | None) -> dict[str, Any]:
+    value = shown_in(thread_id, value)
+    known = value if isinstance(value, Mapping) else {}
+    return {
+        "id": f"{thread_id}~{interrupt_id}",
+        "thread_id": thread_id,
+        "interrupt_id": interrupt_id,
+        "kind": known.get("kind", "question"),
+        "prompt": known.get("question") or known.get("why") or (value if not known else None),
+        "options": known.get("options", []),
+        "value": value,
+        "status": "pending",
+        "response": None,
+        "created_at": since,
+        "updated_at": since,
+    }

@@ -10,21 +10,21 @@ from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BeforeValidator
 from pydantic_core import to_json
 
-from wick_graph import keys
+from wick_graph import langgraph_config
+from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import ThreadBusyError
 from wick_graph.journal import Journal
-from wick_graph.result import new_thread_id
-from wick_graph.server import forms
-from wick_graph.server.answers import state_answer, stream_answer, thread_answer
-from wick_graph.server.asking import Asker, Reader, Runner
-from wick_graph.server.problems import Problem
+from wick_graph.server import schemas
+from wick_graph.server.guard import Asker, Reader, Runner
 from wick_graph.server.routes.runs import LastEventId, follow
+from wick_graph.server.schemas import state_answer, stream_answer, thread_answer
+from wick_graph.service.options import Problem
 
 router: Final = APIRouter(tags=["threads"])
 
-
 _PAGE_BYTES: Final = 16 * 2**20
 """Of a history, after which a page ends."""
+
 _STEPS: Final = 10
 """Of a history that are held at once: each has copies of all messages up to it."""
 
@@ -42,6 +42,7 @@ def _written(value: Any) -> Any:
 
 
 Limit = Annotated[int, Query(ge=1, le=500)]
+
 Before = Annotated[
     AwareDatetime | None,
     BeforeValidator(_written),
@@ -49,7 +50,7 @@ Before = Annotated[
 ]
 
 
-@router.get("/threads", response_model=list[forms.ThreadAnswer])
+@router.get("/threads", response_model=list[schemas.ThreadAnswer])
 async def list_threads(
     asker: Reader,
     limit: Limit = 50,
@@ -62,14 +63,14 @@ async def list_threads(
     return [thread_answer(info) for info in found]
 
 
-@router.get("/threads/{thread_id}", response_model=forms.ThreadAnswer)
-async def show(asker: Reader, thread_id: forms.ThreadIdPath) -> Any:
+@router.get("/threads/{thread_id}", response_model=schemas.ThreadAnswer)
+async def show(asker: Reader, thread_id: schemas.ThreadIdPath) -> Any:
     """Describe a thread."""
     return thread_answer(await asker.thread(thread_id))
 
 
 @router.delete("/threads/{thread_id}", status_code=204, response_class=Response)
-async def delete(asker: Runner, thread_id: forms.ThreadIdPath) -> Response:
+async def delete(asker: Runner, thread_id: schemas.ThreadIdPath) -> Response:
     """Delete a thread with everything that is its; not while a run goes on in it."""
     await asker.thread(thread_id)
     run = asker.tenant.runs.live.get(thread_id)
@@ -82,7 +83,7 @@ async def delete(asker: Runner, thread_id: forms.ThreadIdPath) -> Response:
 
 
 @router.get("/threads/{thread_id}/state")
-async def state(asker: Reader, thread_id: forms.ThreadIdPath) -> dict[str, Any]:
+async def state(asker: Reader, thread_id: schemas.ThreadIdPath) -> dict[str, Any]:
     """Return a thread's latest state."""
     agent = await asker.agent_of(thread_id)
     config = _at(thread_id)
@@ -92,7 +93,7 @@ async def state(asker: Reader, thread_id: forms.ThreadIdPath) -> dict[str, Any]:
 @router.get("/threads/{thread_id}/history", response_model=list[dict[str, Any]])
 async def history(
     asker: Reader,
-    thread_id: forms.ThreadIdPath,
+    thread_id: schemas.ThreadIdPath,
     limit: Limit = 20,
     before: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
 ) -> Any:
@@ -119,8 +120,8 @@ async def history(
     return Response(b"[" + b",".join(made) + b"]", media_type="application/json")
 
 
-@router.post("/threads/{thread_id}/fork", response_model=forms.ThreadAnswer, status_code=201)
-async def fork(asker: Runner, thread_id: forms.ThreadIdPath, form: forms.ForkForm) -> Any:
+@router.post("/threads/{thread_id}/fork", response_model=schemas.ThreadAnswer, status_code=201)
+async def fork(asker: Runner, thread_id: schemas.ThreadIdPath, form: schemas.ForkForm) -> Any:
     """Copy a thread, with its history, under another id."""
     await asker.thread(thread_id)
     target = form.thread_id or new_thread_id()
@@ -132,23 +133,23 @@ async def fork(asker: Runner, thread_id: forms.ThreadIdPath, form: forms.ForkFor
     return thread_answer(await asker.thread(target))
 
 
-@router.post("/threads/{thread_id}/pin", response_model=forms.ThreadAnswer)
-async def pin(asker: Runner, thread_id: forms.ThreadIdPath, form: forms.PinForm) -> Any:
+@router.post("/threads/{thread_id}/pin", response_model=schemas.ThreadAnswer)
+async def pin(asker: Runner, thread_id: schemas.ThreadIdPath, form: schemas.PinForm) -> Any:
     """Keep a thread from being evicted, or give it free again."""
     await asker.saver.threads.apin(thread_id, form.pinned)
     return thread_answer(await asker.thread(thread_id))
 
 
-@router.post("/threads/{thread_id}/cancel", response_model=forms.ThreadAnswer)
-async def cancel(asker: Runner, thread_id: forms.ThreadIdPath) -> Any:
+@router.post("/threads/{thread_id}/cancel", response_model=schemas.ThreadAnswer)
+async def cancel(asker: Runner, thread_id: schemas.ThreadIdPath) -> Any:
     """End the run of a thread, also one that another server is at; nothing where none goes on."""
     await asker.thread(thread_id)
     await asker.tenant.runs.cancel(thread_id)
     return thread_answer(await asker.thread(thread_id))
 
 
-@router.get("/threads/{thread_id}/runs", response_model=list[forms.StreamAnswer])
-async def list_runs(asker: Reader, thread_id: forms.ThreadIdPath, limit: Limit = 50) -> Any:
+@router.get("/threads/{thread_id}/runs", response_model=list[schemas.StreamAnswer])
+async def list_runs(asker: Reader, thread_id: schemas.ThreadIdPath, limit: Limit = 50) -> Any:
     """List a thread's runs, the latest first."""
     await asker.thread(thread_id)
     found = await asker.streams.run(asker.streams.of_thread, thread_id, limit)
@@ -161,7 +162,7 @@ async def list_runs(asker: Reader, thread_id: forms.ThreadIdPath, limit: Limit =
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def events(
-    asker: Reader, thread_id: forms.ThreadIdPath, last: LastEventId = None
+    asker: Reader, thread_id: schemas.ThreadIdPath, last: LastEventId = None
 ) -> Response:
     """Follow the latest run of a thread, from its beginning or from behind an event."""
     await asker.thread(thread_id)
@@ -174,8 +175,8 @@ async def events(
 @router.get("/threads/{thread_id}/journal")
 async def journal(
     asker: Reader,
-    thread_id: forms.ThreadIdPath,
-    run: Annotated[str | None, Query(pattern=forms.RUN_ID)] = None,
+    thread_id: schemas.ThreadIdPath,
+    run: Annotated[str | None, Query(pattern=schemas.RUN_ID)] = None,
     after: Annotated[int, Query(ge=0, le=2**32 - 1)] = 0,
     limit: Limit = 200,
 ) -> list[dict[str, Any]]:
@@ -199,5 +200,7 @@ async def _check_step(asker: Asker, thread_id: str, checkpoint_id: str) -> None:
 
 
 def _at(thread_id: str, checkpoint_id: str | None = None) -> Any:
-    step = {} if checkpoint_id is None else {keys.CHECKPOINT_ID: checkpoint_id}
-    return keys.with_configurable(None, **{keys.THREAD_ID: thread_id}, **step)
+    step = {} if checkpoint_id is None else {langgraph_config.CHECKPOINT_ID: checkpoint_id}
+    return langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: thread_id}, **step
+    )

@@ -1,0 +1,561 @@
+"""Containers: hardened, without a network; one command at a time in each."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import selectors
+import socket
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from wick_graph.backends.docker.engine import OWNER, USER, Engine, owner, remove, sdk
+from wick_graph.backends.guard import Guard, Seen
+from wick_graph.backends.places import ExtraRoot
+from wick_graph.backends.process import Output, Spool
+from wick_graph.backends.protocol import GRACE_SECONDS, Executed, Stop
+from wick_graph.backends.root import Root
+from wick_graph.errors import ConfigError, ToolError
+from wick_graph.sandbox.plan import FILE_BYTES, NOBODY, OPEN_FILES, PROCESSES, TMP_BYTES
+
+# --- The engine's own system call filter, made narrower: no socket that leaves the container.
+#
+# AF_VSOCK reaches the machine below, whatever network namespace stands around. Docker refuses it by
+# itself. Podman's filter does not, but is a file that can be read, and Podman takes another one by
+# its path.
+
+
+_ALLOW: Final = "SCMP_ACT_ALLOW"
+
+_NETLINK: Final = 16
+
+_FAMILIES: Final = (1, 2, 10, _NETLINK)
+"""UNIX, INET, INET6 and NETLINK, as at the other levels."""
+
+_AUDIT: Final = 9
+"""The protocol of NETLINK that asks for a capability."""
+
+_CALLS: Final = frozenset({"socket", "socketcall"})
+"""The second makes sockets for programs of 32 bits, of a family that no filter can see."""
+
+
+@contextmanager
+def narrowed(engine: Engine) -> Iterator[list[str]]:
+    """Give the options by which a container gets the filter, if the engine needs any.
+
+    Raises:
+        ConfigError: The engine's own filter cannot be read.
+    """
+    path = engine.filter_path()
+    if not path:
+        yield []
+        return
+    try:
+        profile = narrower(json.loads(Path(path).read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"the engine's system call filter {path} cannot be read ({type(error).__name__}); "
+            "containers are launched only with a filter that holds sockets"
+        ) from error
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as made:
+        json.dump(profile, made)
+        made.flush()
+        yield [f"seccomp={made.name}"]
+
+
+def narrower(profile: dict[str, Any]) -> dict[str, Any]:
+    """Return a filter that allows sockets of four families alone."""
+    kept = []
+    for rule in profile["syscalls"]:
+        names = [name for name in rule["names"] if name not in _CALLS]
+        if names:
+            kept.append({**rule, "names": names})
+    return {**profile, "syscalls": [*kept, *(_allowed(family) for family in _FAMILIES)]}
+
+
+def _allowed(family: int) -> dict[str, Any]:
+    args = [{"index": 0, "value": family, "op": "SCMP_CMP_EQ"}]
+    if family == _NETLINK:
+        args.append({"index": 2, "value": _AUDIT, "op": "SCMP_CMP_NE"})
+    return {"names": ["socket"], "action": _ALLOW, "args": args}
+
+
+# --- One container: hardened, without a network, alive as long as the process that started it.
+
+
+PREFIX: Final = "wick-sandbox"
+
+_WAIT_FOR_THE_END: Final = ("/bin/sh", "-c", "while read -r _; do :; done")
+"""The container's first process: it ends when its input does, which this process holds open."""
+
+_ENVIRONMENT: Final = {
+    "HOME": "/tmp",
+    "TMPDIR": "/tmp",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxOptions:
+    """What a container is made of, and what it may cost."""
+
+    image: str = PREFIX
+    """Any image with `/bin/sh`; it must be on the engine."""
+    workdir: str = "/workspace"
+    """Where the folder appears inside; absolute."""
+    memory: int = 2 * 2**30
+    """Bytes of all processes together, and no swap beyond them."""
+    processes: int = PROCESSES
+    cpus: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """A part of the folder that is shown apart."""
+
+    rel: str
+    """Below the folder; empty for the folder itself."""
+    read_only: bool
+    """Else it is only kept from being renamed."""
+    file: tuple[int, int]
+    """Device and number: a file that took another one's place is not shut any more."""
+
+
+def shut_in(root: Root, guard: Guard, seen: Seen) -> tuple[Shut, ...]:
+    """Say what of a folder is to be shown apart.
+
+    Raises:
+        ToolError: There is too much of it, or a part cannot be opened.
+    """
+    found = []
+    for rel, read_only in guard.shut(seen):
+        try:
+            rel.encode()  # the engine takes no other names
+            status = root.stat(rel or ".")
+        except (UnicodeEncodeError, ToolError):
+            if rel in seen.tops or not read_only:
+                continue
+            raise
+        found.append(Shut(rel, read_only, (status.st_dev, status.st_ino)))
+    return tuple(found)
+
+
+class Box:
+    """A running container, and one folder of this machine in it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        options: BoxOptions,
+        folder: str,
+        user: str,
+        extra: Sequence[ExtraRoot] = (),
+        shut: tuple[Shut, ...] = (),
+    ) -> None:
+        self.engine: Final = engine
+        self.shut: Final = shut
+        name = f"{PREFIX}-{user}-{secrets.token_hex(4)}"
+        who = _identity(engine, folder)
+        doing = f"creating a container of the image {options.image!r}"
+        with engine.speaking(doing) as client, narrowed(engine) as filters:
+            self._container: Final[Any] = client.containers.create(
+                options.image,
+                name=name,
+                labels={OWNER: owner(), USER: user},
+                user=who,
+                mounts=_mounts(folder, options.workdir, extra, shut),
+                working_dir=options.workdir,
+                security_opt=["no-new-privileges", *filters],
+                **_hardened(options),
+            )
+        self._input: Any = None
+        try:
+            with engine.speaking(f"starting the container {name}"):
+                self._input = self._container.attach_socket(params={"stdin": 1, "stream": 1})
+                self._container.start()
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def id(self) -> str:
+        """Return the engine's name for it."""
+        return str(self._container.id)
+
+    def processes(self) -> int:
+        """Count what runs in it, its first process included."""
+        with self.engine.speaking("looking at the container's processes"):
+            return len(self._container.top().get("Processes") or ())
+
+    def runs(self) -> bool:
+        """Say whether it is there and running."""
+        errors = sdk().errors
+        try:
+            self._container.reload()
+        except errors.APIError:
+            return False
+        return bool(self._container.status == "running")
+
+    def kill(self) -> None:
+        """End it with all that runs in it; may be called more than once."""
+        remove(self._container)
+        held, self._input = self._input, None
+        if held is not None:
+            close_stream(held)
+
+
+def stream_of(held: Any) -> socket.socket:
+    """Return the socket below what the SDK gives for a stream."""
+    found: socket.socket = getattr(held, "_sock", held)
+    return found
+
+
+def read_ahead(held: Any) -> bytes:
+    """Return what came together with the response's headers, and lies above the socket.
+
+    Whoever reads a header from a buffered stream may have read more than that. The socket must
+    not block.
+    """
+    response = getattr(held, "_response", None)
+    above = getattr(getattr(getattr(response, "raw", None), "_fp", None), "fp", None)
+    return b"" if above is None else bytes(above.peek())
+
+
+def close_stream(held: Any) -> None:
+    """Close a stream of the SDK: the response that reads from it first, then its socket."""
+    below, response = stream_of(held), getattr(held, "_response", None)
+    if response is not None:
+        with suppress(OSError, ValueError):
+            response.close()
+    for one in (held, below):
+        with suppress(OSError):
+            one.close()
+
+
+def _hardened(options: BoxOptions) -> dict[str, Any]:
+    """Return what a container may not do and may not use up."""
+    types = sdk().types
+    ulimits = {"core": 0, "fsize": FILE_BYTES, "nofile": OPEN_FILES, "nproc": 4 * PROCESSES}
+    return {
+        "entrypoint": list(_WAIT_FOR_THE_END),
+        "command": [],
+        "environment": dict(_ENVIRONMENT),
+        "hostname": "sandbox",
+        "stdin_open": True,
+        "auto_remove": True,
+        "use_config_proxy": False,
+        "network_mode": "none",
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "tmpfs": {"/tmp": f"rw,nosuid,nodev,size={TMP_BYTES},mode=1777"},
+        "mem_limit": options.memory,
+        "memswap_limit": options.memory,
+        "pids_limit": options.processes,
+        "nano_cpus": int(min(options.cpus, os.cpu_count() or 1) * 1_000_000_000),
+        "ulimits": [types.Ulimit(name=name, soft=n, hard=n) for name, n in ulimits.items()],
+        "log_config": types.LogConfig(type="none"),
+    }
+
+
+def _mounts(
+    folder: str, workdir: str, extra: Sequence[ExtraRoot], shut: Sequence[Shut]
+) -> list[Any]:
+    """Show the folder, and read-only what tools may read beside it, under its own path."""
+    mount = sdk().types.Mount
+    whole = any(not one.rel for one in shut)
+    shown = [mount(workdir, folder, type="bind", read_only=whole)]
+    for part in shut:
+        if part.rel:
+            inside, here = f"{workdir}/{part.rel}", f"{folder}/{part.rel}"
+            shown.append(mount(inside, here, type="bind", read_only=part.read_only))
+    for root in extra:
+        below = root.path == folder or root.path.startswith(f"{folder}/")
+        if not below and os.path.exists(root.path):  # noqa: PTH110  (a path as text)
+            shown.append(mount(root.path, root.path, type="bind", read_only=True))
+    return shown
+
+
+def _identity(engine: Engine, folder: str) -> str:
+    """Return whom its processes run as: the folder's owner, and never root on this machine."""
+    if engine.is_rootless():
+        return "0:0"  # this is the engine's own user outside
+    status = os.stat(folder)  # noqa: PTH116  (a path as text)
+    return f"{status.st_uid or NOBODY}:{status.st_gid or NOBODY}"
+
+
+# --- The containers of one backend: launched when they are needed, one command at a time in
+# each.
+
+
+Status = Literal["idle", "launching", "launched", "error"]
+
+_AT_ONCE: Final = 4
+"""Commands of one backend that run at the same time; others wait."""
+
+
+class Boxes:
+    """Containers that are alike. A command gets one for itself, so that what it leaves is known.
+
+    Args:
+        make: Launches a container, given what it shows apart.
+    """
+
+    def __init__(self, make: Callable[[tuple[Shut, ...]], Box]) -> None:
+        self._make: Final = make
+        self._lock: Final = threading.Lock()
+        self._places: Final = threading.BoundedSemaphore(_AT_ONCE)
+        self._all: Final[set[Box]] = set()
+        self._idle: Final[list[Box]] = []
+        self._launching = 0
+        self._failed = False
+        self._close: Final = weakref.finalize(self, _kill, self._all)
+
+    @property
+    def status(self) -> Status:
+        """Say whether a container is there; `error` after a launch that failed."""
+        with self._lock:
+            if self._launching:
+                return "launching"
+            if self._all:
+                return "launched"
+            return "error" if self._failed else "idle"
+
+    def take(self, shut: tuple[Shut, ...]) -> Box:
+        """Return a container in which nothing runs; it is given back by `give`.
+
+        One that shows other things apart is killed, and another one launched.
+
+        Raises:
+            ConfigError: None can be launched.
+        """
+        self._places.acquire()
+        try:
+            while (box := self._waiting()) is not None:
+                if box.shut == shut and box.runs():
+                    return box
+                self._forget(box)
+            return self._launched(shut)
+        except BaseException:
+            self._places.release()
+            raise
+
+    def give(self, box: Box, *, killed: bool) -> None:
+        """Take a container back, or forget one that is gone."""
+        with self._lock:
+            keep = not killed and box in self._all
+            if keep:
+                self._idle.append(box)
+        if not keep:
+            self._forget(box)
+        self._places.release()
+
+    def stop(self) -> None:
+        """Kill all containers; a command that runs in one ends as killed."""
+        with self._lock:
+            boxes = list(self._all)
+            self._all.clear()
+            self._idle.clear()
+            self._failed = False
+        for box in boxes:
+            box.kill()
+
+    def _waiting(self) -> Box | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _launched(self, shut: tuple[Shut, ...]) -> Box:
+        with self._lock:
+            self._launching += 1
+        box = None
+        try:
+            box = self._make(shut)
+        finally:
+            with self._lock:
+                self._launching -= 1
+                self._failed = box is None
+                if box is not None:
+                    self._all.add(box)
+        return box
+
+    def _forget(self, box: Box) -> None:
+        with self._lock:
+            self._all.discard(box)
+        box.kill()
+
+
+def _kill(boxes: set[Box]) -> None:
+    for box in list(boxes):
+        try:
+            box.kill()
+        except (ConfigError, OSError):  # the engine has gone before us
+            return
+
+
+# --- Run one command in a container: bounded in time, memory and disk; what it leaves is found.
+
+
+TIMED_OUT: Final = 124
+
+KILLED: Final = 137
+
+_READ_BYTES: Final = 2**16
+
+_LOOK_SECONDS: Final = 0.1
+
+_END_SECONDS: Final = 5.0
+
+_HEAD: Final = 8
+
+_NAMES: Final = {0: "stdout", 1: "stdout", 2: "stderr"}
+
+
+class Frames:
+    """The engine's stream of both outputs, taken apart."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._head = bytearray()
+        self._left = 0
+        self._name = "stdout"
+
+    def feed(self, data: bytes) -> bool:
+        """Take in what was read; False if the command wrote too much."""
+        view = memoryview(data)
+        while view:
+            if self._left:
+                part, view = view[: self._left], view[self._left :]
+                self._left -= len(part)
+                if not self._output.feed(self._name, bytes(part)):
+                    return False
+                continue
+            need = _HEAD - len(self._head)
+            self._head += view[:need]
+            view = view[need:]
+            if len(self._head) == _HEAD:
+                self._name = _NAMES.get(self._head[0], "stderr")
+                self._left = int.from_bytes(self._head[4:], "big")
+                self._head.clear()
+        return True
+
+
+class Running:
+    """One command under way in a container."""
+
+    def __init__(self, box: Box, program: Sequence[str], spool: Spool, stop: Stop) -> None:
+        self._box = box
+        self._stop = stop
+        self._lock = threading.Lock()
+        self.output = Output(spool)
+        self.killed = False
+        """The container is gone, and with it everything that ran in it."""
+        self.timed_out = False
+        try:
+            with box.engine.speaking("starting the command") as client:
+                made = client.api.exec_create(box.id, list(program), stdin=False, tty=False)
+                self._id: str = made["Id"]
+                self._stream: Any = client.api.exec_start(self._id, socket=True)
+        except ConfigError as error:
+            raise ToolError(f"the command could not be started: {error}") from error
+
+    def kill(self) -> None:
+        """End the container; may be called from any thread, more than once."""
+        with self._lock:
+            first, self.killed = not self.killed, True
+        if first:
+            self._box.kill()
+
+    def watch(self, timeout: float) -> None:
+        """Read until the command has ended, and what it left in the background has had its time."""
+        until = time.monotonic() + timeout
+        sock = stream_of(self._stream)
+        sock.setblocking(False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(sock, selectors.EVENT_READ)
+            frames = Frames(self.output)
+            if not frames.feed(read_ahead(self._stream)):
+                self.kill()
+            at_end = self._read(selector, frames, until)
+            if not at_end and time.monotonic() < until and not self._leaves_something():
+                self._read(selector, frames, time.monotonic() + _END_SECONDS)  # a slow engine
+        if time.monotonic() >= until and not self.killed and self._code(0.0) is None:
+            self.timed_out = True
+            self.kill()
+
+    def _read(self, selector: selectors.BaseSelector, frames: Frames, until: float) -> bool:
+        """Read until time is up or the command has ended; True at the stream's end."""
+        sock = stream_of(self._stream)
+        look, ended = time.monotonic() + _LOOK_SECONDS, False
+        while (now := time.monotonic()) < until and not self.killed:
+            if selector.select(min(_LOOK_SECONDS, until - now)):
+                data = _received(sock)
+                if data == b"":
+                    return True
+                if data is not None and not frames.feed(data):
+                    self.kill()
+            if not ended and now >= look:
+                look = now + _LOOK_SECONDS
+                ended = not self._inspect()["Running"]
+                until = min(until, time.monotonic() + GRACE_SECONDS) if ended else until
+        return self.killed
+
+    def result(self) -> Executed:
+        """Say how it ended; a container in which something goes on is killed."""
+        code = KILLED if self.killed else self._code(_END_SECONDS)
+        if not self.killed and (code is None or self._leaves_something()):
+            self.kill()
+        return Executed(
+            **self.output.close(),
+            exit_code=TIMED_OUT if self.timed_out else KILLED if code is None else code,
+            timed_out=self.timed_out,
+            notes=tuple(self.output.notes(self._stop.is_set())),
+            level="container",
+        )
+
+    def close(self) -> None:
+        """Give the stream back."""
+        close_stream(self._stream)
+
+    def _leaves_something(self) -> bool:
+        try:
+            return self._box.processes() > 1
+        except ConfigError:
+            return True
+
+    def _code(self, seconds: float) -> int | None:
+        """Return the exit code, waiting for it that long; None if the command still runs."""
+        until = time.monotonic() + seconds
+        while True:
+            found = self._inspect()
+            if not found["Running"]:
+                return int(found["ExitCode"] or 0)
+            if time.monotonic() >= until:
+                return None
+            time.sleep(_LOOK_SECONDS / 10)
+
+    def _inspect(self) -> dict[str, Any]:
+        try:
+            with self._box.engine.speaking("looking at the command") as client:
+                found: dict[str, Any] = client.api.exec_inspect(self._id)
+                return found
+        except ConfigError:  # the container has gone: killed, or it has killed itself
+            self.killed = True
+            return {"Running": False, "ExitCode": KILLED}
+
+
+def _received(sock: socket.socket) -> bytes | None:
+    """Return what has come, nothing at the end, None if nothing has come yet."""
+    try:
+        return sock.recv(_READ_BYTES)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""

@@ -1,0 +1,1 @@
+"""State, requests, usage, moments, stopping, the bridge between sync and async, redaction."""

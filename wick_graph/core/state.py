@@ -1,0 +1,390 @@
+"""The state of a thread: its channels, how writes combine, which updates are allowed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
+
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    BaseMessageChunk,
+    RemoveMessage,
+    ToolMessage,
+    convert_to_messages,
+    message_chunk_to_message,
+)
+from langgraph.channels.ephemeral_value import EphemeralValue
+from typing_extensions import TypedDict
+
+from wick_graph.constants import TODO_STATUSES, TOO_DEEP
+from wick_graph.core.request import MessageView
+from wick_graph.errors import MessageError
+from wick_graph.messages.base import dated, owned
+from wick_graph.messages.content import is_deep, is_unicode, text_of
+from wick_graph.messages.lowering import lower
+from wick_graph.messages.validation import validate
+
+# --- How writes to the state's channels combine: pure functions, each O(what is new).
+#
+# LangGraph applies the writes of a superstep in task order, and a reply's tool calls are tasks in
+# call order: so "the last write wins" means the last call of the reply.
+
+
+T = TypeVar("T")
+
+REMOVE_ALL = "__remove_all__"
+"""The id with which `RemoveMessage` empties the list, LangGraph's own convention."""
+
+
+def last(_old: T, new: T) -> T:
+    """Keep the newest write."""
+    return new
+
+
+def merge(old: Mapping[str, T] | None, new: Mapping[str, T] | None) -> dict[str, T]:
+    """Lay the new keys over the old ones."""
+    return {**(old or {}), **(new or {})}
+
+
+def add_numbers(old: Mapping[str, int] | None, new: Mapping[str, int] | None) -> dict[str, int]:
+    """Add counters by key."""
+    total = dict(old or {})
+    for key, value in (new or {}).items():
+        total[key] = total.get(key, 0) + value
+    return total
+
+
+def tally(old: Mapping[str, int] | None, new: Mapping[str, int | None] | None) -> dict[str, int]:
+    """Add counters by key; None starts a key again from zero."""
+    total = dict(old or {})
+    for key, value in (new or {}).items():
+        total[key] = 0 if value is None else total.get(key, 0) + value
+    return total
+
+
+def folding(
+    reducers: Mapping[str, Callable[[Any, Any], Any]],
+) -> Callable[[Any, Any], dict[str, Any]]:
+    """Make the channel's reducer: each field by its own rule, else the newest write stands.
+
+    A rule is somebody else's code: it gets copies, which it may change in place or keep.
+    """
+
+    def fold(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> dict[str, Any]:
+        out = dict(old or {})
+        for name, value in (new or {}).items():
+            reducer = reducers.get(name)
+            known = out.get(name)
+            fresh = reducer is None or value is None or known is None
+            if not fresh and reducer is not None:
+                value = owned(reducer(owned(known), owned(value)))
+            out[name] = value
+        return out
+
+    return fold
+
+
+class MessageList(list[BaseMessage]):
+    """A list of messages that knows where each id stands.
+
+    Lists that grew from one another share one index. Each relies on it only where the message at
+    the indexed position really has that id, so a list on another branch is never misled.
+    """
+
+    __slots__ = ("places",)
+
+    places: dict[str, int]
+    """Where each id stands, or stood on another branch."""
+
+    def __init__(self, messages: Sequence[BaseMessage] = (), places: dict[str, int] | None = None):
+        super().__init__(messages)
+        self.places = {} if places is None else places
+        if places is None:
+            self.reindex()
+
+    def reindex(self) -> None:
+        """Give this list an index of its own."""
+        self.places = {cast(str, m.id): i for i, m in enumerate(self)}
+
+    def find(self, message_id: str) -> int | None:
+        """Return the position of a message, or None."""
+        at = self.places.get(message_id)
+        if at is not None and at < len(self) and self[at].id == message_id:
+            return at
+        return None
+
+    def push(self, message: BaseMessage) -> None:
+        """Append a message that is not in the list."""
+        at, message_id = len(self), cast(str, message.id)
+        if self.places.setdefault(message_id, at) != at:
+            self.reindex()  # another branch holds this id elsewhere: part from its index
+            self.places[message_id] = at
+        self.append(message)
+
+    def __reduce__(self) -> tuple[type, tuple[list[BaseMessage]]]:
+        return list, (list(self),)
+
+
+def reduce_messages(left: Any, right: Any) -> MessageList:
+    """Append, replace by id, remove, and file tool answers behind the calls they answer.
+
+    Takes what LangGraph's `add_messages` takes. Messages without an id get one, messages without
+    a time of creation get that of the message they replace, or now. A removal of an unknown id
+    does nothing. A tool message stands behind the assistant message that asked for it, in call
+    order, whenever it arrives; a second answer to the same call replaces the first.
+    """
+    out = gone = _private_copy(left)
+    for message in _coerce(right):
+        if message.id is None:
+            message.id = str(uuid.uuid4())
+        if isinstance(message, RemoveMessage):
+            out = _remove(out, message.id)
+        elif (at := out.find(message.id)) is not None:
+            out[at] = dated(message, out[at])
+        elif isinstance(message, ToolMessage):
+            _file_answer(out, dated(message, _held(gone, message.id)))
+        else:
+            out.push(dated(message, _held(gone, message.id)))
+    return out
+
+
+def _held(before: MessageList, message_id: str) -> BaseMessage | None:
+    """Return the message that a write took out of the list before it put it back."""
+    at = before.find(message_id)
+    return None if at is None else before[at]
+
+
+def _private_copy(left: Any) -> MessageList:
+    if type(left) is MessageList:
+        return MessageList(left, left.places)
+    messages = _coerce(left)
+    for message in messages:
+        if message.id is None:
+            message.id = str(uuid.uuid4())
+    return MessageList(messages)
+
+
+def _coerce(value: Any) -> list[BaseMessage]:
+    if value is None:
+        return []
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, BaseMessage) for item in items):
+        items = convert_to_messages(items)
+    return [message_chunk_to_message(m) if isinstance(m, BaseMessageChunk) else m for m in items]
+
+
+def _remove(out: MessageList, message_id: str) -> MessageList:
+    if message_id == REMOVE_ALL:
+        return MessageList()
+    if out.find(message_id) is None:
+        return out
+    return MessageList([m for m in out if m.id != message_id])
+
+
+def _file_answer(out: MessageList, answer: ToolMessage) -> None:
+    asked_at = _asker(out, answer.tool_call_id)
+    if asked_at is None:
+        out.push(answer)
+        return
+    order = {call.get("id"): i for i, call in enumerate(cast(AIMessage, out[asked_at]).tool_calls)}
+    mine, at = order[answer.tool_call_id], asked_at + 1
+    while at < len(out) and isinstance(other := out[at], ToolMessage):
+        if other.tool_call_id == answer.tool_call_id:
+            out[at] = answer
+            out.reindex()
+            return
+        if order.get(other.tool_call_id, -1) > mine:
+            break
+        at += 1
+    if at == len(out):
+        out.push(answer)
+    else:
+        out.insert(at, answer)
+        out.reindex()
+
+
+def _asker(out: MessageList, call_id: str) -> int | None:
+    for at in range(len(out) - 1, -1, -1):
+        message = out[at]
+        if isinstance(message, AIMessage) and any(
+            c.get("id") == call_id for c in message.tool_calls
+        ):
+            return at
+    return None
+
+
+# --- What a thread remembers: the channels of the graph, each with the rule that combines
+# writes.
+#
+# Only data lives here. The tool registry, the port, the clock and caches belong to the run
+# (`wick_graph.runtime.context`) and are made anew in every process.
+
+
+# Written out, not through `typing.TypedDict`: LangGraph and pydantic read these annotations at
+# run time, and `typing_extensions` gives the same answer on every supported Python.
+
+
+class Todo(TypedDict):
+    """One line of the agent's own list of work."""
+
+    id: str
+    title: str
+    status: Literal["pending", "in_progress", "done"]
+
+
+class AgentInput(TypedDict, total=False):
+    """What a caller may put in: new messages, and lists to start from."""
+
+    messages: Annotated[list[AnyMessage], reduce_messages]
+    todos: Annotated[list[Todo], last]
+    files: Annotated[dict[str, Any], merge]
+
+
+class AgentOutput(TypedDict, total=False):
+    """What a caller gets back from `graph.invoke`."""
+
+    messages: Annotated[list[AnyMessage], reduce_messages]
+    todos: Annotated[list[Todo], last]
+    files: Annotated[dict[str, Any], merge]
+    summary: Annotated[dict[str, Any], last]
+    usage: Annotated[dict[str, int], add_numbers]
+    cost: Annotated[dict[str, int], tally]
+    """Money, where a hook counts it: of the thread, and of the run under keys with `run_`."""
+    iteration: Annotated[int, last]
+    stop_reason: Annotated[str, last]
+
+
+class AgentState(AgentOutput, total=False):
+    """Every channel. `request` lives for one step: it is what `modify_request` tells `model`."""
+
+    memory: Annotated[dict[str, Any], last]
+    """Text that a hook loaded once for the run, by source."""
+    skills: Annotated[list[dict[str, Any]], last]
+    """Catalogue entries that a hook loaded."""
+    middleware: Annotated[dict[str, Any], merge]
+    """What LangChain's middleware keep, by the names of their fields."""
+    seen: Annotated[dict[str, str], merge]
+    """Digests of the files' contents that the model knows, by path."""
+    request: Annotated[dict[str, Any], EphemeralValue]
+    """The overlay: how the next request differs from the thread (`wick_graph.core.request`)."""
+
+
+Update = dict[str, Any]
+"""A node's or a hook's writes, by channel."""
+
+WRITABLE: Final = frozenset(AgentState.__annotations__)
+"""The channels that hooks and tools may name in an update."""
+
+LASTING: Final = tuple(name for name in AgentState.__annotations__ if name != "request")
+"""The channels that tools can read: all but the one that is gone by then."""
+
+
+# --- What may be written to the state from outside the engine: one check for hooks, tools,
+# callers.
+#
+# A value of the wrong kind would poison the thread: every later step would fail on it.
+
+
+def private_update(update: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an update as plain data that nobody but the thread holds.
+
+    So whoever wrote it may go on changing what it wrote, and the thread does not change with it.
+    """
+    return {name: _private(value) for name, value in update.items()}
+
+
+def _private(value: Any) -> Any:
+    return list(value) if isinstance(value, MessageView) else owned(value)
+
+
+def problem(update: Mapping[str, Any]) -> str | None:
+    """Say in one sentence why an update cannot be written, or None if it can."""
+    for name, value in update.items():
+        if name not in WRITABLE:
+            return f"the state has no channel {name!r}; it has {', '.join(sorted(WRITABLE))}"
+        check = _CHECKS.get(name)
+        found = check(value) if check is not None else None
+        if found is not None:
+            return f"{name}: {found}"
+    return None
+
+
+def message_problem(value: Any) -> str | None:
+    """Say why something is no list of messages that a thread may hold, or None."""
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    for at, one in enumerate(given):
+        if _is_deep(one):
+            return f"message[{at}]: {TOO_DEEP}"
+    try:
+        messages = convert_to_messages(given)
+        validate(lower([m for m in messages if not isinstance(m, RemoveMessage)]))
+    except MessageError as error:
+        return str(error)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        return str(error).splitlines()[0]
+    for at, message in enumerate(messages):
+        if not is_unicode(text_of(message)):
+            return f"message[{at}]: content has half a surrogate pair; send valid Unicode text"
+    return None
+
+
+def _is_deep(message: Any) -> bool:
+    """Tell whether a message, or the dict that one is made of, is nested too deeply."""
+    if not isinstance(message, BaseMessage):
+        return is_deep(message)
+    parts: list[Any] = [message.additional_kwargs, message.response_metadata]
+    if not isinstance(message.content, str):
+        parts.append(message.content)
+    parts += [call["args"] for call in getattr(message, "tool_calls", ())]
+    return any(part and is_deep(part) for part in parts)
+
+
+def _todos(value: Any) -> str | None:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return f"must be a list of todos, not {_kind(value)}"
+    for todo in value:
+        if not isinstance(todo, Mapping) or todo.get("status", "pending") not in TODO_STATUSES:
+            return f"a todo has id, title and a status of {', '.join(TODO_STATUSES)}"
+    return None
+
+
+def _mapping(value: Any) -> str | None:
+    return None if isinstance(value, Mapping) else f"must be a mapping, not {_kind(value)}"
+
+
+def _counts(value: Any) -> str | None:
+    if isinstance(value, Mapping) and all(type(n) is int for n in value.values()):
+        return None
+    return "must map names to whole numbers"
+
+
+def _number(value: Any) -> str | None:
+    return None if type(value) is int else f"must be a whole number, not {_kind(value)}"
+
+
+def _text(value: Any) -> str | None:
+    return None if isinstance(value, str) else f"must be a text, not {_kind(value)}"
+
+
+def _list(value: Any) -> str | None:
+    return None if isinstance(value, list | tuple) else f"must be a list, not {_kind(value)}"
+
+
+def _kind(value: Any) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
+    "messages": message_problem,
+    "todos": _todos,
+    "files": _mapping,
+    "usage": _counts,
+    "iteration": _number,
+    "stop_reason": _text,
+    "memory": _mapping,
+    "middleware": _mapping,
+    "skills": _list,
+}

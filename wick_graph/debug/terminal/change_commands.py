@@ -1,0 +1,335 @@
+"""Commands that change what will happen, and commands about files and the debugger."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from wick_graph.debug.policy import Mock
+from wick_graph.debug.terminal import show
+from wick_graph.debug.terminal.look_commands import branches, policy_words
+from wick_graph.debug.terminal.registry import Command, Reply, json_of, needs, number_of
+from wick_graph.errors import DebugError
+
+if TYPE_CHECKING:
+    from wick_graph.debug.terminal.shell import Shell
+
+
+# --- Commands that change what will happen; in a recording they prepare a fork, and run
+# nothing.
+
+
+_PART: Final = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\[(\"[^\"]*\"|'[^']*')\]")
+
+_POLICIES: Final = ("recorded", "live", "mock", "ask")
+
+_TARGETS: Final = ("args", "result", "response", "request")
+
+
+def _set(shell: Shell, rest: str) -> Reply:
+    word = rest.partition(" ")[0]
+    if word in ("pagination", "confirm", "non-stop") and "=" not in rest:
+        return Reply()  # gdb's settings that scripts carry; there is nothing to switch
+    path, equals, text = rest.partition("=")
+    if not equals or not path.strip() or not text.strip():
+        raise DebugError("write `set PATH = JSON`")
+    return _changed(shell, path.strip(), json_of(text.strip()))
+
+
+def _edit(shell: Shell, rest: str) -> Reply:
+    path = needs(rest, "what: a channel, args, result, request.system, …")
+    target, inner = _target(shell, _parts(path))
+    before = _now(shell, target)
+    for part in inner:
+        before = _inside(before, part)
+    after = shell.doors.edit(json.dumps(before, ensure_ascii=False, indent=2, default=str))
+    if after is None:
+        return Reply.of("nothing is changed")
+    return _changed(shell, path, json_of(after))
+
+
+def _changed(shell: Shell, path: str, value: Any) -> Reply:
+    target, rest = _target(shell, _parts(path))
+    whole = _put(_now(shell, target) if rest else None, rest, value)
+    edits = _edits_here(shell)
+    if not shell.session.held:
+        return _forked(shell, **{**edits, target: whole})
+    told = shell.session.edit(target, whole)
+    edits[target] = whole
+    return Reply.of(told)
+
+
+def _target(shell: Shell, parts: list[Any]) -> tuple[str, list[Any]]:
+    """Split a path into what can be changed as a whole, and what lies in it."""
+    root, rest = str(parts[0]), parts[1:]
+    if root == "request":
+        if not rest:
+            raise DebugError("say which part: request.system, request.messages or request.settings")
+        return f"request.{rest[0]}", rest[1:]
+    if root in _TARGETS:
+        return root, rest
+    return f"{'writes' if shell.session.held else 'state'}.{root}", rest
+
+
+def _edits_here(shell: Shell) -> dict[str, Any]:
+    """Return what has been set at this moment already; moving on begins anew."""
+    here = str(shell.session.position)
+    if shell.edits_at != here:
+        shell.edits, shell.edits_at = {}, here
+    return shell.edits
+
+
+def _now(shell: Shell, target: str) -> Any:
+    """Return what a target is now, with what has been set already."""
+    session = shell.session
+    if target in (edits := _edits_here(shell)):
+        return edits[target]
+    if target in ("args", "result"):
+        return (session.inspect.call() or {}).get(target)
+    if target == "response":
+        return session.inspect.response()
+    if target.startswith("request."):
+        view = session.request()
+        part = target.removeprefix("request.")
+        if part == "system":
+            return "\n\n".join(text for _, text in view.system)
+        if part in ("messages", "settings"):
+            return getattr(view, part)
+        raise DebugError("a request has system, messages and settings")
+    return session.inspect.state(target.removeprefix("writes.").removeprefix("state."))
+
+
+def _parts(path: str) -> list[Any]:
+    made: list[Any] = []
+    at = 0
+    while at < len(path):
+        found = _PART.match(path, at)
+        if found is None:
+            raise DebugError(f"{path[:80]!r} is no path; write one like messages[-1].content")
+        name, index, key = found.groups()
+        made.append(int(index) if index else key[1:-1] if key else name)
+        at = found.end()
+    return made
+
+
+def _inside(whole: Any, part: Any) -> Any:
+    """Return what stands at one step of a path."""
+    try:
+        return whole[part]
+    except (LookupError, TypeError):
+        raise DebugError(f"there is no {part!r} in {show.short(whole, 40)}") from None
+
+
+def _put(whole: Any, parts: list[Any], value: Any) -> Any:
+    """Return a copy of a value in which another one stands at a path."""
+    if not parts:
+        return value
+    head, *rest = parts
+    if isinstance(head, int) and isinstance(whole, list):
+        if not -len(whole) <= head < len(whole):
+            raise DebugError(f"there is no item {head}; the list has {len(whole)}")
+        made = list(whole)
+        made[head] = _put(made[head], rest, value)
+        return made
+    if isinstance(head, str) and isinstance(whole, Mapping):
+        return {**whole, head: _put(whole.get(head), rest, value)}
+    raise DebugError(f"there is no {head!r} in {show.short(whole, 40)}")
+
+
+def _fork(shell: Shell, rest: str) -> Reply:
+    words = rest.split()
+    at = words.pop(0) if words and words[0][0] in "@#b" and _is_place(words[0]) else None
+    edits = _edits_here(shell) if at is None else {}
+    return _forked(shell, at=at, label=" ".join(words), **edits)
+
+
+def _is_place(word: str) -> bool:
+    return word[0] in "@#" or re.fullmatch(r"b\d+[@#].*", word) is not None
+
+
+def _forked(shell: Shell, *, at: str | None = None, label: str = "", **edits: Any) -> Reply:
+    wanted: dict[str, Any] = {"label": label}
+    for name, value in edits.items():
+        root, _, part = name.partition(".")
+        if part:
+            wanted.setdefault(root, {})[part] = value
+        else:
+            wanted[root] = value
+    plan = shell.plan = shell.session.fork(at, **wanted)
+    if at is None:
+        _edits_here(shell).update(edits)
+    lines = plan.text.splitlines()
+    lines += [f"  {name} is changed" for name in edits]
+    lines += [f"  {planned.text}" for planned in plan.will_execute]
+    return Reply([*lines, "nothing has run yet; `live` runs it"], data={"text": plan.text})
+
+
+def _preview(shell: Shell, rest: str) -> Reply:
+    session = shell.session
+    here, every = session.here, session.inspect.moments()
+    if not rest and here is not None and every and here.seq == every[-1].seq:
+        shell.needs_agent()  # what follows the end is known from the agent alone
+    planned = session.will_execute(rest or None)
+    return Reply([one.text for one in planned] or ["nothing would execute"])
+
+
+def _branch(shell: Shell, rest: str) -> Reply:
+    if not rest:
+        return Reply(branches(shell))
+    shell.session.choose(number_of(rest.lstrip("b"), "a branch's number"))
+    shell.frame = 0
+    return Reply.of(f"on {shell.session.position}")
+
+
+def _mock(shell: Shell, rest: str) -> Reply:
+    name, _, text = needs(rest, "which tool and what it answers: mock TOOL JSON").partition(" ")
+    if not text:
+        raise DebugError("say what it answers: mock TOOL JSON")
+    shell.session.policy = shell.session.policy.with_tool(name, Mock(json_of(text)))
+    return Reply.of(f"{name} is answered with {show.short(json_of(text))}")
+
+
+def _skip(shell: Shell, rest: str) -> Reply:
+    return Reply.of(shell.session.skip(json_of(rest) if rest else None))
+
+
+def _policy(shell: Shell, rest: str) -> Reply:
+    policy = shell.session.policy
+    words = rest.split(" ", 2)
+    if not rest:
+        return Reply.of(policy_words(policy))
+    if len(words) < 2 or words[1] not in _POLICIES:
+        raise DebugError(f"write `policy TOOL {'|'.join(_POLICIES)}`; TOOL may be model or other")
+    name, how = words[0], words[1]
+    if how == "mock" and len(words) < 3:
+        raise DebugError("say what it answers: policy TOOL mock JSON")
+    taken: Any = Mock(json_of(words[2])) if how == "mock" else how
+    if name in ("model", "other"):
+        shell.session.policy = replace(policy, **{name: taken})
+    else:
+        shell.session.policy = policy.with_tool(name, taken)
+    return Reply.of(f"{name}: {how}")
+
+
+CHANGE_COMMANDS: Final = (
+    Command(
+        ("set",),
+        "change",
+        "set PATH = JSON",
+        "change what is held (args, result, request.system, …); in a recording, prepare a fork",
+        _set,
+    ),
+    Command(("edit",), "change", "edit PATH", "do `set` in $EDITOR", _edit),
+    Command(
+        ("fork",), "change", "fork [@N] [NAME]", "prepare a branch from here, or from @N", _fork
+    ),
+    Command(("preview",), "change", "preview [@N]", "say what would execute from here", _preview),
+    Command(("branch",), "change", "branch [N]", "go to a branch, or list them", _branch),
+    Command(("mock",), "change", "mock TOOL JSON", "answer a tool instead of running it", _mock),
+    Command(("skip",), "change", "skip [JSON]", "take this instead of what is held", _skip),
+    Command(
+        ("policy",),
+        "change",
+        "policy [TOOL recorded|live|ask|mock JSON]",
+        "how a fork or a replay answers a tool, or `model`",
+        _policy,
+    ),
+)
+
+
+# --- Commands about files, and about the debugger itself.
+
+
+TOPICS: Final = {
+    "positions": (
+        "@12      where step 12 begins: a step is a visit of a node",
+        "@12.3    the third moment in it            #57   a moment by its number",
+        "@-1      the last step                     @first @last @error",
+        "b1@12    in another branch; a position alone goes there",
+    ),
+    "expressions": (
+        "as in Python, over data; they compute, within a budget, and can do nothing else",
+        "  every channel of the state: messages, todos, usage, …; prev is the state before it",
+        "  node hook phase kind name tool call_id args result output request response error",
+        "  step visit depth branch seq",
+        "  len any all sum min max abs str int round sorted keys last text changed glob",
+        'such as: tool == "bash" and glob(args.command, "*rm -rf*")',
+    ),
+}
+"""What is told beside the commands."""
+
+FORMS: Final = ("html", "wickrun", "pytest", "chrome", "jsonl")
+
+
+def _export(shell: Shell, rest: str) -> Reply:
+    form, _, name = needs(rest, f"a form: {', '.join(FORMS)}").partition(" ")
+    if form not in FORMS:
+        raise DebugError(f"there is no form {form[:40]!r}; write one of {', '.join(FORMS)}")
+    return Reply(shell.doors.export(form, Path(name.strip()) if name.strip() else None))
+
+
+def _source(shell: Shell, rest: str) -> Reply:
+    path = Path(needs(rest, "a file"))
+    return shell.all_of(lines_of(path))
+
+
+def lines_of(path: Path) -> list[str]:
+    """Return the commands of a file; empty lines and `# …` are left out.
+
+    Raises:
+        DebugError: It cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: what it holds, or its name, is no text
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise DebugError(f"{path} cannot be read: {why}") from error
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("# ") and line != "#"]
+
+
+def _alias(shell: Shell, rest: str) -> Reply:
+    name, _, meaning = (part.strip() for part in rest.partition("="))
+    if not rest:
+        return Reply([f"{n} = {m}" for n, m in shell.aliases.items()] or ["there are none"])
+    if not name.replace("-", "").isalnum() or not meaning:
+        raise DebugError("write `alias NAME = COMMAND`")
+    if name in shell.commands.names():
+        raise DebugError(f"{name} is a command already, which an alias would hide; take another")
+    if meaning.split()[0] in (name, *shell.aliases):
+        raise DebugError("an alias stands for a command, not for an alias")
+    if meaning[0] not in "@#":
+        shell.commands.find(meaning.split()[0], {})
+    shell.aliases[name] = meaning
+    return Reply()
+
+
+def _help(shell: Shell, rest: str) -> Reply:
+    if not rest:
+        return Reply(shell.commands.overview())
+    if rest in TOPICS:
+        return Reply([*TOPICS[rest]])
+    if rest in shell.aliases:
+        return Reply.of(f"{rest} = {shell.aliases[rest]}")
+    command = shell.commands.find(rest, shell.aliases)
+    names = ", ".join(command.names[1:])
+    return Reply.of(f"{command.usage}" + (f"  ({names})" if names else ""), f"  {command.help}")
+
+
+def _quit(shell: Shell, rest: str) -> Reply:
+    return Reply(quits=True)
+
+
+FILE_COMMANDS: Final = (
+    Command(
+        ("export",), "files", f"export {'|'.join(FORMS)} [FILE]", "write the recording", _export
+    ),
+    Command(("source",), "files", "source FILE", "do the commands of a file", _source),
+    Command(("alias",), "files", "alias NAME = COMMAND", "give a command another name", _alias),
+    Command(("help", "h"), "files", "help [COMMAND]", "list the commands, or tell of one", _help),
+    Command(("quit", "q", "exit"), "files", "quit", "leave; a held run stays resumable", _quit),
+)

@@ -1,0 +1,410 @@
+"""Agent: the door for programs. It turns inputs and outputs; the graph does the work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Self
+
+from langchain_core.language_models import BaseChatModel
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from typing_extensions import Unpack
+
+from wick_graph.backends import Rules
+from wick_graph.config import code_folders, trust_folder
+from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
+from wick_graph.core.bridge import ASYNC_LEAVES, SYNC_LEAVES, run_to_end
+from wick_graph.core.moments import JournalLevel, JournalOptions
+from wick_graph.durations import seconds
+from wick_graph.engine.graph import AgentGraph, build_graph
+from wick_graph.engine.lifecycle import RunOptions
+from wick_graph.engine.result import Result, checked_thread_id, result_of
+from wick_graph.engine.streaming import CONTINUE, Call, aread, call_of, read
+from wick_graph.engine.thread_turn import cancel
+from wick_graph.errors import ConfigError
+from wick_graph.events import Event
+from wick_graph.hooks import FilesystemHook, compile_hooks
+from wick_graph.hooks.filesystem import note_store
+from wick_graph.messages import Processors
+from wick_graph.models.resolve import ModelChoice, resolve_model
+from wick_graph.runtime.context import AgentSpec, EngineStore, engine_store
+from wick_graph.store import SqlSaver
+from wick_graph.store.connection import STORES
+from wick_graph.store.saver import dialect_of
+from wick_graph.store.sqlite import files_behind
+from wick_graph.tools.mcp import McpServer
+from wick_graph.tools.toolsets import Beside, ToolRegistry, ToolStore
+
+
+class Agent:
+    """An agent: a model, a prompt, tools and hooks, and where its threads are kept.
+
+    Args:
+        name: Shown in listings and traces.
+        model: `provider:model`, a mapping with `base_url` and the like, `auto`, or any LangChain
+            chat model.
+        system_prompt: Stands before every model call; never stored in a thread.
+        tools: Plain functions, `@tool` functions, LangChain tools, or objects with `name`,
+            `description`, `parameters` and `execute`.
+        hooks: Outermost first.
+        store: A SQLAlchemy URL, any LangGraph checkpointer, None for memory, False for no store.
+        max_iterations: Model calls in one run.
+        ttl: How long an idle thread is kept: seconds, `30m`, `7d`, or `never`. By default as its
+            store says, which may keep namespaces of threads for different times.
+        tool_timeout: Seconds for a tool that says nothing of its own; None for no limit.
+        deadline: How long a whole run may take (`90s`, `10m`, seconds); it then ends as `limit`.
+        keep_latest: Checkpoints of a thread that are kept once a run has ended; None for all.
+        journal: What is recorded of runs in a store of ours: `off`, `steps`, or `full`, which keeps
+            the pieces of streamed replies too; with patterns of secrets as `JournalOptions`.
+        processors: Functions that change messages last before the model, and its replies first
+            after it; see `wick_graph.messages.Processors`.
+        tool_store: Tools that come and go while the agent exists; it sees those for all agents, and
+            those for its name.
+        mcp_servers: Servers whose tools it has; they are asked for their tools here.
+        allow_client_system: Whether inputs may carry messages of the role `system`.
+        base_dir: What relative paths in `model` are relative to.
+
+    Raises:
+        ConfigError: An argument is refused, with the reason.
+        ModelError: The model cannot be found or built.
+    """
+
+    def __init__(
+        self,
+        name: str = "agent",
+        model: str | Mapping[str, Any] | BaseChatModel | ModelChoice = "auto",
+        *,
+        system_prompt: str = "",
+        tools: Sequence[Any] = (),
+        hooks: Sequence[Any] = (),
+        store: str | BaseCheckpointSaver[Any] | bool | None = None,
+        max_iterations: int = MAX_ITERATIONS,
+        ttl: str | float | None = STORES,
+        tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS,
+        deadline: str | float | None = None,
+        keep_latest: int | None = None,
+        journal: JournalLevel | JournalOptions = "steps",
+        processors: Processors | None = None,
+        tool_store: ToolStore | None = None,
+        mcp_servers: Sequence[McpServer] = (),
+        allow_client_system: bool = True,
+        base_dir: Path | None = None,
+    ) -> None:
+        choice = (
+            model if isinstance(model, ModelChoice) else resolve_model(model, base_dir=base_dir)
+        )
+        self.spec = AgentSpec(
+            name=name,
+            model=choice,
+            hooks=compile_hooks(hooks),
+            system_prompt=system_prompt,
+            tools=ToolRegistry(tools).all(),
+            max_iterations=max_iterations,
+            tool_timeout=tool_timeout,
+            deadline=None if deadline is None else seconds(deadline),
+            keep_latest=keep_latest,
+            journal=JournalOptions.of(journal),
+            processors=_processors(processors),
+            beside=_beside(name, tool_store, mcp_servers),
+        )
+        self.name = name
+        self.allow_client_system = allow_client_system
+        self._ttl = _ttl(ttl)
+        _check_approvals(self.spec, store)
+        _keep_from(hooks, store)
+        self._store, self._owns_store = _open_store(store)
+        note_store(self._store)
+
+    @cached_property
+    def graph(self) -> AgentGraph:
+        """The compiled LangGraph graph: everything that LangGraph can do works on it."""
+        graph = build_graph(self.spec, self._store)
+        graph.ttl = self._ttl
+        return graph
+
+    @property
+    def processors(self) -> Processors:
+        """What this agent does to messages around its model."""
+        return self.spec.processors
+
+    @property
+    def store(self) -> BaseCheckpointSaver[Any] | None:
+        """The checkpointer that holds the threads."""
+        return self._store
+
+    @property
+    def threads(self) -> Any:
+        """The list of threads: `list`, `get`, `delete`, `pin`.
+
+        Raises:
+            ConfigError: The store is not ours and keeps no such list.
+        """
+        store = engine_store(self._store)
+        if store is None:
+            raise ConfigError("this agent's store keeps no list of threads; give it a database URL")
+        return store.threads
+
+    def invoke(
+        self,
+        input: Any,
+        *,
+        thread_id: str | None = None,
+        config: Any = None,
+        **options: Unpack[RunOptions],
+    ) -> Result:
+        """Answer an input and return the end of the run.
+
+        Args:
+            input: A text, a message, a dict with role and content, or a list of these.
+            thread_id: The conversation to go on with; a new one by default.
+            config: More of LangChain's `RunnableConfig` (callbacks, tags, metadata, …).
+            options: `idempotency_key`, `on_busy` and `deadline`; see `RunOptions`.
+
+        Raises:
+            MessageError: The input is refused; nothing is stored.
+            ThreadBusyError: Another run goes on in the thread, and `on_busy` is `reject`.
+            WickError: The run failed; the thread can go on with the next message.
+        """
+        call = self._call(input, thread_id, config, options)
+        return self._result(call, self.graph.invoke(call.input, call.config))
+
+    async def ainvoke(
+        self,
+        input: Any,
+        *,
+        thread_id: str | None = None,
+        config: Any = None,
+        **options: Unpack[RunOptions],
+    ) -> Result:
+        """Answer an input; see `invoke`."""
+        call = self._call(input, thread_id, config, options)
+        return self._result(call, await self.graph.ainvoke(call.input, call.config))
+
+    def stream(
+        self,
+        input: Any,
+        *,
+        thread_id: str | None = None,
+        config: Any = None,
+        tokens: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> Iterator[Event]:
+        """Answer an input and yield what happens; the last event is `Done` or `Failed`.
+
+        A refused input raises here; what fails later comes as `Failed`. The run waits for a slow
+        reader, and is cancelled when the reader leaves.
+
+        Raises:
+            MessageError: The input is refused; nothing is stored.
+        """
+        return self._stream(self._call(input, thread_id, config, options), tokens)
+
+    def astream(
+        self,
+        input: Any,
+        *,
+        thread_id: str | None = None,
+        config: Any = None,
+        tokens: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> AsyncIterator[Event]:
+        """Answer an input and yield what happens; see `stream`."""
+        return self._astream(self._call(input, thread_id, config, options), tokens)
+
+    def resume(
+        self,
+        thread_id: str,
+        answer: Any = CONTINUE,
+        *,
+        config: Any = None,
+        force: bool = False,
+        debug: Any = None,
+    ) -> Result:
+        """Go on where a thread stands: after a crash, a breakpoint, or with an answer.
+
+        Args:
+            thread_id: The conversation.
+            answer: What an interrupt asked for; a mapping of interrupt ids where several wait.
+            config: More of LangChain's `RunnableConfig`.
+            force: Go on, at once, although the thread is poisoned: its runs took the process down.
+            debug: A `wick_graph.debug.DebugSession`, which can stop the run at every moment of it.
+
+        Raises:
+            RunError: The thread is poisoned; or the run failed.
+        """
+        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        return self._result(call, self.graph.invoke(call.input, call.config))
+
+    async def aresume(
+        self,
+        thread_id: str,
+        answer: Any = CONTINUE,
+        *,
+        config: Any = None,
+        force: bool = False,
+        debug: Any = None,
+    ) -> Result:
+        """Go on where a thread stands; see `resume`."""
+        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        return self._result(call, await self.graph.ainvoke(call.input, call.config))
+
+    def stream_resume(
+        self,
+        thread_id: str,
+        answer: Any = CONTINUE,
+        *,
+        config: Any = None,
+        tokens: bool = True,
+        force: bool = False,
+        debug: Any = None,
+    ) -> Iterator[Event]:
+        """Go on where a thread stands, as `resume` does, and yield what happens."""
+        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        return self._stream(call, tokens)
+
+    def astream_resume(
+        self,
+        thread_id: str,
+        answer: Any = CONTINUE,
+        *,
+        config: Any = None,
+        tokens: bool = True,
+        force: bool = False,
+        debug: Any = None,
+    ) -> AsyncIterator[Event]:
+        """Go on where a thread stands, as `aresume` does, and yield what happens."""
+        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        return self._astream(call, tokens)
+
+    def cancel(self, thread_id: str) -> bool:
+        """End the run that goes on in a thread, in this process or another; False if none does.
+
+        Its model call and its tools are left, its children end with it, and the thread can be
+        used again when this returns: finished results are kept, calls under way count as unknown.
+        """
+        return run_to_end(cancel(self._saver(), checked_thread_id(thread_id), SYNC_LEAVES))
+
+    async def acancel(self, thread_id: str) -> bool:
+        """End the run that goes on in a thread; see `cancel`."""
+        return await cancel(self._saver(), checked_thread_id(thread_id), ASYNC_LEAVES)
+
+    def close(self) -> None:
+        """Close the store, if this agent opened it."""
+        if self._owns_store and isinstance(self._store, SqlSaver):
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _saver(self) -> EngineStore:
+        store = engine_store(self._store)
+        if store is None:
+            raise ConfigError("this agent's store knows no runs to cancel; give it a database URL")
+        return store
+
+    def _call(
+        self,
+        given: Any,
+        thread_id: str | None,
+        config: Any,
+        options: RunOptions,
+        answer: Any = CONTINUE,
+    ) -> Call:
+        return call_of(
+            given, thread_id, config, options, answer, self.name, self.allow_client_system
+        )
+
+    def _result(self, call: Call, values: Any) -> Result:
+        return result_of(values or {}, call.run, call.thread_id, self.spec.model.name)
+
+    def _stream(self, call: Call, tokens: bool) -> Iterator[Event]:
+        return read(
+            call, tokens, lambda: self._result(call, self.graph.invoke(call.input, call.config))
+        )
+
+    def _astream(self, call: Call, tokens: bool) -> AsyncIterator[Event]:
+        async def run() -> Result:
+            return self._result(call, await self.graph.ainvoke(call.input, call.config))
+
+        return aread(call, tokens, run)
+
+
+def _ttl(ttl: Any) -> float | str | None:
+    try:
+        return ttl if ttl is None or ttl == STORES else seconds(ttl)
+    except ConfigError as error:
+        raise ConfigError(f"ttl: {ttl!r:.80} is {error}") from None
+
+
+def _processors(given: Any) -> Processors:
+    made = Processors() if given is None else given
+    if not isinstance(made, Processors) or not (callable(made.inbound) and callable(made.outbound)):
+        raise ConfigError(
+            "processors must be a wick_graph.messages.Processors of two functions, "
+            f"not {given!r:.80}"
+        )
+    return made
+
+
+def _check_approvals(spec: AgentSpec, store: Any) -> None:
+    """Refuse rules of approval where no question can be kept until it is answered."""
+    if store is False and any(hook.may_ask for hook in spec.hooks.approvals):
+        raise ConfigError(
+            f"the agent {spec.name} asks for approval and has no store to keep the question in; "
+            "leave store=False out, or leave the approvals out"
+        )
+
+
+def _beside(
+    name: str, tool_store: ToolStore | None, servers: Sequence[McpServer]
+) -> tuple[Beside, ...]:
+    for server in servers:
+        server.tools()  # one that cannot be reached costs its own tools; a wrong name is told now
+    stored = () if tool_store is None else (partial(tool_store.at, name),)
+    return (*stored, *(server.known for server in servers))
+
+
+def _keep_from(hooks: Sequence[Any], store: Any) -> None:
+    """Let no tool write the agent's store, the code that runs it, and what the user trusts.
+
+    Raises:
+        ConfigError: Commands of its backend could.
+    """
+    guards = [hook for hook in hooks if isinstance(hook, FilesystemHook)]
+    if not guards:
+        return
+    files: tuple[str, ...] = ()
+    if isinstance(store, str):
+        files = dialect_of(store).files
+    elif isinstance(store, SqlSaver):
+        files = store.files
+    else:
+        files = files_behind(getattr(store, "conn", None))  # LangGraph's own saver
+    rules = Rules(control=(f"{trust_folder()}/",), code=code_folders(), stores=files)
+    for hook in guards:
+        hook.keep_from(rules)
+
+
+def _open_store(store: Any) -> tuple[BaseCheckpointSaver[Any] | None, bool]:
+    if store is False:
+        return None, False
+    if store is None:
+        return SqlSaver.from_url("sqlite://"), True
+    if isinstance(store, str):
+        return SqlSaver.from_url(store), True
+    if isinstance(store, BaseCheckpointSaver):
+        return store, False
+    raise ConfigError(
+        f"store takes a URL, a LangGraph checkpointer, None or False, not a {type(store).__name__}"
+    )

@@ -1,0 +1,550 @@
+"""What an input answers: questions of the thread, and calls; and what binds whoever answers.
+
+Answers to interrupts are bound to what was asked, and in the store before anything is run.
+LangGraph keeps an answer that is addressed by its question's id in memory, until the task that
+asked has ended. A process that dies in the approved call would then ask again, about a call that
+may have run. So answers to tool calls are stored first, as LangGraph's own `RESUME` writes.
+
+Results that a caller sends must fit the calls of the thread, and are no decision. Open questions
+of a thread, and rules of its task, bind a run whatever its agent is: it adds rules and takes none
+away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.checkpoint.base import WRITES_IDX_MAP, BaseCheckpointSaver
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
+from langgraph.constants import END
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Command, Interrupt, Overwrite, StateUpdate
+
+from wick_graph import langgraph_config
+from wick_graph.core.bridge import Leaves
+from wick_graph.core.moments import Moment, Port
+from wick_graph.core.redaction import REDACTOR
+from wick_graph.errors import (
+    MessageError,
+    NothingWaitsError,
+    RunError,
+    StorageError,
+    ThreadBusyError,
+)
+from wick_graph.hooks.approvals import (
+    KIND,
+    ApprovalHook,
+    decides,
+    holds_decision,
+    is_own,
+    plain_answers,
+    shown_in,
+    signed,
+)
+from wick_graph.messages import error_message, is_failure
+from wick_graph.messages.validation import UNNAMED
+from wick_graph.runtime.context import EngineStore, Run
+from wick_graph.store import ThreadInfo
+
+_NODE: Final = "tools"
+
+_NOTHING: Final = object()
+
+_CONTROL: Final = frozenset({ERROR, INTERRUPT, RESUME})
+
+_RULES: Final = "/rules"
+"""Where the ledger of a thread keeps the rules that came with its task."""
+
+_MADE_BY_HAND: Final = frozenset({"update", "fork"})
+"""Sources of checkpoints that no run made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An interrupt of a task that is not over, and what the task was answered so far."""
+
+    task: str
+    interrupt: Interrupt
+    answered: tuple[Any, ...]
+
+    @property
+    def id(self) -> str:
+        """The interrupt's id."""
+        return self.interrupt.id
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The ids under which a tool call asked before and asks now."""
+        return tuple(_slot(self.task, n) for n in range(len(self.answered) + 1))
+
+    @property
+    def waits(self) -> bool:
+        """Whether its answer is still to come; one that a crash left unread is not."""
+        return self.id not in self.slots[:-1]
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the tool call itself asks, and no graph that it runs."""
+        return self.id in self.slots
+
+
+def questions(saved: Any) -> list[Question]:
+    """List the interrupts of a checkpoint whose tasks are not over, in their order."""
+    writes = [] if saved is None else list(saved.pending_writes or ())
+    over = {task for task, channel, _ in writes if channel not in _CONTROL}
+    answers = {task: _listed(value) for task, channel, value in writes if channel == RESUME}
+    return [
+        Question(task, asked, tuple(answers.get(task, ())))
+        for task, channel, value in writes
+        if channel == INTERRUPT and task not in over
+        for asked in _listed(value)
+        if isinstance(asked, Interrupt)
+    ]
+
+
+def waiting(saved: Any) -> list[Interrupt]:
+    """List the interrupts of a checkpoint that wait for an answer, as its thread asks them."""
+    thread_id = None if saved is None else langgraph_config.thread_of(saved.config)
+    return [
+        replace(question.interrupt, value=shown_in(thread_id, question.interrupt.value))
+        for question in questions(saved)
+        if question.waits
+    ]
+
+
+async def store_answers(
+    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, run: Run, io: Leaves
+) -> Any:
+    """Bind the answers that an input brings to the questions that wait, and store them.
+
+    Returns:
+        The input to go on with.
+
+    Raises:
+        RunError: Several questions wait, and the answer does not say which it is for.
+        NothingWaitsError: It is a decision, and no question was asked; the thread stays as it is.
+    """
+    if not isinstance(given, Command) or given.resume is None or saver is None:
+        return given
+    if langgraph_config.configurable(config).get(
+        langgraph_config.CHECKPOINT_ID
+    ):  # a fork: LangGraph makes new tasks
+        resume = signed(given.resume)
+        _tell(run.port, resume, {}, [])
+        return Command(resume=resume, update=given.update, goto=given.goto)
+    saved = await _saved(saver, config, io)
+    asked = questions(saved)
+    resume = plain_answers(given.resume)
+    answers = _by_id(resume, [question for question in asked if question.waits])
+    if not asked and holds_decision(resume):
+        raise NothingWaitsError(
+            f"nothing in thread {run.thread_id} waits for a decision; "
+            "send a message, or resume without an answer"
+        )
+    if answers is None:
+        resume = signed(resume) if holds_decision(resume) else resume
+        _tell(run.port, resume, {}, asked)
+        return Command(resume=resume, update=given.update, goto=given.goto)
+    for question in asked:
+        if question.waits and question.id in answers:
+            answers[question.id] = _bound(answers[question.id], question, run.thread_id)
+    _tell(run.port, resume, dict(answers), asked)
+    await _store_direct(saver, config, saved, asked, answers, io)
+    if not (answers or given.update or given.goto):
+        return None
+    return Command(resume=answers or None, update=given.update, goto=given.goto)
+
+
+async def _store_direct(
+    saver: BaseCheckpointSaver[Any],
+    config: Any,
+    saved: Any,
+    asked: Sequence[Question],
+    answers: dict[str, Any],
+    io: Leaves,
+) -> None:
+    """Store the answers to questions of tool calls themselves, and take them from the answers."""
+    for question in asked:
+        if not question.is_direct:
+            continue
+        *_, now = [answers.pop(slot, _NOTHING) for slot in question.slots]
+        if not question.waits or now is _NOTHING:
+            continue
+        at: Any = langgraph_config.with_configurable(
+            config, **langgraph_config.configurable(saved.config)
+        )
+        await _put(saver, at, [(RESUME, [*question.answered, now])], question.task, io)
+
+
+async def _put(
+    saver: BaseCheckpointSaver[Any], at: Any, writes: list[tuple[str, Any]], task: str, io: Leaves
+) -> None:
+    await io.either(
+        lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
+    )
+
+
+def _by_id(answer: Any, waiting: list[Question]) -> dict[str, Any] | None:
+    """Return answers by interrupt id; None where there is no question of ours."""
+    if isinstance(answer, Mapping) and all(map(_is_id, answer)):
+        return dict(answer)
+    if len(waiting) > 1:
+        raise RunError(
+            f"{len(waiting)} questions wait, and the answer is for one of them; "
+            "give a mapping from interrupt ids to answers"
+        )
+    return {waiting[0].id: answer} if waiting else None
+
+
+def _bound(answer: Any, question: Question, thread_id: str | None) -> Any:
+    """Bind a decision that names no call to the call that the person was shown."""
+    asked = shown_in(thread_id, question.interrupt.value)
+    if decides(answer) and _is_approval(asked):
+        return {**signed(answer), "hash": answer.get("hash") or asked["hash"]}
+    return answer
+
+
+def _is_approval(asked: Any) -> bool:
+    return isinstance(asked, Mapping) and asked.get("kind") == KIND
+
+
+def _tell(port: Port, given: Any, answers: dict[str, Any], asked: list[Question]) -> None:
+    """Record the answers; a decision with who made it, when, and about which call."""
+    if not port.active:
+        return
+    for question in asked:
+        answer, about = answers.get(question.id), question.interrupt.value
+        if decides(answer) and _is_approval(about):
+            call = {name: about.get(name) for name in ("tool", "args", "call_id")}
+            at = datetime.now(UTC).isoformat()
+            answers[question.id] = {**dict(answer or {}), "at": at, "call": call}
+    by_id = isinstance(given, Mapping) and bool(answers) and set(answers) == set(given)
+    told = given if not answers else answers if by_id else next(iter(answers.values()))
+    port.record(Moment("interrupt", "answer", "", {"answer": told}))
+
+
+def _slot(task: str, answered: int) -> str:
+    """Return the id that LangGraph gives to a task's next question after so many answers."""
+    suffix = f"|{answered}" if answered else ""
+    return Interrupt.from_ns(None, ns=f"{_NODE}:{task}{suffix}").id
+
+
+def _is_id(key: Any) -> bool:
+    return isinstance(key, str) and len(key) == 32 and all(c in "0123456789abcdef" for c in key)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+# --- results and messages of the thread's own past -----------------------------------------------
+
+
+def fitted(
+    given: Sequence[BaseMessage],
+    held: Sequence[BaseMessage],
+    results: Sequence[ToolMessage],
+    *,
+    named: bool,
+) -> list[BaseMessage]:
+    """Refuse a result that answers no call of a thread, or one that has its answer.
+
+    A message that the thread holds already, by its id, may come again: it stays as it is.
+
+    Args:
+        given: The messages of an input.
+        held: The messages of the thread.
+        results: Those of the given messages that are results of earlier calls.
+        named: Whether given messages have ids.
+
+    Returns:
+        The messages to go on with.
+
+    Raises:
+        MessageError: Names the call, or the message that is another one in the thread.
+    """
+    asked: dict[str, str] = {}
+    answered: set[str] = set()
+    known: dict[str | None, Any] = {}
+    for message in held:
+        known[message.id] = message
+        if isinstance(message, AIMessage):
+            calls = {call["id"] or "": call["name"] for call in message.tool_calls}
+            asked, answered = {**asked, **calls}, answered.difference(calls)
+        elif isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+    made = [_unchanged(i, m, known) if named else m for i, m in enumerate(given)]
+    for answer in results:
+        if answer.id is not None and answer.id in known:
+            continue
+        if answer.tool_call_id not in asked:
+            raise MessageError(
+                f"there is no call {answer.tool_call_id!r:.80} that this result could answer; "
+                "send the assistant's message that made it before"
+            )
+        if answer.tool_call_id in answered:
+            raise MessageError(
+                f"the call {answer.tool_call_id!r:.80} has its answer; send the next message alone"
+            )
+        if answer.name == UNNAMED:
+            _name(made, answer.tool_call_id, asked[answer.tool_call_id])
+    return made
+
+
+def _unchanged(i: int, message: BaseMessage, known: Mapping[str | None, Any]) -> BaseMessage:
+    """Return the thread's own message in place of one that is sent again."""
+    held: BaseMessage | None = None if message.id is None else known.get(message.id)
+    if held is not None and _said(held) != _said(message):
+        raise MessageError(
+            f"message[{i}]: the thread holds another message under the id {message.id!r:.80}; "
+            "leave the id out to say something new, or change the past with agent.graph"
+        )
+    return message if held is None else held
+
+
+def _said(message: BaseMessage) -> tuple[Any, ...]:
+    """Return what makes a message another one; its name and its notes are the engine's."""
+    own: tuple[Any, ...] = ()
+    if isinstance(message, AIMessage):
+        calls = [*message.tool_calls, *message.invalid_tool_calls]
+        own = ([(call["id"], call["name"], call["args"]) for call in calls],)
+    elif isinstance(message, ToolMessage):
+        own = (message.tool_call_id, message.status)
+    return message.type, message.content, *own
+
+
+def _name(messages: Sequence[BaseMessage], call_id: str, name: str) -> None:
+    unnamed = (call_id, UNNAMED)
+    for message in messages:  # copies of our own, not stored yet
+        if isinstance(message, ToolMessage) and (message.tool_call_id, message.name) == unnamed:
+            message.name = name
+
+
+async def refuse_results(
+    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, io: Leaves
+) -> None:
+    """Refuse a result, sent by a caller, of a call that waits for approval: it is no decision.
+
+    Raises:
+        MessageError: Names the call; nothing is stored.
+    """
+    answered = set(_results(given))
+    if not answered or saver is None or langgraph_config.thread_of(config) is None:
+        return
+    for question in await _about_calls(saver, config, io):
+        call_id = question.get("call_id")
+        if call_id in answered:
+            raise MessageError(
+                f"the call {call_id!r:.80} waits for approval, and a result is no decision; "
+                "resume the thread with one"
+            )
+
+
+def _results(given: Any) -> Iterator[str]:
+    """Yield the ids of the calls for which an input has results."""
+    if isinstance(given, Command):
+        given = dict(given._update_as_tuples())
+    found = given.get("messages") if isinstance(given, Mapping) else None
+    for message in found if isinstance(found, list | tuple) else [found]:
+        if isinstance(message, ToolMessage):
+            yield message.tool_call_id
+        elif isinstance(message, Mapping) and "tool_call_id" in message:
+            yield str(message["tool_call_id"])
+
+
+# --- what binds a run, whatever its agent is -----------------------------------------------------
+
+
+async def bind_rules(
+    run: Run,
+    saver: BaseCheckpointSaver[Any] | None,
+    store: EngineStore | None,
+    config: Any,
+    before: ThreadInfo | None,
+    io: Leaves,
+) -> None:
+    """Let a run know the questions that its thread waits for, and the rules that bind it.
+
+    A store of others has no rows for questions; they are read from its checkpoints.
+    """
+    if run.resumed and saver is not None and (run.waited or store is None):
+        asked = await _about_calls(saver, config, io)
+        run.pending = {one["call_id"]: one for one in asked if is_own(one)}
+    given = langgraph_config.configurable(config).get(langgraph_config.RULES) or {}
+    rules = await _kept_rules(run, before, io)
+    added = [one for one in given.get("rules", ()) if one not in rules]
+    if added and store is not None and run.ledger is not None:
+        await _keep_rules(run, store, [*rules, *added], given.get("parent"), io)
+    run.bound = tuple(ApprovalHook(one) for one in (*rules, *added))
+
+
+async def _kept_rules(run: Run, before: ThreadInfo | None, io: Leaves) -> list[Any]:
+    """Return the rules that the thread is bound by; it has some only if it came of another one."""
+    ledger = run.ledger
+    if ledger is None or before is None or not (run.resumed or before.parent):
+        return []
+    found = await io.either(lambda: ledger.noted(_RULES), lambda: ledger.anoted(_RULES))
+    return [] if found is None else list(found[1]["rules"])
+
+
+async def _keep_rules(
+    run: Run, store: EngineStore, rules: list[Any], parent: str | None, io: Leaves
+) -> None:
+    ledger, threads, thread = run.ledger, store.threads, run.thread_id or ""
+    assert ledger is not None
+    fields = {"rules": rules}
+    await io.either(
+        lambda: ledger.note(_RULES, "rules", "done", fields),
+        lambda: ledger.anote(_RULES, "rules", "done", fields),
+    )
+    if parent is not None:
+        await io.either(
+            lambda: threads.adopt(thread, parent), lambda: threads.aadopt(thread, parent)
+        )
+
+
+async def _about_calls(
+    saver: BaseCheckpointSaver[Any], config: Any, io: Leaves
+) -> list[Mapping[str, Any]]:
+    """List the questions about calls that wait where the run goes on.
+
+    An update by hand begins a checkpoint without them: those before it count, too.
+    """
+    found: list[Mapping[str, Any]] = []
+    at: Any = {**config, "metadata": {}}
+    while at is not None:
+        saved = await _saved(saver, at, io)
+        values = (question.interrupt.value for question in questions(saved))
+        found += [one for one in values if isinstance(one, Mapping) and one.get("kind") == KIND]
+        by_hand = saved is not None and (saved.metadata or {}).get("source") in _MADE_BY_HAND
+        at = saved.parent_config if by_hand else None
+    return found
+
+
+async def _saved(saver: BaseCheckpointSaver[Any], config: Any, io: Leaves) -> Any:
+    return await io.either(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
+
+
+# --- Writes beside a thread's last checkpoint: the record of a failure, results of a cut-off
+# step.
+#
+# A failed run's record, a message of the role `error`, is filed as LangGraph files what no task
+# wrote. So the step that failed stays open: the run can go on from there, finished calls keep their
+# results, and whoever reads the thread or goes on with it finds the record among its messages.
+
+
+async def record_failure(
+    run: Run, saver: BaseCheckpointSaver[Any], agent: str, error: BaseException, io: Leaves
+) -> None:
+    """File the record of what ended a run, if its thread still takes one."""
+    lease = run.writer.lease
+    lost = lease is not None and lease.lost
+    if run.thread_id is None or not run.ran or lost or not is_failure(error):
+        return
+    where: Any = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: run.thread_id, langgraph_config.CHECKPOINT_NS: ""}
+    )
+    with suppress(StorageError, ThreadBusyError):  # what ended the run is told all the same
+        saved: Any = await io.either(
+            lambda: saver.get_tuple(where), lambda: saver.aget_tuple(where)
+        )
+        if saved is None:
+            return
+        at: Any = langgraph_config.with_configurable(
+            saved.config, **{langgraph_config.WRITER: run.writer}
+        )
+        record = error_message(
+            REDACTOR.text(str(error) or type(error).__name__),
+            agent,
+            metadata={"error_type": type(error).__name__, "run_id": run.run_id},
+        )
+        writes, task = [*_earlier(saved), ("messages", [record])], langgraph_config.NULL_TASK_ID
+        await io.whole(
+            lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
+        )
+
+
+async def keep_finished_results(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    saver: BaseCheckpointSaver[Any],
+    config: Any,
+    io: Leaves,
+) -> None:
+    """Commit the results of tool calls that an interrupted step had finished.
+
+    LangGraph drops a step's pending writes when a new input comes; without this the results of
+    finished calls would be lost, and those calls would look as if they had never run.
+    """
+    # Under this run's own id LangGraph would take the new input for a repetition of this commit.
+    at: Any = {**config, "metadata": {}}
+    if langgraph_config.thread_of(at) is None or langgraph_config.configurable(at).get(
+        langgraph_config.CHECKPOINT_ID
+    ):
+        return
+    saved: Any = await io.either(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    if saved is None or not any(
+        channel == "messages" for _, channel, _ in saved.pending_writes or ()
+    ):
+        return
+    state: Any = await io.either(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+    finished = [
+        message
+        for task in state.tasks
+        if task.name == "tools" and task.result
+        for message in task.result.get("messages") or ()
+    ]
+    if finished:
+        update = {"messages": finished}
+        await io.either(
+            lambda: graph.update_state(at, update, as_node="tools"),
+            lambda: graph.aupdate_state(at, update, as_node="tools"),
+        )
+
+
+def _earlier(saved: Any) -> list[tuple[str, Any]]:
+    """Return what no task wrote before: such writes are told apart by their places alone."""
+    return [
+        (channel, value)
+        for task, channel, value in saved.pending_writes or ()
+        if task == langgraph_config.NULL_TASK_ID and channel not in WRITES_IDX_MAP
+    ]
+
+
+def with_records(saved: Any, supersteps: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+    """Return updates of a thread's head that begin with the records filed beside it.
+
+    LangGraph reads what no task wrote when a run goes on, and drops it when the state is updated.
+    """
+    records = [
+        message
+        for channel, value in (() if saved is None else _earlier(saved))
+        if channel == "messages" and not isinstance(value, Overwrite)
+        for message in (value if isinstance(value, list) else [value])
+    ]
+    if not records or not supersteps or not supersteps[0]:
+        return supersteps
+    (values, as_node, *rest), *others = supersteps[0]
+    if as_node in (END, "__copy__"):  # END applies them itself; a copy is what the head was before
+        return supersteps
+    first = StateUpdate(_joined(records, values), as_node, *rest)
+    return [[first, *others], *supersteps[1:]]
+
+
+def _joined(records: list[Any], values: Any) -> Any:
+    """Put records before the messages of an update, in whichever form that comes."""
+    if isinstance(values, Command):
+        return replace(values, update=_joined(records, values.update))
+    if isinstance(values, Mapping):
+        given = values.get("messages")
+        if isinstance(given, Overwrite):  # nothing that was said before is to stay
+            return values
+        given = [] if given is None else given if isinstance(given, list) else [given]
+        return {**values, "messages": [*records, *given]}
+    if isinstance(values, list | tuple):
+        return [("messages", records), *values]
+    return {"messages": records} if values is None else values

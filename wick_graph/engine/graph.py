@@ -1,0 +1,227 @@
+"""From an agent's specification to LangGraph's compiled graph."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Annotated, Any, Self
+
+from langgraph.channels import BaseChannel, BinaryOperatorAggregate, EphemeralValue
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from typing_extensions import TypedDict, get_type_hints
+
+from wick_graph import langgraph_config
+from wick_graph.core.bridge import ASYNC_LEAVES, ENGINE_LOOP, SYNC_LEAVES, run_to_end
+from wick_graph.core.state import AgentInput, AgentOutput, AgentState, folding
+from wick_graph.engine import lifecycle
+from wick_graph.engine.answers import with_records
+from wick_graph.engine.node_runner import Node, Router, quieten
+from wick_graph.errors import WickError
+from wick_graph.nodes.before_agent import before_agent
+from wick_graph.nodes.model import model
+from wick_graph.nodes.modify_request import modify_request
+from wick_graph.nodes.route import END_LABEL, TOOLS, route
+from wick_graph.nodes.tools import tools
+from wick_graph.runtime.context import AgentSpec
+
+# --- LangGraph's channels, copied without being made anew.
+#
+# To decide where the loop goes, LangGraph copies every channel of the state after each reply. Its
+# own copy asks the channel's type for an empty value first, and throws that away. These are the
+# same channels in everything else.
+
+
+class Folded(BinaryOperatorAggregate[Any]):
+    """A channel with a reducer."""
+
+    __slots__ = ()
+
+    def copy(self) -> Self:
+        """Return a copy of the channel."""
+        made = object.__new__(type(self))
+        made.key, made.typ, made.operator = self.key, self.typ, self.operator
+        made.value = self.value
+        return made
+
+
+class Passing(EphemeralValue[Any]):
+    """A channel whose value lives for one step."""
+
+    __slots__ = ()
+
+    def copy(self) -> Self:
+        """Return a copy of the channel."""
+        made = object.__new__(type(self))
+        made.key, made.typ, made.guard = self.key, self.typ, self.guard
+        made.value = self.value
+        return made
+
+
+def quick(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any, Any]:
+    """Return the quick form of an empty channel; itself where there is none."""
+    if type(channel) is BinaryOperatorAggregate:
+        made: BaseChannel[Any, Any, Any] = Folded(channel.typ, channel.operator)
+    elif type(channel) is EphemeralValue:
+        made = Passing(channel.typ, channel.guard)
+    else:
+        return channel
+    made.key = channel.key
+    return made
+
+
+# --- LangGraph's compiled graph with the life cycle of a run around `stream` and `astream`.
+#
+# LangGraph's `invoke` and `ainvoke` call those two, so both doors, used directly or through
+# `Agent`, open and close a run in the same way.
+
+
+class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: LangGraph's own four parameters
+    """A `CompiledStateGraph` whose runs are opened, supplied and closed by wick_graph."""
+
+    spec: AgentSpec
+    ttl: float | str | None
+    """Seconds that an idle thread of this agent is kept; None for ever, `store` as that says."""
+
+    @classmethod
+    def adopt(cls, compiled: CompiledStateGraph[Any, Any, Any, Any], spec: AgentSpec) -> AgentGraph:
+        """Give a freshly compiled graph this class."""
+        compiled.__class__ = cls
+        graph: Any = compiled
+        graph.spec = spec
+        graph.ttl = None
+        return graph  # type: ignore[no-any-return]  # the class was set two lines above
+
+    def copy(self, update: dict[str, Any] | None = None) -> AgentGraph:
+        """Copy the graph, as `with_config` does; the copy shares nodes, channels and saver."""
+        made = object.__new__(type(self))
+        made.__dict__ = {**self.__dict__, **(update or {})}
+        return made
+
+    def stream(self, input: Any, config: Any = None, **kwargs: Any) -> Iterator[Any]:
+        """Stream as LangGraph does, as one run of the agent.
+
+        Raises:
+            MessageError: The input holds a message that breaks a rule; nothing is stored.
+            ThreadBusyError: Another run goes on in this thread.
+        """
+        if lifecycle.is_nested(config):
+            yield from super().stream(input, config, **kwargs)
+            return
+        if ENGINE_LOOP.is_here():
+            raise WickError(
+                "invoke and stream would block the engine's own loop; await ainvoke here"
+            )
+        call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
+        try:
+            run_to_end(lifecycle.open_run(call, SYNC_LEAVES))
+            if call.previous is not None:
+                yield from call.previous.chunks(call.kwargs)
+            else:
+                run: Any = super().stream
+                yield from run(call.input, call.config, **call.kwargs)
+        except BaseException as error:
+            told = run_to_end(lifecycle.fail_run(call, SYNC_LEAVES, error))
+            if told is error:
+                raise
+            if told is not None:
+                raise told from error
+        else:
+            run_to_end(lifecycle.finish_run(call, SYNC_LEAVES))
+
+    async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
+        """Stream as LangGraph does, as one run of the agent; raises as `stream` does."""
+        if lifecycle.is_nested(config):
+            async for chunk in super().astream(input, config, **kwargs):
+                yield chunk
+            return
+        call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
+        try:
+            await lifecycle.open_run(call, ASYNC_LEAVES)
+            if call.previous is not None:
+                for chunk in call.previous.chunks(call.kwargs):
+                    yield chunk
+            else:
+                run: Any = super().astream
+                async for chunk in run(call.input, call.config, **call.kwargs):
+                    yield chunk
+        except BaseException as error:
+            told = await lifecycle.fail_run(call, ASYNC_LEAVES, error)
+            if told is error:
+                raise
+            if told is not None:
+                raise told from error
+        else:
+            await lifecycle.finish_run(call, ASYNC_LEAVES)
+
+    def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
+        """Update as LangGraph does; records that lie beside the thread's head stay in it."""
+        saver = self._holds_records(config)
+        if saver is not None:
+            supersteps = with_records(saver.get_tuple(config), supersteps)
+        return super().bulk_update_state(config, supersteps)
+
+    async def abulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
+        """Update as LangGraph does; records that lie beside the thread's head stay in it."""
+        saver = self._holds_records(config)
+        if saver is not None:
+            supersteps = with_records(await saver.aget_tuple(config), supersteps)
+        return await super().abulk_update_state(config, supersteps)
+
+    def _holds_records(self, config: Any) -> Any:
+        """Return the saver of a thread whose head is updated; a named checkpoint has no records."""
+        named = langgraph_config.configurable(config)
+        if not named.get(langgraph_config.THREAD_ID) or named.get(langgraph_config.CHECKPOINT_ID):
+            return None
+        saver = named.get(langgraph_config.CHECKPOINTER, self.checkpointer)
+        inner = named.get(langgraph_config.CHECKPOINT_NS) or not isinstance(
+            saver, BaseCheckpointSaver
+        )
+        return None if inner else saver
+
+
+# --- Build an agent's graph. The topology is always the same, whatever hooks and tools there
+# are.
+#
+# So a thread resumes under any configuration, and adding a hook adds no step and no checkpoint.
+
+
+def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) -> AgentGraph:
+    """Compile an agent into LangGraph's graph with our life cycle around each run."""
+    graph = StateGraph(_schema(spec), input_schema=AgentInput, output_schema=AgentOutput)
+    for name, body, phases in (
+        ("before_agent", before_agent, ("before_agent",)),
+        ("modify_request", modify_request, ("modify_request",)),
+        ("model", model, ("wrap_model_call", "after_model")),
+        ("tools", tools, ("wrap_tool_call",)),
+    ):
+        graph.add_node(name, Node(name, body, spec), metadata=_metadata(spec, phases))
+    graph.add_edge(START, "before_agent")
+    graph.add_edge("before_agent", "modify_request")
+    graph.add_edge("modify_request", "model")
+    graph.add_conditional_edges(
+        "model", Router("route", route, spec), {TOOLS: "tools", END_LABEL: END}
+    )
+    graph.add_edge("tools", "modify_request")
+    compiled = graph.compile(checkpointer=saver, name=spec.name)
+    for name in graph.nodes:
+        quieten(compiled.nodes[name])
+    for name, channel in compiled.channels.items():
+        if isinstance(channel, BaseChannel):
+            compiled.channels[name] = quick(channel)
+    return AgentGraph.adopt(compiled, spec)
+
+
+def _schema(spec: AgentSpec) -> Any:
+    """Return the state's schema; only how writes to one channel combine depends on the hooks."""
+    if not spec.hooks.reducers:
+        return AgentState
+    channel = Annotated[dict[str, Any], folding(spec.hooks.reducers)]
+    channels = {**get_type_hints(AgentState, include_extras=True), "middleware": channel}
+    return TypedDict("AgentState", channels, total=False)  # type: ignore[operator]  # made by name
+
+
+def _metadata(spec: AgentSpec, phases: tuple[Any, ...]) -> dict[str, Any]:
+    """Name the hook layers inside a node; LangGraph's own pictures show this."""
+    layers = [layer.hook for phase in phases for layer in spec.hooks.layers(phase)]
+    return {"hooks": ", ".join(dict.fromkeys(layers))} if layers else {}

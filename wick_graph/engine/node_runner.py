@@ -1,0 +1,221 @@
+"""Make a LangGraph node of a body: one object, called with or without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.errors import GraphInterrupt
+from langgraph.types import Command
+
+from wick_graph import langgraph_config
+from wick_graph.core.bridge import ASYNC_LEAVES, SYNC_LEAVES, Leaves, run_to_end
+from wick_graph.core.moments import Moment, NodePort, Replace, tell
+from wick_graph.core.request import position
+from wick_graph.messages.base import dated
+from wick_graph.nodes.route import explain
+from wick_graph.runtime import durability
+from wick_graph.runtime.context import AgentSpec, NodeContext, Run, place_of, run_of
+
+# --- Run a node without LangGraph's tracing sequence around it, when no callback handler
+# listens.
+#
+# LangGraph wraps each node and its writers in a traced sequence: a run is opened, two callback
+# managers and a task are made. With a handler or tracer at work that is wanted, and is what
+# happens. With none it is a third of a step's cost, for nobody.
+
+
+class Quiet(Runnable[Any, Any]):
+    """A node and its writers; traced as LangGraph does it if somebody listens."""
+
+    name: str
+
+    def __init__(self, node: Any) -> None:
+        traced = node.node
+        self.name = traced.get_name()
+        self.traced = traced
+        self.bound = node.bound
+        self.writers = node.flat_writers
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Run the node, then its writers."""
+        if config is None or _somebody_listens(config):
+            return self.traced.invoke(input, config, **kwargs)
+        token = var_child_runnable_config.set(config)
+        try:
+            value = self.bound.invoke(input, config)
+        finally:
+            var_child_runnable_config.reset(token)
+        return self._write(value, config)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Run the node, then its writers, which never wait."""
+        if config is None or _somebody_listens(config):
+            return await self.traced.ainvoke(input, config, **kwargs)
+        token = var_child_runnable_config.set(config)
+        try:
+            value = await self.bound.ainvoke(input, config)
+        finally:
+            var_child_runnable_config.reset(token)
+        return self._write(value, config)
+
+    def _write(self, value: Any, config: RunnableConfig) -> Any:
+        for writer in self.writers:
+            value = writer.invoke(value, config)
+        return value
+
+
+def quieten(node: Any) -> None:
+    """Put the quiet form in the place where LangGraph's node keeps its sequence."""
+    node.__dict__["node"] = Quiet(node)  # a cached property: this is its cache
+
+
+def _somebody_listens(config: RunnableConfig) -> bool:
+    handlers = langgraph_config.handlers_of(config)
+    return handlers is None or bool(handlers)
+
+
+# --- Make a LangGraph node of a body: one object with a sync and an async door.
+
+
+Writes = list[tuple[str, Any]]
+
+_COUNTERS: Final = 2
+"""Writes with which `before_agent` opens every input."""
+
+Body = Callable[[Mapping[str, Any], NodeContext], Awaitable[Writes]]
+
+
+class Node(Runnable[Any, Any]):
+    """A body of `wick_graph.nodes` with the agent it works for."""
+
+    name: str
+
+    def __init__(self, name: str, body: Body, spec: AgentSpec) -> None:
+        self.name = name
+        self.body = body
+        self.spec = spec
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Drive the body to its end in this thread."""
+        return run_to_end(self._run(input, config or {}, SYNC_LEAVES))
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Run the body in the caller's loop."""
+        return await self._run(input, config or {}, ASYNC_LEAVES)
+
+    async def _run(self, input: Any, config: RunnableConfig, io: Leaves) -> Any:
+        run = run_of(config)
+        run.stop.check()
+        run.ran = True
+        return await io.until(run.stop, self._visit(input, config, run, io))
+
+    async def _visit(self, input: Any, config: RunnableConfig, run: Run, io: Leaves) -> Any:
+        if not run.port.active:
+            made = await self._made(input, NodeContext(self.spec, run, io, config))
+            return packed(timed(made, input))
+        place = place_of(self.name, config)
+        port = NodePort(run.port, place)
+        ctx = NodeContext(self.spec, run, io, config, port)
+        await tell(port, Moment("node", "enter", self.name, {"input": input, "task": place.task}))
+        try:
+            writes = timed(await self._made(input, ctx), input)
+        except BaseException as error:  # cancellation and interrupts are moments too
+            if isinstance(error, GraphInterrupt):
+                asked = tuple(error.args[0]) if error.args else ()
+                port.record(Moment("interrupt", "raise", self.name, {"interrupts": asked}))
+            port.record(Moment("node", "error", self.name, {"error": error}))
+            raise
+        said = await tell(port, Moment("node", "exit", self.name, {"writes": writes}))
+        return packed(said.value if isinstance(said, Replace) else writes)
+
+    async def _made(self, input: Any, ctx: NodeContext) -> Writes:
+        """Run the body, and say what of its superstep may wait; the router says it for `model`."""
+        run, writer = ctx.run, ctx.run.writer
+        began_from = langgraph_config.began_from(ctx.config)
+        if self.name == "tools":
+            policy = writer.policy = durability.during_tools(began_from, writer.policy)
+            made = await self.body(input, ctx)
+            writer.policy = policy  # a graph that the call ran has had its own
+            return made
+        made = await self.body(input, ctx)
+        if self.name == "before_agent":
+            writer.policy = durability.after_before_agent(
+                began_from,
+                observed=run.observed,
+                repaired=len(made) > _COUNTERS,
+                has_hooks=bool(self.spec.hooks.before_agent),
+            )
+        elif self.name == "modify_request":
+            writer.policy = durability.after_modify_request(
+                began_from, observed=run.observed, updates=len(made) > 1
+            )
+        return made
+
+
+class Router(Runnable[Any, Any]):
+    """The conditional edges of `model`: untraced, and without a thread hop in either door."""
+
+    name: str
+
+    def __init__(
+        self, name: str, decide: Callable[[Mapping[str, Any]], Any], spec: AgentSpec
+    ) -> None:
+        self.name = name
+        self._decide = decide
+        self._spec = spec
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Decide, and tell the run."""
+        target = self._decide(input)
+        run = run_of(config or {})
+        run.ended = isinstance(target, str)
+        run.stopped = (input.get("stop_reason") or "done") if run.ended else ""
+        spec = self._spec
+        run.writer.policy = durability.after_route(
+            langgraph_config.began_from(config),
+            observed=run.observed,
+            sent=() if run.ended else [sent.arg.get("name", "") for sent in target],
+            ledger=run.ledger is not None,
+            in_place=all(layer.in_place for layer in spec.hooks.wrap_tool_call),
+            tools=lambda: spec.toolbox.at(input),
+        )
+        if run.port.active:
+            data = {"target": target, "state": input, "explain": lambda: explain(input)}
+            port = NodePort(run.port, place_of("model", config or {}))
+            port.record(Moment("route", "taken", self.name, data))
+        return target
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Decide, and tell the run."""
+        return self.invoke(input, config)
+
+
+def timed(writes: Writes, state: Mapping[str, Any]) -> Writes:
+    """Let each new message say when it was made, before anything is recorded of it.
+
+    The store keeps a step's writes before it applies them, so a run that goes on after a crash
+    finds the time there. What may replace a message is left to the reducer, which knows that one.
+    """
+    held = state.get("messages") or ()
+    for at, (channel, value) in enumerate(writes):
+        if channel == "messages" and type(value) is list:
+            writes[at] = channel, [_timed(message, held) for message in value]
+    return writes
+
+
+def _timed(message: Any, held: Sequence[BaseMessage]) -> Any:
+    if not isinstance(message, BaseMessage):
+        return message
+    if message.id is not None and (not held or position(held, message.id) is not None):
+        return message
+    return dated(message)
+
+
+def packed(writes: Writes) -> Any:
+    """Give LangGraph a dict, or, where a channel is written twice, the list in order."""
+    update = dict(writes)
+    return update if len(update) == len(writes) else Command(update=writes)

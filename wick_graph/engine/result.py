@@ -1,0 +1,148 @@
+"""What a run gives back, and the thread in which it went on."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.types import Interrupt
+
+from wick_graph.core.usage import Cost, Usage
+from wick_graph.errors import ConfigError
+from wick_graph.messages import to_wick
+from wick_graph.runtime.context import Run
+from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
+
+ERROR_PREFIX = "Error: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The end of a run."""
+
+    text: str
+    """The answer; empty where the run stopped without one."""
+    thread_id: str
+    """Give it to the next call to go on in the same conversation."""
+    stopped_because: StoppedBecause
+    model: str
+    """The model that gave the answer."""
+    messages: list[BaseMessage] = field(repr=False)
+    """The whole conversation, without the system prompt."""
+    todos: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, Any] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    """Tokens of this run."""
+    thread_usage: Usage = field(default_factory=Usage)
+    """Tokens of the whole thread."""
+    cost: Cost | None = None
+    """Money of this run; None where no hook counts it."""
+    thread_cost: Cost | None = None
+    """Money of the whole thread."""
+    run_id: str = ""
+    interrupts: tuple[Any, ...] = ()
+    """LangGraph's `Interrupt` objects that wait for an answer."""
+
+    @property
+    def tool_calls(self) -> list[dict[str, Any]]:
+        """List what this run called: id, name, args, output, and the error of a failed call."""
+        start = max((i for i, m in enumerate(self.messages) if m.type == "human"), default=-1)
+        made: list[dict[str, Any]] = []
+        calls: dict[str, Mapping[str, Any]] = {}
+        for message in self.messages[start + 1 :]:  # ids are told apart by the reply they stand in
+            if isinstance(message, AIMessage):
+                made += [_call(call, None) for call in calls.values()]
+                calls = {call["id"] or "": call for call in message.tool_calls}
+            elif isinstance(message, ToolMessage) and message.tool_call_id in calls:
+                made.append(_call(calls.pop(message.tool_call_id), message))
+        return made + [_call(call, None) for call in calls.values()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for scripts; the messages are in wick's JSON form."""
+        return {
+            "thread_id": self.thread_id,
+            "run_id": self.run_id,
+            "response": self.text,
+            "stopped_because": self.stopped_because,
+            "model": self.model,
+            "messages": [to_wick(m) for m in self.messages],
+            "tool_calls": self.tool_calls,
+            "todos": self.todos,
+            "files": self.files,
+            "usage": self.usage.to_dict(),
+            "thread_usage": self.thread_usage.to_dict(),
+            **({} if self.cost is None else {"cost": self.cost.to_dict()}),
+            **({} if self.thread_cost is None else {"thread_cost": self.thread_cost.to_dict()}),
+            "interrupts": [{"id": i.id, "value": i.value} for i in self.interrupts],
+        }
+
+
+def result_of(values: Mapping[str, Any], run: Run, thread_id: str, model: str) -> Result:
+    """Read a result from the graph's final values and what the run noted."""
+    messages = list(values.get("messages") or ())
+    last = messages[-1] if messages else None
+    counted = values.get("cost")
+    answered = isinstance(last, AIMessage) and not last.tool_calls and run.stopped != "empty"
+    return Result(
+        text=last.text if answered and last is not None else "",
+        thread_id=thread_id,
+        stopped_because=run.stopped or "done",
+        model=run.model or model,
+        messages=messages,
+        todos=list(values.get("todos") or ()),
+        files=dict(values.get("files") or {}),
+        usage=run.usage,
+        thread_usage=Usage.from_dict(values.get("usage") or {}),
+        cost=Cost.of(counted, "run_") if counted else None,
+        thread_cost=Cost.of(counted) if counted else None,
+        run_id=run.run_id,
+        interrupts=_in_order(values.get("__interrupt__") or (), messages),
+    )
+
+
+def _in_order(asked: Sequence[Interrupt], messages: Sequence[BaseMessage]) -> tuple[Any, ...]:
+    """Sort questions as the model made their calls, whenever each of them came."""
+    if len(asked) < 2:
+        return tuple(asked)
+    reply = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
+    places = {call["id"]: at for at, call in enumerate(reply.tool_calls if reply else ())}
+
+    def place(one: Interrupt) -> int:
+        call = one.value.get("call_id") if isinstance(one.value, Mapping) else None
+        return places.get(call, len(places)) if isinstance(call, str) else len(places)
+
+    return tuple(sorted(asked, key=place))
+
+
+def new_thread_id() -> str:
+    """Make a thread id that nobody can guess: `th_` and 16 hex digits."""
+    return f"th_{secrets.token_hex(8)}"
+
+
+def checked_thread_id(thread_id: str | None) -> str:
+    """Return a caller's thread id, or a new one for None.
+
+    Raises:
+        ConfigError: It is no text of 1 to 128 letters, digits, and `_ . : -`.
+    """
+    if thread_id is None:
+        return new_thread_id()
+    if not isinstance(thread_id, str) or not THREAD_ID_PATTERN.fullmatch(thread_id):
+        shown = repr(thread_id)[:80]
+        raise ConfigError(
+            f"the thread id {shown} is refused; use 1 to 128 letters, digits, and _ . : -"
+        )
+    return thread_id
+
+
+def _call(call: Mapping[str, Any], answer: ToolMessage | None) -> dict[str, Any]:
+    shown = {"id": call["id"], "name": call["name"], "args": call["args"]}
+    if answer is None:
+        return {**shown, "output": "", "error": "not answered"}
+    text = answer.text
+    if answer.status == "error":
+        return {**shown, "output": "", "error": text.removeprefix(ERROR_PREFIX)}
+    return {**shown, "output": text}

@@ -1,0 +1,387 @@
+"""From a run's moments to its events, and the calls of an agent's streams."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langgraph.types import Command, Interrupt
+
+from wick_graph import langgraph_config
+from wick_graph.constants import EVENT_QUEUE_SIZE
+from wick_graph.core.bridge import THREADS
+from wick_graph.core.moments import Directive, Moment
+from wick_graph.core.redaction import REDACTOR
+from wick_graph.core.request import AGENT
+from wick_graph.core.usage import usage_of
+from wick_graph.engine.lifecycle import RunOptions, apply_options, thread_id_of
+from wick_graph.engine.result import Result, checked_thread_id
+from wick_graph.errors import ConfigError, RunCancelled, describe
+from wick_graph.events import (
+    CANCELLED,
+    ChatModelEnd,
+    ChatModelRetry,
+    ChatModelStart,
+    ChatModelStream,
+    Done,
+    Event,
+    Failed,
+    Interrupted,
+    ToolEnd,
+    ToolStart,
+)
+from wick_graph.messages.validation import read_history
+from wick_graph.runtime.context import Run
+
+# --- From a run's moments to its reader's events: a bounded queue between the two.
+#
+# The run waits for its reader: at most `EVENT_QUEUE_SIZE` events are on their way, and none is
+# lost.
+
+
+def to_event(moment: Moment, run_id: str, thread_id: str | None) -> Event | None:
+    """Translate a moment, or return None for one that readers are not told of."""
+    make = _MAKERS.get((moment.kind, moment.phase))
+    if make is None or moment.data.get("purpose", AGENT) != AGENT:
+        return None
+    ids = {"run_id": moment.call_id or run_id, "thread_id": thread_id}
+    event: Event = make(moment, ids)
+    return event
+
+
+def _chunk(moment: Moment, ids: dict[str, Any]) -> Event:
+    chunk = moment.data["chunk"]
+    text = chunk.content if type(chunk.content) is str else chunk.text
+    return ChatModelStream(name=moment.name, delta=text, **ids)
+
+
+def _reply(moment: Moment, ids: dict[str, Any]) -> Event:
+    reply = moment.data["reply"]
+    calls = tuple({"id": c["id"], "name": c["name"], "args": c["args"]} for c in reply.tool_calls)
+    usage = usage_of(reply).to_dict()
+    return ChatModelEnd(name=moment.name, content=reply.text, tool_calls=calls, usage=usage, **ids)
+
+
+def _again(moment: Moment, ids: dict[str, Any]) -> Event:
+    error = moment.data["error"]
+    text = REDACTOR.text(str(error) or type(error).__name__)
+    return ChatModelRetry(name=moment.name, error=text, delay=moment.data["delay"], **ids)
+
+
+def _tool_start(moment: Moment, ids: dict[str, Any]) -> Event:
+    return ToolStart(name=moment.name, args=moment.data["args"], **ids)
+
+
+def _tool_end(moment: Moment, ids: dict[str, Any]) -> Event:
+    result = moment.data["result"]
+    output = result.to_message().text
+    return ToolEnd(name=moment.name, output=output, error=result.error, **ids)
+
+
+_MAKERS: dict[tuple[str, str], Any] = {
+    ("model", "request"): lambda moment, ids: ChatModelStart(name=moment.name, **ids),
+    ("model", "chunk"): _chunk,
+    ("model", "response"): _reply,
+    ("model", "retry"): _again,
+    ("model", "fallback"): _again,
+    ("tool", "enter"): _tool_start,
+    ("tool", "exit"): _tool_end,
+}
+
+
+class _EventPort:
+    """A port that turns moments into events; where they go is the two subclasses' part.
+
+    A whole reply is told of once its step is durable: when the next node begins, or the run ends.
+    """
+
+    active = True
+
+    def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
+        self.run_id, self.thread_id, self.tokens = run_id, thread_id, tokens
+        self._reply: Event | None = None
+
+    def record(self, moment: Moment) -> None:
+        """Pass on what readers are told of."""
+        if moment.phase == "chunk" and self._reply is None and moment.kind == "model":
+            chunk = moment.data["chunk"]  # the one kind of which there are thousands
+            delta = chunk.content if type(chunk.content) is str else chunk.text
+            run_id = moment.call_id or self.run_id
+            self.put(
+                ChatModelStream(
+                    name=moment.name, delta=delta, run_id=run_id, thread_id=self.thread_id
+                )
+            )
+            return
+        event = to_event(moment, self.run_id, self.thread_id)
+        reply = self._reply
+        if reply is not None and (event is not None or _is_later(moment)):
+            self._reply = None
+            self._tell(reply, moment)
+        if type(event) is ChatModelEnd:
+            self._reply = event
+        elif event is not None:
+            self.put(event)
+
+    def _tell(self, reply: Event, moment: Moment) -> None:
+        if moment.kind != "run":
+            self.put(reply)
+        elif moment.phase != "error":  # else it may not be stored
+            with suppress(RunCancelled):  # the run has ended and is closed, reader or not
+                self.put(reply)
+
+    async def at(self, moment: Moment) -> Directive:
+        """Go on."""
+        return None
+
+    def put(self, event: Any) -> None:
+        """Hand an event to the reader."""
+        raise NotImplementedError
+
+
+def _is_later(moment: Moment) -> bool:
+    """Say whether the step before this moment is over, and durable."""
+    return moment.kind == "run" or (moment.kind == "node" and moment.phase == "enter")
+
+
+class QueuePort(_EventPort):
+    """Events for a reader in another thread; `put` blocks while the queue is full."""
+
+    holds = False
+
+    def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
+        super().__init__(run_id, thread_id, tokens)
+        self.events: queue.Queue[Any] = queue.Queue(EVENT_QUEUE_SIZE)
+        self.closed = False
+
+    def put(self, event: Any) -> None:
+        """Wait for room.
+
+        Raises:
+            RunCancelled: The reader has left.
+        """
+        while not self.closed:
+            try:
+                self.events.put(event, timeout=0.2)
+            except queue.Full:
+                continue
+            return
+        raise RunCancelled
+
+
+class LoopPort(_EventPort):
+    """Events for a reader in the same loop; the run waits at each piece of text for room."""
+
+    def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
+        super().__init__(run_id, thread_id, tokens)
+        self._events: deque[Any] = deque()
+        self._reader: asyncio.Future[None] | None = None
+        self._closed = False
+        self._room = asyncio.Event()
+        self._room.set()
+        self.holds = False
+        """The reader is behind."""
+
+    def put(self, event: Any) -> None:
+        """Hand it over at once; `at` is where the run waits."""
+        if self._closed:
+            return
+        self._events.append(event)
+        if len(self._events) >= EVENT_QUEUE_SIZE and not self.holds:
+            self.holds = True
+            self._room.clear()
+        if self._reader is not None:
+            if not self._reader.done():
+                self._reader.set_result(None)
+            self._reader = None
+
+    async def at(self, moment: Moment) -> Directive:
+        """Wait while the reader is behind."""
+        if self.holds:
+            await self._room.wait()
+        return None
+
+    def close(self) -> None:
+        """Say that the reader has left: nothing is kept for it, and nothing waits for it."""
+        self._closed = True
+        self._make_room()
+
+    async def get(self) -> Any:
+        """Take the next event and make room."""
+        while not self._events:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        return self.take()
+
+    def take(self) -> Any:
+        """Take the next event, if there is one, and make room; None if there is none."""
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        if self.holds and len(self._events) < EVENT_QUEUE_SIZE:
+            self._make_room()
+        return event
+
+    def _make_room(self) -> None:
+        self.holds = False
+        self._room.set()
+
+
+# --- One call of an agent's door: what it asks for in the graph's terms, and its events.
+
+
+CONTINUE: Final = object()
+"""In place of an input or of an answer: there is none, and the thread goes on where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the door, in the graph's terms."""
+
+    input: Any
+    config: Any
+    run: Run
+    thread_id: str
+
+
+def call_of(
+    given: Any,
+    thread_id: str | None,
+    config: Any,
+    options: RunOptions,
+    answer: Any,
+    agent: str,
+    allow_system: bool,
+) -> Call:
+    """Read what a caller asks for.
+
+    Raises:
+        ConfigError: The config, the thread id or an option is refused.
+        MessageError: The input is refused.
+    """
+    _check_config(config)
+    named = langgraph_config.thread_of(config)
+    if named is not None and thread_id not in (None, named):
+        raise ConfigError(f"two thread ids: thread_id={thread_id!r}, and {named!r} in the config")
+    thread_id = named if thread_id is None else thread_id
+    if thread_id is None and (key := options.get("idempotency_key")) is not None:
+        thread_id = thread_id_of(agent, str(key))
+    thread = checked_thread_id(thread_id)
+    run = Run(thread_id=thread)
+    run.run_id = str(((config or {}).get("metadata") or {}).get("run_id") or run.run_id)
+    value: Any = None
+    if given is not CONTINUE:
+        messages, run.answers = read_history(given, allow_system=allow_system)
+        run.named = any(message.id is not None for message in messages)
+        value = {"messages": messages}
+    elif answer is not CONTINUE:
+        value = Command(resume=answer)
+    made = langgraph_config.with_configurable(
+        langgraph_config.without_task(config),
+        **{langgraph_config.THREAD_ID: thread, langgraph_config.RUN: run},
+    )
+    return Call(value, apply_options(run, options, value, made), run, thread)
+
+
+def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]:
+    """Run in a thread of its own, and yield what happens."""
+    port = QueuePort(call.run.run_id, call.thread_id, tokens)
+    call.run.port = call.run.reader = port
+
+    def work() -> None:
+        try:
+            last = _last(call, run())
+        except RunCancelled:
+            return
+        except BaseException as error:  # the reader is told, whatever it was
+            last = [_failed(call, error)]
+        with suppress(RunCancelled):  # the reader has left at the very end
+            for event in last:
+                port.put(event)
+
+    future = THREADS.submit(work)
+    try:
+        while True:
+            event = port.events.get()
+            yield event
+            if isinstance(event, Done | Failed):
+                return
+    finally:
+        port.closed = True
+        call.run.stop.ask("cancelled", "its reader has left")
+        future.exception()  # the run is closed before the reader goes on
+
+
+async def aread(
+    call: Call, tokens: bool, run: Callable[[], Awaitable[Result]]
+) -> AsyncIterator[Event]:
+    """Run in a task of its own, and yield what happens."""
+    port = LoopPort(call.run.run_id, call.thread_id, tokens)
+    call.run.port = call.run.reader = port
+
+    async def work() -> None:
+        try:
+            last = _last(call, await run())
+        except asyncio.CancelledError as error:
+            port.put(_failed(call, error))
+            raise
+        except Exception as error:
+            last = [_failed(call, error)]
+        for event in last:
+            port.put(event)
+
+    task = asyncio.create_task(work())
+    try:
+        while True:
+            event = port.take() or await port.get()
+            yield event
+            if isinstance(event, Done | Failed):
+                return
+    finally:
+        port.close()
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def _last(call: Call, result: Result) -> list[Event]:
+    ids: dict[str, Any] = {"run_id": call.run.run_id, "thread_id": call.thread_id}
+    asked: list[Event] = [asked_event(i, ids) for i in result.interrupts]
+    if result.stopped_because == "interrupted" and not asked:
+        asked = [Interrupted(**ids)]
+    if result.stopped_because == "cancelled":
+        return [Failed(error=CANCELLED, stopped_because="cancelled", result=result, **ids)]
+    spent = int((time.monotonic() - call.run.started) * 1000)
+    why = result.stopped_because
+    return [*asked, Done(stopped_because=why, duration_ms=spent, result=result, **ids)]
+
+
+def _failed(call: Call, error: BaseException) -> Failed:
+    cancelled = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
+    return Failed(
+        error=CANCELLED if cancelled else describe(error),
+        stopped_because="cancelled" if cancelled else "failed",
+        exception=error,
+        run_id=call.run.run_id,
+        thread_id=call.thread_id,
+    )
+
+
+def asked_event(asked: Interrupt, ids: Mapping[str, Any]) -> Interrupted:
+    """Make the event of a question; one that a tool call asks bears the call's id."""
+    call = asked.value.get("call_id") if isinstance(asked.value, Mapping) else None
+    of_call = {"run_id": call} if isinstance(call, str) and call else {}
+    return Interrupted(interrupt_id=asked.id, value=asked.value, **{**ids, **of_call})
+
+
+def _check_config(config: Any) -> None:
+    inner = config.get(langgraph_config.CONFIGURABLE) if isinstance(config, Mapping) else None
+    if not isinstance(config, Mapping | None) or not isinstance(inner, Mapping | None):
+        raise ConfigError(
+            f"config is a dictionary such as LangChain's RunnableConfig, not {config!r:.80}"
+        )

@@ -1,0 +1,129 @@
+"""Which hooks an agent's configuration switches on, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+from wick_graph.backends import ExtraRoot, FileSystem, LocalBackend, Rules
+from wick_graph.backends.docker import BoxOptions, DockerBackend
+from wick_graph.config import AgentConfig, BackendConfig, BudgetConfig, place_of
+from wick_graph.core.redaction import REDACTOR, Redactor
+from wick_graph.errors import ConfigError
+from wick_graph.hooks.approvals import approval_hook
+from wick_graph.hooks.budget import Budget, BudgetHook
+from wick_graph.hooks.filesystem import FilesystemHook
+from wick_graph.hooks.memory import MemoryHook
+from wick_graph.hooks.protocol import BaseHook
+from wick_graph.hooks.skills import LazySkillsHook, SkillsHook
+from wick_graph.hooks.summarization import SummarizationHook
+from wick_graph.hooks.todolist import TodoListHook
+from wick_graph.hooks.tracing import TracingHook
+
+
+def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[BaseHook]:
+    """List an agent's hooks, outermost first.
+
+    `tracing`, `todolist` and `summarization` belong to every agent; `approvals` to one that has
+    rules for them; `filesystem` to one with a backend; `skills` and `memory` to one that names
+    their paths and has a backend; `budget`, the innermost, to one that has a budget.
+
+    Raises:
+        ConfigError: The budget is in dollars and there are no prices.
+    """
+    secrets = secrets_of(config)
+    redactor = Redactor(secrets)
+    REDACTOR.learn(secrets)  # errors of its model may quote them wherever they are told
+    hooks: list[BaseHook] = [TracingHook(redactor=redactor)]
+    if (approvals := approval_hook(config)) is not None:
+        hooks.append(approvals)
+    hooks.append(TodoListHook())
+    if backend is not None:
+        hooks.append(FilesystemHook(backend))
+        if config.skills is not None and config.skills.paths:
+            kind = LazySkillsHook if config.skills.mode == "lazy" else SkillsHook
+            hooks.append(kind(backend, config.skills.paths))
+        if config.memory is not None and config.memory.paths:
+            hooks.append(MemoryHook(backend, config.memory.paths, redactor=redactor))
+    hooks.append(SummarizationHook())  # the window is the model's, as configured
+    if config.budget is not None:
+        hooks.append(BudgetHook(budget_of(config.budget)))
+    return hooks
+
+
+def backend_of(
+    config: AgentConfig, workdir: Path, rules: Rules | None = None
+) -> LocalBackend | DockerBackend | None:
+    """Open an agent's backend in a folder; None where it has none.
+
+    Args:
+        config: The agent's configuration.
+        workdir: The folder.
+        rules: What its tools leave alone.
+
+    Tools read the folders of its skills and write its memory files, also outside of the folder
+    where the configuration gives an absolute path; a relative one never leads out of it. A
+    container is launched by the first command that needs it.
+
+    Raises:
+        ConfigError: The folder cannot be opened, or the sandbox that is asked for does not work.
+    """
+    backend = config.backend
+    if backend is None:
+        return None
+    extra = tuple(_extra_roots(config, str(workdir)))
+    if backend.type == "docker":
+        return docker_backend(backend, workdir, extra, rules)
+    execute = None if backend.execute == "off" else backend.execute
+    readable = tuple(str(workdir / folder) for folder in backend.readable)
+    return LocalBackend(workdir, execute=execute, readable=readable, extra_roots=extra, rules=rules)
+
+
+def docker_backend(
+    backend: BackendConfig,
+    folder: Path,
+    extra: tuple[ExtraRoot, ...] = (),
+    rules: Rules | None = None,
+) -> DockerBackend:
+    """Open the backend of a `type: docker`.
+
+    Raises:
+        ConfigError: The folder cannot be opened, or a key is meant for another type.
+    """
+    if "execute" in backend.model_fields_set or backend.readable:
+        raise ConfigError(
+            "execute and readable are for type: local; type: docker runs commands in its container"
+        )
+    usual = BoxOptions()
+    options = BoxOptions(
+        image=backend.image or usual.image, workdir=backend.workdir or usual.workdir
+    )
+    host = backend.docker_host
+    return DockerBackend(folder, options=options, host=host, extra_roots=extra, rules=rules)
+
+
+def _extra_roots(config: AgentConfig, workdir: str) -> Iterator[ExtraRoot]:
+    for block, writable in ((config.skills, False), (config.memory, True)):
+        for path in block.paths if block is not None else ():
+            absolute = place_of(config, Path(workdir), path, folder=Path(workdir))
+            escapes = not path.startswith("/") and not absolute.startswith(f"{workdir}/")
+            # Where there is no folder, there is nothing to read; it may come later.
+            if not escapes and Path(absolute).parent.is_dir():
+                yield ExtraRoot(absolute, writable=writable)
+
+
+def budget_of(budget: float | BudgetConfig) -> Budget:
+    """Return the budget that a configuration means; a number is dollars for a run."""
+    if isinstance(budget, BudgetConfig):
+        dollars = None if budget.usd is None else Decimal(str(budget.usd))
+        return Budget(usd=dollars, tokens=budget.tokens, per=budget.per)
+    return Budget(usd=Decimal(str(budget)))
+
+
+def secrets_of(config: AgentConfig) -> list[str]:
+    """List the keys that a configuration holds: its models', its fallbacks', its search's."""
+    model = config.model
+    holders = () if isinstance(model, str) else (model, *model.fallbacks)
+    keys = (getattr(holder, "api_key", None) for holder in (*holders, config.search))
+    return [key.get_secret_value() for key in keys if key is not None]

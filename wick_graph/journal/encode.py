@@ -1,0 +1,600 @@
+"""Encode each kind of moment: its fields, changes, writes and replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+
+from wick_graph.core.moments import Moment
+from wick_graph.core.request import AGENT, ModelRequest, Section, position, thread_of
+from wick_graph.hooks.onion import Hooks
+from wick_graph.hooks.protocol import Verdict
+from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, Reply, Visit
+from wick_graph.journal.request_key import Fingerprint, digest, packed, tools_digest, unpacked
+from wick_graph.journal.value_store import Mask, Shelf
+from wick_graph.messages import ToolCall, ToolResult
+from wick_graph.messages.base import TIMESTAMP_KEY
+
+# --- What a hook changed: from a request, a call or a result to the next one, as small data.
+#
+# A request's change names only what differs: `s` sections (a number is the place of one that was
+# there before), `k` sections taken away, `g` the messages' segments, `t` the tools, `r` tools taken
+# away, `o` settings, `x` settings taken away, `w` withheld, `p` purpose, `m` model.
+
+
+def segments(request: ModelRequest, shelf: Shelf) -> Any:
+    """Write down which messages a request shows: a number is the whole thread up to there."""
+    parts = request.segments
+    if len(parts) == 1 and isinstance(parts[0], tuple) and parts[0][0] == 0:
+        return parts[0][1]
+    return [list(part) if isinstance(part, tuple) else shelf.keep(part) for part in parts]
+
+
+def model_name(request: ModelRequest) -> str | None:
+    """Return the name of the model that a hook chose; None for the agent's own."""
+    return None if request.model is None else str(getattr(request.model, "name", request.model))
+
+
+def request_change(before: ModelRequest, after: ModelRequest, shelf: Shelf) -> dict[str, Any]:
+    """Return what is different in `after`; empty if nothing is."""
+    change: dict[str, Any] = {}
+    if after is before:
+        return change
+    if after.system != before.system:
+        change |= _system(before.system, after.system, shelf)
+    if after.segments != before.segments:
+        change["g"] = segments(after, shelf)
+    if after.tools != before.tools:
+        change["t"] = list(after.tools)
+        if gone := [name for name in before.tools if name not in after.tools]:
+            change["r"] = gone
+    if after.settings != before.settings:
+        change |= _settings(before.settings, after.settings, shelf)
+    if after.withheld != before.withheld:
+        change["w"] = after.withheld
+    if after.purpose != before.purpose:
+        change["p"] = after.purpose
+    if after.model is not before.model:
+        change["m"] = model_name(after)
+    return change
+
+
+def _system(
+    before: tuple[Section, ...], after: tuple[Section, ...], shelf: Shelf
+) -> dict[str, Any]:
+    parts, gone = _sections(before, after)
+    made = [part if isinstance(part, int) else _kept(part, shelf) for part in parts]
+    lost = [[at, *_kept(before[at], shelf)] for at in gone]
+    return {"s": made, **({"k": lost} if lost else {})}
+
+
+def _settings(before: Mapping[str, Any], after: Mapping[str, Any], shelf: Shelf) -> dict[str, Any]:
+    changed = {key: value for key, value in after.items() if before.get(key, before) != value}
+    gone = [key for key in before if key not in after]
+    return {"o": shelf.keep(changed), **({"x": gone} if gone else {})}
+
+
+def _sections(
+    before: tuple[Section, ...], after: tuple[Section, ...]
+) -> tuple[list[int | Section], list[int]]:
+    """Return each section or its place before, and the places of those that are gone."""
+    places: dict[Section, list[int]] = {}
+    for at, section in enumerate(before):
+        places.setdefault(section, []).append(at)
+    made: list[int | Section] = []
+    for section in after:
+        held = places.get(section)
+        made.append(held.pop(0) if held else section)
+    return made, sorted(at for held in places.values() for at in held)
+
+
+def _kept(section: Section, shelf: Shelf) -> list[Any]:
+    return [section.source, shelf.keep(section.text)]
+
+
+def result_parts(result: ToolResult) -> dict[str, Any]:
+    """Return what a result holds that is not empty."""
+    parts = {
+        "output": result.output,
+        "error": result.error,
+        "content": result.content,
+        "update": None if result.update is None else dict(result.update),
+        "artifact": result.artifact,
+    }
+    return {key: value for key, value in parts.items() if value is not None}
+
+
+def is_same_result(one: ToolResult, other: ToolResult) -> bool:
+    """Say whether two results say the same, whatever call they answer."""
+    return one is other or (
+        one.output is other.output
+        and one.error is other.error
+        and one.content is other.content
+        and one.update is other.update
+        and one.artifact is other.artifact
+    )
+
+
+# --- What a node or a hook wrote to the state: channel, path and what it does there.
+#
+# A write is `[channel, op, path, value]`; of messages the path is the id, or fourth the call that
+# a message without an id answers. A value that is not small stands in the checkpoint that follows.
+
+
+APPEND, REPLACE, REMOVE, SET = 0, 1, 2, 3
+"""What a write does."""
+
+_SCALARS: Final = (bool, int, float, type(None))
+
+_SHORT: Final = 48
+
+_WHOLE: Final = frozenset({"request", "usage"})
+"""Channels that are written as one, though their values are mappings."""
+
+
+def writes_of(writes: Sequence[tuple[str, Any]], visit: Visit, mask: Mask) -> list[list[Any]]:
+    """Write down writes."""
+    made: list[list[Any]] = []
+    for channel, value in writes:
+        if channel == "messages":
+            made += [_message(m, visit) for m in _listed(value)]
+        elif isinstance(value, dict) and channel not in _WHOLE:
+            made += [[channel, SET, str(key)] for key in value]
+        elif isinstance(value, _SCALARS):
+            made.append([channel, SET, None, value])
+        elif isinstance(value, str) and len(value) <= _SHORT:
+            made.append([channel, SET, None, mask.text(value)])
+        else:
+            made.append([channel, SET])
+    return made
+
+
+def messages_in(writes: Sequence[tuple[str, Any]]) -> list[BaseMessage]:
+    """Return the messages that are written."""
+    return [m for channel, value in writes if channel == "messages" for m in _listed(value)]
+
+
+def _message(message: BaseMessage, visit: Visit) -> list[Any]:
+    if isinstance(message, RemoveMessage):
+        return ["messages", REMOVE, message.id]
+    state = visit.state if isinstance(visit.state, Mapping) else {}
+    known = state.get("messages") or () if message.id is not None else ()
+    op = REPLACE if known and position(known, message.id or "") is not None else APPEND
+    if message.id is None and isinstance(message, ToolMessage):
+        call = message.tool_call_id
+        return ["messages", op] if call == visit.place[CALL] else ["messages", op, None, call]
+    return ["messages", op, message.id]
+
+
+def _listed(value: Any) -> list[BaseMessage]:
+    """A write may also be one message, or a form that a reducer turns into one."""
+    items = value if isinstance(value, list | tuple) else [value]
+    return [item for item in items if isinstance(item, BaseMessage)]
+
+
+# --- What is taken down of a moment at once, because somebody may change it before it is
+# written.
+#
+# Requests, calls and messages are never changed, by the engine's own rules. A hook that breaks
+# them shall not make the journal say what did not happen: so a reply's fields and calls, and the
+# arguments as they come to the hooks and to the tool, are taken down where hooks are.
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Knows who sees replies and arguments while a node runs: hooks alone can change them."""
+
+    replies: bool = True
+    args: bool = True
+
+    @classmethod
+    def of(cls, hooks: Hooks) -> Taking:
+        """Look at an agent's hooks."""
+        return cls(bool(hooks.wrap_model_call or hooks.after_model), bool(hooks.wrap_tool_call))
+
+    def of_moment(self, moment: Moment) -> Any:
+        """Take down what may change of a moment; None for nothing."""
+        phase = moment.phase
+        if moment.kind == "tool":
+            if phase == "replaced" or (self.args and phase in ("enter", "call")):
+                return packed(moment.data["args"])
+        elif moment.kind == "model" and phase == "response":
+            return Reply.of(moment.data["reply"], touched=self.replies)
+        return None
+
+
+# --- A model's reply as it came: what the engine adds when it keeps the reply is left out.
+
+
+_SHARED: Final = (
+    *("content", "tool_calls", "invalid_tool_calls"),
+    "usage_metadata",
+)
+
+_FIELDS: Final = (*_SHARED, "additional_kwargs", "response_metadata")
+
+
+def parts_of(reply: AIMessage | Reply) -> dict[str, Any]:
+    """Return what came from the model, without the engine's mark."""
+    held = reply.fields if isinstance(reply, Reply) else reply.__dict__
+    parts = {name: held[name] for name in _FIELDS}
+    if "wick" in parts["response_metadata"]:
+        given = parts["response_metadata"].items()
+        parts["response_metadata"] = {key: value for key, value in given if key != "wick"}
+    if isinstance(reply, Reply) and reply.calls is not None:
+        parts["tool_calls"] = unpacked(reply.calls)
+    return parts
+
+
+def is_kept(reply: Reply, kept: AIMessage) -> bool:
+    """Say whether a message of the thread is a reply as it came."""
+    own, there = reply.fields, kept.__dict__
+    if any(own[name] is not there[name] and own[name] != there[name] for name in _SHARED):
+        return False
+    if own["additional_kwargs"] != without_time(there["additional_kwargs"]):
+        return False
+    if reply.calls is not None and reply.calls != packed(kept.tool_calls):
+        return False
+    same: bool = own["response_metadata"] == parts_of(kept)["response_metadata"]
+    return same
+
+
+def as_it_came(kept: AIMessage) -> AIMessage:
+    """Return a reply that a thread keeps, without what the engine added."""
+    notes = without_time(kept.additional_kwargs)
+    return reply_of({**parts_of(kept), "additional_kwargs": notes}, kept.id)
+
+
+def without_time(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a message notes beside its time of creation."""
+    return {key: value for key, value in notes.items() if key != TIMESTAMP_KEY}
+
+
+def reply_of(parts: Mapping[str, Any], message_id: str | None = None) -> AIMessage:
+    """Make a reply of its parts again."""
+    return AIMessage(**{name: parts[name] for name in _FIELDS if name in parts}, id=message_id)
+
+
+# --- What is written down of each kind of moment: its fields, each under a letter.
+#
+# `c` change by the hook around it, `d` microseconds it took, `e` error, `u` state update; the other
+# letters are the kind's own and named where they are made. `wick_graph.journal.entry` reads them.
+
+
+Fields = dict[str, Any]
+
+Maker = Callable[[Moment, Visit, Frame], Fields]
+
+REPLAY_CODES: Final[Mapping[str, int]] = {"safe": 0, "key": 1, "never": 2}
+"""The number of each rule of repetition: the file format, as in
+`wick_graph.journal.page_format`."""
+
+REPLAY_OF: Final = {code: replay for replay, code in REPLAY_CODES.items()}
+
+_ERROR: Final = 2_000
+"""Characters of an error's text."""
+
+_FINISH: Final = ("finish_reason", "stop_reason", "done_reason", "status")
+
+USAGE: Final = (
+    *("input_tokens", "output_tokens", "total_tokens"),
+    *("cache_read", "cache_write", "reasoning"),
+)
+
+_USED: Final = attrgetter(*USAGE)
+
+
+class Facts:
+    """Makes the fields of one run's moments."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        secret: bytes,
+        *,
+        hooks: Sequence[str] = (),
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self.shelf = shelf
+        self.hooks = {name: at for at, name in enumerate(hooks)}
+        self.names = names or {}
+        """The names that moments of a kind nearly always have."""
+        self._keys = Fingerprint(secret)
+        self._head: tuple[Any, ...] = ()
+        self._head_ref = b""
+        self._digests = b"", b""
+        self._routes: dict[Any, bytes] = {}
+        self._asked_by = ""
+        self.makers: dict[tuple[str, str], Maker] = {
+            ("run", "enter"): self._run_enter,
+            ("run", "exit"): self._run_exit,
+            ("run", "error"): self._run_exit,
+            ("node", "enter"): self._node_enter,
+            ("node", "exit"): self._node_exit,
+            ("node", "error"): self._node_error,
+            ("hook", "enter"): self._hook_enter,
+            ("hook", "exit"): self._hook_exit,
+            ("hook", "error"): self._hook_error,
+            ("model", "request"): self._request,
+            ("model", "replaced"): self._request,
+            ("model", "response"): self._response,
+            ("model", "error"): self._error,
+            ("model", "retry"): self._retry,
+            ("model", "fallback"): self._retry,
+            ("model", "chunk"): self._chunk,
+            ("route", "taken"): self._route,
+            ("tool", "enter"): self._tool_enter,
+            ("tool", "call"): self._tool_call,
+            ("tool", "replaced"): self._tool_call,
+            ("tool", "return"): self._tool_return,
+            ("tool", "exit"): self._tool_exit,
+            ("tool", "error"): self._error,
+            ("interrupt", "raise"): self._interrupt,
+            ("interrupt", "answer"): self._answer,
+        }
+
+    # --- run and node ----------------------------------------------------------------------------
+
+    def _run_enter(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`n` messages of the input, `v` the rest of it."""
+        given = moment.data.get("input")
+        if not isinstance(given, Mapping):
+            return {}
+        self.shelf.mask.see(given)
+        messages = given.get("messages") or ()
+        fields: Fields = {"n": len(messages) if isinstance(messages, list | tuple) else 1}
+        rest = {key: value for key, value in given.items() if key != "messages"}
+        return {**fields, "v": self.shelf.keep(rest)} if rest else fields
+
+    def _run_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`w` why it stopped."""
+        fields = {"w": moment.data.get("stopped_because") or "done"}
+        return {**fields, **self._error(moment, visit, frame)}
+
+    def _node_enter(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        visit.state = moment.data.get("input")
+        return {}
+
+    def _node_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`w` writes; `y` what became of the replies: how far back each is, and its content."""
+        writes = moment.data["writes"]
+        self.shelf.mask.see(writes)
+        fields: Fields = {"w": writes_of(writes, visit, self.shelf.mask)} if writes else {}
+        if visit.replies:
+            kept = next((m for m in messages_in(writes) if isinstance(m, AIMessage)), None)
+            fields["y"] = self._settled(moment.seq, visit, kept)
+        visit.state = None
+        return fields
+
+    def _node_error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`y` the replies that came before the error."""
+        fields = self._error(moment, visit, frame)
+        if visit.replies:
+            fields["y"] = self._settled(moment.seq, visit, None)
+        return fields
+
+    def _settled(self, seq: int, visit: Visit, kept: AIMessage | None) -> list[list[Any]]:
+        settled: list[list[Any]] = []
+        for at, reply in visit.replies:
+            if kept is not None and is_kept(reply, kept):
+                settled.append([seq - at])
+            else:
+                settled.append([seq - at, self.shelf.keep(parts_of(reply))])
+        visit.replies = []
+        return settled
+
+    # --- hooks -----------------------------------------------------------------------------------
+
+    def _hook_enter(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`p` phase."""
+        phase, value = moment.data["phase"], moment.data["value"]
+        fields: Fields = {"p": PHASE_CODES[phase]}
+        frame.value = value
+        around = visit.frames[-1] if visit.frames else None
+        if around is not None and around.kind == "hook.enter" and phase.startswith("wrap"):
+            fields |= self._changed(around.value, frame.value)
+        return fields
+
+    def _changed(self, before: Any, after: Any) -> Fields:
+        """`c` what the hook around changed of the request or the call on its way in."""
+        if isinstance(before, ModelRequest) and isinstance(after, ModelRequest):
+            change = request_change(before, after, self.shelf)
+            return {"c": change} if change else {}
+        if isinstance(before, ToolCall) and isinstance(after, ToolCall) and before is not after:
+            change = {} if before.args == after.args else {"a": self.shelf.keep(after.args)}
+            change |= {} if before.name == after.name else {"n": after.name}
+            return {"c": change} if change else {}
+        return {}
+
+    def _hook_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        phase, value = moment.data["phase"], moment.data["value"]
+        fields: Fields = {"p": PHASE_CODES[phase]}
+        if phase == "modify_request" and isinstance(value, ModelRequest):
+            fields |= self._changed(frame.value, value)
+        elif phase.startswith("wrap") and value is not frame.inner:
+            fields |= self._result_change(frame.inner, value)
+        elif isinstance(value, Verdict):
+            fields["v"] = self.shelf.keep(_verdict(value))
+        update = moment.data.get("update") or getattr(value, "update", None)
+        if phase == "after_model" and isinstance(value, Mapping):
+            update = value
+        if phase == "wrap_tool_call":
+            update = moment.data.get("update")
+        if update:
+            fields["u"] = writes_of(list(update.items()), visit, self.shelf.mask)
+        frame.inner = value
+        return fields
+
+    def _result_change(self, before: Any, after: Any) -> Fields:
+        """`c` what the hook made of the reply (`R`) or the result (`O`) on its way out."""
+        if isinstance(after, ToolResult):
+            if isinstance(before, ToolResult) and is_same_result(before, after):
+                return {}
+            return {"c": {"O": self.shelf.keep(result_parts(after))}}
+        return {"c": {"R": self.shelf.keep(after)}}
+
+    def _hook_error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        phase = PHASE_CODES[moment.data["phase"]]
+        fields = self._said(moment.data["value"])
+        return {"p": phase, **fields}
+
+    # --- model -----------------------------------------------------------------------------------
+
+    def _request(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`k` key, `h` all but the messages, `g` segments, `n` messages of the thread."""
+        data, request = moment.data, moment.data["request"]
+        self._asked_by = "" if moment.place is None else moment.place.task
+        head = self._head_of(request, data["tools"], data["brought"])
+        key = self._keys.key(data["messages"], *self._digests)
+        made = segments(request, self.shelf)
+        fields: Fields = {"k": key, "h": head, "n": len(thread_of(request))}
+        if made != fields["n"]:
+            fields["g"] = made
+        around = visit.frames[-1] if visit.frames else None
+        if around is not None and around.kind == "hook.enter":
+            fields |= self._changed(around.value, request)
+        frame.value = request
+        visit.chunks = []
+        return fields
+
+    def _head_of(self, request: ModelRequest, tools: Sequence[Any], by: Mapping[str, str]) -> bytes:
+        fixed = (request.purpose, request.withheld, model_name(request))
+        now = (request.system, [id(tool) for tool in tools], request.settings, fixed, by)
+        if now == self._head:
+            return self._head_ref
+        schemas = [] if request.withheld else [tool.schema for tool in tools]
+        self._digests = tools_digest(schemas), digest(dict(request.settings))
+        head = {
+            "system": [[s.source, self.shelf.keep(s.text)] for s in request.system],
+            "tools": [[self.shelf.keep(tool.schema), by.get(tool.name)] for tool in tools],
+            "settings": self.shelf.keep(dict(request.settings)),
+            "purpose": fixed[0],
+            "withheld": fixed[1],
+            "model": fixed[2],
+        }
+        self._head, self._head_ref = now, self.shelf.keep_as_is(head)
+        return self._head_ref
+
+    def _response(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`u` tokens, `f` why it ended, `g` given by a listener, `t` first piece and how many."""
+        reply = moment.data["reply"]
+        visit.replies.append((moment.seq, visit.taken))
+        fields: Fields = {"u": list(_USED(moment.data["usage"]))}
+        metadata = reply.response_metadata
+        finish = next((metadata[key] for key in _FINISH if metadata.get(key)), None)
+        if finish is not None:
+            fields["f"] = str(finish)[:_SHORT]
+        if moment.data.get("given"):
+            fields["g"] = True
+        if moment.data.get("purpose", AGENT) != AGENT:
+            fields["p"] = moment.data["purpose"]
+        if visit.chunks:
+            fields["t"] = [visit.chunks[0] - frame.at, len(visit.chunks)]
+        frame.inner = reply
+        return fields
+
+    def _chunk(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`v` the piece of text."""
+        return {"v": self.shelf.keep(moment.data["chunk"].text)}
+
+    def _retry(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`s` seconds until the next try."""
+        return {**self._said(moment.data["error"]), "s": round(moment.data["delay"], 3)}
+
+    def _route(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`v` reason and rules, `l` whether it ends, `n` calls."""
+        target = moment.data["target"]
+        stopped = moment.data["state"].get("stop_reason")
+        ends = isinstance(target, str)
+        seen = stopped if ends else len(target)
+        told = self._routes.get(seen) if seen else None
+        if told is None:
+            reason, rules = moment.data["explain"]()
+            listed = [[r.label, r.predicate, r.result, r.reads] for r in rules]
+            told = self._routes[seen] = self.shelf.keep([reason, listed])
+        return {"v": told, "l": ends, "n": 0 if ends else len(target)}
+
+    # --- tools -----------------------------------------------------------------------------------
+
+    def _tool_enter(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        visit.place[CALL], visit.place[TOOL] = moment.call_id, moment.name
+        frame.value = visit.taken
+        return {}
+
+    def _tool_call(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`a` arguments if hooks changed them, `k` the ledger's key, `r` how it may be repeated."""
+        fields: Fields = {}
+        asked = next((f.value for f in visit.frames if f.kind == "tool.enter"), None)
+        if asked != visit.taken:
+            fields["a"] = self._args(visit.taken)
+        fields["k"] = self._key(moment.data["key"])
+        if (code := REPLAY_CODES.get(moment.data.get("replay") or "")) is not None:
+            fields["r"] = code
+        return fields
+
+    def _args(self, taken: bytes) -> bytes:
+        return self.shelf.keep(unpacked(taken))
+
+    def _key(self, key: str) -> int | str:
+        """The ledger's key is the model step's task and the call's index; the task stands above."""
+        task, _, index = key.rpartition(":")
+        return int(index) if task == self._asked_by else key
+
+    def _tool_return(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`g` given by a listener."""
+        frame.inner = visit.own = moment.data["result"]
+        return {"g": True} if moment.data.get("given") else {}
+
+    def _tool_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`z` failed, `q` channels that it wrote, `o` the tool's own result where it is another."""
+        result: ToolResult = moment.data["result"]
+        fields: Fields = {"z": True} if result.error else {}
+        if result.update:
+            fields["q"] = list(result.update)
+        own, visit.own = visit.own, None
+        if own is not None and not is_same_result(own, result):
+            fields["o"] = self.shelf.keep(result_parts(own))
+        return fields
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    def _interrupt(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`v` what is asked."""
+        asked = [{"id": i.id, "value": i.value} for i in moment.data["interrupts"]]
+        self.shelf.mask.see(asked)
+        return {"v": self.shelf.keep(asked)}
+
+    def _answer(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`v` the answer."""
+        self.shelf.mask.see(moment.data["answer"])
+        return {"v": self.shelf.keep(moment.data["answer"])}
+
+    def _error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        return self._said(moment.data.get("error"))
+
+    def _said(self, error: Any) -> Fields:
+        """`e` class and text of an error."""
+        if error is None:
+            return {}
+        text = self.shelf.mask.text(_words(error))[:_ERROR]
+        return {"e": [type(error).__name__, text.encode("utf-8", "replace").decode()]}
+
+
+def _words(error: Any) -> str:
+    """Return an error's text; never raises, also where the error cannot say what it holds."""
+    try:
+        return str(error)
+    except Exception:  # an interrupt that is nested too deeply, or an `__str__` of somebody's own
+        return "its text cannot be shown"
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    answers = {
+        call: answer if isinstance(answer, str) else result_parts(answer)
+        for call, answer in verdict.answers.items()
+    }
+    return {"answers": answers, "end": verdict.end, "because": verdict.because}

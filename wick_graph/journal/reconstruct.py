@@ -1,0 +1,416 @@
+"""Reconstruct the state and the request of a moment, and all recorded answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+
+from wick_graph.core.request import Section
+from wick_graph.errors import StorageError
+from wick_graph.journal.encode import as_it_came, reply_of
+from wick_graph.journal.entry import Entry
+from wick_graph.journal.reader import JournalReader
+from wick_graph.journal.request_key import digest, request_key
+from wick_graph.journal.value_store import DOTS
+from wick_graph.messages import ToolResult
+from wick_graph.messages.calls import ERROR_PREFIX
+from wick_graph.messages.lowering import lower, portable
+from wick_graph.store.row_format import pack_id
+
+# --- Rebuild what stood behind a moment: the state of its thread, and the exact request of a
+# model.
+
+
+REQUESTS = ("request", "replaced")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRequest:
+    """What one model call was sent."""
+
+    seq: int
+    """The moment of the request."""
+    messages: list[BaseMessage] = field(repr=False)
+    """Exactly what the model got: the system prompt first, if there was one."""
+    system: tuple[Section, ...]
+    """The system prompt's sections, and who put each there."""
+    tools: tuple[Mapping[str, Any], ...] = field(repr=False)
+    """In OpenAI's form; empty where they were withheld."""
+    settings: Mapping[str, Any]
+    purpose: str
+    model: str
+    key: bytes
+    exact: bool
+    """Whether the key proves that this is what was sent."""
+    note: str
+    """Why it may differ; empty where it is exact."""
+
+    @property
+    def system_text(self) -> str:
+        """The system prompt as the model read it."""
+        return "\n\n".join(section.text for section in self.system if section.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingWrite:
+    """What a node wrote that joins the state only at the end of its superstep."""
+
+    seq: int
+    """The moment at which the node had written it."""
+    node: str
+    task: str
+    channel: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedState:
+    """A thread's state at a moment."""
+
+    checkpoint: str | None
+    """The checkpoint whose values these are; None before the first one."""
+    values: Mapping[str, Any]
+    pending: tuple[PendingWrite, ...] = ()
+    """What the nodes of the running superstep had written by then; `values` is without it."""
+
+
+class Reconstruction:
+    """States, requests, replies and calls, rebuilt from moments and checkpoints.
+
+    `Details`, `BlameReader` and `Recorded` are given one and read through it.
+    """
+
+    def __init__(self, reader: JournalReader, keep: int = 0) -> None:
+        """Read from `reader`; the last `keep` checkpoints are read once only."""
+        self.reader = reader
+        self.value = reader.value
+        self.saved = lru_cache(keep)(self._saved) if keep else self._saved
+
+    def state_at(self, seq: int) -> RecordedState:
+        """Return the state at a moment: the nearest checkpoint, and what was written since."""
+        entry = self.reader.moment(seq)
+        checkpoint = entry.checkpoint or self._beside(entry)
+        if checkpoint is None:
+            return RecordedState(checkpoint=None, values={})
+        saved = self.saved(checkpoint)
+        if saved is None:
+            raise StorageError(
+                f"the state at moment {seq} cannot be shown: its checkpoint {checkpoint} is gone"
+            )
+        values = saved.checkpoint["channel_values"]
+        pending = tuple(self._pending(entry, saved)) if entry.checkpoint is not None else ()
+        return RecordedState(checkpoint=checkpoint, values=values, pending=pending)
+
+    def request_at(self, seq: int) -> RecordedRequest:
+        """Return the request of a moment: its own, or the latest one before it in its run."""
+        entry = self.request_of(seq)
+        head = self.value(entry.fields["h"])
+        sections = tuple(Section(self.value(ref), source) for source, ref in head["system"])
+        settings = self.value(head["settings"])
+        offered = [] if head["withheld"] else head["tools"]
+        tools = tuple(self.value(ref) for ref, _ in offered)
+        text = "\n\n".join(section.text for section in sections if section.text)
+        agent = self.reader.run_of(entry).agent
+        messages, exact = self._messages(entry, text, agent, (tools, settings))
+        return RecordedRequest(
+            seq=entry.seq,
+            messages=messages,
+            system=sections,
+            tools=tools,
+            settings=settings,
+            purpose=head["purpose"],
+            model=head["model"] or entry.name,
+            key=entry.fields["k"],
+            exact=exact,
+            note="" if exact else _why(messages, settings),
+        )
+
+    def reply_at(self, seq: int) -> AIMessage | None:
+        """Return a model's reply as it came, by the moment of its response; None if not known."""
+        entry = self.reader.moment(seq)
+        end = self._end_of_visit(entry)
+        if end is None:
+            return None
+        for back, *own in end.fields.get("y") or ():
+            if end.seq - back == seq:
+                return reply_of(self.value(own[0])) if own else self.kept_reply(end)
+        return None
+
+    def call_at(self, entry: Entry) -> Mapping[str, Any] | None:
+        """Return the call of a tool's moment as the model asked for it: id, name, args."""
+        if entry.call_id is None or entry.checkpoint is None:
+            return None
+        saved = self.saved(entry.checkpoint)
+        messages = [] if saved is None else saved.checkpoint["channel_values"].get("messages") or []
+        for message in reversed(messages):
+            for call in message.tool_calls if isinstance(message, AIMessage) else ():
+                if call["id"] == entry.call_id:
+                    return {"id": call["id"], "name": call["name"], "args": call["args"]}
+        return None
+
+    def answer_at(self, entry: Entry) -> ToolMessage | None:
+        """Return the message that answers the call of a tool's moment, as it was written."""
+        for channel, value in self.written(entry):
+            for message in value if channel == "messages" and isinstance(value, list) else ():
+                if isinstance(message, ToolMessage) and message.tool_call_id == entry.call_id:
+                    return message
+        return None
+
+    def request_of(self, seq: int) -> Entry:
+        """Return the moment of the request that a moment is about."""
+        entry = self.reader.moment(seq)
+        for found in [entry, *self.before(entry)]:
+            if found.kind == "model" and found.phase in REQUESTS:
+                return found
+        raise StorageError(f"no model was asked by moment {seq} of its run; choose a later one")
+
+    def before(self, entry: Entry) -> Iterator[Entry]:
+        """Yield the moments of the same run before one, the nearest first."""
+        for found in self.reader.backwards(entry.seq):
+            if found.run != entry.run and found.run:
+                return
+            yield found
+
+    def _messages(
+        self, entry: Entry, system: str, agent: str, rest: tuple[Any, Any]
+    ) -> tuple[list[BaseMessage], bool]:
+        secret = self.reader.secret()
+        made: list[BaseMessage] | None = None
+        for base in self.bases(entry):
+            shown = self._shown(entry, base)
+            whole = portable(lower([SystemMessage(system), *shown] if system else shown, agent))
+            if request_key(secret, whole, *rest) == entry.fields["k"]:
+                return whole, True
+            made = made or whole
+        if made is None:
+            raise StorageError(
+                f"the request at moment {entry.seq} cannot be rebuilt: its checkpoint "
+                f"{entry.checkpoint} and all later ones are gone"
+            )
+        return made, False
+
+    def bases(self, entry: Entry) -> Iterator[list[BaseMessage]]:
+        """Yield the thread's messages as the request saw them; later ones begin with the same."""
+        count: int = entry.fields["n"]
+        if not count:
+            yield []
+        names = [entry.checkpoint] if entry.checkpoint else []
+        with self.reader.reading() as db:
+            head = self.reader.rows.head_id(db, self.reader.rows.thread(db))
+        for name in [*names, head]:
+            saved = None if name is None else self.saved(name)
+            messages = [] if saved is None else saved.checkpoint["channel_values"].get("messages")
+            if messages and len(messages) >= count:
+                yield list(messages[:count])
+
+    def _shown(self, entry: Entry, base: list[BaseMessage]) -> list[BaseMessage]:
+        segments = entry.fields.get("g", len(base))
+        if isinstance(segments, int):
+            return base[:segments]
+        shown: list[BaseMessage] = []
+        for part in segments:
+            if isinstance(part, bytes):
+                shown.append(self.value(part))
+            else:
+                shown += base[part[0] : part[1]]
+        return shown
+
+    def _pending(self, entry: Entry, saved: Any) -> Iterator[PendingWrite]:
+        ended = {
+            found.task: found
+            for found in self._superstep(entry)
+            if found.kind == "node" and found.phase == "exit" and found.seq <= entry.seq
+        }
+        for task, channel, value in saved.pending_writes or ():
+            at = ended.get(task)
+            if at is not None and not channel.startswith(("__", "branch:")):
+                yield PendingWrite(
+                    seq=at.seq, node=at.node or "", task=task, channel=channel, value=value
+                )
+
+    def _superstep(self, entry: Entry) -> Iterator[Entry]:
+        """Yield the moments up to one that began from the same checkpoint, in whatever run."""
+        yield entry
+        for found in self.reader.backwards(entry.seq):
+            if found.checkpoint is not None and found.checkpoint != entry.checkpoint:
+                return
+            yield found
+
+    def _end_of_visit(self, entry: Entry) -> Entry | None:
+        for found in self.reader.moments(after=entry.seq):
+            if found.task == entry.task and found.kind == "node" and found.is_end:
+                return found
+            if found.run and found.run != entry.run:
+                return None
+        return None
+
+    def kept_reply(self, end: Entry) -> AIMessage | None:
+        """Return the reply that the visit of a node's end wrote, as it came."""
+        for channel, value in self.written(end):
+            for message in value if channel == "messages" and isinstance(value, list) else ():
+                if isinstance(message, AIMessage):
+                    return as_it_came(message)
+        return None
+
+    def written(self, entry: Entry) -> Iterator[tuple[str, Any]]:
+        """Yield what the task of a moment wrote.
+
+        Raises:
+            StorageError: It is gone.
+        """
+        saved = None if entry.checkpoint is None else self.saved(entry.checkpoint)
+        if saved is None:
+            raise StorageError(
+                f"what was written at moment {entry.seq} cannot be shown: its checkpoint is gone"
+            )
+        for task, channel, value in saved.pending_writes or ():
+            if task == entry.task:
+                yield channel, value
+
+    def _beside(self, entry: Entry) -> str | None:
+        """Return the checkpoint that a moment outside of all nodes stands at."""
+        run = self.reader.run_of(entry)
+        if entry.what == "run.enter" or entry.kind == "interrupt":
+            return run.base
+        with self.reader.reading() as db:
+            return self.reader.rows.last_id_of_run(
+                db, self.reader.rows.thread(db), pack_id(run.run_id)
+            )
+
+    def _saved(self, checkpoint: str) -> Any:
+        """Return a checkpoint with its writes; None where it is gone."""
+        with self.reader.reading() as db:
+            return self.reader.rows.checkpoint(db, checkpoint)
+
+
+def _why(messages: list[BaseMessage], settings: Mapping[str, Any]) -> str:
+    if DOTS in repr(messages) or DOTS in repr(settings):
+        return "secrets are hidden"
+    return "the thread's messages, or this version of wick_graph, are not what they were"
+
+
+# --- What a run's models and tools answered, in one pass over its moments.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedReply:
+    """One answer of a model."""
+
+    request: Entry
+    response: Entry
+    reply: AIMessage
+
+    @property
+    def key(self) -> bytes:
+        """The key of the request that it answers."""
+        key: bytes = self.request.fields["k"]
+        return key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall:
+    """One call of a tool, as it came to the tool, and its own result."""
+
+    call: Entry
+    end: Entry
+    name: str
+    args: Any
+    result: ToolResult
+
+    @property
+    def key(self) -> bytes:
+        """What the call is found by: its id, its tool, and its arguments."""
+        return call_key(self.call.call_id or "", self.name, self.args)
+
+
+def call_key(call_id: str, name: str, args: Any) -> bytes:
+    """Identify a call among those of a run."""
+    return digest([call_id, name, args])
+
+
+class Recorded:
+    """The answers in a run of moments."""
+
+    def __init__(self, rebuilt: Reconstruction) -> None:
+        self._rebuilt = rebuilt
+        self._value = rebuilt.value
+
+    def replies(self, moments: Iterable[Entry]) -> Iterator[RecordedReply]:
+        """Yield the answers of models; those that were never kept are left out."""
+        requests: dict[int, Entry] = {}
+        responses: dict[int, Entry] = {}
+        for entry in moments:
+            if entry.kind == "model" and entry.phase in REQUESTS:
+                requests[entry.seq] = entry
+                if entry.phase == "replaced" and entry.parent is not None:
+                    requests[entry.parent] = entry  # this is what was sent in the end
+            elif entry.what == "model.response":
+                responses[entry.seq] = entry
+            elif entry.kind == "node" and entry.fields.get("y"):
+                for back, *own in entry.fields["y"]:
+                    response = responses.pop(entry.seq - back, None)
+                    request = None if response is None else requests.get(response.parent or 0)
+                    reply = (
+                        reply_of(self._value(own[0])) if own else self._rebuilt.kept_reply(entry)
+                    )
+                    if response is not None and request is not None and reply is not None:
+                        yield RecordedReply(request=request, response=response, reply=reply)
+
+    def results(self, moments: Iterable[Entry]) -> Iterator[RecordedCall]:
+        """Yield the results of tools; those of calls that never ended are left out."""
+        calls: dict[str, Entry] = {}
+        ends: dict[str, Entry] = {}
+        for entry in moments:
+            if entry.task is None:
+                continue
+            if entry.kind == "tool" and entry.phase in ("call", "replaced"):
+                calls[entry.task] = entry
+            elif entry.what == "tool.exit":
+                ends[entry.task] = entry
+            elif entry.what == "node.exit" and entry.task in ends:
+                call, end = calls.pop(entry.task, None), ends.pop(entry.task)
+                if call is not None:
+                    yield self._recorded(call, end)
+
+    def _recorded(self, call: Entry, end: Entry) -> RecordedCall:
+        asked = self._rebuilt.call_at(call)
+        args = self._value(call.fields["a"]) if "a" in call.fields else (asked or {}).get("args")
+        return RecordedCall(
+            call=call,
+            end=end,
+            name=call.name,
+            args=args,
+            result=self._result(call, end),
+        )
+
+    def _result(self, call: Entry, end: Entry) -> ToolResult:
+        call_id = call.call_id or ""
+        if "o" in end.fields:
+            return ToolResult(call_id, call.name, **{"output": "", **self._value(end.fields["o"])})
+        message = self._rebuilt.answer_at(end)
+        if message is None:
+            raise StorageError(
+                f"the result of call {call_id} at moment {end.seq} is gone; its checkpoint was "
+                "deleted"
+            )
+        failed = message.status == "error"
+        text = message.text
+        return ToolResult(
+            call_id,
+            call.name,
+            "" if failed else text,
+            error=text.removeprefix(ERROR_PREFIX) if failed else None,
+            content=message.content if not failed and isinstance(message.content, list) else None,
+            update=self._update(end),
+            artifact=message.artifact,
+        )
+
+    def _update(self, end: Entry) -> dict[str, Any] | None:
+        wrote = end.fields.get("q")
+        if not wrote:
+            return None
+        return {channel: value for channel, value in self._rebuilt.written(end) if channel in wrote}

@@ -1,0 +1,353 @@
+"""The journal as a listener of a run: it numbers moments and writes their pages."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import ormsgpack
+
+from wick_graph.core.moments import Directive, JournalLevel, Moment, Place
+from wick_graph.journal.encode import Facts, Maker, Taking
+from wick_graph.journal.page_format import (
+    CALL,
+    ENDS,
+    EVENT,
+    KINDS,
+    NODES,
+    OPENS,
+    TOOL,
+    Frame,
+    PageEntry,
+    Visit,
+    pack_page,
+    place_row,
+)
+from wick_graph.journal.value_store import Shelf
+from wick_graph.store.dialect import Database
+from wick_graph.store.journal_rows import Batch, JournalRows, RunRow
+from wick_graph.store.leases import Lease
+
+# --- From moments to the entries of a page: what is written of each, and how it hangs together.
+
+
+Fields = dict[str, Any]
+
+_LOST: Final = {"k": ["event", "not recorded"]}
+
+_UNNAMED: Final = frozenset({"node", "interrupt", "route"})
+"""Kinds that the place names."""
+
+_KEYS: Final = {kind: f"{kind[0]}.{kind[1]}" for kind in KINDS}
+
+
+@dataclass(slots=True)
+class Counters:
+    """How far a branch has come."""
+
+    steps: int = 0
+    """Visits of nodes."""
+    visits: dict[str, int] = field(default_factory=dict)
+    """Visits of each node."""
+
+    def enter(self, node: str) -> tuple[int, int]:
+        """Count a visit; return its number among all, and among those of its node."""
+        self.steps += 1
+        self.visits[node] = visit = self.visits.get(node, 0) + 1
+        return self.steps, visit
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How moments of a kind and phase are written down."""
+
+    code: int
+    key: str
+    ends: str | None
+    """What it ends."""
+    opens: bool
+    make: Maker | None
+    named: bool
+
+
+class Writer:
+    """Encodes the moments of one run, in their order."""
+
+    def __init__(self, facts: Facts, counters: Counters, started_ns: int) -> None:
+        self.facts = facts
+        self.counters = counters
+        self._started = started_ns
+        self._visits: dict[str, Visit] = {}
+        self._checkpoint = ""
+        self._run = Visit([])
+        self._plans = {
+            kind: Plan(
+                code,
+                _KEYS[kind],
+                ENDS.get(kind),
+                kind in OPENS,
+                facts.makers.get(kind),
+                kind[0] not in _UNNAMED,
+            )
+            for kind, code in KINDS.items()
+        }
+        self.page = 0
+        """The page that is being filled, by its first moment; 0 before one is begun."""
+        self.places: list[list[Any]] = []
+        self.entries: list[PageEntry] = []
+
+    def begin(self, first: int) -> None:
+        """Begin a page."""
+        self.page, self.places, self.entries = first, [], []
+
+    def add(self, moment: Moment, taken: Any) -> None:
+        """Write a moment down; `taken` is what could have changed since it happened."""
+        plan = self._plans.get((moment.kind, moment.phase)) or _UNKNOWN
+        place = moment.place
+        visit = self._run if place is None else self._visits.get(place.task) or self._visit(place)
+        visit.taken = taken
+        at = (moment.at_ns - self._started) // 1000
+        frames = visit.frames
+        if plan.ends is None:
+            around = frames[-1] if frames else self._around(visit)
+            depth, up = (around.depth + 1, moment.seq - around.seq) if around else (0, 0)
+            frame = Frame(moment.seq, plan.key, depth, at)
+            fields = plan.make(moment, visit, frame) if plan.make is not None else {}
+            if plan.opens:
+                frames.append(frame)
+        else:
+            frame = _left(frames, plan.ends) or Frame(moment.seq, plan.ends, 0, at)
+            depth, up = frame.depth, moment.seq - frame.seq
+            fields = plan.make(moment, visit, frame) if plan.make is not None else {}
+            fields["d"] = at - frame.at
+            if frames:
+                frames[-1].inner = frame.inner
+        self._append(plan, moment, visit, [plan.code, at, up, depth], fields)
+
+    def gap(self, moment: Moment) -> None:
+        """Write down that something happened, where more could not be said."""
+        self.entries.append([EVENT, (moment.at_ns - self._started) // 1000, 0, 0, 0, None, _LOST])
+
+    def count_chunk(self, moment: Moment) -> None:
+        """Count a piece of a reply that is streamed."""
+        if moment.place is not None and (visit := self._visits.get(moment.place.task)):
+            visit.chunks.append((moment.at_ns - self._started) // 1000)
+
+    def _around(self, visit: Visit) -> Frame | None:
+        """Return the run's own frame, for what is outermost in a node."""
+        return self._run.frames[-1] if self._run.frames and visit is not self._run else None
+
+    def _append(
+        self, plan: Plan, moment: Moment, visit: Visit, entry: PageEntry, fields: Fields
+    ) -> None:
+        if plan is _UNKNOWN:
+            fields["k"] = [moment.kind, moment.phase]
+        call, place = moment.call_id, visit.place
+        if visit is self._run:
+            entry.append(0)
+            if call is not None:
+                fields["i"] = call
+        else:
+            if visit.page != self.page:
+                visit.page = self.page
+                self.places.append(place)
+                visit.index = len(self.places)  # 0 is no place
+            entry.append(visit.index)
+            if call is not None and place[CALL] != call:
+                fields["i"] = call
+        name = moment.name if plan.named else None
+        if name is not None:
+            name = self._shortened(moment.kind, name, place)
+        if fields:
+            entry += (name, fields)
+        elif name is not None:
+            entry.append(name)
+        self.entries.append(entry)
+
+    def _shortened(self, kind: str, name: str, place: list[Any]) -> Any:
+        """Leave out what the place or the run says already."""
+        if kind == "hook":
+            return self.facts.hooks.get(name, name)
+        if kind == "tool":
+            return None if place and place[TOOL] == name else name
+        return None if name in ("", self.facts.names.get(kind)) else name
+
+    def _visit(self, place: Place) -> Visit:
+        if place.checkpoint != self._checkpoint:  # what ran before has come to its end
+            self._checkpoint = place.checkpoint
+            self._visits = {k: v for k, v in self._visits.items() if v.frames}
+        step, number = self.counters.enter(place.node)
+        node = NODES.get(place.node, place.node)
+        made = self._visits[place.task] = Visit(place_row(place, node, step, number))
+        return made
+
+
+def _left(frames: list[Frame], opener: str) -> Frame | None:
+    """Take the frame that a closing moment ends, and those that nothing has ended inside of it."""
+    for at in range(len(frames) - 1, -1, -1):
+        if frames[at].kind == opener:
+            frame = frames[at]
+            del frames[at:]
+            return frame
+    return None
+
+
+_UNKNOWN: Final = Plan(EVENT, "event.event", None, False, None, True)
+
+
+# --- The journal as a listener: it numbers what happens, and its pages go with the run's own
+# commits.
+#
+# Nothing is written by the journal itself while a run goes on. The store calls `along` in each
+# transaction under the run's lease: a step's checkpoint, a tool call's intent, its result, the
+# end of the run. So what was recorded is committed with what it is about, at no commit more.
+
+
+_log: Final = logging.getLogger(__name__)
+
+_ENDS: Final = {("run", "exit"), ("run", "error")}
+
+
+class JournalPort:
+    """Records one run of a thread."""
+
+    active = True
+    tokens = False
+    holds = False
+
+    def __init__(
+        self,
+        rows: JournalRows,
+        lease: Lease,
+        *,
+        level: JournalLevel,
+        writer: Writer,
+        shelf: Shelf,
+        run: RunRow,
+        about: dict[str, Any],
+        last: int,
+        before: Batch | None = None,
+        taking: Taking | None = None,
+    ) -> None:
+        self._rows = rows
+        self._lease = lease
+        self._full = level == "full"
+        self._writer = writer
+        self._shelf = shelf
+        self._run = run
+        self._about = about
+        self._last = last
+        self._before = before
+        """What the run before left to be written: its unfinished moments, and its row."""
+        self._taking = taking or Taking()
+        self._dirty = True
+        """The run's row is to be written."""
+        self._waiting: list[tuple[Moment, Any]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def last(self) -> int:
+        """The number of the last moment."""
+        return self._last
+
+    def row(self) -> RunRow:
+        """Return the run's row as it will be written."""
+        return replace(self._run, body=ormsgpack.packb(self._about))
+
+    def counters(self) -> Counters:
+        """Return how far the branch had come when the run began."""
+        return Counters(self._about["steps"], dict(self._about["visits"]))
+
+    def keep(self, name: str, value: Any) -> bool:
+        """Keep data with the run's row from its next commit on, and say whether it is kept.
+
+        Nothing is where it holds a secret, is too large, or has no form.
+        """
+        with self._lock:
+            whole = self._shelf.holds_whole(value)
+            self._about[name] = self._shelf.keep(value) if whole else b""
+            self._dirty = True
+        return whole
+
+    @property
+    def run(self) -> RunRow:
+        """The run's row."""
+        return self._run
+
+    def record(self, moment: Moment) -> None:
+        """Number a moment and keep it until the next commit."""
+        piece = moment.phase == "chunk" and moment.kind == "model"
+        with self._lock:
+            if not piece or self._full:
+                self._last += 1
+                moment.seq = self._last
+            self._waiting.append((moment, self._taking.of_moment(moment)))
+
+    async def at(self, moment: Moment) -> Directive:
+        """Go on."""
+        return None
+
+    def along(self, db: Database) -> None:
+        """Write what was recorded since the last time, in somebody's transaction."""
+        if not self._waiting and not self._dirty:
+            return
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            batch = self._batch(waiting)
+            before, self._before = self._before, None
+        if before is not None:
+            self._rows.write(db, self._lease.thread, before)
+        self._rows.write(db, self._lease.thread, batch)
+
+    def flush(self) -> None:
+        """Commit now what was recorded, for somebody who stops here and looks."""
+        self._rows.flush(self.along)
+
+    async def aflush(self) -> None:
+        """Do `flush` in the store's thread."""
+        await self._rows.aflush(self.along)
+
+    def _batch(self, waiting: list[tuple[Moment, Any]]) -> Batch:
+        writer, batch = self._writer, Batch()
+        first = next((moment.seq for moment, _ in waiting if moment.seq), 0)
+        writer.begin(first)
+        for moment, taken in waiting:
+            self._write(moment, taken)
+        if writer.entries:
+            content = pack_page(self._run.number, first, writer.places, writer.entries)
+            batch.page = first + len(writer.entries) - 1, content
+        batch.blobs = self._shelf.take()
+        if len(seen := self._shelf.mask.seen) > len(self._about.get("secrets", ())):
+            self._about["secrets"], self._dirty = [*seen], True
+        if self._dirty:
+            self._run.body = ormsgpack.packb(self._about)
+            batch.run, self._dirty = self._run, False
+        return batch
+
+    def _write(self, moment: Moment, taken: Any) -> None:
+        """Write a moment down; an error of the journal is logged, and never ends a run."""
+        if moment.phase == "chunk" and moment.kind == "model":
+            self._writer.count_chunk(moment)
+        if not moment.seq:
+            return
+        try:
+            self._writer.add(moment, taken)
+        except Exception:
+            _log.exception("a moment was not recorded: %s %s", moment.kind, moment.phase)
+            self._writer.gap(moment)
+        if (moment.kind, moment.phase) in _ENDS:
+            self._close(moment)
+
+    def _close(self, moment: Moment) -> None:
+        counters = self._writer.counters
+        self._about |= {
+            "last": moment.seq,
+            "steps": counters.steps,
+            "visits": counters.visits,
+            "stopped": moment.data.get("stopped_because") or "done",
+        }
+        self._run.status = "failed" if moment.phase == "error" else "ended"
+        self._run.ended = self._rows.now()
+        self._dirty = True

@@ -1,0 +1,256 @@
+"""Begin the journal of a run: identity of the agent, numbering, forks, unfinished runs."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from types import CodeType
+from typing import Any, Final, Literal
+
+import ormsgpack
+
+from wick_graph.core.moments import JournalOptions
+from wick_graph.errors import StorageError
+from wick_graph.hooks.protocol import PHASES
+from wick_graph.journal.encode import Facts, Taking
+from wick_graph.journal.page_format import pack_page
+from wick_graph.journal.reader import Trail, body_of, content_of, trail_of
+from wick_graph.journal.recorder import Counters, JournalPort, Writer
+from wick_graph.journal.request_key import packed
+from wick_graph.journal.value_store import Mask, Shelf, known_secrets
+from wick_graph.runtime.context import AgentSpec
+from wick_graph.store.dialect import Database
+from wick_graph.store.journal_rows import KEY, Batch, JournalRows, RunRow
+from wick_graph.store.leases import Lease
+from wick_graph.store.row_format import pack_id
+
+# --- What a recording says of the agent that made it, so that another version can be told from
+# it.
+
+
+_HASH_BYTES: Final = 8
+
+_PACKAGES: Final = ("wick-graph", "langgraph", "langchain-core")
+
+_CONSTANTS: Final = (str, int, float, bytes, bool, type(None))
+
+
+def about(spec: AgentSpec) -> dict[str, Any]:
+    """Describe an agent; made once for each.
+
+    `graph` differs where the prompt, a tool's schema, a hook or a limit differs; `code` where the
+    code of a hook or of a tool does.
+    """
+    if not spec.recorded:
+        spec.recorded.update(_about(spec))
+    return dict(spec.recorded)
+
+
+def _about(spec: AgentSpec) -> dict[str, Any]:
+    layers = [layer for phase in PHASES for layer in spec.hooks.layers(phase)]
+    shape = [
+        [(layer.hook, layer.phase) for layer in layers],
+        [tool.schema for tool in spec.tools],
+        spec.max_iterations,
+        spec.system_prompt,
+    ]
+    functions = [*(layer.fn for layer in layers), *(tool.source for tool in spec.tools)]
+    code = b"".join(part for function in functions for part in _code(function))
+    return {
+        "agent": spec.name,
+        "model": spec.model.name,
+        "hooks": list(spec.hooks.names),
+        "graph": _hash(packed(shape)),
+        "code": _hash(code),
+        "versions": {name: found for name in _PACKAGES if (found := _version(name))},
+    }
+
+
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=_HASH_BYTES).hexdigest()
+
+
+@functools.cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _code(function: Any) -> Iterator[bytes]:
+    while isinstance(function, functools.partial):
+        function = function.func
+    for name in ("func", "function", "coroutine", "__wrapped__", "__func__"):
+        inner = getattr(function, name, None)
+        if inner is not None and inner is not function and callable(inner):
+            yield from _code(inner)
+            return
+    code = getattr(function, "__code__", None)
+    if isinstance(code, CodeType):
+        yield from _bytes(code)
+    else:
+        yield type(function).__qualname__.encode()
+
+
+def _bytes(code: CodeType) -> Iterator[bytes]:
+    yield code.co_code
+    yield repr(code.co_names).encode()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _bytes(constant)
+        elif isinstance(constant, _CONSTANTS):
+            yield repr(constant).encode("utf-8", "replace")
+
+
+# --- Begin the journal of a run: number on, close what a dead process left open, tell forks
+# apart.
+
+
+Mode = Literal["input", "answer", "resume"]
+"""What set a run in motion: something new, an answer to what it asked, or nothing but the call."""
+
+_KEY_BYTES: Final = 32
+
+_FAR: Final = 1_000
+"""Checkpoints that are looked at to find out where a fork began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A run that begins, as the engine knows it."""
+
+    run_id: str
+    mode: Mode
+    checkpoint_id: str | None
+    """Where the caller asked to go on from."""
+    about: dict[str, Any]
+    model: Any
+    taking: Taking | None = None
+    started_ns: int = field(default_factory=time.monotonic_ns)
+
+
+def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions) -> JournalPort:
+    """Begin a run's journal; nothing is written yet.
+
+    Raises:
+        StorageError: The database refuses. A journal that is damaged is no obstacle.
+    """
+    with rows.reading() as db:
+        opened = _Opening(rows, db, lease.thread)
+        opened.look(begun.checkpoint_id)
+    secret = opened.secret or secrets.token_bytes(_KEY_BYTES)
+    mask = Mask(secret, known_secrets(begun.model), options.redact)
+    shelf = Shelf(rows.codec, mask, secret if rows.is_encrypted else b"")
+    if opened.secret is None:
+        shelf.put(KEY, secret)
+    about = {
+        **begun.about,
+        "level": options.level,
+        "mode": begun.mode,
+        "base": opened.base,
+        "first": opened.last + 1,
+        "steps": opened.counters.steps,
+        "visits": dict(opened.counters.visits),
+        **({"redact": [*options.redact]} if options.redact else {}),
+    }
+    run = RunRow(
+        number=opened.number,
+        run=pack_id(begun.run_id),
+        branch=opened.branch,
+        status="running",
+        started=rows.now(),
+        ended=None,
+        body=None,
+    )
+    names = {"model": about["model"], "run": about["agent"]}
+    facts = Facts(shelf, secret, hooks=about["hooks"], names=names)
+    return JournalPort(
+        rows,
+        lease,
+        level=options.level,
+        writer=Writer(facts, opened.counters, begun.started_ns),
+        shelf=shelf,
+        run=run,
+        about=about,
+        last=opened.last,
+        before=opened.closing,
+        taking=begun.taking,
+    )
+
+
+class _Opening:
+    """What is known of a thread's journal before a run."""
+
+    def __init__(self, rows: JournalRows, db: Database, thread: int) -> None:
+        self._rows, self._db, self._thread = rows, db, thread
+        self.last = rows.last(db, thread)
+        self.secret = self._secret()
+        self.number, self.branch = 1, 0
+        self.base: bytes | None = rows.head(db, thread)
+        self.counters = Counters()
+        self.closing: Batch | None = None
+
+    def look(self, checkpoint_id: str | None) -> None:
+        """Look at the run before, and at where this one goes on."""
+        before = self._rows.last_run(self._db, self._thread)
+        if before is None:
+            return
+        self.number, self.branch = before.number + 1, before.branch
+        told = body_of(before)
+        self.counters = Counters(told.get("steps", 0), dict(told.get("visits") or {}))
+        if before.status == "running" or not told:
+            trail = trail_of(self._rows, self._db, self._thread, before, self.last)
+            self.counters = Counters(trail.steps, dict(trail.visits))
+            if before.status == "running":
+                self._close(before, trail)
+        asked = None if checkpoint_id is None else pack_id(checkpoint_id)
+        fork = self._fork(before, asked)
+        if fork is not None:
+            self._branch_off(fork)
+
+    def _secret(self) -> bytes | None:
+        try:
+            return self._rows.secret(self._db, self._thread)
+        except StorageError:
+            return secrets.token_bytes(_KEY_BYTES)  # old keys no longer fit; reading says so
+
+    def _close(self, run: RunRow, trail: Trail) -> None:
+        """Close what was open when the process died."""
+        first = self.last + 1
+        entries = trail.closing(self.last)
+        self.last += len(entries)
+        told = {**body_of(run), "steps": trail.steps, "visits": trail.visits}
+        run.status, run.ended = "lost", run.started + trail.at / 1e6
+        run.body = ormsgpack.packb({**told, "last": self.last, "stopped": "lost"})
+        page = (self.last, pack_page(run.number, first, [], entries)) if entries else None
+        self.closing = Batch(page=page, run=run)
+
+    def _fork(self, before: RunRow, asked: bytes | None) -> bytes | None:
+        """Return the checkpoint at which this run leaves the last one's path; None if on it."""
+        reached = self._rows.last_of_run(self._db, self._thread, before.run)
+        at = asked or self.base
+        self.base = at
+        for _ in range(_FAR):
+            if at is None or reached is None or at == reached:
+                return None
+            if at < reached:  # ids are in the order of time: this is before the end
+                return at
+            at = self._rows.parent_of(self._db, self._thread, at)
+        return None
+
+    def _branch_off(self, checkpoint: bytes) -> None:
+        """Take a new branch, and count on from where it begins."""
+        rows = self._rows.run_rows(self._db, self._thread)
+        self.branch = max(row.branch for row in rows) + 1
+        trail = Trail()
+        for page in self._rows.pages_back(self._db, self._thread, self.last):
+            content = content_of(page)
+            if content is not None:
+                trail.count(place for place in content.places if place[2] < checkpoint)
+        self.counters = Counters(trail.steps, trail.visits)

@@ -1,0 +1,309 @@
+"""Where the journal stores values; secrets are masked before they are written."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final
+
+from langchain_core.messages import BaseMessage
+from pydantic import BaseModel, SecretStr
+
+from wick_graph.core.redaction import PATTERNS, REDACTOR
+from wick_graph.errors import StorageError
+from wick_graph.store.codec import Codec, fold, unfold
+
+# --- Secrets never reach the journal: they are replaced before anything is written.
+#
+# Secret is what the environment holds under a name such as `…_API_KEY`, what a `SecretStr` of the
+# agent's model holds, what matches a pattern of the configuration or the form of a well-known kind
+# of key, and any text under a name such as `password`. In its place stand three dots and a keyed
+# hash, so that equal secrets can be told from different ones, and none can be guessed back.
+
+
+Mark = tuple[int, str]
+"""A secret's length and keyed hash: says where one stands to whoever holds the text and the key."""
+
+DOTS: Final = "•••"
+
+SHORTEST: Final = 6
+"""Characters of a known secret; a shorter one would be found everywhere."""
+
+_HASH_BYTES: Final = 4
+
+_DEEPEST: Final = 60
+
+_SECRET_NAME: Final = re.compile(
+    r"(?i)(?:.*[_-])?(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key"
+    r"|token|authorization|credentials?)"
+)
+"""Names whose values are secret: of environment variables, and of fields that hold text."""
+
+_MAYBE_NAMED: Final = re.compile(r"(?i)passw|passph|secret|key|token|authori|credential")
+
+_LOOSE: Final = frozenset({"password", "password in a URL"})
+"""Kinds that also occur in plain prose; the names of fields find them more surely."""
+
+
+def known_secrets(model: Any = None, env: Mapping[str, str] | None = None) -> frozenset[str]:
+    """Collect the values that are known to be secret in this process."""
+    found = {
+        value
+        for name, value in (os.environ if env is None else env).items()
+        if _SECRET_NAME.fullmatch(name)
+    }
+    found.update(_secrets_of(model))
+    found.update(REDACTOR.known)  # of the models that it falls back to, for one
+    return frozenset(value for value in found if len(value) >= SHORTEST)
+
+
+def _secrets_of(model: Any) -> Iterator[str]:
+    for name in type(model).model_fields if isinstance(model, BaseModel) else ():
+        value = getattr(model, name, None)
+        if isinstance(value, SecretStr):
+            yield value.get_secret_value()
+
+
+class Mask:
+    """Find and hide secrets in what is about to be written."""
+
+    def __init__(
+        self, key: bytes, secrets: Iterable[str] = (), patterns: Iterable[str] = ()
+    ) -> None:
+        self._key = key
+        self._regex = _compiled(frozenset(secrets), tuple(patterns))
+        self._unseen = set(secrets)
+        self.seen: list[Mark] = []
+        """The known secrets that stand in the state as they are."""
+
+    def see(self, value: Any) -> None:
+        """Look for known secrets in what goes into the state unhidden.
+
+        Who exports the thread elsewhere does not know them, and finds them by their marks.
+        """
+        if not self._unseen:
+            return
+        for text in texts_of(value):
+            for secret in [secret for secret in self._unseen if secret in text]:
+                self._unseen.discard(secret)
+                self.seen.append((len(secret), self._hash(secret)))
+
+    def marked(self, texts: Iterable[str], marks: Iterable[Mark]) -> Iterator[str]:
+        """Find the secrets again of which these are the marks; stops at the last one."""
+        wanted = set(marks)
+        for text in texts:
+            for length in {length for length, _ in wanted}:
+                for at in range(len(text) - length + 1):
+                    mark = length, self._hash(part := text[at : at + length])
+                    if mark in wanted:
+                        wanted.discard(mark)
+                        yield part
+            if not wanted:
+                return
+
+    def is_clean(self, data: bytes) -> bool:
+        """Say at once that encoded data holds nothing that `value` would change."""
+        text = data.decode("utf-8", "replace")
+        return self._regex.search(text) is None and _MAYBE_NAMED.search(text) is None
+
+    def text(self, text: str) -> str:
+        """Return a text without its secrets."""
+        return self._regex.sub(lambda found: self._hidden(found[0]), text)
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        """Return data without its secrets; what holds none stays the same object."""
+        if isinstance(value, str):
+            return self.text(value)
+        if depth > _DEEPEST:
+            return DOTS
+        if isinstance(value, dict):
+            made = {self.value(k, depth + 1): self._field(k, v, depth) for k, v in value.items()}
+            return made if made != value else value
+        if isinstance(value, list | tuple):
+            parts = [self.value(item, depth + 1) for item in value]
+            return type(value)(parts) if parts != list(value) else value
+        if isinstance(value, BaseMessage):
+            fields = {name: self.value(v, depth + 1) for name, v in value.__dict__.items()}
+            changed = {name: v for name, v in fields.items() if v is not value.__dict__[name]}
+            return value.model_copy(update=changed) if changed else value
+        if isinstance(value, bytes):
+            return DOTS if self._regex.search(value.decode("utf-8", "replace")) else value
+        return value
+
+    def _field(self, name: Any, value: Any, depth: int) -> Any:
+        if isinstance(value, str) and isinstance(name, str) and _SECRET_NAME.fullmatch(name):
+            return self._hidden(value) if value else value
+        return self.value(value, depth + 1)
+
+    def _hidden(self, secret: str) -> str:
+        return secret if secret.startswith(DOTS) else DOTS + self._hash(secret)
+
+    def _hash(self, secret: str) -> str:
+        data = secret.encode("utf-8", "surrogatepass")
+        return blake2b(data, digest_size=_HASH_BYTES, key=self._key).hexdigest()
+
+
+def texts_of(value: Any, depth: int = 0) -> Iterator[str]:
+    """Yield every text in a value of the state."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bytes):
+        yield value.decode("utf-8", "replace")
+    elif depth > _DEEPEST:
+        return
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from texts_of(name, depth + 1)
+            yield from texts_of(item, depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from texts_of(item, depth + 1)
+    elif isinstance(value, BaseMessage):
+        yield from texts_of(value.__dict__, depth + 1)
+
+
+@lru_cache(maxsize=64)
+def _compiled(secrets: frozenset[str], patterns: tuple[str, ...]) -> re.Pattern[str]:
+    known = [re.escape(secret) for secret in sorted(secrets, key=len, reverse=True)]
+    forms = [form for kind, form in PATTERNS.items() if kind not in _LOOSE]
+    return re.compile("|".join(f"(?:{part})" for part in [*known, *patterns, *forms]))
+
+
+# --- Where the journal keeps values: small ones in the moment, others once for each content.
+
+
+INLINE: Final = 64
+"""Bytes that a value may have to stand in its moment."""
+
+MAX_VALUE: Final = 1_048_576
+"""Bytes of one value; of a longer one its size and its beginning are kept."""
+
+HEAD: Final = 4_096
+"""Characters that are kept of a value that is too long."""
+
+HASH_BYTES: Final = 16
+
+CUT: Final = "not_kept"
+"""The key of what stands for a value that is too long, or that cannot be stored."""
+
+_COMPRESSED: Final = 512
+
+_MANY: Final = 20_000
+
+_TEXTS: Final = 256
+
+_HERE: Final = b"="
+
+_THERE: Final = b"#"
+
+_PLAIN: Final = b"\x00"
+
+_ZLIB: Final = b"\x01"
+
+
+class Shelf:
+    """Turns values into references, and collects the content that is new."""
+
+    def __init__(self, codec: Codec, mask: Mask, key: bytes = b"") -> None:
+        """Take the key of the hashes by which content is found, where others may not try them."""
+        self._codec = codec
+        self._key = key
+        self.mask = mask
+        self._known: set[bytes] = set()
+        self._texts: dict[str, bytes] = {}
+        self._new: list[tuple[bytes, bytes]] = []
+
+    def keep(self, value: Any) -> bytes:
+        """Return a reference to a value, without its secrets."""
+        if type(value) is not str:
+            return self._kept(self._packed(value))
+        known = self._texts.get(value)  # sections of the prompt come again with every request
+        if known is None:
+            if len(self._texts) > _TEXTS:
+                self._texts.clear()
+            known = self._texts[value] = self._kept(self._packed(value))
+        return known
+
+    def holds_whole(self, value: Any) -> bool:
+        """Say whether `keep` changes nothing: no secret is in a value, and it is not cut."""
+        try:
+            packed = self._codec.pack(value)
+        except StorageError:
+            return False
+        return len(packed) <= MAX_VALUE and bool(self.mask.value(value) == value)
+
+    def keep_as_is(self, value: Any) -> bytes:
+        """Return a reference to data that holds names and references alone."""
+        return self._kept(self._codec.pack(value))
+
+    def _kept(self, packed: bytes) -> bytes:
+        if len(packed) <= INLINE:
+            return _HERE + packed
+        hashed = blake2b(packed, digest_size=HASH_BYTES, key=self._key).digest()
+        if hashed not in self._known:
+            if len(self._known) > _MANY:
+                self._known.clear()
+            self._known.add(hashed)
+            self._new.append((hashed, _body(packed)))
+        return _THERE + hashed
+
+    def put(self, hashed: bytes, content: bytes) -> None:
+        """Add a row that is no content, under a name of its own."""
+        self._new.append((hashed, content))
+
+    def take(self) -> list[tuple[bytes, bytes]]:
+        """Return the content that is new since the last time."""
+        taken, self._new = self._new, []
+        return taken
+
+    def _packed(self, value: Any) -> bytes:
+        try:
+            packed = self._codec.pack(value)
+        except StorageError as error:
+            packed = self._codec.pack(_stand_in(type(value).__name__, str(error), _shown(value)))
+        if len(packed) > MAX_VALUE:
+            kind, head = type(value).__name__, _beginning(value)
+            packed = self._codec.pack(_stand_in(kind, f"{len(packed)} bytes are too many", head))
+        if self.mask.is_clean(packed):
+            return packed
+        return self._codec.pack(self.mask.value(self._codec.unpack(packed)))
+
+
+def unpacked(codec: Codec, reference: bytes, blob: Any) -> Any:
+    """Return the value of a reference; `blob` gives a blob's bytes by its hash.
+
+    Raises:
+        StorageError: The content is missing or damaged.
+    """
+    if reference[:1] == _HERE:
+        return codec.unpack(reference[1:])
+    body: bytes = blob(reference[1:])
+    data = unfold(body[1:]) if body[:1] == _ZLIB else body[1:]
+    return codec.unpack(data)
+
+
+def _body(packed: bytes) -> bytes:
+    if len(packed) > _COMPRESSED and (small := fold(packed, 6)) is not None:
+        return _ZLIB + small
+    return _PLAIN + packed
+
+
+def _stand_in(kind: str, why: str, head: str) -> dict[str, str]:
+    return {CUT: kind, "why": why, "head": head[:HEAD]}
+
+
+def _beginning(value: Any) -> str:
+    text = getattr(value, "content", value)
+    if isinstance(text, dict):
+        text = text.get("output", text)
+    return text[:HEAD] if isinstance(text, str) else _shown(text)[:HEAD]
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except RecursionError:
+        return "…"

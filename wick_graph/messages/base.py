@@ -1,0 +1,307 @@
+"""The roles of messages, their copies, ids, times and tool names."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import compress, count
+from operator import is_not
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
+
+from wick_graph.errors import MessageError
+
+# --- Roles: the four that a model reads, the seven that a thread may hold.
+
+
+ROLE_SYSTEM: Final = "system"
+
+ROLE_USER: Final = "user"
+
+ROLE_ASSISTANT: Final = "assistant"
+
+ROLE_TOOL: Final = "tool"
+
+ROLE_ERROR: Final = "error"
+
+ROLE_AGENT_CALL: Final = "agent_call"
+
+ROLE_AGENT_RESPONSE: Final = "agent_response"
+
+LLM_ROLES: Final = frozenset({ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL})
+"""What a model may be sent."""
+
+RECORD_ROLES: Final = frozenset({ROLE_ERROR, ROLE_AGENT_CALL, ROLE_AGENT_RESPONSE})
+"""What is kept in a thread as a `ChatMessage` and lowered before a model reads it."""
+
+VALID_ROLES: Final = LLM_ROLES | RECORD_ROLES
+"""What a thread may hold."""
+
+_ROLE_OF_CLASS: Final[dict[type[BaseMessage], str]] = {
+    HumanMessage: ROLE_USER,
+    AIMessage: ROLE_ASSISTANT,
+    SystemMessage: ROLE_SYSTEM,
+    ToolMessage: ROLE_TOOL,
+}
+
+
+def role_of(message: BaseMessage) -> str:
+    """Return the role of any LangChain message.
+
+    A `ChatMessage` has the role that it names, known or not; a class that has no role of ours
+    (`RemoveMessage`, `FunctionMessage`) has its LangChain type.
+    """
+    role = _ROLE_OF_CLASS.get(type(message))
+    if role is not None:
+        return role
+    if isinstance(message, ChatMessage):
+        return message.role
+    for base, name in _ROLE_OF_CLASS.items():
+        if isinstance(message, base):
+            return name
+    return message.type
+
+
+def valid_role(role: object) -> bool:
+    """Tell whether a model may be sent this role."""
+    return isinstance(role, str) and role in LLM_ROLES
+
+
+def user_input_role(role: object) -> bool:
+    """Tell whether a caller may send this role; the others would let them forge replies."""
+    return role in (ROLE_USER, ROLE_SYSTEM)
+
+
+# --- What is new in a list since the last look, at the speed of C.
+
+
+def changed(seen: Sequence[Any], now: Sequence[Any]) -> list[int]:
+    """Return the positions in `now` that do not hold the very object that `seen` holds there.
+
+    Messages are taken to be unchanged while they are the same object: a chain grows by
+    appending, and who changes a message makes a copy.
+    """
+    replaced = list(compress(count(), map(is_not, seen, now)))
+    replaced.extend(range(len(seen), len(now)))
+    return replaced
+
+
+# --- Copies of messages and data: nothing in this package changes a message that it is given.
+
+
+M = TypeVar("M", bound=BaseMessage)
+
+_SHARED: Final = frozenset({"artifact"})
+
+_ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types whose values nobody can change."""
+
+_PLAIN: Final = frozenset({dict, list})
+
+_set: Final = object.__setattr__
+
+
+def copy_message(message: M, **changes: Any) -> M:
+    """Return a copy with other values, which keeps the id unless `id` is among the changes.
+
+    The copy shares nothing that can be changed with the original, but a tool's artifact, which
+    belongs to the program and may not be copyable. The changes are not validated.
+    """
+    fields = type(message).model_fields
+    own = {
+        name: copy.deepcopy(value)
+        for name, value in message.__dict__.items()
+        if name in fields and name not in _SHARED and isinstance(value, (list, dict))
+    }
+    return message.model_copy(update={**own, **changes})
+
+
+def changed_copy(message: M, **changes: Any) -> M:
+    """Return a shallow copy with other values; what is not changed is shared with the original.
+
+    The same as pydantic's `model_copy(update=changes)` for declared fields, at a fifth of its cost.
+    """
+    if message.__pydantic_private__ is not None:
+        return message.model_copy(update=changes)
+    made = message.__class__.__new__(message.__class__)
+    extra = message.__pydantic_extra__
+    _set(made, "__dict__", {**message.__dict__, **changes})
+    _set(made, "__pydantic_extra__", None if extra is None else extra.copy())
+    _set(made, "__pydantic_fields_set__", {*message.__pydantic_fields_set__, *changes})
+    _set(made, "__pydantic_private__", None)
+    return made
+
+
+def private(message: M, **changes: Any) -> M:
+    """Return a copy with other values that shares nothing with it, or them, that can be changed."""
+    if message.__pydantic_private__ is not None:
+        return message.model_copy(update=changes).model_copy(deep=True)
+    made = message.__class__.__new__(message.__class__)
+    extra = message.__pydantic_extra__
+    fields = {**message.__dict__, **changes}
+    for name, value in fields.items():
+        kind = type(value)
+        if kind not in _ATOMS:
+            fields[name] = owned(value) if kind not in _PLAIN or value else kind()
+    _set(made, "__dict__", fields)
+    _set(made, "__pydantic_extra__", None if extra is None else owned(extra))
+    _set(made, "__pydantic_fields_set__", {*message.__pydantic_fields_set__, *changes})
+    _set(made, "__pydantic_private__", None)
+    return made
+
+
+def owned(value: Any) -> Any:
+    """Return a copy of data that shares nothing with it that can be changed.
+
+    A subclass of `list` or `dict` becomes a plain one. An object that cannot be copied is shared.
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if isinstance(value, dict):
+        fields = dict(value.items())
+        for key, item in fields.items():  # no call for what needs none: histories are long
+            if type(item) not in _ATOMS:
+                fields[key] = owned(item)
+        return fields
+    if isinstance(value, list):
+        return [item if type(item) in _ATOMS else owned(item) for item in value]
+    if kind is tuple:
+        return tuple([owned(item) for item in value])
+    if isinstance(value, BaseMessage):
+        return private(value)
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # whatever a foreign class says of it; no store could keep it either
+        return value
+
+
+def metadata_of(message: BaseMessage) -> dict[str, Any]:
+    """Return a copy of what a caller noted about a message; empty if there is nothing."""
+    metadata = message.additional_kwargs.get("metadata")
+    return copy.deepcopy(metadata) if isinstance(metadata, dict) else {}
+
+
+# --- When a message was made, by which agent, and which one it is: in LangChain's own fields.
+
+
+TIMESTAMP_KEY: Final = "timestamp"
+"""Where `additional_kwargs` holds the time of creation, in ISO 8601 and UTC."""
+
+MARK_KEY: Final = "wick"
+"""Where `response_metadata` of a reply holds what the engine notes about it."""
+
+NAME_GIVEN: Final = "name_given"
+"""In that mark: the reply's name is not the engine's, so the model reads it."""
+
+
+def new_message_id() -> str:
+    """Make an id for a message, a random UUID."""
+    return str(uuid4())
+
+
+def new_call_id() -> str:
+    """Make an id for a tool call of a model that gave none: `call_` and 12 hex digits."""
+    return f"call_{uuid4().hex[:12]}"
+
+
+def as_utc(moment: datetime | str | None) -> datetime:
+    """Return a moment in UTC: now if none is given, local time if it names no zone.
+
+    Raises:
+        MessageError: the text is no ISO 8601 time.
+    """
+    if moment is None:
+        return datetime.now(UTC)
+    try:
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+        return parsed.astimezone(UTC)
+    except (ValueError, OverflowError, AttributeError) as error:
+        raise MessageError(
+            f'"{str(moment)[:64]}" is no time; write it as 2026-01-31T12:00:00+00:00'
+        ) from error
+
+
+def timestamp_of(message: BaseMessage) -> datetime | None:
+    """Return when a message was made, in UTC, if it says so legibly."""
+    stamp = message.additional_kwargs.get(TIMESTAMP_KEY)
+    if not isinstance(stamp, str):
+        return None
+    try:
+        return as_utc(stamp)
+    except MessageError:
+        return None
+
+
+def dated(message: M, like: BaseMessage | None = None) -> M:
+    """Return a message that says when it was made: itself, or a copy with a time.
+
+    The time is that of `like`, the message in whose place it comes; else it is now. A removal has
+    no time.
+    """
+    if TIMESTAMP_KEY in message.additional_kwargs or isinstance(message, RemoveMessage):
+        return message
+    made = None if like is None else like.additional_kwargs.get(TIMESTAMP_KEY)
+    return changed_copy(message, additional_kwargs=with_time(message, made))
+
+
+def with_time(message: BaseMessage, time: str | None = None) -> dict[str, object]:
+    """Return a message's `additional_kwargs` with a time; one that is there stays."""
+    stamp = datetime.now(UTC).isoformat() if time is None else time
+    return {TIMESTAMP_KEY: stamp, **message.additional_kwargs}
+
+
+def is_named_by_engine(message: BaseMessage) -> bool:
+    """Tell whether a reply bears the name of its agent, which no model reads."""
+    if not isinstance(message, AIMessage) or message.name is None:
+        return False
+    mark = message.response_metadata.get(MARK_KEY)
+    return isinstance(mark, dict) and NAME_GIVEN not in mark
+
+
+# --- Tool names as every provider accepts them.
+
+
+MAX_NAME: Final = 64
+"""Characters of a name that every provider takes."""
+
+_PREFIX: Final = "functions."
+
+_REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
+
+_LONGEST: Final = 64
+
+_PORTABLE: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+
+
+def sanitise_tool_name(name: str) -> str:
+    """Return a tool's name without a leading `functions.` and with `_` for what is refused.
+
+    The same function makes the name that is stored, looked up and answered.
+    """
+    return sanitise_name(name.removeprefix(_PREFIX))
+
+
+def sanitise_name(name: str) -> str:
+    """Return a name in which each character but `a-z A-Z 0-9 _ -` is a `_`."""
+    return _REFUSED.sub("_", name)
+
+
+def portable_tool_name(name: str) -> str:
+    """Return a tool's name as every provider takes it: one that wants a letter first gets a `_`."""
+    if _PORTABLE.fullmatch(name):
+        return name
+    made = sanitise_tool_name(name)
+    return (made if made[:1].isalpha() or made[:1] == "_" else f"_{made}")[:_LONGEST]

@@ -1,0 +1,1 @@
+"""Other protocols for the agents, each with a transport of its own."""

@@ -1,0 +1,250 @@
+"""The process around the application: its socket, its signals, its log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import math
+import signal
+import socket
+import struct
+import sys
+import termios
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, ClassVar, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from wick_graph.core.redaction import REDACTOR
+from wick_graph.errors import ConfigError
+from wick_graph.server.app import create_app
+from wick_graph.service.options import ServerOptions
+from wick_graph.service.service import Service
+
+# --- uvicorn's HTTP/1.1 protocol with deadlines for those who send or take nothing.
+#
+# uvicorn waits for ever for a head that comes byte by byte, and for a reader that takes nothing of
+# what was sent to it; a few hundred of such connections would take every place there is.
+
+
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+
+
+class Deadline(H11Protocol):
+    """Close a connection whose next head takes too long, or whose reader stands still."""
+
+    head: ClassVar[float] = 10.0
+    send: ClassVar[float] = 30.0
+    _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+    _unread: float = math.inf
+    """Bytes that waited for the reader when it was looked at last."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for a head."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on, and see whether a head is complete."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._done()
+        elif self._late is None:
+            self._wait()
+
+    def on_response_complete(self) -> None:
+        """Leave the connection to the time that it may be idle."""
+        super().on_response_complete()
+        self._done()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """Wait for the reader, for a while."""
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Note that the reader goes on."""
+        super().resume_writing()
+        self._unread = math.inf
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._done()
+        if self._stuck is not None:
+            self._stuck.cancel()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(self.head, self._close)
+
+    def _done(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _close(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.close()
+
+    def _watch(self) -> None:
+        """Begin to look whether the reader takes what waits for it."""
+        if self._stuck is None and self.transport.get_write_buffer_size():
+            self._unread = self._waiting()
+            self._stuck = self.loop.call_later(self.send, self._look)
+
+    def _waiting(self) -> int:
+        """Count the bytes that wait for the reader, here and in the system's own buffer."""
+        connection = self.transport.get_extra_info("socket")
+        queued = bytearray(4)
+        with contextlib.suppress(OSError):  # not every system tells
+            fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, queued)
+        return self.transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
+
+    def _look(self) -> None:
+        """Cut off a reader that took nothing; `close`, and the system, would wait for it."""
+        self._stuck = None
+        if self.transport.get_write_buffer_size() and self._waiting() >= self._unread:
+            connection = self.transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+            self.transport.abort()
+        else:
+            self._watch()
+
+
+def with_deadlines(head: float, send: float) -> type[asyncio.Protocol]:
+    """Make a protocol class with other deadlines, in seconds."""
+    return type("Deadline", (Deadline,), {"head": head, "send": send})
+
+
+_BACKLOG: Final = 2048
+
+_QUIET: Final = ("uvicorn", "opentelemetry")
+
+
+class Server(uvicorn.Server):
+    """A server that lets running steps end when it is told to stop, or its terminal is gone.
+
+    The first signal: no new run is taken on, readers are told that their runs are suspended, and
+    then the process ends. The second one does all that at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until told to stop."""
+        self._loop = asyncio.get_running_loop()
+        before = signal.signal(signal.SIGHUP, self.handle_exit)  # uvicorn takes the others
+        try:
+            await super().serve(sockets)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop."""
+        if self._loop is None or self._service.hurry.is_set():
+            super().handle_exit(sig, frame)
+        elif self._service.draining:
+            self._loop.call_soon_threadsafe(self._service.hurry.set)
+        else:
+            self._service.draining = True
+            self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        async def drain() -> None:
+            await self._service.drain(self._service.options.limits.drain)
+            self.should_exit = True
+
+        self._draining = asyncio.ensure_future(drain())
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: nothing that is logged can begin a line of its own, or is secret."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record."""
+        made: dict[str, Any] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": REDACTOR.text(record.getMessage()),
+        }
+        if record.exc_info:
+            made["exception"] = REDACTOR.text(self.formatException(record.exc_info))
+        return json.dumps(made, ensure_ascii=True)
+
+
+def serve(service: Service, *, ready: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; `ready` is called with the address once it answers.
+
+    Raises:
+        ConfigError: The address cannot be bound.
+    """
+    options = service.options
+    bound = bind(options)
+    _log_to(sys.stderr)
+    limits = options.limits
+    config = uvicorn.Config(
+        create_app(service),
+        http=with_deadlines(limits.header, limits.send),
+        ws="none",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        limit_concurrency=limits.connections,
+        timeout_keep_alive=int(limits.idle),
+        timeout_graceful_shutdown=5,
+        backlog=_BACKLOG,
+    )
+    server = Server(config, service)
+    if ready is not None:
+        host, port = bound.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        service.when_ready = lambda: ready(f"http://{shown}:{port}")
+    with bound:
+        server.run([bound])
+
+
+def bind(options: ServerOptions) -> socket.socket:
+    """Open the socket that is served.
+
+    Raises:
+        ConfigError: It cannot be opened, with the reason.
+    """
+    try:
+        found = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, number, _, address = found[0]
+        made = socket.socket(family, kind, number)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(_BACKLOG)  # so that nobody who was told of the address is refused
+    except OSError as error:
+        raise ConfigError(
+            f"cannot serve on {options.host}:{options.port}: {error.strerror or error}; "
+            "take another --port or --host"
+        ) from None
+    return made
+
+
+def _log_to(stream: Any) -> None:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    for name in ("wick_graph", *_QUIET):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO if name == "wick_graph" else logging.WARNING)

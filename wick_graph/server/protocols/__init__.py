@@ -1,0 +1,1 @@
+"""Other protocols over the server's HTTP."""

@@ -1,0 +1,320 @@
+"""The agents behind OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, Self
+
+from fastapi import APIRouter, Header, Path, Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from starlette.responses import JSONResponse
+
+from wick_graph.messages.validation import read_history
+from wick_graph.server import schemas
+from wick_graph.server.guard import Asker, Reader, Runner
+from wick_graph.server.routes.runs import SUSPENDED, begin, finished, streamed
+from wick_graph.server.sse import EventStream
+from wick_graph.service.event_log import events_after
+from wick_graph.service.options import Problem, openai_error
+from wick_graph.service.runs import Asked, LiveRun
+from wick_graph.store.server_rows import StreamRow
+
+# --- From our runs to OpenAI's JSON: whole answers, and the chunks of streamed ones.
+
+
+_ENDS: Final = {"done": "stop", "limit": "length", "empty": "stop", "interrupted": "stop"}
+
+_WAITS: Final = "(the run waits for an answer; see interrupts)"
+
+_DONE: Final = b"data: [DONE]\n\n"
+
+
+def completion(row: StreamRow, model: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's end; what OpenAI's form has no place for stands under `wick`."""
+    text = answer["response"] or (_WAITS if answer["interrupted"] else "")
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "logprobs": None,
+        "finish_reason": _ENDS.get(answer["stopped_because"], "stop"),
+    }
+    return {
+        **_head(row, model, "chat.completion"),
+        "choices": [choice],
+        "usage": usage_of(answer["usage"]),
+        "wick": {key: answer[key] for key in ("thread_id", "run_id", "tool_calls", "interrupts")},
+    }
+
+
+class Chunks:
+    """Turn a run's events into the lines of a stream: one end, whatever comes.
+
+    Args:
+        row: The run.
+        model: The name under which it was asked for.
+        usage: Asked at the run's end, where the reader wants a last chunk with what was used.
+    """
+
+    def __init__(
+        self, row: StreamRow, model: str, usage: Callable[[], Mapping[str, int]] | None
+    ) -> None:
+        self._head = _head(row, model, "chat.completion.chunk")
+        self._usage = usage
+        if usage is not None:
+            self._head["usage"] = None
+        self._said = False
+        self.ended = False
+
+    def begin(self) -> bytes:
+        """Say who speaks."""
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def of(self, event: Mapping[str, Any]) -> bytes:
+        """Return what an event becomes; most become nothing."""
+        data = event.get("data", {})
+        if event["event"] == "on_chat_model_stream":
+            self._said = True
+            return self._chunk({"content": data["delta"]})
+        if event["event"] == "error":
+            return self.fail(Problem(500, data["error"]))
+        return self._end(data["stopped_because"]) if event["event"] == "done" else b""
+
+    def fail(self, problem: Problem) -> bytes:
+        """End with an error, unless the end was told."""
+        if self.ended:
+            return b""
+        self.ended = True
+        return _line(openai_error(problem))
+
+    def _end(self, why: str) -> bytes:
+        self.ended = True
+        waits = why == "interrupted" and not self._said
+        told = self._chunk({"content": _WAITS}) if waits else b""
+        told += self._chunk({}, _ENDS.get(why, "stop"))
+        if self._usage is not None:
+            told += _line({**self._head, "choices": [], "usage": usage_of(self._usage())})
+        return told + _DONE
+
+    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return _line({**self._head, "choices": [choice]})
+
+
+def usage_of(usage: Mapping[str, int]) -> dict[str, int]:
+    """Return tokens under OpenAI's names."""
+    sent, got = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
+    return {"prompt_tokens": sent, "completion_tokens": got, "total_tokens": sent + got}
+
+
+def _head(row: StreamRow, model: str, kind: str) -> dict[str, Any]:
+    made = int(row.started or time.time())
+    return {"id": f"chatcmpl-{row.run_id}", "object": kind, "created": made, "model": model}
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value, separators=(",", ":"), default=str).encode() + b"\n\n"
+
+
+# --- The agents behind OpenAI's chat completions: for clients that speak nothing else.
+#
+# A model's name is an agent's id. Without a thread the whole history comes with each request, as
+# OpenAI's clients send it, and the model reads it message by message; calls without an answer are
+# closed, never run. With the header `X-Thread-Id` the thread is ours: once it holds something, only
+# the messages after the last answer are new.
+
+
+router: Final = APIRouter(tags=["openai"])
+
+_CALL_ID: Final[Any] = {"type": "string", "minLength": 1}
+
+_RESULT: Final[Any] = {
+    "if": {"properties": {"role": {"const": "tool"}}},
+    "then": {"properties": {"tool_call_id": _CALL_ID}, "required": ["tool_call_id"]},
+}
+"""A tool's result names its call."""
+
+
+class ChatMessage(BaseModel):
+    """A message in OpenAI's form."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_RESULT)
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Annotated[
+        str | Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None,
+        AfterValidator(schemas.check_parts),
+        WithJsonSchema({"anyOf": [schemas.TEXT, schemas.PARTS, {"type": "null"}]}),
+    ] = None
+    tool_calls: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
+    tool_call_id: str | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        said = self.content
+        if self.role in _ANSWERS or said is None or not isinstance(said, str):
+            return self
+        if not schemas.says_something(said):
+            raise ValueError("content: must not be blank")
+        return self
+
+
+class StreamOptions(BaseModel):
+    """What a stream tells beside the text."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    include_usage: bool = False
+
+
+class ChatForm(BaseModel):
+    """A request in OpenAI's form; settings of the model are the agent's, and ignored here."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    messages: Annotated[
+        list[ChatMessage], Field(fail_fast=True, min_length=1, max_length=schemas.MESSAGES)
+    ]
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+
+
+class OpenAIErrorText(BaseModel):
+    """What is wrong, for OpenAI's clients."""
+
+    model_config = ConfigDict(extra="allow")
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(BaseModel):
+    """An error in OpenAI's form."""
+
+    model_config = ConfigDict(extra="allow")
+    error: OpenAIErrorText
+
+
+class ModelAnswer(BaseModel):
+    """An agent as a model."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "wick"
+
+
+class ModelsAnswer(BaseModel):
+    """The agents as models."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelAnswer]
+
+
+_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": OpenAIError}
+    for status in (400, 401, 403, 404, 408, 409, 413, 415, 429, 500, 503)
+}
+
+_ANSWER: Final[Any] = {
+    200: {
+        "description": "A completion, or its pieces as server-sent events.",
+        "content": {"application/json": {}, "text/event-stream": {}},
+    }
+}
+
+
+@router.get("/v1/models", response_model=ModelsAnswer, responses=_ERRORS)
+async def models(asker: Reader) -> Any:
+    """List the agents as models."""
+    return ModelsAnswer(data=[ModelAnswer(id=key) for key in asker.tenant.agents])
+
+
+@router.get("/v1/models/{model}", response_model=ModelAnswer, responses=_ERRORS)
+async def model(asker: Reader, model: Annotated[str, Path(examples=["default"])]) -> Any:
+    """Describe an agent as a model."""
+    _check(asker, model)
+    return ModelAnswer(id=model)
+
+
+@router.post("/v1/chat/completions", response_class=Response, responses={**_ERRORS, **_ANSWER})
+async def complete(
+    asker: Runner,
+    form: ChatForm,
+    thread_id: Annotated[schemas.ThreadIdText | None, Header(alias="X-Thread-Id")] = None,
+) -> Response:
+    """Ask an agent in OpenAI's form."""
+    _check(asker, form.model)
+    messages = await _messages(asker, form, thread_id)
+    asked = Asked(agent_id=form.model, kind="message", messages=messages)
+    run = await begin(asker, asked, thread_id)
+    assert isinstance(run, LiveRun)
+    headers = {"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id}
+    if form.stream:
+        usage = form.stream_options is not None and form.stream_options.include_usage
+        return _stream(asker, run, Chunks(run.row, form.model, _used(run) if usage else None))
+    answer = await finished(asker, run)
+    return JSONResponse(completion(run.row, form.model, answer), headers=headers)
+
+
+def _check(asker: Asker, model: str) -> None:
+    if model not in asker.tenant.agents:
+        more = {"param": "model", "code": "model_not_found"}
+        raise Problem(404, f"the model {model!r:.80} does not exist", more)
+
+
+def _used(run: LiveRun) -> Callable[[], Mapping[str, int]]:
+    return lambda: {} if run.result is None else run.result.usage.to_dict()
+
+
+def _stream(asker: Asker, run: LiveRun, chunks: Chunks) -> EventStream:
+    async def pieces() -> AsyncIterator[bytes | None]:
+        yield chunks.begin()
+        async for entry in events_after(asker.saver, run.row, run.row.first - 1, run.channel):
+            if entry is not None:
+                asker.service.metrics_of(asker.caller.tenant).sent()
+            yield None if entry is None else chunks.of(entry[1])
+        yield chunks.fail(Problem(503, SUSPENDED))
+
+    return streamed(asker, run.row, pieces, asker.options.on_disconnect, {})
+
+
+async def _messages(asker: Asker, form: ChatForm, thread_id: str | None) -> list[dict[str, Any]]:
+    """Return what is new to the thread; all of it, if the thread knows nothing.
+
+    Raises:
+        MessageError: It is no chain that a model could go on with.
+        Problem: The user says nothing, or a result answers a call that is not there.
+    """
+    given: Sequence[ChatMessage] = form.messages
+    known = None if thread_id is None else await asker.saver.threads.aget(thread_id)
+    if known is not None and known.steps:
+        last = max((i for i, m in enumerate(given) if m.role in _ANSWERS), default=-1)
+        given = given[last + 1 :]
+    messages = [made for message in given if (made := _said(message)) is not None]
+    if not any(message["role"] == "user" for message in messages):
+        raise Problem(409, "messages: there is nothing that the user says")
+    agent = await asker.agent(form.model)
+    _, elsewhere = read_history(messages, allow_system=agent.allow_client_system)
+    if elsewhere:
+        call = elsewhere[0].tool_call_id
+        raise Problem(400, f"messages: there is no call {call!r:.80} that a result could answer")
+    return messages
+
+
+_SYSTEM: Final = ("system", "developer")
+
+_ANSWERS: Final = ("assistant", "tool")
+
+
+def _said(message: ChatMessage) -> dict[str, Any] | None:
+    """Return a message in our form; None if it says nothing."""
+    if message.role not in _ANSWERS:
+        role = "system" if message.role in _SYSTEM else "user"
+        return None if message.content is None else {"role": role, "content": message.content}
+    made: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.tool_calls:
+        made["tool_calls"] = message.tool_calls
+    if message.tool_call_id:
+        made["tool_call_id"] = message.tool_call_id
+    return made if made["content"] or len(made) > 2 else None

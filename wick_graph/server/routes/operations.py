@@ -1,0 +1,172 @@
+"""Routes of operation: health, and recorded traces."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from starlette.responses import PlainTextResponse
+
+from wick_graph.errors import MessageError, StorageError, ThreadNotFoundError
+from wick_graph.exports.plain import trace_of
+from wick_graph.journal import Journal
+from wick_graph.messages import Messages, ToolCall, ai, message, messages_to_wick, role_of
+from wick_graph.server import schemas
+from wick_graph.server.guard import Admin, Asker, Reader
+from wick_graph.service import runs
+from wick_graph.service.options import Problem
+from wick_graph.store.journal_rows import RecordedRun
+from wick_graph.store.server_rows import StreamRow
+
+# --- Whether the server is up, and whether its messages work: both without a model.
+
+
+health_router: Final = APIRouter()
+
+
+@health_router.get("/health", response_model=schemas.HealthAnswer, tags=["server"])
+async def health() -> Any:
+    """Say that the server is up; anybody may ask."""
+    return {"status": "ok"}
+
+
+@health_router.get("/metrics", response_class=PlainTextResponse, tags=["server"])
+async def numbers(asker: Admin) -> PlainTextResponse:
+    """Return counters and times in the form that Prometheus reads: the caller's tenant's own.
+
+    The tenant `local`, who runs the server, sees those of the whole server.
+    """
+    said = runs.text(asker.service, asker.caller.tenant)
+    return PlainTextResponse(said, media_type=runs.MEDIA_TYPE)
+
+
+@health_router.get("/agents/messages/test", tags=["messages"])
+async def messages_test(asker: Reader) -> dict[str, Any]:
+    """Exercise every method of a chain of messages."""
+    call = ToolCall(id="call_1", name="calculate", args={"expression": "2+2"})
+    chain = (
+        Messages()
+        .system("You are helpful.")
+        .human("What is 2+2?")
+        .ai("Let me calculate.", call)
+        .tool("call_1", "calculate", "4")
+        .ai("2+2 = 4")
+    )
+    merged = chain.concat(Messages().human("follow-up question"))
+    bad = Messages([message("hacker", "inject")])
+    spoofed = Messages([*Messages().human("ok"), ai("spoofed")])
+    return {
+        "chain_length": len(chain),
+        "messages": messages_to_wick(chain),
+        "pretty_print": chain.pretty_print(),
+        "last_content": chain.last_content(),
+        "last_role": role_of(chain.last()),
+        "validate_ok": _error(chain.validate) == "",
+        "validate_error": _error(chain.validate),
+        "user_count": len(chain.user_messages()),
+        "assistant_count": len(chain.assistant_messages()),
+        "tool_count": len(chain.tool_messages()),
+        "system_count": len(chain.system_messages()),
+        "bad_role_error": _error(bad.validate),
+        "spoof_error": _error(spoofed.validate_user_input),
+        "merged_length": len(merged),
+        "token_estimate": chain.estimate_tokens(),
+    }
+
+
+def _error(check: Any) -> str:
+    try:
+        check()
+    except MessageError as error:
+        return str(error)
+    return ""
+
+
+# --- Traces: what was recorded of a run, as a list of spans.
+
+
+trace_router: Final = APIRouter(tags=["traces"])
+
+_NOTHING: Final[dict[str, Any]] = {
+    **dict.fromkeys(("model", "input", "output", "error")),
+    "spans": [],
+}
+
+
+@trace_router.get("/agents/traces")
+async def list_traces(
+    asker: Reader, limit: Annotated[int, Query(ge=1, le=500)] = 50
+) -> list[dict[str, Any]]:
+    """List the latest runs, without their spans, whichever process ran them."""
+    rows = await asker.streams.run(asker.streams.latest, limit)
+    recorded = await asker.streams.run(asker.saver.recorded_runs.latest, limit)
+    heads = {run.run_id: _head_of(asker, run) for run in recorded}
+    heads |= {row.run_id: _head(row) for row in rows}
+    return sorted(heads.values(), key=lambda head: -float(head["start_time"]))[:limit]
+
+
+@trace_router.get("/agents/traces/{trace_id}")
+async def show(asker: Reader, trace_id: schemas.RunIdPath) -> dict[str, Any]:
+    """Return a run with its spans; a run that was recorded without this server, too."""
+    return await asker.streams.run(_trace, asker, trace_id)
+
+
+def _trace(asker: Asker, trace_id: str) -> dict[str, Any]:
+    row = asker.streams.by_run(trace_id)
+    recorded = asker.saver.recorded_runs.by_id(trace_id)
+    if row is not None:
+        head = _head(row)
+    elif recorded is not None:
+        head = _head_of(asker, recorded)
+    else:
+        raise Problem(404, "trace not found")
+    if recorded is None:
+        return {**head, **_NOTHING, "subagents": []}
+    try:
+        trace = trace_of(Journal(asker.saver, recorded.thread_id), trace_id)
+    except ThreadNotFoundError:
+        raise Problem(404, "trace not found") from None
+    except StorageError as error:
+        trace = {**_NOTHING, "error": str(error)}
+    return {**head, **trace, "subagents": _below(asker, head)}
+
+
+def _below(asker: Asker, head: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the runs of sub-agents that began within a run."""
+    end = float("inf") if head["end_time"] is None else head["end_time"]
+    found = asker.saver.recorded_runs.below(head["thread_id"], head["start_time"], end)
+    return [{"trace_id": run.run_id, "thread_id": run.thread_id} for run in found]
+
+
+def _head(row: StreamRow) -> dict[str, Any]:
+    return {
+        "trace_id": row.run_id,
+        "agent_id": row.asked["agent"],
+        "thread_id": row.thread_id,
+        "method": row.asked["kind"],
+        "status": row.status,
+        **_times(row.started, row.ended),
+    }
+
+
+def _head_of(asker: Asker, run: RecordedRun) -> dict[str, Any]:
+    """Say of a run that no server was asked for what its journal says."""
+    try:
+        told = Journal(asker.saver, run.thread_id).run(run.run_id)
+    except StorageError:
+        agent, method, status = None, None, run.status
+    else:
+        agent, method, status = told.agent, told.mode, told.stopped_because or told.status
+    return {
+        "trace_id": run.run_id,
+        "agent_id": agent,
+        "thread_id": run.thread_id,
+        "method": method,
+        "status": status,
+        **_times(run.started, run.ended),
+    }
+
+
+def _times(started: float, ended: float | None) -> dict[str, Any]:
+    spent = None if ended is None else round((ended - started) * 1000)
+    return {"start_time": started, "end_time": ended, "duration_ms": spent}

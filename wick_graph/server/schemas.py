@@ -1,0 +1,468 @@
+"""Request and response models of the HTTP API, and conversions of our objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import Path
+from jsonschema import Draft202012Validator
+from langgraph.types import StateSnapshot
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+
+from wick_graph import langgraph_config
+from wick_graph.config import AgentConfig
+from wick_graph.config.fields import AGENT_ID
+from wick_graph.engine.agent import Agent
+from wick_graph.engine.result import Result
+from wick_graph.hooks.approvals import shown_in
+from wick_graph.messages import to_wick
+from wick_graph.store.server_rows import StreamRow
+from wick_graph.store.threads import ThreadInfo
+from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
+
+# --- What requests and answers look like: the models behind the OpenAPI description.
+
+
+_THREAD = f"^{THREAD_ID_PATTERN.pattern}$"
+
+_HOST = r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_][A-Za-z0-9._-]{0,252})"
+
+_PORT = (
+    "(0{0,4}[1-9]|0{0,3}[1-9][0-9]|0{0,2}[1-9][0-9]{2}|0?[1-9][0-9]{3}|[1-5][0-9]{4}"
+    "|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+)
+
+_PATH = r"(/(\.?[!\"$-\-/->@-\[\]-~])*\.?)?"
+
+ADDRESS = f"^[Hh][Tt][Tt][Pp][Ss]?://{_HOST}(:{_PORT})?{_PATH}$"
+"""The base address of another server; who reads it is `wick_graph.tools.http`."""
+
+ThreadIdText = Annotated[str, Field(pattern=_THREAD, examples=["th_8f3a2b1c9d0e4f57"])]
+
+ThreadIdPath = Annotated[str, Path(pattern=_THREAD, description="The conversation.")]
+
+AgentIdPath = Annotated[
+    str, Path(pattern=f"^{AGENT_ID.pattern}$", description="The agent.", examples=["default"])
+]
+
+RUN_ID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+
+RunIdPath = Annotated[str, Path(pattern=RUN_ID, description="The run.")]
+
+HookName = Literal[
+    "tracing",
+    "approvals",
+    "todolist",
+    "filesystem",
+    "skills",
+    "memory",
+    "summarization",
+    "budget",
+]
+
+HookNames = Annotated[list[HookName], Field(fail_fast=True)]
+
+MESSAGES: Final = 1_000
+"""Messages of one request."""
+
+
+def _whole(value: Any) -> Any:
+    """Take 5.0 for 5, as JSON does."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+FROM_WHOLE = BeforeValidator(_whole)
+
+VISIBLE = r"[^\s\u0000-\u001f\u007f-\u00a0\ufeff]"
+"""In a text that says something; the same to this server and to who reads its description."""
+
+TEXT: dict[str, Any] = {"type": "string", "pattern": VISIBLE}
+
+_DETAIL = ("auto", "low", "high")
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    needed = [name for name in properties if name != "detail"]
+    made = {"type": "object", "properties": properties, "required": needed}
+    return {**made, "additionalProperties": False}
+
+
+def _parts(data: str) -> dict[str, dict[str, Any]]:
+    """Describe the blocks of a content; `data` is the pattern of a picture's data."""
+    url = f"^(https?://[!-~]+|data:image/[a-zA-Z0-9.+-]+;base64,{data})$"
+    picture = _object(url={"type": "string", "pattern": url}, detail={"enum": [*_DETAIL]})
+    return {
+        "text": _object(type={"const": "text"}, text=TEXT),
+        "image_url": _object(type={"const": "image_url"}, image_url=picture),
+    }
+
+
+_DIGIT: Final = "[A-Za-z0-9+/]"
+
+_PARTS: Final = _parts(f"{_DIGIT}+={{0,2}}")
+"""As they are checked: the exact pattern takes 50 ms a megabyte, and messages decode the data."""
+
+PARTS: Final[dict[str, Any]] = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "anyOf": [*_parts(f"({_DIGIT}{{4}})*{_DIGIT}{{2}}({_DIGIT}[A-Za-z0-9+/=]|==)").values()]
+    },
+}
+"""A content of texts and pictures, as OpenAI's clients write it.
+
+Others are refused: what a model's client cannot read would make each further call of the thread
+fail.
+"""
+
+
+def check_parts(content: Any) -> Any:
+    """Check a list of content blocks; what is no list, is for others to check.
+
+    Raises:
+        ValueError: A block is refused.
+    """
+    if content == []:
+        raise ValueError("must not be empty")
+    for part in content if isinstance(content, list) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
+        form = _PARTS.get(kind) if isinstance(kind, str) else None
+        if form is None:
+            raise ValueError(f"a block's type is one of {', '.join(_PARTS)}")
+        if part.keys() == {"type", "text"} and isinstance(part["text"], str):
+            if not says_something(part["text"]):
+                raise ValueError("a block of type text: its text must not be blank")
+            continue  # nearly all of them; a schema takes ten times as long
+        for error in Draft202012Validator(form).iter_errors(part):
+            raise ValueError(f"a block of type {kind}: {error.message:.200}")
+        if str(part.get("image_url", {}).get("url")).endswith("\n"):  # `$` matches before it
+            raise ValueError("a block of type image_url: its url ends with a line")
+    return content
+
+
+def says_something(text: str) -> bool:
+    """Say whether there is something to be seen in a text."""
+    return re.search(VISIBLE, text) is not None
+
+
+class Form(BaseModel):
+    """A request's body: unknown fields are refused, and the first one ends the check."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, given: Any) -> Any:
+        """Leave out all unknown fields but the first: an error of each would cost seconds."""
+        if not isinstance(given, dict) or len(given) <= len(cls.model_fields):
+            return given
+        unknown = next((key for key in given if key not in cls.model_fields), None)
+        return {k: v for k, v in given.items() if k == unknown or k in cls.model_fields}
+
+
+class Answer(BaseModel):
+    """An answer's body."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class MessageForm(Form):
+    """One message of the caller."""
+
+    role: Annotated[str, WithJsonSchema({"type": "string", "enum": ["user", "system"]})]
+    content: Annotated[
+        str | Annotated[list[dict[str, Any]], Field(fail_fast=True)],
+        AfterValidator(check_parts),
+        WithJsonSchema({"anyOf": [TEXT, PARTS]}),
+    ]
+
+
+class RunForm(Form):
+    """What an agent is asked."""
+
+    messages: Annotated[list[MessageForm], Field(fail_fast=True, min_length=1, max_length=MESSAGES)]
+    thread_id: ThreadIdText | None = None
+    """The conversation to go on with; a new one by default."""
+    trace: bool | None = None
+    """Accepted and ignored: every run is recorded."""
+    on_disconnect: Literal["continue", "cancel"] | None = None
+    """What becomes of the run when the reader of its stream leaves."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "examples": [{"messages": [{"role": "user", "content": "What is 21*2?"}]}]
+        },
+    )
+
+
+class ResumeForm(Form):
+    """Where to go on, and the answer that was waited for."""
+
+    thread_id: ThreadIdText
+    answer: Any = None
+    """What an interrupt asked for; a mapping of interrupt ids where several wait."""
+    force: bool = False
+    """Go on although the thread is poisoned: its runs took the server down."""
+    stream: bool = False
+    on_disconnect: Literal["continue", "cancel"] | None = None
+
+
+class RespondForm(Form):
+    """A decision on one question."""
+
+    status: Literal["answered", "denied", "cancelled"] = "answered"
+    response: Any = None
+    metadata: dict[str, Any] | None = None
+
+
+class ForkForm(Form):
+    """Where a copy of a thread branches off."""
+
+    thread_id: ThreadIdText | None = None
+    """The copy's id; a new one by default."""
+    checkpoint_id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """The step up to which it is copied; the latest by default."""
+
+
+class PinForm(Form):
+    """Whether a thread is kept."""
+
+    pinned: bool = True
+
+
+class HooksForm(Form):
+    """Hooks to switch on and off, for the caller's tenant."""
+
+    add: HookNames = Field(default_factory=list)
+    remove: HookNames = Field(default_factory=list)
+
+
+class ToolForm(Form):
+    """A tool that another server runs."""
+
+    name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,63}$")]
+    description: Annotated[str, Field(max_length=4_000, pattern=VISIBLE)]
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """A JSON schema of the arguments."""
+    callback_url: Annotated[str, WithJsonSchema({"type": "string", "pattern": ADDRESS})]
+    agent_id: str | None = None
+    """The one agent that has it; every agent by default."""
+
+
+class UploadForm(Form):
+    """A file to write."""
+
+    path: Annotated[str, Field(min_length=1, max_length=4_096)]
+    content: str
+    agent_id: str | None = None
+
+
+class ErrorAnswer(Answer):
+    """Why a request was not met."""
+
+    error: str
+
+
+class CallAnswer(Answer):
+    """A tool call of a run."""
+
+    id: str
+    name: str
+    args: dict[str, Any]
+    output: str
+    error: str | None = None
+
+
+class RunAnswer(Answer):
+    """The end of a run."""
+
+    trace_id: str
+    run_id: str
+    thread_id: str
+    response: str
+    stopped_because: StoppedBecause
+    tool_calls: list[CallAnswer]
+    todos: list[dict[str, Any]]
+    files: dict[str, Any]
+    structured_response: None = None
+    interrupted: bool
+    interrupted_tool: str | None
+    interrupted_args: dict[str, Any] | None
+    interrupts: list[dict[str, Any]]
+
+
+class AgentAnswer(Answer):
+    """An agent."""
+
+    agent_id: str
+    name: str
+    model: str
+    system_prompt: str
+    """At most 120 characters of it."""
+    tools: list[str]
+    hooks: list[str]
+    subagents: list[str]
+    backend_type: str | None
+    skills: list[str]
+    memory: list[str]
+    has_interrupt_on: bool
+    max_iterations: int
+
+
+class ThreadAnswer(Answer):
+    """A thread."""
+
+    thread_id: str
+    agent: str | None
+    status: str
+    title: str | None
+    parent: str | None
+    created: str
+    last_access: str
+    expires_at: str | None
+    pinned: bool
+    stopped_because: str | None
+    last_error: str | None
+    steps: int
+
+
+class StreamAnswer(Answer):
+    """A run of a thread, as the server knows it."""
+
+    run_id: str
+    thread_id: str
+    agent_id: str
+    status: str
+    started: float
+    ended: float | None
+    first_event: int
+
+
+class HealthAnswer(Answer):
+    """The server is up."""
+
+    status: Literal["ok"] = "ok"
+
+
+# --- From our objects to the answers' JSON.
+
+
+_PROMPT: Final = 120
+
+
+def run_answer(result: Result) -> dict[str, Any]:
+    """Return the end of a run."""
+    asked = [{"id": i.id, "value": i.value} for i in result.interrupts]
+    first: Any = asked[0]["value"] if asked else None
+    first = first if isinstance(first, Mapping) else {}
+    waiting = result.stopped_because == "interrupted"
+    return {
+        "trace_id": result.run_id,
+        "run_id": result.run_id,
+        "thread_id": result.thread_id,
+        "response": result.text,
+        "stopped_because": result.stopped_because,
+        "model": result.model,
+        "tool_calls": result.tool_calls,
+        "todos": result.todos,
+        "files": result.files,
+        "usage": result.usage.to_dict(),
+        "thread_usage": result.thread_usage.to_dict(),
+        "structured_response": None,
+        "interrupted": waiting,
+        "interrupted_tool": first.get("tool") if waiting else None,
+        "interrupted_args": first.get("args") if waiting else None,
+        "interrupts": asked,
+        **({} if result.cost is None else {"cost": result.cost.to_dict()}),
+    }
+
+
+def agent_answer(agent_id: str, agent: Agent, config: AgentConfig) -> dict[str, Any]:
+    """Return what is told of an agent."""
+    prompt, spec = config.system_prompt, agent.spec
+    return {
+        "agent_id": agent_id,
+        "name": config.name,
+        "model": spec.model.name,
+        "system_prompt": prompt if len(prompt) <= _PROMPT else prompt[:_PROMPT] + "...",
+        "tools": [*spec.toolbox.at({})],
+        "hooks": [*spec.hooks.names],
+        "subagents": [*getattr(config, "subagents", ())],
+        "backend_type": None if config.backend is None else config.backend.type,
+        "skills": [*(config.skills.paths if config.skills else ())],
+        "memory": [*(config.memory.paths if config.memory else ())],
+        "has_interrupt_on": bool(config.approvals),
+        "max_iterations": spec.max_iterations,
+    }
+
+
+def thread_answer(info: ThreadInfo) -> dict[str, Any]:
+    """Return what is told of a thread."""
+    return {
+        "thread_id": info.thread_id,
+        "agent": info.agent,
+        "status": info.status,
+        "title": info.title,
+        "parent": info.parent,
+        "created": _written(info.created),
+        "last_access": _written(info.last_access),
+        "expires_at": _written(info.expires_at),
+        "pinned": info.pinned,
+        "stopped_because": info.stopped_because,
+        "last_error": info.last_error,
+        "steps": info.steps,
+    }
+
+
+def stream_answer(row: StreamRow) -> dict[str, Any]:
+    """Return what is told of a run."""
+    return {
+        "run_id": row.run_id,
+        "thread_id": row.thread_id,
+        "agent_id": row.asked["agent"],
+        "status": row.status,
+        "started": row.started,
+        "ended": row.ended,
+        "first_event": row.first,
+    }
+
+
+def state_answer(state: StateSnapshot) -> dict[str, Any]:
+    """Return a step of a thread: what it holds, and what comes next."""
+    values = dict(state.values)
+    messages = values.pop("messages", ())
+    at, before = (
+        langgraph_config.configurable(state.config),
+        langgraph_config.configurable(state.parent_config),
+    )
+    return {
+        "thread_id": at.get(langgraph_config.THREAD_ID),
+        "checkpoint_id": at.get(langgraph_config.CHECKPOINT_ID),
+        "parent_checkpoint_id": before.get(langgraph_config.CHECKPOINT_ID),
+        "created_at": state.created_at,
+        "next": [*state.next],
+        "step": (state.metadata or {}).get("step"),
+        "messages": [to_wick(message) for message in messages],
+        "values": {key: value for key, value in values.items() if key != "request"},
+        "interrupts": [
+            {"id": i.id, "value": shown_in(at.get(langgraph_config.THREAD_ID), i.value)}
+            for i in state.interrupts
+        ],
+    }
+
+
+def _written(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat()

@@ -1,0 +1,1 @@
+"""Serve agents without HTTP: tenants, detached runs, the numbered log of events."""

@@ -1,0 +1,514 @@
+"""The runs of a tenant, independent of any connection, and their counters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import math
+import time
+import uuid
+from collections import Counter
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from wick_graph.core.bridge import ASYNC_LEAVES
+from wick_graph.engine.agent import Agent
+from wick_graph.engine.result import Result
+from wick_graph.engine.thread_turn import cancel
+from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError, WickError
+from wick_graph.events import CANCELLED, Done, Event, Failed
+from wick_graph.service.event_log import Channel, Wire
+from wick_graph.service.options import LOCAL, Limits, Problem, log, shown
+from wick_graph.store import SqlSaver
+from wick_graph.store.server_rows import RUNNING, StreamRow
+
+if TYPE_CHECKING:
+    from wick_graph.service.service import Service
+
+
+# --- Counters of the server, in the text form that Prometheus reads.
+
+
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Upper bounds of the times that runs took, in seconds."""
+
+
+class Histogram:
+    """How long something took, each time.
+
+    Args:
+        name: Of the metric; it ends in `_seconds`.
+        bounds: Upper bounds of the times that are counted apart, in seconds.
+    """
+
+    def __init__(self, name: str, bounds: Sequence[float]) -> None:
+        self._name, self._bounds = name, bounds
+        self._counts: Counter[float] = Counter()
+        self._total = 0.0
+
+    def note(self, seconds: float) -> None:
+        """Count a time."""
+        self._total += seconds
+        self._counts[next((bound for bound in self._bounds if seconds <= bound), math.inf)] += 1
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of what was counted."""
+        yield f"# TYPE {self._name} histogram"
+        below = 0
+        for bound in self._bounds:
+            below += self._counts[bound]
+            yield f'{self._name}_bucket{{le="{bound}"}} {below}'
+        count = self._counts.total()
+        yield f'{self._name}_bucket{{le="+Inf"}} {count}'
+        yield f"{self._name}_sum {self._total:.6f}"
+        yield f"{self._name}_count {count}"
+
+
+class Metrics:
+    """What has happened since the server started.
+
+    Args:
+        whole: Those of the whole server, in which everything is counted too.
+    """
+
+    def __init__(self, whole: Metrics | None = None) -> None:
+        self._whole = whole
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """By method and status."""
+        self.runs: Counter[str] = Counter()
+        """By why they stopped."""
+        self.events = 0
+        """Sent to readers."""
+        self._took = Histogram("wick_run_seconds", BUCKETS)
+
+    def answered(self, method: str, status: int) -> None:
+        """Count a request."""
+        self.requests[method, status] += 1
+        if self._whole is not None:
+            self._whole.answered(method, status)
+
+    def sent(self) -> None:
+        """Count an event that was sent to a reader."""
+        self.events += 1
+        if self._whole is not None:
+            self._whole.sent()
+
+    def ran(self, status: str, seconds: float) -> None:
+        """Count a run that has ended."""
+        if self._whole is not None:
+            self._whole.ran(status, seconds)
+        self.runs[status] += 1
+        self._took.note(seconds)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of what was counted."""
+        yield "# TYPE wick_requests_total counter"
+        for (method, status), count in sorted(self.requests.items()):
+            yield f'wick_requests_total{{method="{method}",status="{status}"}} {count}'
+        yield "# TYPE wick_runs_total counter"
+        for why, count in sorted(self.runs.items()):
+            yield f'wick_runs_total{{stopped_because="{why}"}} {count}'
+        yield "# TYPE wick_events_sent_total counter"
+        yield f"wick_events_sent_total {self.events}"
+        yield from self._took.lines()
+
+
+def text(service: Service, tenant: str) -> str:
+    """Return a tenant's own numbers; for who runs the server, those of all of it."""
+    metrics, mine = service.metrics_of(tenant), None if tenant == LOCAL else tenant
+    now = ["# TYPE wick_runs_live gauge", f"wick_runs_live {service.live_runs(mine)}"]
+    if mine is None:
+        now += ["# TYPE wick_tenants_open gauge", f"wick_tenants_open {service.open_tenants()}"]
+        now += service.watchdog.lines()
+    return "\n".join([*metrics.lines(), *now, ""])
+
+
+# --- One run that nobody has to hold on to: what was asked for, and its way to its last event.
+
+
+Kind = Literal["message", "resume"]
+
+_NOTHING: Final = object()
+
+CUT_OFF: Final = "the server was restarted; the step is done again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a run is to do, as it is kept for the case that the server dies."""
+
+    agent_id: str
+    kind: Kind
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    answer: Any = _NOTHING
+    force: bool = False
+    """The thread is pardoned. It was asked for once: a server that was killed keeps no order to."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as data."""
+        made: dict[str, Any] = {"agent": self.agent_id, "kind": self.kind}
+        if self.kind == "message":
+            return {**made, "messages": self.messages}
+        if self.force:
+            made["force"] = True
+        return made if self.answer is _NOTHING else {**made, "answer": self.answer}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Asked:
+        """Undo `to_dict`."""
+        return cls(
+            agent_id=data["agent"],
+            kind=data["kind"],
+            messages=list(data.get("messages", ())),
+            answer=data.get("answer", _NOTHING),
+        )
+
+    def begin(self, agent: Agent, row: StreamRow) -> AsyncIterator[Event]:
+        """Begin the run."""
+        config = {"metadata": {"run_id": row.run_id}}
+        if self.kind == "message":
+            return agent.astream(self.messages, thread_id=row.thread_id, config=config)
+        given = () if self.answer is _NOTHING else (self.answer,)
+        return agent.astream_resume(row.thread_id, *given, config=config, force=self.force)
+
+
+class LiveRun:
+    """A run that goes on in this process."""
+
+    def __init__(
+        self, row: StreamRow, channel: Channel, *, taken_up: bool = False, cut_off: bool = False
+    ) -> None:
+        self.row, self.channel = row, channel
+        self._taken_up, self._cut_off = taken_up, cut_off
+        self.result: Result | None = None
+        self.failure: BaseException | None = None
+        self.status = "running"
+        self.suspended = False
+        """The server is going down; the run goes on when it is back."""
+        self.first = asyncio.Event()
+        """It has got somewhere, or has ended."""
+        self.task: asyncio.Task[None] | None = None
+
+    async def drive(self, events: AsyncIterator[Event]) -> None:
+        """Pass events on until the last one; write why the run stopped."""
+        writer = asyncio.create_task(self.channel.work())
+        last: Wire | None = None
+        try:
+            last = await self._pass_on(events)
+        except asyncio.CancelledError:
+            self.status = "cancelled"
+            last = None if self.suspended else self._last(CANCELLED)
+        except Exception as error:  # the input was refused late, or the store failed
+            self.failure, self.status = error, "failed"
+            lost = self._taken_up and isinstance(error, ThreadBusyError)
+            last = None if lost else self._last(shown(error))  # another server took it up
+        try:
+            if last is not None:
+                await _to_the_end(self._close(last, writer))
+        except ThreadBusyError as error:  # another server has told the readers how it ended
+            log.info("%s", error)
+        except WickError as error:  # its row says that it goes on, so it is taken up again
+            log.error("the end of run %s cannot be written: %s", self.row.run_id, error)
+            last = None
+        finally:
+            if last is None:
+                await _to_the_end(self._leave())
+            writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await writer
+            self.first.set()
+
+    async def _pass_on(self, events: AsyncIterator[Event]) -> Wire:
+        try:
+            async for event in events:
+                self.first.set()
+                failed = event.exception if isinstance(event, Failed) else None
+                if self._taken_up and isinstance(failed, ThreadBusyError):
+                    raise failed
+                if self._cut_off:
+                    self._cut_off = False
+                    cut_off = {"error": CUT_OFF, "delay": 0}
+                    await self.channel.put(self.row.tell("on_chat_model_retry", cut_off))
+                if isinstance(event, Failed):
+                    self.failure, self.status = event.exception, event.stopped_because
+                    cancelled = event.stopped_because == "cancelled"
+                    error = event.exception or WickError(event.error)
+                    return self._last(CANCELLED if cancelled else shown(error))
+                wire = wire_of(event)
+                if isinstance(event, Done):
+                    self.status, self.result = event.stopped_because, event.result
+                    return wire
+                await self.channel.put(wire)
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]  # an async generator
+        raise AssertionError("a run ends with an event")
+
+    async def _leave(self) -> None:
+        """Let any server take the run up."""
+        streams = self.channel.saver.streams
+        with contextlib.suppress(WickError):  # then it is taken up when this process is gone
+            await streams.run(streams.leave, self.row)
+
+    async def _close(self, last: Wire, writer: asyncio.Task[None]) -> None:
+        await self.channel.put(last)
+        await writer
+
+    def _last(self, error: str) -> dict[str, Any]:
+        return self.row.tell("error", {"error": error, "stopped_because": self.status})
+
+
+async def reaches(run: LiveRun, seconds: float = 0.5) -> None:
+    """Wait until a run got somewhere, a while at most.
+
+    Raises:
+        ThreadBusyError: Another process had the thread.
+        ThreadNotFoundError: There is nothing to go on with.
+        WickError: What was asked for is refused.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await run.first.wait()
+    if isinstance(run.failure, ThreadBusyError | ThreadNotFoundError) and run.result is None:
+        raise run.failure
+
+
+def wire_of(event: Event) -> dict[str, Any]:
+    """Return an event as readers get it."""
+    made = event.to_dict()
+    if isinstance(event, Done):
+        ids = {"trace_id": event.run_id, "thread_id": event.thread_id}
+        made["data"] = {**ids, **made.get("data", {})}
+    return made
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Finish what must not be left half done: a cancellation that comes now comes too late."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    task.result()
+
+
+# --- The runs of a tenant: begun, found, cancelled, taken up after a crash.
+
+
+_AWAY_SECONDS: Final = 5.0
+"""How long a run of another server may take to end before its row is ended for it."""
+
+_LOOK_SECONDS: Final = 0.1
+
+
+class Runs:
+    """The runs of one tenant in this process."""
+
+    def __init__(self, tenant: str, saver: SqlSaver, limits: Limits, metrics: Metrics) -> None:
+        self._tenant, self._saver, self._limits = tenant, saver, limits
+        self._metrics = metrics
+        self.live: dict[str, LiveRun] = {}
+        """By thread: one at a time goes on in each."""
+        self._beginning: dict[str, asyncio.Event] = {}
+        """By thread: set when a run has been begun or refused."""
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, thread_id: str) -> AsyncIterator[None]:
+        """Let no other run of this process begin in a thread; one that has ended is over then."""
+        while (other := self._beginning.get(thread_id)) is not None:
+            await other.wait()
+        mine = self._beginning[thread_id] = asyncio.Event()
+        try:
+            run = self.live.get(thread_id)
+            if run is not None and run.task is not None and run.channel.ended:
+                await asyncio.wait([run.task])
+            yield
+        finally:
+            del self._beginning[thread_id]
+            mine.set()
+
+    async def start(
+        self,
+        agent: Agent,
+        asked: Asked,
+        thread_id: str,
+        key: str | None = None,
+        *,
+        named: bool = True,
+    ) -> LiveRun | StreamRow:
+        """Begin a run; return the row of an earlier one that was asked for under the same key.
+
+        Args:
+            agent: Whose run it is.
+            asked: What it is to do.
+            thread_id: Where.
+            key: The caller's idempotency key.
+            named: Whether the caller named the thread.
+
+        Raises:
+            ThreadBusyError: A run goes on in the thread.
+            Problem: The key was used for something else, or too many runs go on.
+        """
+        async with self._alone(thread_id):
+            return await self._start(agent, asked, thread_id, key, named)
+
+    async def _start(
+        self, agent: Agent, asked: Asked, thread_id: str, key: str | None, named: bool
+    ) -> LiveRun | StreamRow:
+        streams, request = self._saver.streams, asked.to_dict()
+        where = thread_id if named else None
+        hashed = None if key is None else _hash(self._tenant, key)
+        if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
+            return self._known(row, request, where)
+        if thread_id in self.live:
+            raise ThreadBusyError("thread is busy")
+        if len(self.live) >= self._limits.runs_per_tenant:
+            raise Problem(429, "too many runs go on", headers={"Retry-After": "1"})
+        run_id = str(uuid.uuid4())
+        most = self._limits.threads_per_tenant
+        row = await streams.run(
+            streams.begin, thread_id, run_id, request, hashed, most, named=named
+        )
+        if row is None:
+            raise Problem(429, "the tenant has too many threads; delete some")
+        if row.run_id != run_id:
+            return self._known(row, request, where)
+        if row.first > 1:
+            await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
+        run = LiveRun(row, Channel(self._saver, row, row.first))
+        return self._drive(run, asked.begin(agent, row))
+
+    def _known(
+        self, row: StreamRow, request: Mapping[str, Any], where: str | None
+    ) -> LiveRun | StreamRow:
+        there = row.named if where is None else where != row.thread_id
+        if row.asked != request or there:
+            raise Problem(409, "the Idempotency-Key was used for another request")
+        return self.live[row.thread_id] if self._is_live(row) else row
+
+    async def recover(
+        self, ready: Callable[[str], Awaitable[Agent]], row: StreamRow
+    ) -> LiveRun | None:
+        """Take up a run that a dead server left; None where it has ended, or somebody has it.
+
+        Nobody else is at it from when it is claimed: so where its agent cannot be had, it ends.
+
+        Args:
+            ready: Gives an agent by its id.
+            row: The run.
+
+        Raises:
+            StorageError: The store cannot be used now; the run can be taken up later.
+            ThreadBusyError: It goes on in another process.
+            ThreadNotFoundError: Its thread was deleted.
+        """
+        streams = self._saver.streams
+        async with self._alone(row.thread_id):
+            if row.thread_id in self.live or not await streams.run(streams.claim, row):
+                return None
+            try:
+                return await self._take_up(await ready(row.asked["agent"]), row)
+            except (StorageError, ThreadBusyError, ThreadNotFoundError):
+                raise
+            except (WickError, Problem) as error:
+                log.error("run %s cannot go on: %s", row.run_id, error)
+                why = error.error if isinstance(error, Problem) else shown(error)
+                await streams.run(streams.give_up, row, why)
+                return None
+
+    async def _take_up(self, agent: Agent, row: StreamRow) -> LiveRun:
+        streams, asked = self._saver.streams, Asked.from_dict(row.asked)
+        threads = self._saver.threads
+        began = row.thread_id in await streams.run(threads.of_runs, [row.run_id])
+        again = Asked(agent_id=asked.agent_id, kind="resume") if began else asked
+        last = await streams.run(streams.last, row)
+        channel = Channel(self._saver, row, last + 1)
+        run = LiveRun(row, channel, taken_up=True, cut_off=last >= row.first)
+        log.info("run %s goes on", row.run_id)
+        return self._drive(run, again.begin(agent, row))
+
+    def _drive(self, run: LiveRun, events: AsyncIterator[Event]) -> LiveRun:
+        thread_id = run.row.thread_id
+        self.live[thread_id] = run
+
+        async def work() -> None:
+            began = time.monotonic()
+            await run.drive(events)
+            self._metrics.ran(run.status, time.monotonic() - began)
+
+        def ended(task: asyncio.Task[None]) -> None:  # also of a task that never came to run
+            if self.live.get(thread_id) is run:
+                del self.live[thread_id]
+
+        run.task = asyncio.create_task(work(), name=f"run {run.row.run_id}")
+        run.task.add_done_callback(ended)
+        return run
+
+    def _is_live(self, row: StreamRow) -> bool:
+        run = self.live.get(row.thread_id)
+        return run is not None and run.row.run_id == row.run_id
+
+    def find(self, row: StreamRow) -> LiveRun | None:
+        """Return a run, if it goes on here."""
+        return self.live[row.thread_id] if self._is_live(row) else None
+
+    async def cancel(self, thread_id: str, run_id: str | None = None) -> None:
+        """End the run of a thread, or only a certain one, and wait for its end.
+
+        It may go on in another process: that one notices within a second.
+        """
+        run = self.live.get(thread_id)
+        if run is None or run.task is None:
+            await self._cancel_elsewhere(thread_id, run_id)
+        elif run_id in (None, run.row.run_id):
+            run.task.cancel()
+            await asyncio.wait([run.task])
+
+    async def _cancel_elsewhere(self, thread_id: str, run_id: str | None) -> None:
+        streams = self._saver.streams
+        rows = await streams.run(streams.of_thread, thread_id, 1)
+        row = rows[0] if rows and rows[0].status == RUNNING else None
+        if run_id is None and row is None:
+            await cancel(self._saver, thread_id, ASYNC_LEAVES)  # no server was asked for it
+        if row is None or run_id not in (None, row.run_id):
+            return
+        until, told = time.monotonic() + _AWAY_SECONDS, False
+        while time.monotonic() < until:
+            told = told or await cancel(
+                self._saver, thread_id, ASYNC_LEAVES
+            )  # it may not have begun yet
+            await asyncio.sleep(_LOOK_SECONDS)
+            now = await streams.run(streams.get, thread_id, row.run_id)
+            if now is None or now.status != RUNNING:
+                return
+        with contextlib.suppress(ThreadNotFoundError):
+            await streams.run(streams.give_up, row, CANCELLED, "cancelled")
+
+    async def suspend(self, seconds: float, hurry: asyncio.Event) -> None:
+        """Let running runs end for a while, then stop the others where they are."""
+        if tasks := [run.task for run in self.live.values() if run.task is not None]:
+            ended = asyncio.ensure_future(asyncio.wait(tasks))
+            waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(hurry.wait())]
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+        for run in [*self.live.values()]:
+            run.suspended = True
+            if run.task is not None:
+                run.task.cancel()
+        if left := [run.task for run in self.live.values() if run.task is not None]:
+            await asyncio.wait(left)
+
+
+def _hash(*parts: str) -> bytes:
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,422 @@
+"""Tenants: folders and agents of their own, made from the file's templates."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from wick_graph.backends import LocalBackend
+from wick_graph.backends.docker import DockerBackend
+from wick_graph.config import AgentConfig, AgentsFile, BackendConfig, folder_of
+from wick_graph.config.trusted import TENANTS
+from wick_graph.engine.agent import Agent
+from wick_graph.errors import ConfigError, ModelError, WickError
+from wick_graph.hooks.protocol import BaseHook
+from wick_graph.loading import Agents, backends_in, build_agent, hooks_of
+from wick_graph.models.resolve import DEMO
+from wick_graph.models.spec import AUTO, PROVIDERS, parse
+from wick_graph.service.options import LOCAL, Problem, log
+from wick_graph.store import SqlSaver
+
+# --- What a file of agents means for one tenant: folders of its own, and nothing of the
+# others'.
+#
+# `local` has the folders that the file names: it is who runs the server, and the command line. For
+# every other tenant all that its agents write lies beside them, in `<folder>.tenants/<tenant>`.
+
+
+_PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+def folder_name(tenant: str) -> str:
+    """Return a name for a tenant's folder; no two tenants share one, wherever it is.
+
+    A name that a file system may take for another one (`Anna` and `anna`) or that means something
+    to it (`..`) is followed by a hash.
+    """
+    if _PLAIN.fullmatch(tenant):
+        return tenant
+    kept = re.sub(r"[^a-z0-9_-]+", "-", tenant.lower()).strip("-")[:32]
+    hashed = hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{kept or 'tenant'}.{hashed}"
+
+
+def file_for(file: AgentsFile, tenant: str) -> AgentsFile:
+    """Return a file as it is for a tenant.
+
+    Skills stay those of the file and can only be read; memory files are the tenant's own, and so is
+    the folder that the built-in tools see. Commands that no sandbox confines are switched off: they
+    could read everything.
+    """
+    if tenant == LOCAL:
+        return file
+    mapped = _Mapped(file, folder_name(tenant))
+    agents = {key: mapped.agent(key, config) for key, config in file.agents.items()}
+    return file.model_copy(update={"agents": agents}).seeing(mapped.tools_dir)
+
+
+class _Mapped:
+    """The folders of a file's agents, and where those of one tenant are."""
+
+    def __init__(self, file: AgentsFile, name: str) -> None:
+        self._base, self._name = _joined(file.base_dir.absolute(), "."), name
+        folders = {
+            self._folder(config.backend)
+            for config in file.agents.values()
+            if config.backend is not None
+        }
+        self._outer = [one for one in folders if not any(o in one.parents for o in folders)]
+        """None of them lies in another one, so that none holds what is beside it."""
+        beside = {_beside(one) for one in (*self._outer, self._base)}
+        self._private = folders | beside | {*_of_all(file)}
+
+    @property
+    def tools_dir(self) -> Path:
+        """The tenant's counterpart of the file's own folder."""
+        return self._own(self._base, alone=self._base)
+
+    def agent(self, agent_id: str, config: AgentConfig) -> AgentConfig:
+        """Return an agent's configuration for the tenant."""
+        backend = config.backend
+        if backend is None:  # then skills and memory are nowhere
+            return config
+        folder = self._folder(backend)
+        made: dict[str, Any] = {"backend": self._backend(agent_id, backend, folder)}
+        if config.skills is not None:
+            found = self._shared(agent_id, folder, config.skills.paths, inside=True)
+            made["skills"] = config.skills.model_copy(update={"paths": tuple(found)})
+        if config.memory is not None:
+            own = map(self._own_memory, config.memory.paths)
+            made["memory"] = config.memory.model_copy(update={"paths": tuple(own)})
+        return config.model_copy(update=made)
+
+    def _backend(self, agent_id: str, backend: BackendConfig, folder: Path) -> BackendConfig:
+        own = str(self._own(folder, alone=folder))
+        if backend.type == "docker":
+            return backend.model_copy(update={"folder": own})
+        execute = backend.execute
+        if execute == "local":
+            log.warning("agents.%s: no sandbox, so no commands for %s", agent_id, self._name)
+            execute = "off"
+        readable = tuple(self._shared(agent_id, folder, backend.readable, inside=False))
+        made = {"workdir": own, "execute": execute, "readable": readable}
+        return backend.model_copy(update=made)
+
+    def _folder(self, backend: BackendConfig) -> Path:
+        return folder_of(backend, self._base)
+
+    def _own(self, path: Path, *, alone: Path) -> Path:
+        """Return the tenant's counterpart of a path: what lies in one folder lies in one again.
+
+        Args:
+            path: The path.
+            alone: The folder whose counterpart it lies in if it lies in none of a backend.
+        """
+        holders = (one for one in self._outer if one == path or one in path.parents)
+        outer = next(holders, alone)
+        return _beside(outer) / self._name / path.relative_to(outer)
+
+    def _own_memory(self, path: str) -> str:
+        if not path.startswith("/"):
+            return path
+        whole = Path(os.path.normpath(path))
+        own = self._own(whole, alone=whole.parent)
+        if whole.parent.is_dir():
+            with suppress(OSError):  # without the folder there is nothing to remember by
+                own.parent.mkdir(parents=True, exist_ok=True)
+        return str(own)
+
+    def _shared(
+        self, agent_id: str, folder: Path, paths: tuple[str, ...], *, inside: bool
+    ) -> Iterator[str]:
+        """Yield what all tenants may read; `inside` if a relative path leads nowhere else."""
+        for path in paths:
+            found = _joined(folder, path)
+            if any(found == one or found in one.parents for one in self._private):
+                log.warning("agents.%s: %s holds files of tenants; not shared", agent_id, path)
+            elif path.startswith("/") or not inside or folder in found.parents:
+                yield str(found)
+
+
+def _of_all(file: AgentsFile) -> Iterator[Path]:
+    """Yield the files that hold something of all tenants: the store, and its keys."""
+    scheme, _, store = file.store_url.partition(":///")
+    if scheme.startswith("sqlite"):
+        yield _joined(Path(), store.partition("?")[0])
+    kind, _, keys = (file.keys_source or "").partition(":")
+    if kind == "file":
+        yield _joined(Path(), keys)
+
+
+def _beside(folder: Path) -> Path:
+    return folder.parent / f"{folder.name}{TENANTS}"  # the root has no name, and is its own parent
+
+
+def _joined(base: Path, path: str) -> Path:
+    return Path(os.path.normpath(base / path))
+
+
+# --- A tenant's own agents: made from the file's templates, changed for this tenant alone.
+
+
+class Instances(Mapping[str, Agent]):
+    """The agents of one tenant.
+
+    Templates are never changed: a tenant that switches a hook off, or adds an agent, gets an agent
+    of its own.
+    """
+
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
+        self._own: dict[str, AgentConfig] = {}
+        self._off: dict[str, frozenset[str]] = {}
+        self._made: dict[str, Agent] = {}
+        self._kits: dict[str, list[BaseHook]] = {}
+        """The hooks of agents whose files are looked at, or that have some switched off."""
+        self._building = threading.Lock()
+        self._opened: list[LocalBackend | DockerBackend] = []
+
+    @property
+    def store(self) -> SqlSaver:
+        """Where the tenant's threads are."""
+        return self._agents.store
+
+    @property
+    def tools(self) -> Any:
+        """The tools that come and go."""
+        return self._agents.tools
+
+    @property
+    def changed(self) -> bool:
+        """Whether the tenant has agents, hooks or tools of its own, kept in memory alone."""
+        scopes = [None, *self]
+        return bool(self._own or self._off or any(self.tools.list(key) for key in scopes))
+
+    @property
+    def busy(self) -> bool:
+        """Whether an agent works on a task in the background; closing would cancel it."""
+        return any(tasks.busy for tasks in self._agents.background)
+
+    @property
+    def levels(self) -> list[str]:
+        """The levels at which the agents that are built may run commands; empty for none."""
+        return [str(getattr(backend, "level", "")) for backend in self._agents.backends]
+
+    def build_all(self) -> None:
+        """Build every agent of the file, so that a mistake is told before anybody asks.
+
+        Raises:
+            ConfigError: An agent cannot be built.
+            ModelError: Its model cannot.
+        """
+        for agent_id in self._agents:
+            self._made[agent_id] = self._build(agent_id)
+
+    async def ready(self, agent_id: str) -> Agent:
+        """Return an agent; it is built in a thread, if it has to be.
+
+        Raises:
+            Problem: There is no such agent, or it cannot be built.
+        """
+        if (made := self._made.get(agent_id)) is not None:
+            return made
+        return await asyncio.to_thread(self.__getitem__, agent_id)
+
+    @property
+    def default_id(self) -> str:
+        """The agent that is meant where none is named."""
+        return self._agents.config.default_id
+
+    def __getitem__(self, agent_id: str) -> Agent:
+        if agent_id not in self:
+            raise Problem(404, "agent not found")
+        with self._building:
+            if agent_id not in self._made:
+                try:
+                    self._made[agent_id] = self._build(agent_id)
+                except WickError as error:  # it may name files and addresses of this machine
+                    raise self._unbuilt(agent_id, error) from None
+            return self._made[agent_id]
+
+    def __contains__(self, agent_id: object) -> bool:
+        return agent_id in self._own or agent_id in self._agents
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._agents
+        yield from (key for key in self._own if key not in self._agents)
+
+    def __len__(self) -> int:
+        return len({*self._agents, *self._own})
+
+    def config(self, agent_id: str) -> AgentConfig:
+        """Return an agent's configuration.
+
+        Raises:
+            Problem: There is no such agent.
+        """
+        if agent_id not in self:
+            raise Problem(404, "agent not found")
+        return self.file.agents[agent_id]
+
+    def backend(self, agent_id: str) -> LocalBackend | DockerBackend | None:
+        """Return where an agent's files are; None where it has no backend.
+
+        Raises:
+            Problem: There is no such agent.
+        """
+        return next(iter(backends_in(self._hooks(agent_id))), None)
+
+    def add(self, agent_id: str, config: AgentConfig) -> Agent:
+        """Add an agent for this tenant.
+
+        Raises:
+            Problem: The id is taken, or the agent cannot be built; nothing is added.
+        """
+        self._check_model(config)
+        with self._building:
+            if agent_id in self:
+                raise Problem(409, "agent exists")
+            self._own[agent_id] = config
+            try:
+                made = self._made[agent_id] = self._build(agent_id)
+            except Exception as error:
+                del self._own[agent_id]
+                if isinstance(error, ModelError):
+                    raise Problem(409, f"the agent cannot be built: {error}") from None
+                if isinstance(error, WickError):  # it may name files, and what is in them
+                    raise self._unbuilt(agent_id, error, 409) from None
+                raise
+            return made
+
+    def _check_model(self, config: AgentConfig) -> None:
+        """Refuse a model whose client reads what is the server's: scripts and other files.
+
+        Raises:
+            Problem: It is none that a tenant may have.
+        """
+        try:
+            spec = parse(config.model_spec())
+        except WickError as error:
+            raise Problem(409, f"model: {error}") from None
+        known = {parse(one.model_spec()).provider for one in self._agents.config.agents.values()}
+        if spec.provider == "scripted":
+            if spec.name != DEMO:
+                raise Problem(409, "model: a script is a file of the server's; name a model")
+        elif spec.provider not in {AUTO, *PROVIDERS, *known}:
+            names = ", ".join(name for name in PROVIDERS if name != "scripted")
+            raise Problem(409, f"model: take one of {names}, or a provider of agents.yaml")
+
+    def _unbuilt(self, agent_id: str, error: Exception, status: int = 500) -> Problem:
+        log.error("the agent %s cannot be built: %s", agent_id, error)
+        return Problem(status, "the agent cannot be built")
+
+    def remove(self, agent_id: str) -> None:
+        """Remove an agent that this tenant added; those of the file stay.
+
+        Raises:
+            Problem: There is none such.
+        """
+        if agent_id not in self:
+            raise Problem(404, "agent not found")
+        if agent_id not in self._own:
+            raise Problem(409, "the agent is a template of the file; remove it there")
+        del self._own[agent_id]
+        self._made.pop(agent_id, None)
+        self._off.pop(agent_id, None)
+        self._kits.pop(agent_id, None)
+
+    def switch(self, agent_id: str, *, on: Sequence[str], off: Sequence[str]) -> list[str]:
+        """Switch hooks of an agent on and off for this tenant; return the names that are on.
+
+        Raises:
+            Problem: There is no such agent, or it has no such hook to switch on.
+        """
+        names = [hook.name for hook in self._hooks(agent_id)]
+        for name in on:
+            if name not in names:
+                raise Problem(409, f"the agent has no hook {name} to switch on; configure it")
+        self._off[agent_id] = (self._off.get(agent_id, frozenset()) | {*off}) - {*on}
+        self._made.pop(agent_id, None)
+        return [name for name in names if name not in self._off[agent_id]]
+
+    def of(self, file: AgentsFile, *, built: bool = False) -> Agents:
+        """Return the agents of other templates, for `replace`.
+
+        Raises:
+            ConfigError: They are to be built, and one cannot be.
+            ModelError: Its model cannot.
+        """
+        agents = self._agents.of(file)
+        for agent_id in agents if built else ():
+            agents[agent_id]
+        return agents
+
+    def replace(self, agents: Agents) -> None:
+        """Take other templates; agents that are at work end their runs as they began them."""
+        self._agents = agents
+        self._made.clear()
+        self._kits.clear()
+
+    def close(self) -> None:
+        """End the containers, and close the files and the store."""
+        while self._opened:
+            self._opened.pop().close()
+        self._agents.close()
+
+    @property
+    def file(self) -> AgentsFile:
+        """The tenant's view of the file: the templates, and what is its own."""
+        file = self._agents.config
+        agents = {**file.agents, **self._own}
+        return file.model_copy(update={"agents": agents}) if self._own else file
+
+    def _hooks(self, agent_id: str) -> list[BaseHook]:
+        self.config(agent_id)
+        if agent_id not in self._kits:
+            try:
+                made = self._kits[agent_id] = hooks_of(agent_id, self.file)
+            except WickError as error:
+                raise self._unbuilt(agent_id, error) from None
+            self._opened += backends_in(made)
+        return self._kits[agent_id]
+
+    def _build(self, agent_id: str) -> Agent:
+        off, own = self._off.get(agent_id, frozenset()), agent_id in self._own
+        for below in () if own else below_in(self._agents.config, agent_id):
+            self._agents[below]  # else the first task given to it would build it, in the loop
+        if not own and not off:
+            return self._agents[agent_id]
+        hooks = [hook for hook in self._hooks(agent_id) if hook.name not in off]
+        try:
+            return build_agent(
+                agent_id,
+                self.file,
+                store=lambda: self.store,
+                model=self._agents.model,
+                hooks=hooks,
+                tool_store=self.tools,
+                mcp_servers=() if own else self._agents.servers_of(agent_id),
+                agents=None if own else self._agents,
+            )
+        except ConfigError as error:
+            if own:
+                raise ConfigError(str(error).split(": ", 1)[-1]) from None
+            raise
+
+
+def below_in(file: AgentsFile, agent_id: str) -> list[str]:
+    """List the agents that an agent gives tasks to, and those that they give them to."""
+    found, left = [agent_id], [agent_id]
+    while left:
+        for name in file.agents[left.pop()].subagents:
+            if name not in found and name in file.agents:
+                found.append(name)
+                left.append(name)
+    return found[1:]

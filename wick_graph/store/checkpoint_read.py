@@ -1,0 +1,357 @@
+"""From rows to checkpoint tuples, and the ways to find the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import ormsgpack
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    PendingWrite,
+    writes_sort_key,
+)
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from wick_graph.errors import StorageError
+from wick_graph.langgraph_config import Address
+from wick_graph.store import codec, statements
+from wick_graph.store.codec import Codec
+from wick_graph.store.dialect import Database
+from wick_graph.store.row_format import (
+    DELTA,
+    DICT,
+    CheckpointBody,
+    Context,
+    Form,
+    Seals,
+    WritesBody,
+    bytes_text,
+    pack_id,
+    unpack_id,
+)
+from wick_graph.store.schema import LANE_BITS, checkpoints
+from wick_graph.store.statements import compiled
+from wick_graph.store.thread_cache import Known, ThreadCache, learn, read_items
+
+_MANY: Final = 8
+"""Items of a list from which it is not looked at what they hold, until somebody asks."""
+
+
+class Row(NamedTuple):
+    """A row of `checkpoints`, the columns of `sql.COLUMNS`."""
+
+    rid: int
+    thread: int
+    ns: int
+    id: bytes
+    parent: bytes | None
+    source: str | None
+    step: int | None
+    run: bytes | None
+    meta: bytes | None
+    body: bytes
+    seq: int
+    """Its number in the thread."""
+
+    def context(self) -> tuple[Context, ...]:
+        """Return what the body's check value covers besides the body."""
+        return (*self[1:9],)
+
+
+def body_of(row: Row, seals: Seals, what: str) -> CheckpointBody:
+    """Decode a checkpoint's body after its check value.
+
+    Raises:
+        StorageError: The row is damaged, or has another number than it was given.
+    """
+    body = CheckpointBody.load(seals.unseal(row.body, what, *row.context()))
+    if body.seq is not None and body.seq != row.seq:
+        raise StorageError(f"{what} is damaged: a checkpoint's number is wrong; restore a backup")
+    return body
+
+
+class Reader:
+    """Rebuild values of one thread; items are read once for each reader.
+
+    Each value is decoded anew where it occurs: whoever gets it may change it.
+    """
+
+    def __init__(self, db: Database, cache: ThreadCache, codec: Codec, thread_id: str) -> None:
+        self.db = db
+        self.cache = cache
+        self.thread_id = thread_id
+        self._codec = codec
+        self._items: dict[int, tuple[bytes, bytes]] = {}
+        self._long_texts: dict[bytes, str] = {}
+        self._learning = False
+
+    def continued(self, db: Database, cache: ThreadCache) -> Reader:
+        """Return this reader for a new transaction, with what it has read."""
+        if cache.id != self.cache.id or cache.generation != self.cache.generation:
+            return Reader(db, cache, self._codec, self.thread_id)
+        self.db, self.cache = db, cache
+        return self
+
+    def body(self, row: Row) -> CheckpointBody:
+        """Decode a checkpoint's body after its check value."""
+        return body_of(row, self.cache.seals, self._what("checkpoints"))
+
+    def metadata(self, row: Row) -> dict[str, Any]:
+        """Rebuild a checkpoint's metadata."""
+        made: dict[str, Any] = {}
+        if row.source is not None:
+            made["source"] = row.source
+        if row.step is not None:
+            made["step"] = row.step
+        if row.meta is not None:
+            made.update(self.value(ormsgpack.unpackb(row.meta)))
+        if row.run is not None:
+            made["run_id"] = unpack_id(row.run)
+        return made
+
+    def checkpoint(self, row: Row, *, remember: bool = False) -> CheckpointTuple:
+        """Rebuild a checkpoint with its pending writes.
+
+        With `remember`, the lists that are handed out are known to the next `put`.
+        """
+        body = self.body(row)
+        text = self._text
+        self._learning = remember
+        values: dict[str, Any] = {}
+        for number, form in body.forms():
+            values[text(number)] = value = self.value(form)
+            if remember:
+                self._remember(number, form, value)
+        checkpoint: dict[str, Any] = {
+            "v": body.v,
+            "ts": body.ts,
+            "id": unpack_id(row.id),
+            "channel_values": values,
+            "channel_versions": self._versions(body.versions),
+            "versions_seen": {
+                text(node): self._versions(seen)
+                for node, seen in zip(body.seen[::2], body.seen[1::2], strict=True)
+            },
+            "updated_channels": body.updated and [text(number) for number in body.updated],
+        }
+        if body.extra is not None:
+            checkpoint.update(self._codec.unpack(body.extra))
+        if remember:
+            self.cache.warm.add(row.ns)
+            self.cache.written.pop(row.ns, None)  # a run or an update begins by reading
+            self.cache.saved.pop(row.ns, None)
+        return CheckpointTuple(
+            self._config(row.ns, row.id),
+            _as_checkpoint(checkpoint),
+            _as_metadata(self.metadata(row)),
+            None if row.parent is None else self._config(row.ns, row.parent),
+            self.writes(row.ns, row.id),
+        )
+
+    def writes(
+        self, ns: int, checkpoint: bytes, channels: frozenset[str] | None = None
+    ) -> list[PendingWrite]:
+        """Return the writes filed under a checkpoint in the order in which a run applies them."""
+        found: list[tuple[tuple[str, str, int], str, Form]] = []
+        where, unseal = (self.cache.id, ns, checkpoint), self.cache.seals.unseal
+        for task, path, sealed in self.db.execute(statements.WRITES, where):
+            body = unseal(sealed, self._what("writes"), *where, task, path)
+            name = unpack_id(task)
+            for index, channel, form in WritesBody.load(body).entries():
+                text = self._text(channel)
+                if channels is None or text in channels:
+                    found.append((writes_sort_key(bytes_text(path), name, index), text, form))
+        found.sort(key=lambda entry: entry[0])
+        return [(key[1], channel, self.value(form)) for key, channel, form in found]
+
+    def stored(self, row: Row, channels: Collection[str]) -> dict[str, Any]:
+        """Return those of the channels of which a checkpoint holds a value."""
+        named = ((self._text(number), form) for number, form in self.body(row).forms())
+        return {name: self.value(form) for name, form in named if name in channels}
+
+    def value(self, form: Form) -> Any:
+        """Rebuild a value from its form."""
+        if isinstance(form, bytes):
+            return self._codec.unpack(form)
+        if isinstance(form, int):
+            return self._elements(form, form)[0]
+        kind = form[0]
+        elements: list[Any] = []
+        for lane, *ranges in form[1:]:
+            for start, count in zip(ranges[::2], ranges[1::2], strict=True):
+                first = lane << LANE_BITS | start
+                elements += self._elements(first, first + count - 1)
+        value: Any = dict(elements) if kind & DICT else elements
+        return _DeltaSnapshot(value) if kind & DELTA else value
+
+    def warm(self, row: Row) -> None:
+        """Learn where the content of a checkpoint lies, without decoding it."""
+        for _, form in self.body(row).forms():
+            for lane, *ranges in form[1:] if isinstance(form, list) else ():
+                for start, count in zip(ranges[::2], ranges[1::2], strict=True):
+                    first = lane << LANE_BITS | start
+                    for item in read_items(
+                        self.db, self.cache, first, first + count - 1, self.thread_id
+                    ):
+                        learn(self.cache, item)
+        self.cache.warm.add(row.ns)
+
+    def _elements(self, first: int, last: int) -> list[Any]:
+        items = self._items
+        missing = [rid for rid in range(first, last + 1) if rid not in items]
+        if missing:
+            first_missing, last_missing = missing[0], missing[-1]
+            learning = self._learning
+            if learning and len(missing) > _MANY:
+                self.cache.unlearned.append((first_missing, last_missing))
+                learning = False
+            span = first_missing, last_missing  # an error must not hold on to the open query
+            for item in read_items(self.db, self.cache, *span, self.thread_id):
+                if item.rid not in items:
+                    items[item.rid] = item.head, item.core
+                    if learning:
+                        learn(self.cache, item)
+        join, texts = self._codec.join, self._long_text
+        return [join(*items[rid], texts) for rid in range(first, last + 1)]
+
+    def _long_text(self, hashed: bytes) -> str:
+        """Find a text that is stored apart from the values it occurs in."""
+        text = self._long_texts.get(hashed)
+        if text is None:
+            key = codec.blob_key(hashed)
+            row = self.db.execute(statements.BLOB, (self.cache.id, key)).fetchone()
+            if row is None:
+                raise StorageError(
+                    f"{self._what('blobs')} is damaged: a text is missing; restore a backup"
+                )
+            data = self.cache.seals.unseal(row[0], self._what("blobs"), "blobs", hashed)
+            text = self._long_texts[hashed] = bytes_text(data)
+        return text
+
+    def _remember(self, number: int, form: Form, value: Any) -> None:
+        if not isinstance(form, list) or len(form) != 2 or form[1][0] != number:
+            return
+        held = value.value if form[0] & DELTA else value
+        paired = isinstance(held, dict)
+        keys, values = list(held) if paired else None, list(held.values() if paired else held)
+        known = Known(keys, values, form[1][1:], set(map(id, values)))
+        self.cache.lane(number).remember(known)
+        if self.cache.marks is not None:
+            self.cache.marks.check(self._codec, known.values, self._text(number))
+
+    def _versions(self, flat: list[Any]) -> dict[str, Any]:
+        text = self._text
+        return {text(number): v for number, v in zip(flat[::2], flat[1::2], strict=True)}
+
+    def _text(self, number: int) -> str:
+        try:
+            return self.cache.text(self.db, number)
+        except KeyError:
+            raise StorageError(
+                f"{self._what('names')} is damaged: a name is missing; restore a backup"
+            ) from None
+
+    def _config(self, ns: int, checkpoint: bytes) -> RunnableConfig:
+        return Address(self.thread_id, self._text(ns), unpack_id(checkpoint)).config()
+
+    def _what(self, table: str) -> str:
+        return f"table {table} of thread {self.thread_id!r}"
+
+
+def find(db: Database, cache: ThreadCache, ns: str, checkpoint_id: str | None) -> Row | None:
+    """Return a checkpoint's row: the one with this id, or the latest of the namespace."""
+    number = cache.find_name(db, 0, ns)
+    if number is None:
+        return None
+    if checkpoint_id:
+        row = db.execute(statements.EXACT, (cache.id, number, pack_id(checkpoint_id), 0)).fetchone()
+    else:
+        row = db.execute(statements.LATEST, (cache.id, number, 0, 1, 0)).fetchone()
+    return None if row is None else Row(*row)
+
+
+def numbers_of(db: Database, checkpoint: bytes, *where: ColumnElement[bool]) -> dict[int, int]:
+    """Return by thread the number of a checkpoint, in whichever namespace it is."""
+    query = select(checkpoints.c.thread, func.min(checkpoints.c.seq))
+    query = query.where(checkpoints.c.id == checkpoint, *where).group_by(checkpoints.c.thread)
+    return dict(db.execute(*compiled(query)).fetchall())
+
+
+def is_before(checkpoint: bytes, numbers: Mapping[int, int]) -> ColumnElement[bool]:
+    """Say which checkpoints come before one: by its number, or by its id where it is not stored."""
+    own = checkpoints.c
+    known = (and_(own.thread == thread, own.seq < seq) for thread, seq in numbers.items())
+    return or_(*known, and_(own.thread.not_in([*numbers]), own.id < checkpoint))
+
+
+def wrote(db: Database, cache: ThreadCache, row: Row, channel: str) -> bool:
+    """Say whether a write to a channel is filed under a checkpoint; no value is read."""
+    number = cache.find_name(db, row.ns, channel)
+    where = (cache.id, row.ns, row.id)
+    for task, path, sealed in db.execute(statements.WRITES, where):
+        body = cache.seals.unseal(sealed, "table writes", *where, task, path)
+        if any(written == number for _, written, _ in WritesBody.load(body).entries()):
+            return True
+    return False
+
+
+def ancestors(db: Database, row: Row) -> Iterable[Row]:
+    """Yield the parents of a checkpoint, the nearest first, hidden ones included."""
+    seen = {row.id}
+    parent = row.parent
+    while parent is not None and parent not in seen:
+        found = db.execute(statements.EXACT, (row.thread, row.ns, parent, 1)).fetchone()
+        if found is None:
+            return
+        row = Row(*found)
+        yield row
+        seen.add(row.id)
+        parent = row.parent
+
+
+def _as_checkpoint(made: dict[str, Any]) -> Checkpoint:
+    return made  # type: ignore[return-value]  # built from what `put` was given
+
+
+def _as_metadata(made: dict[str, Any]) -> CheckpointMetadata:
+    return made  # type: ignore[return-value]  # as above
+
+
+# --- The history of delta channels: one walk up the parents for all channels.
+
+
+def delta_history(
+    reader: Reader | None, row: Row | None, channels: Sequence[str]
+) -> Mapping[str, DeltaChannelHistory]:
+    """Return per channel the writes on the path to a checkpoint, and the value they start from.
+
+    The walk ends for each channel at the nearest ancestor that stores a value of it; the writes
+    filed under that ancestor still count, they led to its child.
+    """
+    steps: dict[str, list[list[PendingWrite]]] = {channel: [] for channel in channels}
+    result: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
+    left = set(channels)
+    if reader is None or row is None:
+        return result
+    for ancestor in ancestors(reader.db, row):
+        if not left:
+            break
+        found: dict[str, list[PendingWrite]] = {}
+        for write in reader.writes(ancestor.ns, ancestor.id, frozenset(left)):
+            found.setdefault(write[1], []).append(write)
+        for channel, written in found.items():
+            steps[channel].append(written)
+        for channel, value in reader.stored(ancestor, left).items():
+            result[channel]["seed"] = value
+            left.discard(channel)
+    for channel, backwards in steps.items():
+        for written in reversed(backwards):
+            result[channel]["writes"] += written
+    return result

@@ -1,0 +1,409 @@
+"""Save one superstep: its checkpoint and its writes, at once or with the next commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ormsgpack
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_metadata,
+)
+
+from wick_graph.errors import StorageError
+from wick_graph.langgraph_config import PUSH, Address, address_of
+from wick_graph.store import statements
+from wick_graph.store.checkpoint_read import Reader, find
+from wick_graph.store.codec import Codec
+from wick_graph.store.commit_policy import Apply, Entry
+from wick_graph.store.connection import Core, Strays
+from wick_graph.store.dialect import Database
+from wick_graph.store.digests import CHECKPOINTS, WRITES, changing, row_hash
+from wick_graph.store.leases import Lease, fence, writer_of
+from wick_graph.store.row_format import (
+    CheckpointBody,
+    WritesBody,
+    is_source,
+    is_step,
+    pack_id,
+    text_bytes,
+)
+from wick_graph.store.schema import checkpoints
+from wick_graph.store.sharing import NOTHING, Writer
+from wick_graph.store.thread_cache import Lane, MeantForks, ThreadCache
+
+# --- Saving one step: a checkpoint, or the writes of one task.
+
+
+_KNOWN: Final = frozenset(
+    {"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
+)
+
+
+class Step:
+    """One transaction's access to a namespace of a thread."""
+
+    def __init__(
+        self,
+        db: Database,
+        cache: ThreadCache,
+        codec: Codec,
+        thread_id: str,
+        ns: str,
+        forks: MeantForks,
+        strays: Strays,
+    ) -> None:
+        self._forks = forks
+        self._strays = strays
+        self._db = db
+        self._cache = cache
+        self._codec = codec
+        self._thread_id = thread_id
+        self._namespace = ns
+        self._ns = cache.name(db, 0, ns)
+        self._names = cache.scope(db, self._ns)
+        self._lanes = cache.channels.setdefault(self._ns, {})
+        self._writer = Writer(db, cache, codec, thread_id)
+
+    def checkpoint(
+        self,
+        checkpoint: Mapping[str, Any],
+        metadata: dict[str, Any],
+        new_versions: Mapping[str, Any],
+        parent: str | None,
+        held: Mapping[str, Any],
+    ) -> None:
+        """Insert a checkpoint, or replace the one that has its id.
+
+        `held` are the channels' own objects, of which the checkpoint may have copies.
+
+        Raises:
+            ThreadBusyError: It does not continue the thread's head, and no fork was meant.
+        """
+        own, before = pack_id(checkpoint["id"]), pack_id(parent) if parent else None
+        head = self._cache.head(self._db, self._ns)
+        if metadata.get("source") != "fork":  # which nobody makes without meaning it
+            place = (self._thread_id, self._namespace)
+            self._forks.check(place, own, before, None if head is None else head[0])
+        self._warm(parent)
+        writes = self._cache.take_written(self._ns, before)
+        self._cache.saved[self._ns] = (checkpoint, metadata, new_versions, parent, held)
+        body = self._body(checkpoint, new_versions, held, writes)
+        self._number_outer(metadata.get("parents"))
+        rest = dict(metadata)
+        source = rest.pop("source") if is_source(rest.get("source")) else None
+        step = rest.pop("step") if is_step(rest.get("step")) else None
+        run = pack_id(rest.pop("run_id")) if type(rest.get("run_id")) is str else None
+        meta: bytes | None = None
+        if rest:
+            home = self._cache.lane(self._ns)
+            meta = ormsgpack.packb(self._writer.share(home, self._codec.pack(rest)))
+        context = (
+            self._cache.id,
+            self._ns,
+            own,
+            before,
+            source,
+            step,
+            run,
+        )
+        self._writer.flush()
+        self._put(context, meta, body)
+        if self._strays:
+            self._strays.sweep(self._db, self._cache.id, (self._ns, own))
+
+    def _number_outer(self, parents: Any) -> None:
+        """Let the checkpoints of graphs around this one have lower numbers than its own."""
+        if isinstance(parents, dict):
+            cache, db = self._cache, self._db
+            for name, outer in parents.items():
+                if isinstance(name, str) and isinstance(outer, str):
+                    cache.reserve(db, name, pack_id(outer))
+
+    def _put(self, context: tuple[Any, ...], meta: bytes | None, body: CheckpointBody) -> None:
+        """Write a checkpoint's row: a new one has the next number, and is the head."""
+        db, cache, own, parent = self._db, self._cache, context[2], context[3]
+        step = cache.seq(db, self._ns, parent)
+        body.seq = seq = cache.take_seq(db, self._namespace, own)
+        sealed = cache.seals.seal(body.dump(), *context, meta)
+        if db.execute(statements.PUT, (*context, 0, meta, sealed, seq)).rowcount:
+            head = cache.heads.get(self._ns)
+            if head is None or seq > head[1]:
+                cache.heads[self._ns] = own, seq
+            db.account.add(CHECKPOINTS, cache.id, row_hash((seq, 0), sealed), step)
+            return
+        keys = (checkpoints.c.thread == cache.id, checkpoints.c.ns == self._ns)
+        body.seq = cache.seq(db, self._ns, own)
+        sealed = cache.seals.seal(body.dump(), *context, meta)
+        with changing(db, checkpoints, cache.id, *keys, checkpoints.c.id == own):
+            db.execute(statements.REPLACE, (*context, 0, meta, sealed, seq))
+        cache.heads.pop(self._ns, None)  # one that was hidden may be the head again
+
+    def writes(
+        self,
+        checkpoint: str,
+        writes: Sequence[tuple[str, Any]],
+        task: str,
+        path: str,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """File a task's writes under a checkpoint; one that is there already stays.
+
+        Errors, interrupts and resumes replace the earlier one of their task. The items of a task
+        that is `alone` in its step lie where the channels will look for them.
+        """
+        keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
+        home = None if alone else self._cache.lane(self._ns)
+        made, lanes = WritesBody(), self._lanes
+        written = self._cache.note_written(self._ns, keys[2])
+        for position, (channel, value) in enumerate(writes):
+            index = WRITES_IDX_MAP.get(channel, position)
+            lane = lanes.get(channel) or self._lane(channel)
+            form = self._writer.write(lane, home, value)
+            made.put(index, lane.id, form)
+            written.setdefault(lane.id, []).append(value)
+        self._writer.flush()
+        row = (*keys, text_bytes(path))
+        sealed = self._cache.seals.seal(made.dump(), *row)
+        new = self._db.execute(statements.NEW_WRITES, (*row, sealed))
+        if new.rowcount:
+            self._count(keys, sealed)
+        else:
+            self._merge(keys, path, made)
+        saved = self._cache.saved.get(self._ns)
+        if saved is not None and saved[3] == checkpoint:
+            # another thread was faster with the step's checkpoint, and did not know these writes
+            self._cache.take_written(self._ns, keys[2])
+            self.checkpoint(*saved)
+
+    def _count(self, keys: tuple[int, int, bytes, bytes], sealed: bytes) -> None:
+        step = self._cache.seq(self._db, self._ns, keys[2])
+        if not step:
+            self._strays.note(*keys[:3])
+        self._db.account.add_body(WRITES, self._cache.id, sealed, step)
+
+    def has_checkpoint(self, checkpoint: str) -> bool:
+        """Say whether a checkpoint is stored already."""
+        key = (self._cache.id, self._ns, pack_id(checkpoint), 1)
+        return self._db.execute(statements.EXACT, key).fetchone() is not None
+
+    def has_writes(self, checkpoint: str, writes: Sequence[tuple[str, Any]], task: str) -> bool:
+        """Say whether all of a task's writes are stored already."""
+        keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
+        row = self._db.execute(statements.TASK, keys).fetchone()
+        if row is None:
+            return False
+        what = f"table writes of thread {self._thread_id!r}"
+        held = WritesBody.load(self._cache.seals.unseal(row[1], what, *keys, row[0])).entries()
+        stored = {(index, channel) for index, channel, _ in held}
+        wanted = {
+            (WRITES_IDX_MAP.get(channel, at), self._number(channel))
+            for at, (channel, _) in enumerate(writes)
+        }
+        return wanted <= stored
+
+    def _merge(self, keys: tuple[int, int, bytes, bytes], path: str, later: WritesBody) -> None:
+        """Add to what a task has written before."""
+        old, sealed = self._db.execute(statements.TASK, keys).fetchone()
+        what = f"table writes of thread {self._thread_id!r}"
+        seals = self._cache.seals
+        body = WritesBody.load(seals.unseal(sealed, what, *keys, old))
+        if body.merge(later):
+            row = (*keys, old or text_bytes(path))
+            made = seals.seal(body.dump(), *row)
+            self._db.execute(statements.PUT_WRITES, (*row, made))
+            step = self._cache.seq(self._db, self._ns, keys[2])
+            self._db.account.remove(WRITES, self._cache.id, row_hash((), sealed), step)
+            self._count(keys, made)
+
+    def _warm(self, parent: str | None) -> None:
+        """Find out what can be shared, if this process does not know it."""
+        if self._ns in self._cache.warm:
+            return
+        self._cache.warm.add(self._ns)
+        row = find(self._db, self._cache, self._namespace, parent) if parent else None
+        if row is not None:
+            Reader(self._db, self._cache, self._codec, self._thread_id).warm(row)
+
+    def _body(
+        self,
+        checkpoint: Mapping[str, Any],
+        new_versions: Mapping[str, Any],
+        held: Mapping[str, Any],
+        writes: Mapping[int, list[Any]],
+    ) -> CheckpointBody:
+        versions, marks = checkpoint["channel_versions"], self._cache.marks
+        lanes = self._lanes
+        values: list[Any] = []
+        for channel, value in checkpoint["channel_values"].items():
+            lane = lanes.get(channel) or self._lane(channel)
+            version, own, last = versions.get(channel), held[channel], lane.last
+            written = writes.get(lane.id) if channel in new_versions else NOTHING
+            if written is NOTHING and last and last[1] is own and last[0] == version and not marks:
+                values += (lane.id, last[2])  # most channels do not change
+            else:
+                values += (lane.id, self._writer.channel(lane, version, own, written, value))
+        seen: list[Any] = []
+        flats = self._cache.flats
+        for node, channels in checkpoint["versions_seen"].items():
+            number = self._number(node)
+            known = flats.get(number)
+            if known is None or known[0] != channels:
+                known = flats[number] = dict(channels), self._flat(channels)
+            seen += (number, known[1])
+        updated = checkpoint.get("updated_channels")
+        extra = {key: value for key, value in checkpoint.items() if key not in _KNOWN}
+        return CheckpointBody(
+            checkpoint["v"],
+            checkpoint["ts"],
+            self._flat(versions),
+            seen,
+            values,
+            None if updated is None else [self._number(channel) for channel in updated],
+            self._codec.pack(extra) if extra else None,
+        )
+
+    def _flat(self, versions: Mapping[str, Any]) -> list[Any]:
+        names = self._names
+        try:
+            return [part for pair in versions.items() for part in (names[pair[0]], pair[1])]
+        except KeyError:
+            return [part for name, v in versions.items() for part in (self._number(name), v)]
+
+    def _lane(self, channel: str) -> Lane:
+        lane = self._lanes[channel] = self._cache.lane(self._number(channel))
+        return lane
+
+    def _number(self, name: str) -> int:
+        number = self._names.get(name)
+        return self._cache.name(self._db, self._ns, name) if number is None else number
+
+
+# --- Saving a step's parts: at once, or with the next commit where that loses nothing.
+
+
+_CHANGED: Final = frozenset({list, dict})
+"""Types of values that a reducer may change in place before they are written."""
+
+MAX_WRITES: Final = 100_000
+"""Writes that one task may make."""
+
+Now = Callable[[], None]
+"""Does in one transaction what could not wait."""
+
+
+class Tried:
+    """Whether something was tried before: its commit may have been done without an answer."""
+
+    __slots__ = ("_once",)
+
+    def __init__(self) -> None:
+        self._once = False
+
+    def again(self) -> bool:
+        """Note a try; say whether it is a further one."""
+        before, self._once = self._once, True
+        return before
+
+
+@dataclass(slots=True)  # not frozen: one is made for each call
+class Saving:
+    """One store, and how values are written to it."""
+
+    core: Core
+    codec: Codec
+
+    def checkpoint(
+        self,
+        at: Address,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> Now | None:
+        """Let a checkpoint wait if it may; else return what saves it."""
+        full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
+        lease, policy = writer_of(config, at.checkpoint_id)
+        waits = self.core.pending.checkpoint_can_wait(at, policy)
+        held = checkpoint["channel_values"]
+        if waits:
+            values = {n: v.copy() if type(v) in _CHANGED else v for n, v in held.items()}
+            kept: Any = {**checkpoint, "channel_values": values}
+            checkpoint = kept
+
+        tried = Tried()
+
+        def save(db: Database) -> None:
+            self.core.pending.refuse(at)
+            step = self._step(db, at, lease)
+            if not (tried.again() and step.has_checkpoint(checkpoint["id"])):
+                step.checkpoint(checkpoint, full, new_versions, at.checkpoint_id, held)
+
+        return self._now_or_later(at, save, waits=waits)
+
+    def writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        path: str,
+    ) -> Now | None:
+        """Let a task's writes wait if they may; else return what saves them.
+
+        Raises:
+            StorageError: if there are more than `MAX_WRITES`.
+        """
+        at = address_of(config)
+        if not writes:
+            return None
+        if len(writes) > MAX_WRITES:
+            raise StorageError(
+                f"a task that writes {len(writes):,} times cannot be stored, {MAX_WRITES:,} is the "
+                "most; let it write one list"
+            )
+        lease, policy = writer_of(config, at.checkpoint_id)
+        waits = self.core.pending.writes_can_wait(at, policy, writes, path)
+        alone = waits and (PUSH not in path or policy.single_call)
+        if waits:
+            writes = [(name, v.copy() if type(v) in _CHANGED else v) for name, v in writes]
+
+        tried = Tried()
+        # such a write takes the place of the task's last one: written twice it is the same
+        replaces = any(channel in WRITES_IDX_MAP for channel, _ in writes)
+
+        def save(db: Database) -> None:
+            step, checkpoint = self._step(db, at, lease), at.checkpoint_id or ""
+            if replaces or not (tried.again() and step.has_writes(checkpoint, writes, task_id)):
+                step.writes(checkpoint, writes, task_id, path, alone=alone)
+
+        return self._now_or_later(at, save, waits=waits)
+
+    def _step(self, db: Database, at: Address, lease: Lease | None) -> Step:
+        """Check the lease, once for all that one member of a transaction writes."""
+        cache = self.core.thread_for_writing(db, at.thread_id)
+        of = (self.core.member, id(lease), id(self.codec), at.ns)
+        if cache.step is not None and cache.step[0] == of:
+            known: Step = cache.step[1]
+            return known
+        fence(self.core, db, lease, cache.id, at.thread_id)
+        made = Step(db, cache, self.codec, at.thread_id, at.ns, self.core.forks, self.core.strays)
+        cache.step = (of, made)
+        return made
+
+    def _now_or_later(self, at: Address, save: Apply, *, waits: bool) -> Now | None:
+        if waits:
+            self.core.later(Entry(at, save))
+            return None
+
+        def now() -> None:
+            # LangGraph may save a checkpoint after what its tasks wrote, and it needs none of that
+            self.core.apply(at.thread_id, save, regardless=True)
+
+        return now

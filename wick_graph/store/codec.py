@@ -1,0 +1,775 @@
+"""The data-only codec: a closed set of types as msgpack, nothing rebuilt by a name.
+
+Every type that plain msgpack lacks has a number in `Tag`; the table is part of the file format.
+Lists and dicts of a subclass come back as `list` and `dict`, `bytearray` as `bytes`, an exception
+as its `repr`, as with LangGraph's savers; an object of a class that is not known as `StoredObject`.
+Everything else comes back equal, NaN, huge integers and lone surrogates included.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import re
+import sys
+import zlib
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from enum import Enum, IntEnum
+from hashlib import blake2b
+from pathlib import Path, PurePath
+from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import ormsgpack
+from langchain_core.documents import Document
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ChatMessage,
+    ChatMessageChunk,
+    FunctionMessage,
+    FunctionMessageChunk,
+    HumanMessage,
+    HumanMessageChunk,
+    RemoveMessage,
+    SystemMessage,
+    SystemMessageChunk,
+    ToolMessage,
+    ToolMessageChunk,
+)
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
+from ormsgpack import Ext
+from pydantic import BaseModel
+
+from wick_graph.errors import StorageError
+from wick_graph.store.allowlist import AllowList, StoredObject, key_of, put_together, take_apart
+
+# --- The parts of the codec that know single values: dates, paths, patterns, arrays,
+# exceptions.
+
+
+IP: Final[dict[str, Any]] = {
+    cls.__name__: cls
+    for cls in (
+        ipaddress.IPv4Address,
+        ipaddress.IPv4Interface,
+        ipaddress.IPv4Network,
+        ipaddress.IPv6Address,
+        ipaddress.IPv6Interface,
+        ipaddress.IPv6Network,
+    )
+}
+
+
+def read_pattern(parts: list[Any]) -> re.Pattern[Any]:
+    """Compile a regular expression again."""
+    return re.compile(parts[0], parts[1])
+
+
+def exception_text(error: BaseException) -> str:
+    """Return what stands for an exception, as with LangGraph's savers: its `repr`."""
+    try:
+        return repr(error)
+    except Exception:  # a user's __repr__ may raise anything
+        return f"{type(error).__name__}()"
+
+
+def read_exception(parts: str | list[str]) -> str:
+    """Return an exception's text; older rows hold the name of its class, and its message."""
+    return parts if isinstance(parts, str) else f"{parts[0].rpartition('.')[2]}({parts[1]!r})"
+
+
+def text(value: str, tag: int) -> str | Ext:
+    """Return text as it is, or as tagged bytes if it holds a lone surrogate."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return Ext(tag, value.encode("utf-8", "surrogatepass"))
+    return value
+
+
+def moment_parts(value: datetime | time) -> list[Any]:
+    """Take a date or time apart: naive ISO text, name of the zone, offset in seconds, fold."""
+    offset = value.utcoffset()
+    name = getattr(value.tzinfo, "key", None)
+    return [
+        value.replace(tzinfo=None, fold=0).isoformat(),
+        name if isinstance(name, str) else None,
+        None if offset is None else offset.total_seconds(),
+        value.fold,
+    ]
+
+
+def _zone(name: str | None, offset: float | None) -> tzinfo | None:
+    if name is not None:
+        try:
+            return ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            pass  # this machine does not know the zone; the offset is right all the same
+    if offset is None:
+        return None
+    return timezone(timedelta(seconds=offset)) if offset else UTC
+
+
+def read_datetime(parts: list[Any]) -> datetime:
+    """Rebuild a datetime; a zone that this machine does not know becomes its offset."""
+    return datetime.fromisoformat(parts[0]).replace(tzinfo=_zone(parts[1], parts[2]), fold=parts[3])
+
+
+def read_time(parts: list[Any]) -> time:
+    """Rebuild a time of day."""
+    return time.fromisoformat(parts[0]).replace(tzinfo=_zone(parts[1], parts[2]), fold=parts[3])
+
+
+def read_path(parts: str) -> Path:
+    """Rebuild a path; it is text until somebody opens it."""
+    return Path(parts)
+
+
+# --- Compressed contents: bounded while they unfold, since a file may come from elsewhere.
+
+
+MAX_UNFOLDED: Final = 64 * 2**20
+"""Bytes of a content that is compressed; longer ones are kept as they are."""
+
+
+def fold(data: bytes, level: int) -> bytes | None:
+    """Compress a content; None if it is too long, or would not get shorter."""
+    if len(data) > MAX_UNFOLDED:
+        return None
+    small = zlib.compress(data, level)
+    return small if len(small) < len(data) else None
+
+
+def unfold(small: bytes) -> bytes:
+    """Undo `fold`.
+
+    Raises:
+        StorageError: It unfolds to more than is ever folded.
+        zlib.error: It is damaged.
+    """
+    unfolding = zlib.decompressobj()
+    data = unfolding.decompress(small, MAX_UNFOLDED + 1)
+    if len(data) > MAX_UNFOLDED:
+        raise StorageError(
+            f"a content unfolds to more than {MAX_UNFOLDED // 2**20} MiB; it was not written here"
+        )
+    if not unfolding.eof:
+        raise zlib.error("incomplete data")
+    return data
+
+
+# --- LangChain's messages and documents as their non-default fields, and back without
+# validation.
+#
+# Numbers stand for classes and single letters for fields; both tables are part of the file format,
+# so entries are added and never changed. A rebuilt object equals the one that was stored.
+
+
+_CLASSES: Final[dict[int, type[BaseModel]]] = {
+    1: HumanMessage,
+    2: AIMessage,
+    3: ToolMessage,
+    4: SystemMessage,
+    5: ChatMessage,
+    6: FunctionMessage,
+    7: RemoveMessage,
+    8: HumanMessageChunk,
+    9: AIMessageChunk,
+    10: ToolMessageChunk,
+    11: SystemMessageChunk,
+    12: ChatMessageChunk,
+    13: FunctionMessageChunk,
+    14: Document,
+}
+
+_LETTERS: Final = {
+    "content": "c",
+    "additional_kwargs": "k",
+    "response_metadata": "r",
+    "type": "t",
+    "name": "n",
+    "id": "i",
+    "tool_calls": "u",
+    "invalid_tool_calls": "v",
+    "usage_metadata": "g",
+    "tool_call_chunks": "h",
+    "chunk_position": "p",
+    "tool_call_id": "o",
+    "artifact": "a",
+    "status": "s",
+    "role": "l",
+    "metadata": "m",
+    "page_content": "d",
+    "example": "e",
+}
+
+_MISSING: Final = object()
+
+_set: Final = object.__setattr__
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one class is written and rebuilt."""
+
+    number: int
+    cls: type[BaseModel]
+    fields: tuple[tuple[str, str, Any], ...]
+    """Name, letter and default of every field; a required field has a default nothing equals."""
+    fixed: dict[str, Any]
+    """Every field with its immutable default, in the order of the class."""
+    fresh: tuple[tuple[str, Callable[[], Any]], ...]
+    """Fields whose default must be made anew for each object."""
+    names: dict[str, str]
+    """Letters to names."""
+    open: bool
+    """Whether the class takes fields that it does not declare."""
+
+    def write(self, value: BaseModel, *, with_id: bool = True) -> list[Any]:
+        """Return number, non-default fields and extras; leave the id out on request."""
+        held = value.__dict__
+        parts: dict[str, Any] = {}
+        for name, letter, default in self.fields:
+            field = held.get(name, _MISSING)
+            if field is default or field is _MISSING:
+                continue
+            if type(field) is type(default) and field == default:
+                continue
+            if with_id or letter != "i":
+                parts[letter] = field
+        extra = value.__pydantic_extra__
+        return [self.number, parts, extra] if extra else [self.number, parts]
+
+    def read(self, parts: dict[str, Any], extra: dict[str, Any] | None = None) -> Any:
+        """Rebuild an object from its non-default fields; raises KeyError for an unknown letter."""
+        held = self.fixed.copy()
+        for fresh, make in self.fresh:
+            held[fresh] = make()
+        names, given = self.names, set()
+        for letter, field in parts.items():
+            name = names[letter]
+            held[name] = field
+            given.add(name)
+        made = self.cls.__new__(self.cls)
+        _set(made, "__dict__", held)
+        _set(made, "__pydantic_fields_set__", given)
+        _set(made, "__pydantic_extra__", (extra or {}) if self.open else None)
+        _set(made, "__pydantic_private__", None)
+        return made
+
+
+def _shape(number: int, cls: type[BaseModel]) -> Shape:
+    fields: list[tuple[str, str, Any]] = []
+    fixed: dict[str, Any] = {}
+    fresh: list[tuple[str, Callable[[], Any]]] = []
+    for name, info in cls.model_fields.items():
+        default = info.get_default(call_default_factory=True, validated_data={})
+        required = info.is_required()
+        fields.append((name, _LETTERS[name], _MISSING if required else default))
+        fixed[name] = None if required else default
+        if isinstance(default, (list, dict)) and not required:
+            fresh.append((name, type(default)))
+    names = {letter: name for name, letter, _ in fields}
+    extra = cls.model_config.get("extra") == "allow"
+    return Shape(number, cls, tuple(fields), fixed, tuple(fresh), names, extra)
+
+
+BY_NUMBER: Final[dict[int, Shape]] = {n: _shape(n, cls) for n, cls in _CLASSES.items()}
+
+BY_CLASS: Final[dict[type, Shape]] = {shape.cls: shape for shape in BY_NUMBER.values()}
+
+MESSAGES: Final[dict[type, Shape]] = {
+    cls: shape for cls, shape in BY_CLASS.items() if issubclass(cls, BaseMessage)
+}
+"""The classes whose objects carry an id that is kept beside the rest."""
+
+
+# --- Long texts inside values, stored once per thread however often they come.
+#
+# A state that holds the same long text in ever new surroundings (a system prompt that is composed
+# anew for each model call) would otherwise cost that text at each step.
+
+
+HASH_BYTES: Final = 16
+
+LONG: Final = 512
+"""Bytes from which a text is stored apart."""
+
+WORTH: Final = 1_024
+"""Bytes of a value from which it is searched for long texts."""
+
+_TEXT: Final = b"text"
+
+_CONTAINERS: Final = (list, dict, tuple)
+
+_LEVELS: Final = 16
+
+_NARROW: Final = LONG // 4
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Stands in a value for a text that lies elsewhere."""
+
+    hash: bytes
+
+
+def hash_of(data: bytes) -> bytes:
+    """Return the hash of a text's bytes."""
+    return blake2b(data, digest_size=HASH_BYTES).digest()
+
+
+def blob_key(hashed: bytes) -> bytes:
+    """Return the key of a text's row; no other rows of that table have such keys."""
+    return _TEXT + hashed
+
+
+def is_text_key(key: bytes) -> bool:
+    """Say whether a row of the table is a text's."""
+    return key.startswith(_TEXT) and len(key) == len(_TEXT) + HASH_BYTES
+
+
+def lifted(value: Any, lift: Callable[[str], Blob], levels: int = _LEVELS) -> Any:
+    """Copy plain containers with a `Blob` for each long text; return the very value if none is."""
+    if type(value) not in _CONTAINERS or not levels:
+        return lift(value) if type(value) is str and _is_long(value) else value
+    if type(value) is dict:
+        items = [lifted(item, lift, levels - 1) for item in value.values()]
+        if all(map(_same, items, value.values())):
+            return value
+        return dict(zip(value, items, strict=True))
+    parts = [lifted(item, lift, levels - 1) for item in value]
+    if all(map(_same, parts, value)):
+        return value
+    return parts if type(value) is list else tuple(parts)
+
+
+def hashes_in(data: bytes, mark: bytes) -> Iterator[bytes]:
+    """Yield everything in encoded bytes that may be a blob's key; `mark` stands before each."""
+    at = data.find(mark)
+    while at >= 0:
+        start = at + len(mark)
+        yield data[start : start + HASH_BYTES]
+        at = data.find(mark, at + 1)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _is_long(text: str) -> bool:
+    return len(text) >= LONG or (
+        len(text) >= _NARROW and len(text.encode("utf-8", "surrogatepass")) >= LONG
+    )
+
+
+# --- numpy's arrays and scalars as data: numpy is not needed until one is read.
+
+
+NAME: Final = "numpy:ndarray"
+"""Of the `StoredObject` that stands for an array where there is no numpy."""
+
+
+def array_parts(value: Any) -> list[Any] | None:
+    """Take an array or a scalar of numpy apart: type, shape (None of a scalar), bytes.
+
+    None for anything else, and for arrays of Python objects or of records.
+    """
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or not (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
+        return None
+    if value.dtype.hasobject or value.dtype.names is not None:
+        return None
+    shape = list(value.shape) if type(value) is numpy.ndarray else None
+    return [value.dtype.str, shape, value.tobytes()]
+
+
+def read(data: list[Any]) -> Any:
+    """Rebuild an array or scalar; without numpy it is a `StoredObject`."""
+    kind, shape, body = data
+    try:
+        numpy: Any = importlib.import_module("numpy")
+    except ImportError:
+        return StoredObject(NAME, data)
+    flat = numpy.frombuffer(body, dtype=numpy.dtype(kind))
+    return flat[0] if shape is None else flat.reshape(shape).copy()
+
+
+FORMAT: Final = 1
+"""The first byte of everything that is stored."""
+
+MAX_DEPTH: Final = 200
+"""Levels of lists and dicts that a value may have."""
+
+MAX_NESTED: Final = 60
+"""Levels of other types (messages, tuples, sends) among them; each costs stack when read."""
+
+BLOB_MARK: Final = b"\xd8\x1a"
+"""What stands before a blob's key in encoded bytes."""
+
+_END: Final = object()
+
+_END_MARK: Final = b"\xd4\x7f\x00"
+
+_SHORT_TEXT: Final = 0xD9
+
+_EXT_8: Final = 0xC7
+
+_EXT_16: Final = 0xC8
+"""How msgpack marks a text, and an extension, with its length in one byte or in two."""
+
+_OPTIONS: Final = (
+    ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+
+_BASES: Final[tuple[type[Any], ...]] = (list, dict, str, bytes, int, float)
+
+_PLAIN: Final = frozenset({type(None), bool, float, bytes})
+
+Texts = Callable[[bytes], str]
+
+
+class Tag(IntEnum):
+    """The numbers of the types that msgpack lacks; never change one."""
+
+    TUPLE = 1
+    SET = 2
+    FROZENSET = 3
+    DEQUE = 4
+    TEXT = 5
+    INT = 6
+    PAIRS = 7
+    DATETIME = 8
+    DATE = 9
+    TIME = 10
+    TIMEDELTA = 11
+    UUID = 12
+    DECIMAL = 13
+    PATH = 14
+    COMPACT = 16
+    SEND = 18
+    INTERRUPT = 19
+    COMMAND = 20
+    OVERWRITE = 21
+    DELTA = 22
+    EXCEPTION = 23
+    TIMEOUT = 24
+    ALLOWED = 25
+    BLOB = 26
+    PATTERN = 27
+    IP = 28
+    ARRAY = 29
+    END = 127
+
+
+_END_TAG: Final = int(Tag.END)
+
+
+class Codec:
+    """Turn values into bytes and back; also LangGraph's serializer protocol."""
+
+    def __init__(self, allow: AllowList | None = None) -> None:
+        self.allow = allow or AllowList()
+
+    def with_msgpack_allowlist(self, pairs: Collection[tuple[str, ...]]) -> Codec:
+        """Return a codec that also accepts the classes of these (module, name) pairs."""
+        allow = self.allow.extended(pairs)
+        return self if allow is self.allow else Codec(allow)
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Encode for LangGraph's interface; the type is always `wick`."""
+        return "wick", bytes((FORMAT,)) + self.pack(obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Decode what `dumps_typed` made.
+
+        Raises:
+            StorageError: for any other type, version or damaged bytes.
+        """
+        kind, body = data
+        if kind != "wick" or body[:1] != bytes((FORMAT,)):
+            raise StorageError(f"unknown format {kind!r}: this is no value that wick_graph stored")
+        return self.unpack(body[1:])
+
+    def pack(self, value: Any) -> bytes:
+        """Encode a value.
+
+        Raises:
+            StorageError: for a type outside the closed set and the allow-list, naming it and
+                saying how to allow it; for nesting deeper than `MAX_DEPTH`.
+        """
+        try:
+            return ormsgpack.packb(value, default=self._default, option=_OPTIONS)
+        except (TypeError, RecursionError):
+            pass  # the slow way handles what ormsgpack refuses, and says why it cannot
+        try:
+            return self._slow(value, 0, 0)
+        except RecursionError:
+            raise _too_deep() from None
+
+    def unpack(self, data: bytes, texts: Texts | None = None) -> Any:
+        """Decode one value; `texts` finds the texts that are stored apart from it.
+
+        Raises:
+            StorageError: if the bytes are not exactly one value of the closed set.
+        """
+        failed: list[StorageError] = []
+
+        def extended(tag: int, body: bytes) -> Any:
+            if tag == _END_TAG:
+                return _END
+            try:
+                return self._read(tag, body, texts)
+            except StorageError as error:
+                failed.append(error)  # ormsgpack hides what a hook raises
+                raise
+
+        try:
+            value, end = ormsgpack.unpackb(b"\x92" + data + _END_MARK, ext_hook=extended)
+        except (ValueError, RecursionError) as error:
+            raise failed[0] if failed else _damaged(error) from error
+        if end is not _END:
+            raise _damaged("trailing bytes")
+        return value
+
+    def split(self, value: Any) -> tuple[bytes, bytes]:
+        """Encode a value as head and core: a message's id, and all the rest."""
+        shape = MESSAGES.get(type(value))
+        if shape is None:
+            return b"", self.pack(value)
+        name = value.id
+        if name is None:
+            return b"", self.pack(Ext(Tag.COMPACT, self.pack(shape.write(value))))
+        parts = self.pack(shape.write(value, with_id=False))
+        return self.pack(name), self.pack(Ext(Tag.COMPACT, parts))
+
+    def join(self, head: bytes, core: bytes, texts: Texts | None = None) -> Any:
+        """Rebuild what `split` took apart."""
+        start = _message_start(core) if head else 0
+        try:  # a history is read message by message: what can be left out counts
+            parts = ormsgpack.unpackb(core[start:]) if start else None
+        except ValueError:  # it holds more than plain data
+            parts = None
+        value = self.unpack(core, texts) if parts is None else BY_NUMBER[parts[0]].read(*parts[1:])
+        if head:
+            short = head[0] == _SHORT_TEXT and head[1] == len(head) - 2
+            value.__dict__["id"] = head[2:].decode() if short else self.unpack(head)
+            value.__pydantic_fields_set__.add("id")
+        return value
+
+    def _default(self, other: Any) -> Any:
+        return self._extend(other, lambda part: self._fast(part, 1))
+
+    def _fast(self, value: Any, nested: int) -> bytes:
+        """Encode a part with ormsgpack alone; raises TypeError where it cannot."""
+        if nested > MAX_NESTED:
+            raise TypeError
+        return ormsgpack.packb(
+            value,
+            default=lambda other: self._extend(other, lambda part: self._fast(part, nested + 1)),
+            option=_OPTIONS,
+        )
+
+    def _slow(self, value: Any, depth: int, nested: int) -> bytes:
+        if nested > MAX_NESTED:
+            raise _too_deep()
+        return ormsgpack.packb(self._careful(value, depth, nested), option=_OPTIONS)
+
+    def _careful(self, value: Any, depth: int, nested: int) -> Any:
+        """Rewrite a value so that ormsgpack takes it as it is."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if depth > MAX_DEPTH:
+            raise _too_deep()
+        if kind is list:
+            out = []
+            for item in value:
+                out.append(self._careful(item, depth + 1, nested))
+            return out
+        if kind is dict:
+            return self._careful_dict(value, depth + 1, nested)
+        if kind is str:
+            return text(value, Tag.TEXT)
+        if kind is int and -(2**63) <= value < 2**64:
+            return value
+        made = self._extend(value, lambda part: self._slow(part, depth + 1, nested + 1))
+        return made if type(made) is Ext else self._careful(made, depth, nested)
+
+    def _careful_dict(self, value: dict[Any, Any], depth: int, nested: int) -> Any:
+        names = [self._careful(key, depth, nested + 1) for key in value]
+        if all(type(name) is str for name in names):
+            items = value.values()
+            return {
+                name: self._careful(item, depth, nested)
+                for name, item in zip(names, items, strict=True)
+            }
+        if nested >= MAX_NESTED:
+            raise _too_deep()
+        pairs: list[Any] = []
+        for name, item in zip(names, value.values(), strict=True):
+            pairs += (name, self._careful(item, depth, nested + 1))
+        return Ext(Tag.PAIRS, ormsgpack.packb(pairs, option=_OPTIONS))
+
+    def _extend(self, value: Any, pack: Callable[[Any], bytes]) -> Any:
+        """Return a value of a type that msgpack lacks as tagged bytes, or as a plainer value."""
+        kind = type(value)
+        shape = BY_CLASS.get(kind)
+        if shape is not None:
+            return Ext(Tag.COMPACT, pack(shape.write(value)))
+        writer = _WRITERS.get(kind)
+        if writer is not None:
+            tag, parts = writer(value)
+            return Ext(tag, parts if isinstance(parts, bytes) else pack(parts))
+        key = self.allow.key(kind)
+        if key is not None:
+            return Ext(Tag.ALLOWED, pack([key, take_apart(value)]))
+        if isinstance(value, BaseException):
+            return Ext(Tag.EXCEPTION, pack(exception_text(value)))
+        if isinstance(value, PurePath):
+            return Ext(Tag.PATH, pack(str(value)))
+        array = array_parts(value)
+        return _plainer(value) if array is None else Ext(Tag.ARRAY, pack(array))
+
+    def _read(self, tag: int, body: bytes, texts: Texts | None) -> Any:
+        if tag == Tag.TEXT:
+            return body.decode("utf-8", "surrogatepass")
+        if tag == Tag.INT:
+            return int.from_bytes(body, "little", signed=True)
+        if tag == Tag.UUID:
+            return UUID(bytes=body)
+        if tag == Tag.BLOB and texts is not None:
+            return texts(body)
+        parts = self.unpack(body, texts)
+        if tag == Tag.COMPACT:
+            return BY_NUMBER[parts[0]].read(*parts[1:])
+        if tag == Tag.ALLOWED:
+            return put_together(parts[0], self.allow.find(parts[0]), parts[1])
+        reader = _READERS.get(tag)
+        if reader is None:
+            raise StorageError(f"unknown format: a stored value has the unknown tag {tag}")
+        return reader(parts)
+
+
+def _message_start(core: bytes) -> int:
+    """Return where the parts of a message begin if that is all these bytes are, else 0."""
+    if core[0] == _EXT_8 and core[2] == Tag.COMPACT and core[1] == len(core) - 3:
+        return 3
+    long = core[0] == _EXT_16 and core[3] == Tag.COMPACT
+    return 4 if long and int.from_bytes(core[1:3]) == len(core) - 4 else 0
+
+
+def _plainer(value: Any) -> Any:
+    """Return the plain value that a subclass is stored as."""
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if not isinstance(value, Enum) and not hasattr(value, "_fields"):
+        for plain in _BASES:
+            if isinstance(value, plain):
+                return plain(value)
+    raise _refused(type(value))
+
+
+def _pairs(flat: list[Any]) -> dict[Any, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _again(value: StoredObject) -> tuple[int, Any]:
+    """Return what an object was stored as."""
+    return (
+        (Tag.ARRAY, value.data)
+        if value.name == NAME
+        else (
+            Tag.ALLOWED,
+            [value.name, value.data],
+        )
+    )
+
+
+def _deque(value: Any) -> tuple[int, Any]:
+    return Tag.DEQUE, [list(value), value.maxlen]
+
+
+def _as_list(tag: int) -> Callable[[Iterable[Any]], tuple[int, Any]]:
+    return lambda value: (tag, list(value))
+
+
+_WRITERS: Final[dict[type, Callable[[Any], tuple[int, Any]]]] = {
+    tuple: _as_list(Tag.TUPLE),
+    set: _as_list(Tag.SET),
+    frozenset: _as_list(Tag.FROZENSET),
+    deque: _deque,
+    int: lambda v: (Tag.INT, v.to_bytes(v.bit_length() // 8 + 1, "little", signed=True)),
+    datetime: lambda v: (Tag.DATETIME, moment_parts(v)),
+    date: lambda v: (Tag.DATE, v.toordinal()),
+    time: lambda v: (Tag.TIME, moment_parts(v)),
+    timedelta: lambda v: (Tag.TIMEDELTA, [v.days, v.seconds, v.microseconds]),
+    UUID: lambda v: (Tag.UUID, v.bytes),
+    Decimal: lambda v: (Tag.DECIMAL, str(v)),
+    Send: lambda v: (Tag.SEND, [v.node, v.arg, *([v.timeout] if v.timeout else [])]),
+    TimeoutPolicy: lambda v: (Tag.TIMEOUT, [v.run_timeout, v.idle_timeout, v.refresh_on]),
+    Interrupt: lambda v: (Tag.INTERRUPT, [v.value, v.id, v.response_schema]),
+    Command: lambda v: (Tag.COMMAND, [v.graph, v.update, v.resume, v.goto]),
+    Overwrite: lambda v: (Tag.OVERWRITE, v.value),
+    _DeltaSnapshot: lambda v: (Tag.DELTA, v.value),
+    StoredObject: _again,
+    re.Pattern: lambda v: (Tag.PATTERN, [v.pattern, v.flags]),
+    **{cls: lambda v: (Tag.IP, [type(v).__name__, str(v)]) for cls in IP.values()},
+    Blob: lambda v: (Tag.BLOB, v.hash),
+}
+
+_READERS: Final[dict[int, Callable[[Any], Any]]] = {
+    Tag.TUPLE: tuple,
+    Tag.SET: set,
+    Tag.FROZENSET: frozenset,
+    Tag.DEQUE: lambda p: deque(p[0], p[1]),
+    Tag.PAIRS: _pairs,
+    Tag.DATETIME: read_datetime,
+    Tag.DATE: date.fromordinal,
+    Tag.TIME: read_time,
+    Tag.TIMEDELTA: lambda p: timedelta(*p),
+    Tag.DECIMAL: Decimal,
+    Tag.PATH: read_path,
+    Tag.SEND: lambda p: Send(p[0], p[1], timeout=p[2] if len(p) > 2 else None),
+    Tag.TIMEOUT: lambda p: TimeoutPolicy(run_timeout=p[0], idle_timeout=p[1], refresh_on=p[2]),
+    Tag.INTERRUPT: lambda p: Interrupt(p[0], p[1], response_schema=p[2]),
+    Tag.COMMAND: lambda p: Command(graph=p[0], update=p[1], resume=p[2], goto=p[3]),
+    Tag.OVERWRITE: Overwrite,
+    Tag.DELTA: _DeltaSnapshot,
+    Tag.EXCEPTION: read_exception,
+    Tag.PATTERN: read_pattern,
+    Tag.IP: lambda p: IP[p[0]](p[1]),
+    Tag.ARRAY: read,
+}
+
+
+def _damaged(why: object) -> StorageError:
+    return StorageError(f"unknown format: a stored value cannot be read ({why})")
+
+
+def _too_deep() -> StorageError:
+    return StorageError(
+        f"a value nested deeper than {MAX_DEPTH} levels cannot be stored; flatten it"
+    )
+
+
+def _refused(cls: type) -> StorageError:
+    name = key_of(cls).replace(":", ".")
+    return StorageError(
+        f"a {name} cannot be stored: if it is a dataclass, enum, pydantic model or named tuple, "
+        f"allow it with SqlSaver.from_url(..., allow=[{cls.__name__}]); otherwise store plain data"
+    )

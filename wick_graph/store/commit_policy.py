@@ -1,0 +1,195 @@
+"""What may wait a moment for the next commit: writes and checkpoints that can be made again.
+
+A step's writes are worth nothing once its checkpoint stands, so a task that is alone in its step
+has its writes committed together with the checkpoint that follows: one commit in place of two.
+What waits is in the way of nobody: every other transaction takes it along, every read lets it be
+written first, and nothing waits longer than `WAIT_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+
+from wick_graph.langgraph_config import PULL, PUSH, Address
+
+WAIT_SECONDS: Final = 0.01
+"""Age at which the flusher takes what still waits; it looks as often as this, so 20 ms at most."""
+
+_OPEN: Final = 1_024
+"""Steps that are followed at once."""
+
+Apply = Callable[[Any], None]
+"""Writes an entry within a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPolicy:
+    """What of one superstep may wait for the next commit; by default nothing."""
+
+    began_from: str = ""
+    """The checkpoint that the superstep began from: no other superstep may take the policy."""
+    checkpoint: bool = False
+    """Its checkpoint: a crash makes the same one again, or nothing follows before that commit."""
+    call_results: bool = False
+    """What its tool calls write: the results are in the ledger, or the calls are safe to repeat."""
+    single_call: bool = False
+    """It is one tool call."""
+
+
+COMMIT_NOW: Final = CommitPolicy()
+
+
+class Entry(NamedTuple):
+    """What waits."""
+
+    at: Address
+    """The checkpoint that the entry builds on."""
+    apply: Apply
+
+
+@dataclass(slots=True)
+class _Step:
+    """Who has written under a checkpoint so far."""
+
+    checkpoint: str | None
+    pulls: int = 0
+    pushes: int = 0
+    others: bool = False
+
+
+class Pending:
+    """Entries that wait, per thread and in their order; shared by threads and event loops."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[Entry]] = {}
+        self._steps: OrderedDict[tuple[str, str], _Step] = OrderedDict()
+        self._errors: dict[str, BaseException] = {}
+        self._lost: OrderedDict[Address, BaseException] = OrderedDict()
+        """By checkpoint: what its tasks wrote and cannot be stored."""
+        self.since: float | None = None
+        """When the oldest entry came, by the monotonic clock; None if nothing waits."""
+
+    def writes_can_wait(
+        self,
+        at: Address,
+        policy: CommitPolicy,
+        writes: Sequence[tuple[str, Any]],
+        path: str,
+    ) -> bool:
+        """Decide whether a task's writes may wait for the checkpoint that follows.
+
+        They may if the task seems to be alone in its step, or if its result is durable elsewhere.
+        Errors, interrupts and answers never wait. What was lost before is made good by them.
+        """
+        with self._lock:
+            self._lost.pop(at, None)
+            step = self._step(at)
+            if any(channel in WRITES_IDX_MAP for channel, _ in writes):
+                step.others = True
+                return False
+            if PUSH in path:
+                step.pushes += 1
+                return policy.call_results
+            if PULL in path:
+                step.pulls += 1
+                return step.pulls == 1 and not step.pushes
+            step.others = True
+            return False
+
+    def checkpoint_can_wait(self, at: Address, policy: CommitPolicy) -> bool:
+        """Decide whether a checkpoint may wait for the next one.
+
+        It may if the policy says so, after one node, or after pushed tasks alone.
+        """
+        with self._lock:
+            step = self._steps.pop((at.thread_id, at.ns), None)
+        if step is None or step.checkpoint != at.checkpoint_id or step.others:
+            return False
+        return policy.checkpoint and step.pulls == (0 if step.pushes else 1)
+
+    def add(self, entry: Entry) -> None:
+        """Let an entry wait."""
+        with self._lock:
+            self._waiting.setdefault(entry.at.thread_id, []).append(entry)
+            if self.since is None:
+                self.since = time.monotonic()
+
+    def holds(self, thread_id: str | None) -> bool:
+        """Say whether something of a thread waits; of any thread, for None."""
+        if self.since is None:
+            return False
+        return thread_id is None or thread_id in self._waiting
+
+    def threads(self) -> list[str]:
+        """Return the threads of which something waits."""
+        with self._lock:
+            return list(self._waiting)
+
+    def take(self) -> dict[str, list[Entry]]:
+        """Take everything out."""
+        with self._lock:
+            taken, self._waiting = self._waiting, {}
+            self.since = None
+            return taken
+
+    def put_back(self, taken: dict[str, list[Entry]]) -> None:
+        """Let entries wait again, before all that came meanwhile; they have waited long enough."""
+        with self._lock:
+            for thread_id, entries in taken.items():
+                self._waiting[thread_id] = [*entries, *self._waiting.get(thread_id, ())]
+            if taken:
+                self.since = time.monotonic() - WAIT_SECONDS
+
+    def fail(self, at: Address, error: BaseException) -> None:
+        """Keep the error of an entry that cannot be written.
+
+        The next call to the thread tells it, and so does the next checkpoint that needs the entry.
+        """
+        with self._lock:
+            self._errors.setdefault(at.thread_id, error)
+            self._lost[at] = error
+            while len(self._lost) > _OPEN:
+                self._lost.popitem(last=False)
+
+    def refuse(self, at: Address) -> None:
+        """Raise the kept error of what a checkpoint builds on, once."""
+        if self._lost:
+            with self._lock:
+                error = self._lost.pop(at, None)
+            if error is not None:
+                raise error
+
+    def known(self, thread_id: str) -> None:
+        """Note that somebody reads what is stored of a thread, to go on from that."""
+        if self._lost:
+            with self._lock:
+                for at in [at for at in self._lost if at.thread_id == thread_id]:
+                    del self._lost[at]
+
+    def complain(self, thread_id: str | None) -> None:
+        """Raise the kept error of a thread, once; for None, that of any thread."""
+        if not self._errors:
+            return
+        with self._lock:
+            if thread_id is None:
+                thread_id = next(iter(self._errors), "")
+            error = self._errors.pop(thread_id, None)
+        if error is not None:
+            raise error
+
+    def _step(self, at: Address) -> _Step:
+        key = (at.thread_id, at.ns)
+        step = self._steps.get(key)
+        if step is None or step.checkpoint != at.checkpoint_id:
+            step = self._steps[key] = _Step(at.checkpoint_id)
+            while len(self._steps) > _OPEN:
+                self._steps.popitem(last=False)
+        return step

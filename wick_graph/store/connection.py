@@ -1,0 +1,539 @@
+"""The one connection of a store, what is known of its threads, its clock, and life after a fork."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import bindparam, exists, func, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from wick_graph.constants import THREAD_TTL_SECONDS
+from wick_graph.durations import seconds
+from wick_graph.errors import ConfigError, StorageError
+from wick_graph.store import statements, transactions
+from wick_graph.store.dialect import Database, Dialect, ThreadRow
+from wick_graph.store.digests import erase
+from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sealing_of
+from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
+from wick_graph.store.schema import checkpoints, clock, threads, writes
+from wick_graph.store.statements import checked, compiled, prepared
+from wick_graph.store.thread_cache import MeantForks, ThreadCache
+from wick_graph.store.transactions import Group, Transactions, Worker, closed
+
+# --- Who holds a thread: a process, named so that nobody else is it, and whether it is alive.
+
+
+LEASE_SECONDS: Final = 30.0
+"""How long a lease holds without being renewed; a frozen owner is passed over after that."""
+
+
+def owner() -> bytes:
+    """Name this process: its machine, its boot, its id and start, so that nobody else is it."""
+    return text_bytes(f"{_boot()}/{os.getpid()}/{_started(os.getpid())}")
+
+
+def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
+    """Say whether an owner may still be at work.
+
+    Of another machine nobody can tell but by time; of that the answer is `elsewhere`.
+    """
+    boot, _, rest = bytes_text(holder).partition("/")
+    pid, started = rest.split("/")[:2]
+    if boot != _boot():
+        return elsewhere
+    return _started(int(pid)) == started
+
+
+def is_at_work(holder: bytes, seconds: float) -> bool:
+    """Say whether a process is still at what it began some seconds ago.
+
+    One of another machine is believed for as long as a lease holds.
+    """
+    return is_alive(holder, elsewhere=0 <= seconds < LEASE_SECONDS)
+
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot() -> str:
+    """Identify this boot of this machine, in all of its containers; this process if it cannot."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return _boot()
+
+
+_boot_id: list[str] = []
+
+
+def _boot() -> str:
+    """Identify this boot of this machine, and where its process ids mean what they mean here.
+
+    Containers of one machine share its boot, but not their process ids. A random stand-in where
+    the system has no such ids.
+    """
+    if not _boot_id:
+        try:
+            space = Path("/proc/self/ns/pid").stat().st_ino
+            _boot_id.append(f"{_BOOT.read_text(encoding='ascii').strip()}-{space}")
+        except OSError:
+            _boot_id.append(uuid.uuid4().hex)
+    return _boot_id[0]
+
+
+def _started(pid: int) -> str:
+    """Return when a process started, in the kernel's ticks; empty if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    state, *_ = fields = stat.rpartition(")")[2].split()
+    return "" if state == "Z" else fields[19]
+
+
+# --- Two clocks: the wall's, which people set, and a steady one, which only runs.
+#
+# Idle time is told by the wall clock, because a store outlives the machine's boot. So the store
+# remembers when it was used last by both clocks. Where they disagree about the time since then, the
+# wall clock was set, and idle time begins to count anew. After a restart of the machine there is no
+# steady time to compare with: a gap of more than an hour cannot be told from a clock that is wrong,
+# and counts as one.
+
+
+JUMP_SECONDS: Final = 3600.0
+"""How far the two clocks may be apart before the wall clock counts as set."""
+
+_ROW: Final = 1
+
+_b = bindparam
+
+_LAST: Final = prepared(
+    select(clock.c.boot, clock.c.wall, clock.c.steady, clock.c.since).where(clock.c.rid == _b("r")),
+    "r",
+)
+
+_values: Final[dict[str, Any]] = {name: _b(name) for name in ("boot", "wall", "steady", "since")}
+
+_row = upsert(clock).values(rid=_b("r"), **checked(clock, _values, new=True))
+
+_NOTE: Final = prepared(
+    _row.on_conflict_do_update(
+        index_elements=["rid"], set_={name: _row.excluded[name] for name in (*_values, "checksum")}
+    ),
+    *("r", "boot", "wall", "steady", "since"),
+)
+
+SINCE: Final = func.coalesce(select(clock.c.since).scalar_subquery(), 0.0)
+"""The time from which on idleness counts."""
+
+
+def steady_time() -> float:
+    """Return the seconds since the machine was started, the time that it slept included."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+def note_time(db: Database, wall: float, steady: float) -> float | None:
+    """Note that the store is used now, in the transaction that uses it.
+
+    Returns:
+        By how much the wall clock seems to have been set since the last use; None if it was not.
+    """
+    here = text_bytes(boot())
+    row = db.execute(_LAST, (_ROW,)).fetchone()
+    since = 0.0 if row is None else row[3]
+    if row is not None and bytes(row[0]) == here:
+        off = wall - row[1] - (steady - row[2])
+    else:  # the machine was restarted, or this is another one; or nobody has noted anything yet
+        last = db.execute(*compiled(select(func.max(threads.c.last_access)))).fetchone()[0]
+        used = [at for at in (last, None if row is None else row[1]) if at is not None]
+        off = wall - max(used) if used else 0.0
+    jumped = abs(off) > JUMP_SECONDS
+    db.execute(_NOTE, (_ROW, here, wall, steady, wall if jumped else since))
+    return off if jumped else None
+
+
+# --- How long idle threads are kept, where nobody said it of the very thread.
+
+
+Ttl = str | float | None
+"""A duration (`5m`, `7d`, seconds), or for ever: `never`, None."""
+
+STORES: Final = "store"
+"""In place of a duration: as the store says for the thread's namespace."""
+
+
+class Lives:
+    """A time to live for each namespace: what stands before the first colon of a thread's id."""
+
+    def __init__(self, ttl: Ttl | Mapping[str, Ttl]) -> None:
+        given = ttl if isinstance(ttl, Mapping) else {"": ttl}
+        self._by_namespace = {name: _seconds(life) for name, life in given.items()}
+        if (wrong := next((name for name in given if ":" in name), None)) is not None:
+            raise ConfigError(f"ttl: the namespace {wrong!r:.80} has a colon; leave it out")
+        self._default = self._by_namespace.get("", float(THREAD_TTL_SECONDS))
+
+    def chosen(self, ttl: str | float | None, thread_id: str) -> float | None:
+        """Return a time to live that was asked for, or the store's own."""
+        return self.of(thread_id) if ttl == STORES else None if ttl is None else float(ttl)
+
+    def of(self, thread_id: str) -> float | None:
+        """Return the seconds that an idle thread is kept; None for ever."""
+        namespace, colon, _ = thread_id.partition(":")
+        return self._by_namespace.get(namespace, self._default) if colon else self._default
+
+
+def _seconds(ttl: Ttl) -> float | None:
+    return None if ttl is None else seconds(ttl)
+
+
+# --- Writes whose checkpoint is not stored: it comes in a moment, or its commit has failed.
+#
+# LangGraph saves in the background, so writes may be filed before the checkpoint that they name.
+# Those that stay without it belong to nothing, and are deleted as soon as it cannot come any more.
+
+
+class Strays:
+    """The writes of this process that were filed before their checkpoint; mostly there are none."""
+
+    def __init__(self) -> None:
+        self._early: dict[int, set[tuple[int, bytes]]] = {}
+        """By thread: the namespaces and ids of checkpoints."""
+
+    def __bool__(self) -> bool:
+        return bool(self._early)
+
+    def note(self, thread: int, ns: int, checkpoint: bytes) -> None:
+        """Note that writes were filed under a checkpoint that is not stored."""
+        self._early.setdefault(thread, set()).add((ns, checkpoint))
+
+    def sweep(self, db: Database, thread: int, before: tuple[int, bytes] | None = None) -> None:
+        """Delete what has no checkpoint: all of a thread whose run is over, or what is older.
+
+        `before` is a checkpoint that is stored now: no older one of its namespace comes after it.
+        Places where nothing is left to delete are forgotten; others are looked at again, because
+        the transaction may fail.
+        """
+        early = self._early.get(thread, set())
+        for ns, checkpoint in [*early]:
+            if before is not None and (ns != before[0] or checkpoint >= before[1]):
+                continue
+            if not _erase(db, thread, ns, checkpoint):
+                early.discard((ns, checkpoint))
+        if not early:
+            self._early.pop(thread, None)
+
+
+def drop_old(
+    db: Database, thread: int, stored: Iterable[tuple[int, bytes]], root: int | None
+) -> int:
+    """Delete the writes of a thread whose checkpoint is not stored, and cannot come any more.
+
+    That is so where its namespace, or the graph around all others, `root`, has a newer checkpoint.
+    Returns how many there were.
+    """
+    known, latest, dropped = set(stored), dict[int, bytes](), 0
+    for ns, checkpoint in known:
+        latest[ns] = max(checkpoint, latest.get(ns, b""))
+    newest = b"" if root is None else latest.get(root, b"")
+    query = select(writes.c.ns, writes.c.checkpoint).where(writes.c.thread == thread).distinct()
+    for ns, found in db.execute(*compiled(query)).fetchall():
+        checkpoint = bytes(found)
+        if (ns, checkpoint) not in known and checkpoint < max(newest, latest.get(ns, b"")):
+            dropped += _erase(db, thread, ns, checkpoint)
+    return dropped
+
+
+def _erase(db: Database, thread: int, ns: int, checkpoint: bytes) -> int:
+    """Delete the writes under a checkpoint unless that is stored; return how many there were."""
+    mine = (writes.c.thread == thread, writes.c.ns == ns, writes.c.checkpoint == checkpoint)
+    own = checkpoints.c
+    stored = exists().where(own.thread == thread, own.ns == ns, own.id == checkpoint)
+    return erase(db, writes, thread, *mine, ~stored, step=0)
+
+
+T = TypeVar("T")
+
+_KEPT: Final = 512
+"""Threads whose cache is kept."""
+
+_TRIES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A lease that was given back, which the database may not know."""
+
+    lease: Any
+    epoch: int
+    charges: int
+    since: float = field(default_factory=time.monotonic)
+
+
+class Core(Transactions):
+    """Everything mutable of a saver; its clones share one."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        *,
+        tenant: str,
+        ttl: Ttl | Mapping[str, Ttl],
+        debug: bool = False,
+        keys: Keys | None = None,
+        either: bool = False,
+    ) -> None:
+        super().__init__(dialect)
+        self.tenant = text_bytes(tenant)
+        self.lives = Lives(ttl)
+        self.worker = Worker(self)
+        self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
+        self.forks = MeantForks()
+        self.strays = Strays()
+        self.owed: dict[int, Owed] = {}
+        """By thread: leases of this store that are nobody's any more."""
+        self._debug = debug
+        self._keys, self._either = keys, either
+        self.sealing: Sealing = Plain()
+        """How the rows are closed; known as soon as the database is open."""
+        self._lost = False
+        self._open()
+        transactions.watch(self)
+
+    def now(self) -> float:
+        """Return the time, in seconds since 1970; the only clock of the store."""
+        return self.clock()
+
+    def steady(self) -> float:
+        """Return a time that nobody sets; a clock that a test sets counts as time that passes."""
+        ahead = 0.0 if self.clock == self.dialect.now else self.clock() - self.dialect.now()
+        return steady_time() + ahead
+
+    def seals(self, number: int, key: bytes) -> Seals:
+        """Return how the rows of a thread are closed and opened."""
+        return self.sealing.of(number, self.tenant, key)
+
+    def close_text(self, text: str | None, key: bytes, column: str) -> bytes | None:
+        """Encode a text that stands in the row of a thread; None stays None."""
+        return None if text is None else self.sealing.close_text(text, self.tenant, key, column)
+
+    def open_text(self, data: bytes | None, key: bytes, column: str) -> str | None:
+        """Undo `close_text`."""
+        return None if data is None else self.sealing.open_text(data, self.tenant, key, column)
+
+    def apply(
+        self, thread_id: str, work: Callable[[Database], T], *, regardless: bool = False
+    ) -> T:
+        """Write to a thread; do it again where that helps. What was done twice must do no harm.
+
+        Raises:
+            StorageError: as `writing`.
+        """
+        for tries in range(1, _TRIES + 1):
+            try:
+                with self.writing(thread_id, regardless=regardless) as db:
+                    return work(db)
+            except StorageError as error:
+                if tries == _TRIES or not self._may_pass(error):
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _may_pass(self, error: BaseException | None) -> bool:
+        while error is not None:
+            if isinstance(error, self._errors):
+                return self.dialect.may_pass(error)
+            error = error.__cause__
+        return False
+
+    def thread(self, db: Database, thread_id: str) -> ThreadCache | None:
+        """Return what is known of a thread, None if the store has no such thread."""
+        key = text_bytes(thread_id)
+        if self._locks:
+            row = self.dialect.find(db, self.tenant, key)
+        else:
+            row = db.execute(statements.THREAD, (self.tenant, key)).fetchone()
+        if row is None:
+            self.caches.pop(key, None)
+            return None
+        version = row[4] if self._locks else self._others_seen
+        return self._cache(key, row[0], row[1], version, version)
+
+    def thread_for_writing(self, db: Database, thread_id: str) -> ThreadCache:
+        """Return what is known of a thread; make it if there is none, and note the access.
+
+        The time of access is written at most every 1/120 of the time to live: an eviction may
+        come that much early.
+        """
+        key = text_bytes(thread_id)
+        known = self.caches.get(key)
+        if known is not None and known.within is self._group:
+            return known  # nobody else can have changed the row in this transaction
+        now = self.now()
+        if self._locks:
+            row = self._locked(db, thread_id)
+        else:
+            row = db.execute(statements.THREAD, (self.tenant, key)).fetchone()
+        if row is None:
+            row = self.new_thread(db, thread_id, "idle", self.lives.of(thread_id))
+        number, generation, seen, ttl = row[:4]
+        if abs(now - seen) >= min(30.0, (ttl or 3600.0) / 120):
+            self._note_time(db, now)
+            db.execute(statements.SEEN, (now, None if ttl is None else now + ttl, number))
+        if self._locks:  # the lock itself has counted the version up
+            return self._cache(key, number, generation, row[4], row[4] - 1)
+        return self._cache(key, number, generation, self._others_seen, self._others_seen)
+
+    def new_thread(self, db: Database, thread_id: str, status: str, ttl: float | None) -> ThreadRow:
+        """Insert a thread, unless somebody else is faster, and return its row."""
+        now, key = self.now(), text_bytes(thread_id)
+        self._note_time(db, now)
+        until = None if ttl is None else now + ttl
+        values = (self.tenant, key, status, 0, now, now, ttl, until, 0)
+        if not self._locks:
+            self._must_fit(db)
+            return (db.execute(statements.NEW_THREAD, values).fetchone()[0], 0, now, ttl)
+        number = self.dialect.make(db, values)
+        self._must_fit(db)  # behind the insert, which waits for whoever marks the store
+        row = self._locked(db, thread_id) if number is None else (number, 0, now, ttl, 0)
+        if row is None:
+            raise StorageError(f"thread {thread_id} comes and goes at the same time; try again")
+        if self._group is not None:
+            self._group.locked = True
+            self._group.held[thread_id] = row
+        return row
+
+    def _note_time(self, db: Database, now: float) -> None:
+        """Note the time of an access; where all writers would wait for one row, openings do it."""
+        if not self._locks:
+            note_time(db, now, self.steady())
+
+    def _note_opening(self, db: Database) -> None:
+        self.dialect.begin(db, self.now, write=True)
+        note_time(db, self.now(), self.steady())
+        db.execute("COMMIT")
+
+    def _must_fit(self, db: Database) -> None:
+        if self.sealing.keys is None:
+            must_be_plain(db, self.dialect)
+
+    def lock(self, db: Database, thread_id: str) -> None:
+        """Lock one more thread; whoever does must name threads in their order."""
+        if self._locks:
+            self._locked(db, thread_id)
+
+    def _locked(self, db: Database, thread_id: str) -> ThreadRow | None:
+        """Return the row of a thread that this transaction holds, or can hold; None without one."""
+        group = self._group
+        assert group is not None
+        if thread_id not in group.held:
+            self._lock_row(group, db, thread_id, wait=True)
+        return group.held.get(thread_id)
+
+    def _lock_row(self, group: Group, db: Database, thread_id: str, *, wait: bool) -> bool:
+        row = self.dialect.lock(db, self.tenant, text_bytes(thread_id), wait=wait)
+        if row is None:
+            return False
+        group.locked = True
+        group.held[thread_id] = row
+        return True
+
+    def _cache(
+        self, key: bytes, number: int, generation: int, version: int, since: int
+    ) -> ThreadCache:
+        """Return the cache of a thread; what others wrote after `since` is not in it."""
+        cache = self.caches.get(key)
+        if cache is None or cache.id != number or cache.generation != generation:
+            cache = ThreadCache(number, generation, seals=self.seals(number, key))
+            cache.marks = Marks() if self._debug else None
+            self.caches[key] = cache
+            while len(self.caches) > _KEPT:
+                self.caches.popitem(last=False)
+        elif cache.seen_others < since:
+            cache.doubt()
+        cache.seen_others = version
+        self.caches.move_to_end(key)
+        cache.within = self._group
+        return cache
+
+    def close(self) -> None:
+        """Finish what is under way and close the database; closing twice is harmless.
+
+        Raises:
+            StorageError: something that waited cannot be written; the store is closed all the
+                same.
+        """
+        self.worker.close()
+        self._flusher.close()
+        with self._turn:
+            try:
+                if self._connection is not None:
+                    self._settle(None)
+                    self.pending.complain(None)
+            finally:
+                self._closed = True
+                self.caches.clear()
+                if self._connection is not None:
+                    self._connection.close()
+                    self._connection = None
+
+    def _open(self) -> Database:
+        if self._closed:
+            raise closed()
+        if self._lost:
+            raise StorageError(
+                "a store in memory does not survive a fork; open one in the child, or use a file"
+            )
+        db = self.dialect.open(self.now)
+        try:
+            self.sealing = sealing_of(db, self.dialect, self.now, self._keys, either=self._either)
+            if self._locks and not self.dialect.reads_only:
+                self._note_opening(db)
+        except BaseException:
+            db.close()
+            raise
+        self._connection, self._others = db, None
+        return db
+
+    def _forget(self) -> None:
+        self.caches.clear()
+
+    def before_fork(self) -> None:
+        """Let no transaction go on, and no file be open, while this process is doubled.
+
+        SQLite keeps locks of a file per process; a child that inherited them would believe that
+        it holds what only its parent holds.
+        """
+        self._turn.acquire()
+        with contextlib.suppress(StorageError):
+            self._settle(None)
+        if self.dialect.lasts and self._connection is not None:
+            with contextlib.suppress(*self._errors):
+                self._connection.close()
+            self._connection = None
+            self._others = None
+
+    def after_fork(self) -> None:
+        """Go on in the parent; the next call opens the file again."""
+        self._turn.release()
+
+    def in_child(self) -> None:
+        """Begin anew in the child; what waits is the parent's."""
+        self._renew()
+        self.caches = OrderedDict()
+        self.strays = Strays()
+        if not self._closed:
+            self.worker = Worker(self)
+        if self._connection is not None:  # in memory, and the parent's
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # never to be closed
+            self._connection = None
+            self._lost = True

@@ -1,1 +1,0 @@
-"""SQLite or PostgreSQL: schema, statements, transactions, and how a store is opened."""

@@ -1,0 +1,443 @@
+"""Digests of threads, and the numbered migrations from one schema to the next."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from operator import add
+from pathlib import Path
+from typing import Any, Final, cast
+
+import ormsgpack
+from sqlalchemy import Table, bindparam, delete, literal_column, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.sql.elements import ColumnElement
+
+from wick_graph.errors import StorageError
+from wick_graph.store.dialect import Database
+from wick_graph.store.schema import (
+    LANE_BITS,
+    PLACES,
+    blobs,
+    calls,
+    checkpoints,
+    digests,
+    events,
+    items,
+    moments,
+    names,
+    runs,
+    streams,
+    writes,
+)
+from wick_graph.store.statements import checksum_of, compiled, prepared
+
+# --- Digests of threads: sums over their rows, so that a row that is missing or foreign is
+# noticed.
+#
+# A row's own check value says that the row is whole; it says nothing of a row that is gone, that is
+# an older version, or that was copied from another database. So each row also has a hash, made of
+# its check value and of the columns that this does not cover, and each transaction adds the hashes
+# of what it writes to the sums of the thread, and takes away those of what it deletes. A sum's low
+# bits count the rows.
+#
+# The sums are kept per step. The writes under a checkpoint, and the checkpoints that continue it,
+# are counted at that checkpoint's number; all else goes wherever its transaction counts, for only
+# the total of a thread is compared there.
+
+
+BITS: Final = 62
+
+MASK: Final = (1 << BITS) - 1
+"""Sums are taken modulo 2**62, so that two of them can be added in any database."""
+
+COUNT_BITS: Final = 20
+"""Low bits of a sum, which count rows."""
+
+_HASH: Final = (1 << BITS - COUNT_BITS) - 1
+
+HASHED: Final[dict[Table, tuple[str, ...]]] = {
+    names: ("id", "thread", "scope", "text"),
+    checkpoints: ("seq", "hidden"),
+    writes: (),
+    items: (),
+    blobs: ("hash", "size"),
+    calls: ("key", "name", "args", "state", "epoch", "tries", "started", "ended"),
+    runs: ("number", "run", "branch", "status", "started", "ended"),
+    moments: (),
+    streams: ("run", "status", "started", "ended", "first", "key"),
+    events: (),
+}
+"""The columns of each table that its body's check value does not cover; never reordered."""
+
+TABLES: Final = tuple(HASHED)
+
+_AT: Final = {table: at for at, table in enumerate(TABLES)}
+
+NAMES, CHECKPOINTS, WRITES, ITEMS, BLOBS, CALLS, RUNS, MOMENTS, STREAMS, EVENTS = range(len(TABLES))
+
+_b = bindparam
+
+_row = upsert(digests).values(rid=_b("r"), **{table.name: _b(table.name) for table in TABLES})
+
+_ADD: Final = prepared(
+    _row.on_conflict_do_update(
+        index_elements=["rid"],
+        set_={
+            table.name: (digests.c[table.name] + _row.excluded[table.name]).bitwise_and(
+                literal_column(str(MASK))
+            )
+            for table in TABLES
+        },
+    ),
+    *("r", *(table.name for table in TABLES)),
+)
+
+
+def row_hash(columns: Sequence[Any], body: bytes | None) -> int:
+    """Return the hash of a row: of a body's check value, or tag, and of the columns beside it."""
+    made = 0
+    if body is not None:
+        made = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
+    if columns:
+        packed = ormsgpack.packb(tuple(columns))
+        made ^= int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
+    return made
+
+
+def term(hashed: int) -> int:
+    """Return what a row adds to its sum."""
+    return (hashed & _HASH) << COUNT_BITS | 1
+
+
+Sums = dict[int, list[int]]
+"""What is added to the sums of each table, by row of `digests` or by thread."""
+
+
+class Account:
+    """What the transaction under way adds to the digests of threads; `write` comes before its end.
+
+    What belongs to no step is counted at any of its thread.
+    """
+
+    __slots__ = ("_rows", "_threads")
+
+    def __init__(self) -> None:
+        self._rows: Sums = {}
+        self._threads: Sums = {}
+        """What may be counted at any step."""
+
+    def add(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
+        """Count a row that was written; `step` is the number of the checkpoint it belongs to."""
+        self._sums(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
+
+    def add_body(self, table: int, thread: int, body: bytes, step: int | None = None) -> None:
+        """Count a row of which the body's check value covers all columns."""
+        # on the path of every step: what `row_hash` and `term` do
+        hashed = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
+        self._sums(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
+
+    def remove(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
+        """Count a row that was deleted, or is about to be replaced."""
+        self._sums(thread, step)[table] -= term(hashed)
+
+    def move(self, thread: int, sums: Sequence[int]) -> None:
+        """Count at the thread itself what was counted at a step that is deleted."""
+        own = self._sums(thread, 0)
+        own[:] = map(add, own, sums)
+
+    def write(self, db: Database) -> None:
+        """Add everything to the digests' rows."""
+        rows = self._rows
+        for thread, sums in self._threads.items():
+            near = (rid for rid in rows if rid >> LANE_BITS == thread)
+            rid = next(near, thread << LANE_BITS)
+            rows[rid] = [*map(add, rows[rid], sums)] if rid in rows else sums
+        self.forget()
+        if rows:
+            db.executemany(_ADD, [(rid, *map(MASK.__and__, rows[rid])) for rid in rows])
+
+    def mark(self) -> tuple[Sums, Sums]:
+        """Return what `restore` goes back to."""
+        return (
+            {rid: sums[:] for rid, sums in self._rows.items()},
+            {thread: sums[:] for thread, sums in self._threads.items()},
+        )
+
+    def restore(self, mark: tuple[Sums, Sums]) -> None:
+        """Forget what was counted since, because nothing of it was stored."""
+        self._rows, self._threads = mark
+
+    def forget(self) -> None:
+        """Forget everything, because the transaction is over."""
+        self._rows, self._threads = {}, {}
+
+    def _sums(self, thread: int, step: int | None) -> list[int]:
+        if step is None:
+            held, key = self._threads, thread
+        else:
+            held, key = self._rows, thread << LANE_BITS | step
+        sums = held.get(key)
+        if sums is None:
+            sums = held[key] = [0] * len(TABLES)
+        return sums
+
+
+RUN_ROW: Final = prepared(
+    select(*(runs.c[name] for name in HASHED[runs]), runs.c.body).where(
+        runs.c.thread == _b("t"), runs.c.number == _b("n")
+    ),
+    *("t", "n"),
+)
+
+CALL_ROW: Final = prepared(
+    select(*(calls.c[name] for name in HASHED[calls]), calls.c.body).where(
+        calls.c.thread == _b("t"), calls.c.key == _b("k")
+    ),
+    *("t", "k"),
+)
+"""What the hashes of such rows are made of, for the path of every turn."""
+
+# --- what is not on the path of every step ----------------------------------------------------
+
+
+def hashes(db: Database, table: Table, *where: ColumnElement[bool]) -> list[int]:
+    """Return the hashes of rows as they are stored."""
+    found = db.execute(*compiled(select(*columns_of(table)).where(*where))).fetchall()
+    return [hash_of(table, row) for row in found]
+
+
+def columns_of(table: Table) -> list[ColumnElement[Any]]:
+    """Return the columns of which a row's hash is made: the body last, where there is one."""
+    body = [table.c.body] if "body" in table.c else []
+    return [*(table.c[name] for name in HASHED[table]), *body]
+
+
+def hash_of(table: Table, row: Sequence[Any]) -> int:
+    """Return the hash of a row of `columns_of`."""
+    if "body" not in table.c:
+        return row_hash(row, None)
+    return row_hash(row[:-1], row[-1])
+
+
+def erase(
+    db: Database, table: Table, thread: int, *where: ColumnElement[bool], step: int | None = None
+) -> int:
+    """Delete rows of a thread, and return how many there were."""
+    account, at = db.account, _AT[table]
+    found = hashes(db, table, *where)
+    for hashed in found:
+        account.remove(at, thread, hashed, step)
+    db.execute(*compiled(delete(table).where(*where)))
+    return len(found)
+
+
+@contextmanager
+def changing(
+    db: Database, table: Table, thread: int, *where: ColumnElement[bool]
+) -> Iterator[None]:
+    """Let rows of a thread be changed, or made, inside of the block."""
+    account, at = db.account, _AT[table]
+    for hashed in hashes(db, table, *where):
+        account.remove(at, thread, hashed)
+    yield
+    for hashed in hashes(db, table, *where):
+        account.add(at, thread, hashed)
+
+
+def drop_steps(db: Database, thread: int, steps: Iterable[int]) -> None:
+    """Give up the rows of steps that are deleted; what else they count stays counted."""
+    db.account.write(db)
+    for step in steps:
+        rid = thread << LANE_BITS | step
+        query = select(*(digests.c[table.name] for table in TABLES)).where(digests.c.rid == rid)
+        for sums in db.execute(*compiled(query)).fetchall():
+            db.account.move(thread, sums)
+            db.execute(*compiled(delete(digests).where(digests.c.rid == rid)))
+
+
+def sums_of(db: Database, thread: int) -> dict[int, list[int]]:
+    """Return the sums of a thread's steps, by table."""
+    low = thread << LANE_BITS
+    query = select(digests.c.rid, *(digests.c[table.name] for table in TABLES))
+    query = query.where(digests.c.rid.between(low, low | PLACES))
+    return {row[0] & PLACES: list(row[1:]) for row in db.execute(*compiled(query)).fetchall()}
+
+
+# --- From schema 1 to schema 2: numbers for checkpoints, digests of threads, checksums of rows.
+#
+# A thread whose clock once stepped back goes on from what was stored last. What is written here is
+# the schema of its release, and does not follow later ones.
+
+
+_LANE_BITS: Final = 32
+
+_ROWS: Final = 500
+
+_HASHED: Final = {
+    "names": ("id", "thread", "scope", "text"),
+    "checkpoints": ("seq", "hidden"),
+    "writes": (),
+    "items": (),
+    "blobs": ("hash", "size"),
+    "calls": ("key", "name", "args", "state", "epoch", "tries", "started", "ended"),
+    "runs": ("number", "run", "branch", "status", "started", "ended"),
+    "moments": (),
+    "streams": ("run", "status", "started", "ended", "first", "key"),
+    "events": (),
+}
+
+_CHECKED: Final = {
+    "threads": (
+        *("tenant", "thread", "agent", "status", "title", "parent", "pinned", "created"),
+        *("last_access", "ttl", "expires_at", "generation", "run", "stopped_because"),
+        "last_error",
+    ),
+    "leases": ("thread", "owner", "epoch", "until", "tries", "head"),
+    "tokens": ("tenant", "token", "hash", "name", "scopes", "created", "expires", "revoked"),
+}
+
+_NUMBERS: Final = """
+UPDATE checkpoints SET seq = numbered.n FROM (
+    SELECT rid AS r, row_number() OVER (PARTITION BY thread ORDER BY
+        CASE WHEN thread IN (
+            SELECT thread FROM (
+                SELECT thread, id,
+                lag(id) OVER (PARTITION BY thread, ns ORDER BY rid) AS before FROM checkpoints
+            ) AS pairs WHERE before > id
+        ) THEN rid END, id, rid
+    ) AS n FROM checkpoints
+) AS numbered WHERE numbered.r = checkpoints.rid
+"""
+"""By id, as schema 1 had it; but by row where a clock stepped back and ids contradict the rows."""
+
+_STEP_OF: Final = {
+    "checkpoints": "SELECT c.rid, b.seq FROM checkpoints c JOIN checkpoints b "
+    "ON b.thread = c.thread AND b.ns = c.ns AND b.id = c.parent",
+    "writes": "SELECT w.rid, c.seq FROM writes w JOIN checkpoints c "
+    "ON c.thread = w.thread AND c.ns = w.ns AND c.id = w.checkpoint",
+}
+
+
+def to_schema_2(db: Database) -> None:
+    """Add the columns and tables, and fill them from the rows as they are."""
+    is_sqlite = isinstance(db, sqlite3.Connection)
+    for statement in _made(is_sqlite):
+        db.execute(statement)
+    fill(db)
+    db.execute("CREATE UNIQUE INDEX checkpoints_seq ON checkpoints (thread, seq)")
+    db.execute("CREATE UNIQUE INDEX checkpoints_head ON checkpoints (thread, ns, seq)")
+
+
+def fill(db: Database) -> None:
+    """Number the checkpoints, and compute the digests and checksums of rows of schema 1."""
+    is_sqlite = isinstance(db, sqlite3.Connection)
+    db.execute(_NUMBERS)
+    if is_sqlite:
+        for table, columns in _CHECKED.items():
+            _add_checksums(db, table, columns)
+    _add_digests(db, "?" if is_sqlite else "%s")
+
+
+def _made(is_sqlite: bool) -> Iterator[str]:
+    key, blob = ("INTEGER", "BLOB") if is_sqlite else ("BIGINT", "BYTEA")
+    yield "ALTER TABLE checkpoints ADD COLUMN seq BIGINT"
+    for table in _CHECKED:
+        yield f"ALTER TABLE {table} ADD COLUMN checksum BIGINT"
+    sums = ", ".join(f"{table} BIGINT NOT NULL" for table in _HASHED)
+    yield f"CREATE TABLE digests (rid {key} NOT NULL, {sums}, PRIMARY KEY (rid))"
+    yield (
+        f"CREATE TABLE clock (rid {key} NOT NULL, boot {blob} NOT NULL, wall FLOAT NOT NULL, "
+        "steady FLOAT NOT NULL, since FLOAT NOT NULL, checksum BIGINT, PRIMARY KEY (rid))"
+    )
+
+
+def _add_checksums(db: Database, table: str, columns: Sequence[str]) -> None:
+    key = "thread" if table == "leases" else "id" if table == "threads" else "rid"
+    found = db.execute(f"SELECT {key}, {', '.join(columns)} FROM {table}").fetchall()
+    rows = [(checksum_of(*row[1:]), row[0]) for row in found]
+    db.executemany(f"UPDATE {table} SET checksum = ? WHERE {key} = ?", rows)
+
+
+def _add_digests(db: Database, mark: str) -> None:
+    sums: dict[tuple[int, int], list[int]] = {}
+    lanes = dict(db.execute("SELECT id, thread FROM names").fetchall())
+    for at, (table, columns) in enumerate(_HASHED.items()):
+        steps = dict(db.execute(_STEP_OF[table]).fetchall()) if table in _STEP_OF else {}
+        for key, thread, *row in _rows(db, table, columns):
+            if table in ("items", "moments", "events"):
+                thread = key >> _LANE_BITS
+                thread = lanes.get(thread, 0) if table == "items" else thread
+            body = row.pop() if table != "names" else None
+            if thread:  # else it is the store's own row, or one that belongs to nobody
+                own = sums.setdefault((thread, steps.get(key, 0)), [0] * len(_HASHED))
+                own[at] += term(row_hash(row, body))
+    places = ", ".join([mark] * (1 + len(_HASHED)))
+    rows = [
+        (thread << _LANE_BITS | step, *(one & MASK for one in own))
+        for (thread, step), own in sums.items()
+    ]
+    db.executemany(f"INSERT INTO digests VALUES ({places})", rows)
+
+
+def _rows(db: Database, table: str, columns: Sequence[str]) -> Iterable[Any]:
+    """Yield the rows of a table: key, thread, what is hashed."""
+    key = "id" if table == "names" else "rid"
+    thread = "rid" if table in ("items", "moments", "events") else "thread"
+    wanted = [key, thread, *columns, *(() if table == "names" else ("body",))]
+    query, last = f"SELECT {', '.join(wanted)} FROM {table}", -1
+    while found := db.execute(f"{query} WHERE {key} > {last} ORDER BY {key} LIMIT {_ROWS}"):
+        page = found.fetchall()
+        yield from page
+        if len(page) < _ROWS:
+            return
+        last = page[-1][0]
+
+
+# --- Numbered steps from one schema to the next, the same for every database.
+#
+# A SQLite file knows in `user_version` where it is, a PostgreSQL schema in its table `wick_meta`.
+
+
+Migration = Callable[[Database], None]
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2,)
+"""The step at index 0 leads from schema 1 to schema 2, and so on; released steps never change."""
+
+
+def migrate(
+    connection: sqlite3.Connection, path: Path | None, steps: Sequence[Migration] = MIGRATIONS
+) -> None:
+    """Bring a database up to the newest schema, all in one transaction.
+
+    Of several processes that come at the same time, one does it and the others wait. A process
+    that dies meanwhile leaves the database as it was.
+
+    Raises:
+        StorageError: A step failed, or the schema is newer than this release knows.
+    """
+    newest = len(steps) + 1
+    if _version(connection) == newest:
+        return
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        version = _version(connection)
+        if version > newest:
+            raise StorageError(
+                f"{path} was written by a newer wick_graph (schema {version}, this one knows "
+                f"{newest}); upgrade wick_graph"
+            )
+        for step in steps[version - 1 :]:
+            step(cast("Database", connection))
+        connection.execute(f"PRAGMA user_version={newest}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

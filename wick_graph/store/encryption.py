@@ -1,0 +1,349 @@
+"""Encryption at rest: the keys of a store, and how rows are sealed and opened."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Protocol, Self
+
+from sqlalchemy import select
+
+from wick_graph.errors import StorageError
+from wick_graph.store import row_format, statements
+from wick_graph.store.dialect import Database, Dialect, Now
+from wick_graph.store.row_format import PLAIN, Seals
+from wick_graph.store.schema import threads
+from wick_graph.store.statements import compiled
+
+# --- The keys of an encrypted store: where they come from, and what each is called.
+#
+# A key is 32 random bytes, written as base64, one a line; the first is the current one, with which
+# everything new is encrypted, and the others still open what was encrypted with them. What a key is
+# called is made of the key itself, so no file can name one wrongly.
+
+
+KEY_BYTES: Final = 32
+
+ID_BYTES: Final = 4
+
+_OTHERS: Final = 0o077
+
+_LARGEST: Final = 65_536
+"""Bytes that a file of keys may have."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_MAKE: Final = "make one with `wick store key`"
+
+
+class Keys:
+    """One key or several, of which the first is the current one; `repr` shows ids alone."""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        """Take keys of 32 random bytes each.
+
+        Raises:
+            StorageError: there is none, one is no such key, or two are the same.
+        """
+        made: dict[bytes, bytes] = {}
+        for key in keys:
+            _check(key)
+            if id_of(key) in made:
+                raise StorageError("the store's keys hold one key twice; keep one")
+            made[id_of(key)] = key
+        if not made:
+            raise StorageError(f"the store's keys are empty; {_MAKE}")
+        self.by_id: Mapping[bytes, bytes] = MappingProxyType(made)
+        self.current: bytes = next(iter(made))
+        """The id of the key with which everything new is encrypted."""
+
+    @classmethod
+    def of(cls, source: Keys | str) -> Keys:
+        """Return the keys that `file:PATH` or `env:NAME` means.
+
+        Raises:
+            StorageError: they cannot be read, or are none; no error ever quotes a key.
+        """
+        if isinstance(source, Keys):
+            return source
+        kind, _, name = source.partition(":")
+        if kind == "file" and name:
+            return cls.from_file(name)
+        if kind == "env" and name:
+            return cls.from_environment(name)
+        raise StorageError("the store's keys are named as file:PATH or env:NAME")
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """Read a file that nobody but its owner may read (mode 0600 or less).
+
+        Raises:
+            StorageError: as `of`, or others may read the file.
+        """
+        file = Path(path)
+        try:
+            with file.open("rb") as opened:
+                status = os.fstat(opened.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise StorageError(f"the file of keys {file} is no regular file")
+                if os.name == "posix" and status.st_mode & _OTHERS:
+                    mode = stat.S_IMODE(status.st_mode)
+                    raise StorageError(
+                        f"the file of keys {file} may be used by others (mode {mode:04o}); "
+                        f"say chmod 600 {file}, and think of its keys as known"
+                    )
+                data = opened.read(_LARGEST + 1)
+        except OSError as error:
+            raise StorageError(
+                f"the file of keys {file} cannot be read: {error.strerror}; {_MAKE}"
+            ) from None
+        if len(data) > _LARGEST:
+            raise StorageError(f"the file of keys {file} is too large to be one")
+        return cls(_parsed(data.decode("utf-8", "replace"), f"the file of keys {file}"))
+
+    @classmethod
+    def from_environment(cls, name: str) -> Self:
+        """Read an environment variable.
+
+        Raises:
+            StorageError: as `of`.
+        """
+        if not _NAME.fullmatch(name):
+            raise StorageError(
+                "the store's keys are named as env:NAME, with the name of a variable, not its value"
+            )
+        text = os.environ.get(name)
+        if not text:
+            raise StorageError(
+                f"the environment variable {name} is not set, and the store's keys are to stand "
+                f"there; {_MAKE}"
+            )
+        return cls(_parsed(text, f"the environment variable {name}"))
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """What the keys are called, the current one first."""
+        return tuple(key.hex() for key in self.by_id)
+
+    def __repr__(self) -> str:
+        return f"Keys({', '.join(self.ids)})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("keys stay in the process that read them")
+
+
+def id_of(key: bytes) -> bytes:
+    """Return what a key is called: it stands in each row, and tells nothing of the key."""
+    return hmac.digest(key, b"wick_graph key id", "sha256")[:ID_BYTES]
+
+
+def new_key() -> str:
+    """Make a key, as it is written down."""
+    return base64.b64encode(os.urandom(KEY_BYTES)).decode("ascii")
+
+
+def add_key(path: str | Path) -> None:
+    """Put a new key before those of a file, or into a new one that only its owner can read.
+
+    Raises:
+        StorageError: the file cannot be written, or is no file of keys.
+    """
+    file = Path(path)
+    rest = b""
+    if file.exists():
+        Keys.from_file(file)
+        rest = file.read_bytes()
+    made = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}.new")
+    try:
+        handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(new_key().encode("ascii") + b"\n" + rest)
+            opened.flush()
+            os.fsync(opened.fileno())
+        made.replace(file)
+    except OSError as error:
+        made.unlink(missing_ok=True)
+        raise StorageError(f"the file of keys {file} cannot be written: {error.strerror}") from None
+
+
+def _parsed(text: str, where: str) -> Iterable[bytes]:
+    for number, line in enumerate(text.splitlines(), 1):
+        for word in line.partition("#")[0].replace(",", " ").split():
+            try:
+                key = base64.b64decode(word, validate=True)
+            except (binascii.Error, ValueError):
+                key = b""
+            if len(key) != KEY_BYTES:
+                raise StorageError(
+                    f"{where} holds no key in line {number}: a key is {KEY_BYTES} random bytes as "
+                    f"base64, and no passphrase; {_MAKE}"
+                )
+            yield key
+
+
+def _check(key: bytes) -> None:
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+        raise StorageError(f"a key of the store has {KEY_BYTES} bytes; {_MAKE}")
+    if len(set(key)) < KEY_BYTES // 4 or all(32 <= byte < 127 for byte in key):
+        raise StorageError(f"a key of the store is text or a pattern, not random bytes; {_MAKE}")
+
+
+# --- How rows are closed and opened: with a check value, or encrypted where keys were given.
+#
+# A store says of itself, in one row that belongs to no thread, whether it is encrypted. Which of
+# the two it is gets decided when it is opened, and holds for all of its rows: neither is ever taken
+# for the other.
+
+
+NOBODY: Final = 0
+"""The number that no thread has; the store's own row bears it."""
+
+MARK: Final = b"seal"
+"""The key of the row that says that a store is encrypted."""
+
+_MISSING: Final = (
+    "an encrypted store needs cryptography, which is not installed; install wick-graph[encrypt]"
+)
+
+
+class Sealing(Protocol):
+    """How a store's rows are closed."""
+
+    @property
+    def keys(self) -> Keys | None:
+        """The keys; None where nothing is encrypted."""
+
+    def of(self, thread: int, tenant: bytes, key: bytes) -> Seals:
+        """Return the way of a thread's rows, by its number, and by whose it is and its id."""
+
+    def close_text(self, text: str, *context: row_format.Context) -> bytes:
+        """Encode a text that stands in a row of `threads`."""
+
+    def open_text(self, data: bytes, *context: row_format.Context) -> str:
+        """Undo `close_text`; raises StorageError for what was tampered with."""
+
+
+class Plain:
+    """A store without keys."""
+
+    keys: Keys | None = None
+
+    def of(self, thread: int, tenant: bytes, key: bytes) -> Seals:
+        """Return the one way there is."""
+        return PLAIN
+
+    def close_text(self, text: str, *context: row_format.Context) -> bytes:
+        """Encode a text as it is."""
+        return row_format.text_bytes(text)
+
+    def open_text(self, data: bytes, *context: row_format.Context) -> str:
+        """Decode a text."""
+        return row_format.bytes_text(data)
+
+
+def check_keys(keys: Keys | str | None) -> Keys | None:
+    """Return the keys to open a store with, before anything is opened or made.
+
+    Raises:
+        StorageError: they cannot be read, or the library is not installed.
+    """
+    if keys is None:
+        return None
+    found = Keys.of(keys)
+    _cipher()
+    return found
+
+
+def sealing_of(
+    db: Database, dialect: Dialect, now: Now, keys: Keys | None, *, either: bool = False
+) -> Sealing:
+    """Find out how an open store's rows are closed; a new one is marked as encrypted.
+
+    Args:
+        db: Its connection, with no transaction under way.
+        dialect: What it is.
+        now: The store's clock.
+        keys: What is to open it; None for a store that is not encrypted.
+        either: Whether a store that is not encrypted is welcome too, though there are keys.
+
+    Raises:
+        StorageError: it is encrypted and no key fits, or it is not and there are keys; nothing was
+            changed.
+    """
+    try:
+        marked = _marked(db)
+        if marked is None and keys is not None and not either and not dialect.reads_only:
+            marked = _mark(db, dialect, now, keys)
+    except dialect.errors as error:
+        raise dialect.explained(error) from error
+    if marked is None:
+        if keys is None or either:
+            return Plain()
+        raise StorageError(
+            f"{dialect.name} is not encrypted, and keys were given for it; open it without keys, "
+            "or name a new database and import the threads there"
+        )
+    if keys is None:
+        raise _locked(dialect)
+    opened: Sealing = _cipher().Encrypted(marked, keys, dialect.name)
+    return opened
+
+
+def must_be_plain(db: Database, dialect: Dialect) -> None:
+    """Refuse a new thread in plain rows where the store was marked after it was opened here.
+
+    Raises:
+        StorageError: somebody who has keys has opened the store too, while it was empty.
+    """
+    if _marked(db) is not None:
+        raise _locked(dialect)
+
+
+def _locked(dialect: Dialect) -> StorageError:
+    return StorageError(
+        f"{dialect.name} is encrypted, and no keys were given for it; name them with keys=, "
+        "or with store_keys: in agents.yaml"
+    )
+
+
+def _marked(db: Database) -> bytes | None:
+    row = db.execute(statements.BLOB, (NOBODY, MARK)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def _mark(db: Database, dialect: Dialect, now: Now, keys: Keys) -> bytes | None:
+    """Mark a store as encrypted that never held a thread; None for any other."""
+    if _is_used(db):
+        return None
+    dialect.begin(db, now, write=True)
+    try:
+        dialect.alone(db)
+        if not _is_used(db):
+            made = _cipher().new_mark(keys)
+            db.execute(statements.NEW_BLOB, (NOBODY, MARK, len(made), made))
+        found = _marked(db)  # somebody else may have been faster
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    return found
+
+
+def _is_used(db: Database) -> bool:
+    return db.execute(*compiled(select(threads.c.id).limit(1))).fetchone() is not None
+
+
+def _cipher() -> Any:
+    try:
+        from wick_graph.store import cipher  # noqa: PLC0415 - an optional extra
+    except ImportError:
+        raise StorageError(_MISSING) from None
+    return cipher

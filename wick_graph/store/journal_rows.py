@@ -1,0 +1,419 @@
+"""The rows of the journal: pages of moments, runs, blobs; runs found without their thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from langgraph.checkpoint.base import CheckpointTuple
+from sqlalchemy import bindparam, select
+
+from wick_graph.errors import StorageError, ThreadNotFoundError
+from wick_graph.store import statements
+from wick_graph.store.checkpoint_read import Reader, find
+from wick_graph.store.codec import Codec
+from wick_graph.store.connection import Core, is_alive
+from wick_graph.store.dialect import Database
+from wick_graph.store.digests import BLOBS, MOMENTS, RUN_ROW, RUNS, hash_of, row_hash
+from wick_graph.store.row_format import Seals, bytes_text, pack_id, text_bytes, unpack_id
+from wick_graph.store.schema import LANE_BITS, PLACES, runs, threads
+from wick_graph.store.statements import prepared
+from wick_graph.store.thread_cache import ThreadCache
+
+# --- The rows of a thread's journal: pages of moments, runs, and blobs.
+#
+# What a page holds is the journal's business (`wick_graph.journal`); here it is bytes with a check
+# value. Pages are added and never changed; a page's key ends in the number of its last moment.
+
+
+KEY: Final = b""
+"""The hash of the blob that is no content but the thread's key."""
+
+_KEY_BYTES: Final = 16
+
+_PAGES: Final = 64
+"""Pages that are read at once."""
+
+ALL: Final = 2**62
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRow:
+    """A run, as its row has it."""
+
+    number: int
+    run: bytes
+    branch: int
+    status: str
+    started: float
+    ended: float | None
+    body: bytes | None
+    """None where the row is damaged."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction adds to a journal."""
+
+    page: tuple[int, bytes] | None = None
+    """The number of its last moment, and its content."""
+    blobs: list[tuple[bytes, bytes]] = field(default_factory=list)
+    run: RunRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page as it was read."""
+
+    last: int
+    body: bytes | None
+    """None where the row is damaged."""
+
+
+class JournalRows:
+    """The journal of one thread in a store."""
+
+    def __init__(self, core: Core, codec: Codec, thread_id: str) -> None:
+        self._core = core
+        self.codec = codec
+        self.thread_id = thread_id
+        self._name = text_bytes(thread_id)
+        self._number: int | None = None
+        self._kept: list[Batch] = []
+        self._cache: ThreadCache | None = None
+        self._reader: Reader | None = None
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def write(self, db: Database, thread: int, batch: Batch) -> None:
+        """Add a batch in somebody's transaction.
+
+        The transaction may still fail, and then be tried again without this batch: so the last
+        ones are kept, and added once more where the store has forgotten what was not committed.
+        """
+        cache = self._core.caches.get(self._name)
+        if cache is not self._cache:
+            for kept in self._kept if self._is_missing(db, thread) else ():
+                _add(db, self._seals(thread), thread, kept)
+            self._cache = cache
+        _add(db, self._seals(thread), thread, batch)
+        self._kept.append(batch)
+        del self._kept[:-_PAGES]
+
+    def flush(self, apply: Any) -> None:
+        """Commit now what a function adds in a transaction of its own."""
+        with self._core.writing(self.thread_id) as db:
+            apply(db)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether nothing of a value may be seen in the database, its hash included."""
+        return self._core.sealing.keys is not None
+
+    async def aflush(self, apply: Any) -> None:
+        """Do `flush` in the store's thread."""
+        await self._core.worker.run(self.flush, apply)
+
+    def _is_missing(self, db: Database, thread: int) -> bool:
+        pages = [kept.page[0] for kept in self._kept if kept.page is not None]
+        keys = [(thread << LANE_BITS | last,) for last in pages]
+        return any(db.execute(statements.HAS_PAGE, key).fetchone() is None for key in keys)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def reading(self) -> Any:
+        """Hold one consistent view of the thread."""
+        return self._core.reading(self.thread_id)
+
+    def now(self) -> float:
+        """Return the store's time."""
+        return self._core.now()
+
+    async def run_in_store(self, work: Any) -> Any:
+        """Do something in the store's thread."""
+        return await self._core.worker.run(work)
+
+    def thread(self, db: Database) -> int:
+        """Return the thread's number.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+        """
+        row = db.execute(statements.THREAD, (self._core.tenant, self._name)).fetchone()
+        if row is None:
+            raise ThreadNotFoundError(
+                f"there is no thread {self.thread_id!r}; list the threads to see them"
+            )
+        return int(row[0])
+
+    def last(self, db: Database, thread: int) -> int:
+        """Return the number of the thread's last moment, 0 if there is none."""
+        low = thread << LANE_BITS
+        row = db.execute(statements.LAST_PAGE, (low, low | PLACES)).fetchone()
+        return 0 if row[0] is None else int(row[0]) & PLACES
+
+    def pages(self, db: Database, thread: int, after: int) -> list[Page]:
+        """Return some pages: those that end behind a moment, in their order."""
+        low = thread << LANE_BITS
+        found = db.execute(
+            statements.PAGES_FROM, (low | after + 1, low | PLACES, _PAGES, 0)
+        ).fetchall()
+        return [
+            Page(rid & PLACES, self._unsealed(thread, body, "moments", rid)) for rid, body in found
+        ]
+
+    def pages_back(self, db: Database, thread: int, upto: int) -> Iterator[Page]:
+        """Yield pages backwards, from the one that holds a moment."""
+        low = thread << LANE_BITS
+        held = db.execute(statements.PAGES_FROM, (low | upto, low | PLACES, 1, 0)).fetchone()
+        at = held[0] if held is not None else low | upto
+        while found := db.execute(statements.PAGES_TO, (low, at, _PAGES, 0)).fetchall():
+            for rid, body in found:
+                yield Page(rid & PLACES, self._unsealed(thread, body, "moments", rid))
+            at = found[-1][0] - 1
+
+    def run_rows(self, db: Database, thread: int) -> list[RunRow]:
+        """Return the thread's runs, the oldest first."""
+        return [
+            self._run(thread, row)
+            for row in db.execute(statements.JOURNAL_RUNS, (thread,)).fetchall()
+        ]
+
+    def last_run(self, db: Database, thread: int) -> RunRow | None:
+        """Return the thread's latest run."""
+        row = db.execute(statements.LAST_RUN, (thread, 1, 0)).fetchone()
+        return None if row is None else self._run(thread, row)
+
+    def blob(self, db: Database, thread: int, hashed: bytes) -> bytes:
+        """Return a blob's content.
+
+        Raises:
+            StorageError: It is missing or damaged.
+        """
+        row = db.execute(statements.BLOB, (thread, hashed)).fetchone()
+        if row is None:
+            raise StorageError(
+                f"table blobs of thread {self.thread_id!r} is damaged: a value is missing; "
+                "restore a backup"
+            )
+        what = f"table blobs of thread {self.thread_id!r}"
+        return self._seals(thread).unseal(row[0], what, thread, hashed)
+
+    def contents(self, db: Database, thread: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the hash and the content of each blob; damaged ones are left out."""
+        for hashed, _, sealed in db.execute(statements.BLOBS, (thread,)).fetchall():
+            body = self._unsealed(thread, sealed, thread, hashed)
+            if body is not None:
+                yield hashed, body
+
+    def secret(self, db: Database, thread: int) -> bytes | None:
+        """Return the thread's key; None before its first run."""
+        row = db.execute(statements.BLOB, (thread, KEY)).fetchone()
+        return None if row is None else self.blob(db, thread, KEY)
+
+    def is_running(self, db: Database, thread: int) -> bool:
+        """Say whether some run holds the thread now."""
+        row = db.execute(statements.HOLDER, (thread,)).fetchone()
+        return row is not None and row[1] > self._core.now() and is_alive(row[0])
+
+    def parent_of(self, db: Database, thread: int, checkpoint: bytes) -> bytes | None:
+        """Return the parent of a checkpoint of the outermost namespace."""
+        row = db.execute(statements.PARENT, (thread, checkpoint)).fetchone()
+        return None if row is None else row[0]
+
+    def head(self, db: Database, thread: int) -> bytes | None:
+        """Return the thread's latest checkpoint."""
+        found: bytes | None = db.execute(statements.HEAD_OF_ALL, (thread, 1, 0)).fetchone()[0]
+        return found
+
+    def head_id(self, db: Database, thread: int) -> str | None:
+        """Return the id of the thread's latest checkpoint."""
+        head = self.head(db, thread)
+        return None if head is None else unpack_id(head)
+
+    def last_id_of_run(self, db: Database, thread: int, run: bytes) -> str | None:
+        """Return the id of the latest checkpoint that a run made."""
+        found = self.last_of_run(db, thread, run)
+        return None if found is None else unpack_id(found)
+
+    def checkpoint(self, db: Database, checkpoint_id: str) -> CheckpointTuple | None:
+        """Return a checkpoint with its writes; what was decoded once is not decoded again."""
+        cache = self._core.thread(db, self.thread_id)
+        row = None if cache is None else find(db, cache, "", checkpoint_id)
+        if cache is None or row is None:
+            return None
+        if self._reader is None:
+            self._reader = Reader(db, cache, self.codec, self.thread_id)
+        self._reader = self._reader.continued(db, cache)
+        return self._reader.checkpoint(row)
+
+    def last_of_run(self, db: Database, thread: int, run: bytes) -> bytes | None:
+        """Return the latest checkpoint that a run made."""
+        row = db.execute(statements.LAST_OF_RUN, (thread, run, 1, 0)).fetchone()
+        found: bytes | None = row[0]
+        return found
+
+    def size(self, db: Database, thread: int) -> int:
+        """Return the bytes of the journal's content."""
+        low = thread << LANE_BITS
+        paged = db.execute(statements.PAGE_BYTES, (low, low | PLACES)).fetchone()[0]
+        kept = db.execute(statements.BLOB_BYTES, (thread,)).fetchone()[0]
+        return int(paged or 0) + int(kept or 0)
+
+    def _run(self, thread: int, row: Sequence[Any]) -> RunRow:
+        number, run, branch, status, started, ended, sealed = row
+        body = self._unsealed(thread, sealed, thread, number)
+        return RunRow(
+            number=number,
+            run=run,
+            branch=branch,
+            status=status,
+            started=started,
+            ended=ended,
+            body=body,
+        )
+
+    def _seals(self, thread: int) -> Seals:
+        return self._core.seals(thread, self._name)
+
+    def _unsealed(self, thread: int, sealed: bytes, *context: Any) -> bytes | None:
+        try:
+            return self._seals(thread).unseal(sealed, "a row", *context)
+        except StorageError:
+            return None
+
+
+def copy(db: Database, old: Seals, source: int, to: Database, new: Seals, target: int) -> None:
+    """Copy a thread's journal to another, here or elsewhere; damaged rows stay behind."""
+
+    def moved(sealed: bytes, before: tuple[Any, ...], after: tuple[Any, ...]) -> bytes | None:
+        try:
+            return new.seal(old.unseal(sealed, "the journal", *before), *after)
+        except StorageError:
+            return None
+
+    low = source << LANE_BITS
+    for rid, sealed in db.execute(statements.PAGES_FROM, (low, low | PLACES, ALL, 0)).fetchall():
+        made = target << LANE_BITS | rid & PLACES
+        body = moved(sealed, ("moments", rid), ("moments", made))
+        if body is not None:
+            to.execute(statements.PUT_PAGE, (made, body))
+            to.account.add_body(MOMENTS, target, body)
+    for number, *rest, sealed in db.execute(statements.JOURNAL_RUNS, (source,)).fetchall():
+        body = moved(sealed, (source, number), (target, number))
+        if body is not None:
+            to.execute(statements.PUT_JOURNAL_RUN, (target, number, *rest, body))
+            to.account.add(RUNS, target, row_hash((number, *rest), body))
+    for hashed, size, sealed in db.execute(statements.BLOBS, (source,)).fetchall():
+        body = moved(sealed, (source, hashed), (target, hashed))
+        if body is not None:
+            to.execute(statements.NEW_BLOB, (target, hashed, size, body))
+            to.account.add(BLOBS, target, row_hash((hashed, size), body))
+
+
+RUN_BYTES: Final = 4
+"""A page's content begins with the number of its run, little-endian."""
+
+
+def page_run(seals: Seals, rid: int, sealed: bytes) -> int | None:
+    """Return the run to which a sealed page belongs; None if that cannot be read."""
+    try:
+        content = seals.content(sealed, "a page", "moments", rid)
+    except StorageError:
+        return None
+    return int.from_bytes(content[:RUN_BYTES], "little")
+
+
+def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
+    seal = seals.seal
+    for hashed, body in batch.blobs:
+        facts, sealed = (hashed, len(body)), seal(body, thread, hashed)
+        if db.execute(statements.NEW_BLOB, (thread, *facts, sealed)).rowcount:
+            db.account.add(BLOBS, thread, row_hash(facts, sealed))
+    if batch.page is not None:
+        last, content = batch.page
+        rid = thread << LANE_BITS | last
+        sealed = seal(content, "moments", rid)
+        if db.execute(statements.PUT_PAGE, (rid, sealed)).rowcount:
+            db.account.add_body(MOMENTS, thread, sealed)
+    if batch.run is not None:
+        row = batch.run
+        keys = (thread, row.number, row.run, row.branch, row.status, row.started, row.ended)
+        sealed = seal(row.body or b"", thread, row.number)
+        before = db.execute(RUN_ROW, (thread, row.number)).fetchone()
+        db.execute(statements.PUT_JOURNAL_RUN, (*keys, sealed))
+        told = [*keys[1:]]
+        if before is not None:  # its run, and when that began, stay as they were
+            db.account.remove(RUNS, thread, hash_of(runs, before))
+            told[1], told[4] = before[1], before[4]
+        db.account.add(RUNS, thread, row_hash(told, sealed))
+
+
+# --- Recorded runs, found without knowing their thread.
+
+
+_b = bindparam
+
+_RUNS: Final = (
+    select(threads.c.thread, runs.c.run, runs.c.status)
+    .add_columns(runs.c.started, runs.c.ended)
+    .join(threads, threads.c.id == runs.c.thread)
+    .where(threads.c.tenant == _b("tenant"))
+)
+
+_BY_ID: Final = prepared(
+    _RUNS.where(runs.c.run == _b("r")).order_by(runs.c.started.desc()), "tenant", "r"
+)
+
+_LATEST: Final = prepared(
+    _RUNS.order_by(runs.c.started.desc(), runs.c.rid.desc()).limit(_b("n")).offset(_b("o")),
+    *("tenant", "n", "o"),
+)
+
+_BELOW: Final = prepared(
+    _RUNS.where(
+        threads.c.parent == _b("p"), runs.c.started >= _b("low"), runs.c.started <= _b("high")
+    ).order_by(runs.c.started),
+    *("tenant", "p", "low", "high"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """Where a run is recorded, and when it ran."""
+
+    thread_id: str
+    run_id: str
+    status: str
+    started: float
+    ended: float | None
+    """None while it goes on, and where its process died."""
+
+
+class RecordedRuns:
+    """The recorded runs of a tenant, over all its threads."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def by_id(self, run_id: str) -> RecordedRun | None:
+        """Return a run; the latest part of one that a crash cut in two."""
+        found = self._all(_BY_ID, pack_id(run_id))
+        return found[0] if found else None
+
+    def latest(self, limit: int) -> list[RecordedRun]:
+        """Return the runs that began last."""
+        return self._all(_LATEST, limit, 0)
+
+    def below(self, thread_id: str, since: float, until: float) -> list[RecordedRun]:
+        """Return the runs of a thread's children that began between two times."""
+        return self._all(_BELOW, text_bytes(thread_id), since, until)
+
+    def _all(self, query: Any, *values: Any) -> list[RecordedRun]:
+        with self._core.reading() as db:
+            rows: Sequence[Any] = db.execute(query, (self._core.tenant, *values)).fetchall()
+        return [
+            RecordedRun(bytes_text(thread), unpack_id(run), status, started, ended)
+            for thread, run, status, started, ended in rows
+        ]

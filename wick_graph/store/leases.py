@@ -1,0 +1,724 @@
+"""Leases: one run at a time in a thread, its fence, and runs whose process died."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Final
+
+from sqlalchemy import func, select
+
+from wick_graph import langgraph_config
+from wick_graph.errors import StorageError, ThreadBusyError
+from wick_graph.store import statements
+from wick_graph.store.commit_policy import COMMIT_NOW, CommitPolicy
+from wick_graph.store.connection import LEASE_SECONDS, Core, Owed, is_alive, owner
+from wick_graph.store.dialect import Database
+from wick_graph.store.row_format import pack_id
+from wick_graph.store.schema import calls, leases, threads, writes
+from wick_graph.store.statements import compiled
+
+# --- Suspects: runs whose process died, which may have killed it, or may only have been in it.
+#
+# A death says nothing of the run that caused it: every unfinished run of the process is a suspect,
+# and none is charged. A process then runs one suspect at a time beside its other runs, so a death
+# while a suspect runs alone tells something of that one, and it alone is charged. Whatever is newly
+# recorded in its thread clears it. A suspect that was charged waits before it is tried again.
+#
+# Everything that outlives a process stands in the row of the lease:
+#
+# - `until` > 0: the lease is held, or its owner died; 0: it was given back; < 0: its owner died and
+#   was judged, and its negative is the moment before which the run is not tried again;
+# - `tries`: the charges, n, of a run; ~n while it runs alone;
+# - `head`: a mark of what was recorded when the suspect began; NULL for all other runs.
+
+
+MAX_CHARGES: Final = 3
+"""Deaths of a process while a run was alone in it, without progress, that poison its thread."""
+
+BACKOFF_SECONDS: Final = (0.0, 1.0, 5.0)
+"""How long a run waits before it is tried again, by its charges."""
+
+POLITE_SECONDS: Final = 0.25
+"""How long a suspect lets others go first, for each of its charges."""
+
+_LOOK_SECONDS: Final = 0.1
+
+_DEEP: Final = 16
+
+_MARK_BYTES: Final = 12
+
+
+class Suspected(Exception):
+    """Signal that a thread's run is a suspect: it needs the place for suspects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a run stands that is to go on in a thread."""
+
+    suspect: bool = False
+    charges: int = 0
+    due: float = 0.0
+    """The moment before which it is not tried again, by the store's clock."""
+    mark: bytes | None = None
+    """What is recorded of its thread."""
+    new: bool = False
+    """It was charged just now: the row of the lease does not say so yet."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it needs the place; one that is poisoned is refused, and needs none."""
+        return self.suspect and self.charges < MAX_CHARGES
+
+
+INNOCENT: Final = Standing()
+
+
+def unpacked(tries: int) -> tuple[int, bool]:
+    """Read `tries`: the charges, and whether the run was alone."""
+    return (~tries, True) if tries < 0 else (tries, False)
+
+
+def judge(
+    db: Database, thread: int, row: tuple[Any, ...], *, now: float, survived: bool
+) -> Standing:
+    """Say how the run stands that a thread's last owner left unfinished.
+
+    Args:
+        db: The database.
+        thread: The number of the thread.
+        row: Its lease; nobody holds it.
+        now: The time.
+        survived: Whether the owner did not die: it is at work still, or the database was away.
+    """
+    until, tries, stood = row[2:5]
+    charges, alone = unpacked(tries)
+    if until == 0 and charges == 0:
+        return INNOCENT
+    mark = mark_of(db, thread)
+    if mark != stood:  # it got further
+        return Standing(suspect=until != 0, mark=mark)
+    if until > 0 and alone and not survived:
+        charges += 1
+        due = now + BACKOFF_SECONDS[charges] if charges < MAX_CHARGES else now
+        return Standing(True, charges, due, mark, new=True)
+    return Standing(True, charges, max(-until, 0.0), mark)
+
+
+def mark_of(db: Database, thread: int) -> bytes:
+    """Digest what was recorded of a thread and of those that work for it.
+
+    Checkpoints, writes of steps that are under way, and results of calls count; the intent of a
+    call does not: it is noted before anything has happened.
+    """
+    seen: list[int] = [thread]
+    level = [thread]
+    for _ in range(_DEEP):
+        level = _children(db, level)
+        if not (level := [one for one in level if one not in seen]):
+            break
+        seen += level
+    found = []
+    for one in seen:
+        head = db.execute(statements.HEAD_OF_ALL, (one, 1, 0)).fetchone()[0]
+        written = select(func.count()).select_from(writes).where(writes.c.thread == one)
+        done = select(func.count()).select_from(calls)
+        done = done.where(calls.c.thread == one, calls.c.state == "done")
+        counts = [db.execute(*compiled(query)).fetchone()[0] for query in (written, done)]
+        found.append((one, None if head is None else bytes(head), *counts))
+    return blake2b(repr(found).encode(), digest_size=_MARK_BYTES).digest()
+
+
+def _children(db: Database, numbers: list[int]) -> list[int]:
+    above = threads.alias()
+    query = select(threads.c.id).join(
+        above, (above.c.tenant == threads.c.tenant) & (above.c.thread == threads.c.parent)
+    )
+    query = query.where(above.c.id.in_(numbers)).order_by(threads.c.id)
+    return [row[0] for row in db.execute(*compiled(query)).fetchall()]
+
+
+Watched = tuple[Any, Any]
+"""The leases of a store, and one of them."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A suspect that waits for the place."""
+
+    standing: Standing
+    now: Callable[[], float]
+    """The store's clock."""
+    since: float = field(default_factory=time.monotonic)
+
+    def is_ready(self) -> bool:
+        """Say whether it may be tried: its back-off is over, and it has let others go first."""
+        polite = time.monotonic() - self.since >= POLITE_SECONDS * self.standing.charges
+        return polite and self.now() >= self.standing.due
+
+
+class Place:
+    """The one place of a process in which a suspect runs, and the line before it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._line: list[Waiting] = []
+        self._holder: Waiting | None = None
+        self._watched: Watched | None = None
+        self._looked = 0.0
+
+    def join(self, waiting: Waiting) -> None:
+        """Stand in line."""
+        with self._lock:
+            if self._pid != os.getpid():  # after a fork: the parent's line is the parent's
+                self._pid, self._line, self._holder = os.getpid(), [], None
+            self._line.append(waiting)
+
+    def enter(self, waiting: Waiting) -> bool:
+        """Take the place if it is free, and nobody who was charged less waits for it too."""
+        with self._lock:
+            if self._holder is not None or not waiting.is_ready():
+                return False
+            ready = [one for one in self._line if one.is_ready()]
+            if min(ready, key=lambda one: one.standing.charges) is not waiting:
+                return False
+            self._holder, self._watched = waiting, None
+            self._line.remove(waiting)
+            return True
+
+    def watch(self, waiting: Waiting, watched: Watched) -> None:
+        """Note the lease of who is in the place, and where it is found out if that got further."""
+        with self._lock:
+            if self._holder is waiting:
+                self._watched, self._looked = watched, time.monotonic()
+
+    def look(self) -> Watched | None:
+        """Return the lease of who is in the place, if it is time to look whether that got further.
+
+        Of those that wait one looks for all.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if self._watched is None or now - self._looked < _LOOK_SECONDS:
+                return None
+            self._looked = now
+            return self._watched
+
+    def clear(self, watched: Watched) -> None:
+        """Free the place of a run that got further: it is a suspect no more."""
+        with self._lock:
+            if self._watched is watched:
+                self._holder = self._watched = None
+
+    def leave(self, waiting: Waiting) -> None:
+        """Leave the place, or the line."""
+        with self._lock:
+            if self._holder is waiting:
+                self._holder = self._watched = None
+            elif waiting in self._line:
+                self._line.remove(waiting)
+
+
+PLACE: Final = Place()
+"""This process's own: a death is the whole process's, whatever stores it has open."""
+
+
+# --- Leases: one run at a time per thread, and a fence that stops whoever lost it.
+#
+# A lease has an owner, an end, and an epoch that grows with each change of owner. Every write of a
+# run carries its epoch and is refused when the thread has a newer one, so a worker that was frozen
+# past its lease cannot commit when it wakes. A lease whose owner is a dead process of this machine
+# is free at once; nobody waits for its end. What its run is suspected of is in `suspects`.
+
+
+LOOK_SECONDS: Final = 1.0
+"""How often a run looks whether its lease is still its own."""
+
+_BUSY: Final = "thread {} is busy: another run goes on in it; wait for its end, or cancel it"
+
+_CREDIBLE: Final = 100 * LEASE_SECONDS
+
+_MOST: Final = 2**62
+"""Epochs begin anew behind this one; they are only ever compared for being the same."""
+
+_APART: Final = 2**40
+"""How far one epoch is from the next at the most."""
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A run's right to write to a thread."""
+
+    thread: int
+    thread_id: str
+    epoch: int
+    charges: int = 0
+    """Deaths of a process in which this run was the only suspect, since it last got further."""
+    mark: bytes | None = field(default=None, repr=False)
+    """What was recorded of the thread when this run began; None of a run that is no suspect."""
+    place: Waiting | None = field(default=None, repr=False)
+    """The suspects' place of this process, which the run has; None of all other runs."""
+    until: float = 0.0
+    """When it ends unless it is renewed, by the store's clock."""
+    clock: Callable[[], float] = field(default=time.time, repr=False)
+    lost: bool = field(default=False)
+    """Another owner has taken the thread over."""
+    forced: bool = field(default=False)
+    """That owner did so while this one was alive, because somebody cancelled its run."""
+    on_stop: Callable[[str], object] | None = field(default=None, repr=False)
+    """Called with a reason when the run is to stop; with an empty one when the lease is lost."""
+    along: Callable[[Database], None] | None = field(default=None, repr=False)
+    """Writes what belongs into every transaction under this lease: the run's journal."""
+    ending: Callable[[Database], None] | None = field(default=None, repr=False)
+    """Writes how its run ended; once more where the commit of that may have failed."""
+
+    def lose(self) -> None:
+        """Note that the thread has another owner, and end what still runs under this lease."""
+        if not self.lost:
+            self.lost, self.forced = True, self.clock() < self.until
+            self.leave_place()
+            if self.on_stop is not None:
+                self.on_stop("")
+
+    def leave_place(self) -> None:
+        """Let another suspect of this process go on."""
+        if self.place is not None:
+            PLACE.leave(self.place)
+
+
+@dataclass(slots=True)
+class Writer:
+    """Who writes: it stands in the config of a run, and the engine keeps it up to date."""
+
+    lease: Lease | None = None
+    policy: CommitPolicy = COMMIT_NOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """How a run asks for its thread."""
+
+    force: bool = False
+    """Take it from a live owner too: the fence then stops that one's writes."""
+    begins: str | None = None
+    """The id of a run that brings a new input; None of one that goes on where the thread stands."""
+    pardon: bool = False
+    """What the run is charged with is forgotten."""
+    part: bool = False
+    """It is a part of another run of this process, which answers for it."""
+    place: Waiting | None = None
+    """The suspects' place, which the run has."""
+
+
+class Leases:
+    """Take, renew and give back leases; a daemon thread renews those that are held."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._held: set[Lease] = set()
+        self._sparing = False
+        """This process goes down on purpose: that is the fault of no run."""
+        self._nonce = secrets.token_hex(4).encode()
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._wake = threading.Event()
+        self._keeper: threading.Thread | None = None
+
+    def take(
+        self,
+        thread_id: str,
+        asking: Asking = Asking(),
+        *,
+        force: bool = False,
+        ready: Callable[[Lease], object] | None = None,
+        judged: bool = False,
+    ) -> Lease:
+        """Take the lease of a thread; the thread is made if there is none.
+
+        With `force` it is taken from a live owner too: the fence then stops that one's writes.
+        `ready` is called before anybody else can find the lease, and ask its run to stop.
+
+        Raises:
+            ThreadBusyError: Another live owner holds it.
+            Suspected: `judged` is asked for, and the run is a suspect without a place.
+        """
+        taken: Lease | None = None
+        asking = replace(asking, force=True) if force else asking
+        try:
+            with self._core.writing(thread_id) as db:
+                taken = self._taken(db, thread_id, asking, judged)
+        except StorageError:  # the commit may have got there all the same: then it is given back
+            if taken is not None:
+                self._owe(taken, taken.charges)
+            raise
+        if ready is not None:
+            ready(taken)
+        self._hold(taken)
+        return taken
+
+    def wrest(self, thread_id: str, epoch: int) -> Lease | None:
+        """Take a thread from the live owner that holds it under an epoch; None if that one left."""
+        with self._core.writing(thread_id) as db:
+            if self._holding(db, thread_id) != epoch:
+                return None
+            lease = self._taken(db, thread_id, Asking(force=True), False)
+        self._hold(lease)
+        return lease
+
+    def _taken(self, db: Database, thread_id: str, asking: Asking, judged: bool) -> Lease:
+        core = self._core
+        thread = core.thread_for_writing(db, thread_id).id
+        row = db.execute(statements.LEASE, (thread,)).fetchone()
+        standing = self._standing(db, thread, thread_id, row, asking)
+        alone = asking.place is not None and standing.suspect and not self._sparing
+        if judged and standing.waits and not (asking.place or asking.part):
+            raise Suspected
+        lease = Lease(
+            thread,
+            thread_id,
+            _after(0 if row is None else row[1]),
+            standing.charges,
+            mark=standing.mark if alone else None,
+            place=asking.place,
+            until=core.now() + LEASE_SECONDS,
+            clock=core.now,
+        )
+        tries = ~standing.charges if alone else standing.charges
+        values = (self._name(), lease.epoch, lease.until, tries, standing.mark)
+        db.execute(statements.PUT_LEASE, (thread, *values))
+        return lease
+
+    def _standing(
+        self, db: Database, thread: int, thread_id: str, row: Any, asking: Asking
+    ) -> Standing:
+        """Say how the run stands that the last owner of a thread left.
+
+        Raises:
+            ThreadBusyError: A live owner holds it.
+        """
+        if row is None:
+            return INNOCENT
+        row = self._known(thread, tuple(row))
+        holder, _, until, tries, _ = row
+        if _holds(self._core, holder, until):
+            if asking.force:  # it is alive, and is told to stop: nothing died
+                return INNOCENT
+            raise ThreadBusyError(_BUSY.format(thread_id))
+        if until == 0 and tries == 0:
+            return INNOCENT
+        if asking.begins is not None and not self._began(db, thread, asking.begins):
+            return INNOCENT  # what the last run was at is left
+        standing = self._judged(db, thread, row)
+        return replace(standing, charges=0, due=0.0, new=False) if asking.pardon else standing
+
+    def _known(self, thread: int, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Read a lease of this saver's own as given back, which the database may not know."""
+        owed = self._core.owed.get(thread)
+        if owed is None or owed.epoch != row[1]:
+            return row
+        return (*row[:2], 0.0, owed.charges, row[4])
+
+    def _began(self, db: Database, thread: int, run_id: str) -> bool:
+        """Say whether a run is the last that was begun in a thread."""
+        query = select(threads.c.run).where(threads.c.id == thread)
+        row = db.execute(*compiled(query)).fetchone()
+        return row is not None and row[0] is not None and bytes(row[0]) == pack_id(run_id)
+
+    def _judged(self, db: Database, thread: int, row: tuple[Any, ...]) -> Standing:
+        now, since = self._core.now(), row[2] - LEASE_SECONDS
+        # Of another machine nobody can tell but by time: it counts as dead.
+        survived = is_alive(row[0], elsewhere=False) or self._core.dialect.began(db) > since
+        return judge(db, thread, row, now=now, survived=survived)
+
+    def judge(self, thread_id: str, asking: Asking) -> Standing:
+        """Say how the run of a thread stands; a new charge is written down.
+
+        Raises:
+            ThreadBusyError: A live owner holds the thread.
+        """
+        with self._core.writing(thread_id) as db:
+            thread = self._core.thread_for_writing(db, thread_id).id
+            row = db.execute(statements.LEASE, (thread,)).fetchone()
+            standing = self._standing(db, thread, thread_id, row, asking)
+            if standing.new:
+                values = (-standing.due, standing.charges, standing.mark)
+                db.execute(statements.PUT_LEASE, (thread, *row[:2], *values))
+        return standing
+
+    async def ajudge(self, thread_id: str, asking: Asking) -> Standing:
+        """Do `judge` in the store's thread."""
+        return await self._core.worker.run(self.judge, thread_id, asking)
+
+    def now(self) -> float:
+        """Return the store's time."""
+        return self._core.now()
+
+    def has_progressed(self, lease: Lease) -> bool:
+        """Say whether anything was recorded in a suspect's thread since its run began."""
+        with self._core.reading() as db:
+            return mark_of(db, lease.thread) != lease.mark
+
+    async def ahas_progressed(self, lease: Lease) -> bool:
+        """Do `has_progressed` in the store's thread."""
+        return await self._core.worker.run(self.has_progressed, lease)
+
+    def spare(self) -> None:
+        """Note that this process goes down on purpose: whatever comes is the fault of no run."""
+        self._sparing = True
+        with self._lock:
+            held = [lease for lease in self._held if lease.mark is not None]
+        for lease in held:
+            with self._core.writing(lease.thread_id) as db:
+                db.execute(statements.SPARE_LEASE, (lease.charges, lease.thread, lease.epoch))
+
+    async def aspare(self) -> None:
+        """Do `spare` in the store's thread."""
+        await self._core.worker.run(self.spare)
+
+    def _holding(self, db: Database, thread_id: str) -> int | None:
+        thread = self._core.thread(db, thread_id)
+        row = None if thread is None else db.execute(statements.LEASE, (thread.id,)).fetchone()
+        return row[1] if row is not None and _holds(self._core, row[0], row[2]) else None
+
+    def together(self, work: Callable[[], None]) -> None:
+        """Do what belongs to taking or giving back a lease with one commit."""
+        self._core.together(work)
+
+    async def atogether(self, work: Callable[[], None]) -> None:
+        """Do `together` in the store's thread, in one hop."""
+        await self._core.worker.run(self._core.together, work)
+
+    def epoch(self, thread_id: str) -> int | None:
+        """Return the epoch under which a live owner holds a thread; None if it is free."""
+        with self._core.reading() as db:
+            return self._holding(db, thread_id)
+
+    async def aepoch(self, thread_id: str) -> int | None:
+        """Do `epoch` in the store's thread."""
+        return await self._core.worker.run(self.epoch, thread_id)
+
+    def ask_to_stop(self, thread_id: str, why: str, epoch: int | None = None) -> bool:
+        """Ask the run of this process that holds a thread to stop; False if none does.
+
+        With an epoch, only the run that took the thread with it is asked.
+        """
+        with self._lock:
+            held = [
+                lease
+                for lease in self._held
+                if lease.thread_id == thread_id and epoch in (None, lease.epoch)
+            ]
+        asked = [lease.on_stop for lease in held if not lease.lost and lease.on_stop is not None]
+        for stop in asked:
+            stop(why)
+        return bool(asked)
+
+    def release(self, lease: Lease, *, charges: int = 0) -> None:
+        """Give a lease back; one that was lost is only forgotten. `charges` stay on record.
+
+        Where the database does not let that in, it is told of it as soon as it does; this store
+        knows it at once.
+        """
+        self._drop(lease)
+        self._owe(lease, charges)
+        self._end(lease, charges)
+
+    def _end(
+        self,
+        lease: Lease,
+        charges: int,
+        ending: Callable[[Database], None] | None = None,
+    ) -> None:
+        with self._core.writing(lease.thread_id) as db:
+            given = db.execute(statements.END_LEASE, (0.0, charges, lease.thread, lease.epoch))
+            if not given.rowcount:
+                return
+            if ending is not None:
+                ending(db)
+            if lease.along is not None:
+                lease.along(db)
+            if self._core.strays:
+                self._core.strays.sweep(db, lease.thread)
+
+    def _owe(self, lease: Lease, charges: int) -> None:
+        """Note that a lease is nobody's, whatever the database may say.
+
+        A full disk may not let that in, and of a lease that was taken the answer may be lost.
+        """
+        self._core.owed[lease.thread] = Owed(lease, lease.epoch, charges)
+
+    def settle(self, *, at_once: bool = False) -> None:
+        """Give back what the database has not taken yet; what it refuses again is kept.
+
+        A commit may still be under way for others, so it waits a moment unless `at_once`.
+        """
+        before = time.monotonic() - (0.0 if at_once else LOOK_SECONDS / 2)
+        owed = {thread: one for thread, one in self._core.owed.items() if one.since <= before}
+        if not owed:
+            return
+        query = select(leases.c.thread, leases.c.epoch)
+        query = query.where(leases.c.thread.in_(list(owed)), leases.c.until > 0)
+        with suppress(StorageError):
+            with self._core.reading() as db:
+                epochs = dict(db.execute(*compiled(query)).fetchall())
+            for thread, one in owed.items():
+                if epochs.get(thread) == one.epoch:
+                    self._end(one.lease, one.charges, one.lease.ending)
+                if self._core.owed.get(thread) is one:
+                    del self._core.owed[thread]
+
+    def renew(self) -> None:
+        """Renew every held lease; mark those that somebody else has taken."""
+        with self._lock:
+            held = list(self._held)
+        if not held:
+            return
+        lost: list[Lease] = []
+        until = self._core.now() + LEASE_SECONDS
+        with self._core.writing(alone=True) as db:
+            for lease in held:
+                if db.execute(statements.RENEW_LEASE, (until, lease.thread, lease.epoch)).rowcount:
+                    lease.until = until
+                else:
+                    lost.append(lease)
+        for lease in lost:
+            if lease in self._held:  # else it was given back meanwhile
+                lease.lose()
+
+    def look(self) -> None:
+        """Notice leases that somebody else has taken; their runs are ended."""
+        with self._lock:
+            held = {lease.thread: lease for lease in self._held}
+        if not held:
+            return
+        query = select(leases.c.thread, leases.c.epoch).where(leases.c.thread.in_(list(held)))
+        with self._core.reading() as db:
+            epochs = dict(db.execute(*compiled(query)).fetchall())
+        for thread, lease in held.items():
+            if epochs.get(thread) != lease.epoch:
+                lease.lose()
+
+    def _hold(self, lease: Lease) -> None:
+        with self._lock:
+            if self._pid != os.getpid():  # after a fork: the parent's leases are the parent's
+                self._pid, self._held, self._keeper = os.getpid(), set(), None
+            self._held.add(lease)
+            self._core.owed.pop(lease.thread, None)
+            if self._keeper is None:
+                self._keeper = threading.Thread(target=self._keep, name="wick-leases", daemon=True)
+                self._keeper.start()
+
+    def _name(self) -> bytes:
+        """Name this saver among those of all processes."""
+        return owner() + b"/" + self._nonce
+
+    def _drop(self, lease: Lease) -> None:
+        with self._lock:
+            self._held.discard(lease)
+        lease.leave_place()
+
+    def _keep(self) -> None:
+        turn = 0
+        while not self._wake.wait(LOOK_SECONDS):
+            turn += 1
+            try:
+                self.settle()
+                if turn * LOOK_SECONDS >= LEASE_SECONDS / 3:
+                    turn = 0
+                    self.renew()
+                else:
+                    self.look()
+            except Exception:  # a busy or full database: the next turn is before the lease's end
+                continue
+
+    def close(self) -> None:
+        """End the keeper and give back what is owed; leases that are held end by themselves."""
+        self._wake.set()
+        self.settle(at_once=True)
+
+
+def _after(epoch: int) -> int:
+    """Choose the next epoch, which nobody chooses again.
+
+    A taking whose commit failed counts as held by whoever tried, until its run is closed: by
+    chance alone may the next owner's epoch be the same.
+    """
+    return (epoch if epoch < _MOST else 0) + 1 + secrets.randbelow(_APART)
+
+
+def check(db: Database, lease: Lease) -> None:
+    """Refuse to write for a run that lost its thread.
+
+    Raises:
+        ThreadBusyError: The thread has a newer epoch, or is gone.
+    """
+    if not holds(db, lease):
+        lease.lose()
+        raise ThreadBusyError(
+            f"thread {lease.thread_id} was taken over by another run while this one stood still; "
+            "nothing of this step was stored"
+        )
+    if lease.along is not None:
+        lease.along(db)
+
+
+def holds(db: Database, lease: Lease) -> bool:
+    """Say whether a thread is still a lease's, whether or not its run has noticed."""
+    row = db.execute(statements.EPOCH, (lease.thread,)).fetchone()
+    return row is not None and row[0] == lease.epoch
+
+
+def check_free(core: Core, db: Database, thread: int, thread_id: str) -> None:
+    """Refuse where a live owner holds a thread.
+
+    Raises:
+        ThreadBusyError: It does.
+    """
+    row = db.execute(statements.LEASE, (thread,)).fetchone()
+    if row is None or ((owed := core.owed.get(thread)) is not None and owed.epoch == row[1]):
+        return
+    if _holds(core, row[0], row[2]):
+        raise ThreadBusyError(_BUSY.format(thread_id))
+
+
+def _holds(core: Core, holder: bytes, until: float) -> bool:
+    """Say whether a lease holds; one that ends later than any was taken for is nobody's."""
+    return 0 < until - core.now() < _CREDIBLE and is_alive(holder)
+
+
+def writer_of(
+    config: Mapping[str, Any], began_from: str | None
+) -> tuple[Lease | None, CommitPolicy]:
+    """Return the lease and the policy under which a superstep is written.
+
+    Graphs of others have neither. A policy is for one superstep: LangGraph may save a step when
+    the next one has run.
+    """
+    writer = langgraph_config.configurable(config).get(langgraph_config.WRITER)
+    if not isinstance(writer, Writer):
+        return None, COMMIT_NOW
+    policy = writer.policy
+    return writer.lease, policy if policy.began_from == began_from else COMMIT_NOW
+
+
+def fence(core: Core, db: Database, lease: Lease | None, thread: int, thread_id: str) -> None:
+    """Check a writer's lease.
+
+    Who has none (a graph of others, `update_state` from outside) may write where no run goes on:
+    else that run would find the thread changed under its feet, and die of it.
+
+    Raises:
+        ThreadBusyError: The run lost its thread, or has none and another one goes on there.
+    """
+    if lease is not None:
+        check(db, lease)
+    else:
+        check_free(core, db, thread, thread_id)

@@ -1,0 +1,267 @@
+"""The ledger of tool calls: what was begun, and what came of it.
+
+A call that is not safe to repeat has its intent committed before it starts and its result before
+anybody is told. After a crash a finished call is never run again; one that was in flight is run
+again only if its tool says that this is safe.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from wick_graph.errors import StorageError
+from wick_graph.store import statements
+from wick_graph.store.codec import HASH_BYTES, Codec
+from wick_graph.store.connection import Core
+from wick_graph.store.dialect import Database
+from wick_graph.store.digests import CALL_ROW, CALLS, changing, hash_of, row_hash
+from wick_graph.store.leases import Lease, check
+from wick_graph.store.row_format import Context, Seals, bytes_text, text_bytes, too_large
+from wick_graph.store.schema import calls
+from wick_graph.types import Replay
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Run the call."""
+
+    again: bool
+    """It was begun before: a run ended while it was in flight, or it stopped to ask somebody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Take this as the call's result: it has run already."""
+
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The call was in flight when a run died, and must not be run again."""
+
+
+Verdict = Go | Recorded | Unknown
+
+
+class Ledger:
+    """The calls of one thread, written under one lease."""
+
+    def __init__(self, core: Core, codec: Codec, lease: Lease) -> None:
+        self._core = core
+        self._codec = codec
+        self._lease = lease
+        self._written: dict[str, int] = {}
+        """Hashes of the rows that were written under this lease, and may be written again."""
+        self._asked: dict[str, bytes] = {}
+        """What the calls under way ask for: their tools may change the arguments meanwhile."""
+
+    @property
+    def _seals(self) -> Seals:
+        return self._core.seals(self._lease.thread, text_bytes(self._lease.thread_id))
+
+    def begin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
+        """Look a call up, and commit the intent to run it where that is what follows.
+
+        A row with other arguments is another call: the reply was edited since.
+
+        Raises:
+            ThreadBusyError: The run lost its thread; nothing may be started.
+            StorageError: The database refuses.
+        """
+        hashed = self._hash(name, args)
+        with self._core.writing(self._lease.thread_id) as db:
+            check(db, self._lease)
+            row = self._row(db, key)
+            if row is not None and row[0] == hashed:
+                return self._known(db, key, row, replay)
+            made = self._put(db, key, name, hashed, "intent", 1, new=row is None)
+        self._written[key], self._asked[key] = made, hashed
+        return Go(again=False)
+
+    def identify(self, key: str, name: str, args: Mapping[str, Any]) -> None:
+        """Remember what a call asks for that begins without an intent."""
+        self._asked[key] = self._hash(name, args)
+
+    def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
+        """Look a finished call up without writing anything."""
+        known = self.begun(key, name, args)
+        return known if isinstance(known, Recorded) else None
+
+    def begun(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Go | None:
+        """Look a call up that may be repeated, without writing anything; None of one unknown."""
+        with self._core.reading() as db:
+            row = self._row(db, key)
+            if row is None or row[0] != self._hash(name, args):
+                return None
+            return self._result(key, row) if row[1] == "done" else Go(again=True)
+
+    def look(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Unknown | None:
+        """Say what is known of a call that will not be run: its result, that it began, nothing."""
+        with self._core.reading() as db:
+            row = self._row(db, key)
+            if row is None or row[0] != self._hash(name, args) or row[1] == "waiting":
+                return None
+            return self._result(key, row) if row[1] == "done" else Unknown()
+
+    async def alook(
+        self, key: str, name: str, args: Mapping[str, Any]
+    ) -> Recorded | Unknown | None:
+        """Do `look` in the store's thread."""
+        return await self._core.worker.run(self.look, key, name, args)
+
+    def finish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
+        """Commit a call's whole result: nobody is told of it before this returns.
+
+        Raises:
+            StorageError: The result cannot be stored, or the run lost its thread.
+        """
+        self._file(key, name, args, "done", fields)
+
+    async def abegin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
+        """Do `begin` in the store's thread."""
+        return await self._core.worker.run(self.begin, key, name, args, replay)
+
+    async def afinish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
+        """Do `finish` in the store's thread."""
+        await self._core.worker.run(self.finish, key, name, args, fields)
+
+    async def arecorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
+        """Do `recorded` in the store's thread."""
+        return await self._core.worker.run(self.recorded, key, name, args)
+
+    async def abegun(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Go | None:
+        """Do `begun` in the store's thread."""
+        return await self._core.worker.run(self.begun, key, name, args)
+
+    async def await_(self, key: str, name: str, args: Mapping[str, Any]) -> None:
+        """Do `wait` in the store's thread."""
+        await self._core.worker.run(self.wait, key, name, args)
+
+    def note(self, key: str, what: str, state: str, fields: Any) -> None:
+        """File a fact beside a call, or in the place of the fact that was filed there.
+
+        Raises:
+            StorageError: The fact cannot be stored, or the run lost its thread.
+        """
+        self._file(key, what, {}, state, fields)
+
+    def noted(self, key: str) -> tuple[str, Any] | None:
+        """Return the state and the fields of a fact that `note` filed; None if there is none."""
+        with self._core.reading() as db:
+            row = self._row(db, key)
+            return None if row is None else (row[1], self._result(key, row).fields)
+
+    def noted_as(self, state: str) -> dict[str, Any]:
+        """Return the fields of all facts of a state, by key."""
+        with self._core.reading() as db:
+            found = db.execute(statements.CALLS_IN, (self._lease.thread, state)).fetchall()
+            rows = ((bytes_text(key), row) for key, *row in found)
+            return {key: self._result(key, tuple(row)).fields for key, row in rows}
+
+    async def anote(self, key: str, what: str, state: str, fields: Any) -> None:
+        """Do `note` in the store's thread."""
+        await self._core.worker.run(self.note, key, what, state, fields)
+
+    async def anoted(self, key: str) -> tuple[str, Any] | None:
+        """Do `noted` in the store's thread."""
+        return await self._core.worker.run(self.noted, key)
+
+    async def anoted_as(self, state: str) -> dict[str, Any]:
+        """Do `noted_as` in the store's thread."""
+        return await self._core.worker.run(self.noted_as, state)
+
+    def refusal(self, value: Any) -> str | None:
+        """Say why a value cannot be stored, or None if it can."""
+        try:
+            return too_large(self._codec.pack(value))
+        except StorageError as error:
+            return str(error)
+
+    def wait(self, key: str, name: str, args: Mapping[str, Any]) -> None:
+        """Note that a call stopped to ask somebody: the answer starts it anew, by right."""
+        with self._core.writing(self._lease.thread_id) as db:
+            check(db, self._lease)
+            hashed = self._asked.pop(key, None) or self._hash(name, args)
+            made = self._put(db, key, name, hashed, "waiting", 1)
+        self._written[key] = made
+
+    def _file(self, key: str, name: str, args: Mapping[str, Any], state: str, fields: Any) -> None:
+        payload, thread = self._codec.pack(fields), self._lease.thread
+        with self._core.writing(self._lease.thread_id) as db:
+            check(db, self._lease)
+            hashed, seals = self._asked.pop(key, None) or self._hash(name, args), self._seals
+            sealed = seals.seal(payload, *place_of(seals, thread, text_bytes(key), hashed))
+            made = self._put(db, key, name, hashed, state, 1, sealed)
+        self._written[key] = made
+
+    def _known(self, db: Database, key: str, row: tuple[Any, ...], replay: Replay) -> Verdict:
+        _, state, tries, _ = row
+        if state == "done":
+            return self._result(key, row)
+        if state != "waiting" and (replay == "never" or state == "unknown"):
+            self._state(db, key, "unknown", tries)
+            return Unknown()
+        self._state(db, key, "intent", tries + 1)
+        self._asked[key] = row[0]
+        return Go(again=True)
+
+    def _row(self, db: Database, key: str) -> tuple[Any, ...] | None:
+        found = db.execute(statements.CALL, (self._lease.thread, text_bytes(key))).fetchone()
+        return None if found is None else tuple(found)
+
+    def _result(self, key: str, row: tuple[Any, ...]) -> Recorded:
+        what = f"a recorded tool result of thread {self._lease.thread_id}"
+        seals = self._seals
+        place = place_of(seals, self._lease.thread, text_bytes(key), row[0])
+        return Recorded(self._codec.unpack(seals.unseal(row[3], what, *place)))
+
+    def _state(self, db: Database, key: str, state: str, tries: int) -> None:
+        lease, packed = self._lease, text_bytes(key)
+        self._written.pop(key, None)
+        mine = (calls.c.thread == lease.thread, calls.c.key == packed)
+        with changing(db, calls, lease.thread, *mine):
+            db.execute(statements.CALL_STATE, (state, lease.epoch, tries, lease.thread, packed))
+
+    def _put(
+        self,
+        db: Database,
+        key: str,
+        name: str,
+        hashed: bytes,
+        state: str,
+        tries: int,
+        body: bytes | None = None,
+        new: bool = False,
+    ) -> int:
+        """Write the row of a call; return its hash, to be remembered once it is stored."""
+        lease, now = self._lease, self._core.now()
+        ended = None if body is None else now
+        row = (text_bytes(key), text_bytes(name), hashed, state, lease.epoch, tries, now, ended)
+        before = self._written.pop(key, None)
+        if before is None and not new:
+            found = db.execute(CALL_ROW, (lease.thread, row[0])).fetchone()
+            before = None if found is None else hash_of(calls, found)
+        if before is not None:
+            db.account.remove(CALLS, lease.thread, before)
+        db.execute(statements.PUT_CALL, (lease.thread, *row, body))
+        made = row_hash(row, body)
+        db.account.add(CALLS, lease.thread, made)
+        return made
+
+    def _hash(self, name: str, args: Mapping[str, Any]) -> bytes:
+        """Identify a call by what it asks for."""
+        text = json.dumps([name, args], sort_keys=True, ensure_ascii=True, default=str)
+        return self._seals.mark(blake2b(text.encode(), digest_size=HASH_BYTES).digest())
+
+
+def place_of(seals: Seals, thread: int, key: bytes, args: bytes) -> tuple[Context, ...]:
+    """Return what the check of a call's result covers besides the result.
+
+    An encrypted result is that of its arguments: under the hash of others it cannot be read.
+    """
+    return ("calls", thread, key, args) if seals.hides else ("calls", thread, key)

@@ -1,0 +1,407 @@
+"""Move threads between stores as files, and repair a damaged store."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Table, select
+from sqlalchemy.sql.expression import Select
+
+from wick_graph.errors import StorageError
+from wick_graph.store.cleanup import GONE, all_rows
+from wick_graph.store.codec import BLOB_MARK, HASH_BYTES, Codec, hashes_in, is_text_key
+from wick_graph.store.connection import Core
+from wick_graph.store.copying import save_sound, transfer
+from wick_graph.store.dialect import Database
+from wick_graph.store.digests import fill
+from wick_graph.store.encryption import Keys, check_keys
+from wick_graph.store.row_format import bytes_text
+from wick_graph.store.saver import SqlSaver, dialect_of
+from wick_graph.store.schema import (
+    blobs,
+    calls,
+    checkpoints,
+    items,
+    metadata,
+    threads,
+    tokens,
+    writes,
+)
+from wick_graph.store.sqlite import Sqlite
+from wick_graph.store.statements import compiled
+from wick_graph.store.verify import Finding, Progress, Report, ThreadRows
+
+# --- Files of threads that come from elsewhere: checked before anything of them is read as a
+# store.
+
+
+MAX_FILE_BYTES: Final = 4 * 2**30
+
+_MADE_UP: Final = """
+SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger') UNION ALL
+SELECT m.name FROM sqlite_master AS m, pragma_table_xinfo(m.name) AS c
+WHERE m.type = 'table' AND c.hidden > 1
+"""
+"""Views, triggers and computed columns: a small file with them may stand for endless rows."""
+
+
+def check_arrived(file: Path) -> None:
+    """Refuse a file that is too large, or that computes what it says.
+
+    Raises:
+        StorageError: It is, with the reason. Whether it is a store is for others to say.
+    """
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise StorageError(f"{file} is no regular file; name the file of an export")
+    if status.st_size > MAX_FILE_BYTES:
+        raise StorageError(
+            f"{file} has more than {MAX_FILE_BYTES // 2**30} GiB; export less at once"
+        )
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            db.execute("PRAGMA trusted_schema = OFF")
+            found = db.execute(_MADE_UP).fetchone()
+    except sqlite3.Error:
+        return
+    if found is not None:
+        raise StorageError(f"{file} computes {found[0]!r:.80}, which no export does; do not use it")
+
+
+# --- A thread as a file: exported to a database of its own, and imported from one.
+
+
+def export_thread(
+    saver: SqlSaver, thread_id: str, path: str | Path, *, plain: bool = False
+) -> None:
+    """Write a thread to a file: a SQLite database that any `SqlSaver` of its tenant opens.
+
+    It holds everything of the thread: checkpoints, the ledger of its calls, its journal. That of an
+    encrypted store is encrypted with the same keys, unless it is to be `plain`.
+
+    Raises:
+        ThreadNotFoundError: There is no such thread; no file is made.
+        StorageError: The file is there already.
+    """
+    file = Path(path)
+    if file.exists():
+        raise StorageError(f"{file} is there already; choose another name, or delete it first")
+    known: Any = saver.threads.get(thread_id)
+    made = False
+    try:
+        if known is not None:
+            made = True
+        keys = None if plain else saver._core.sealing.keys
+        url = _url(file) if made else "sqlite://"
+        with SqlSaver.from_url(url, keys=keys, tenant=tenant_of(saver)) as other:
+            transfer(saver._core, thread_id, other._core, thread_id)
+    except BaseException:
+        if made:
+            for name in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+                name.unlink(missing_ok=True)
+        raise
+
+
+def import_thread(
+    saver: SqlSaver,
+    path: str | Path,
+    thread_id: str | None = None,
+    *,
+    to: str | None = None,
+    keys: Keys | str | None = None,
+) -> str:
+    """Take a thread over from a file that `export_thread` wrote, or from any store's file.
+
+    Args:
+        saver: Where it goes.
+        path: The file.
+        thread_id: Which thread; may be left out where the file holds one.
+        to: The id that it gets; its own by default.
+        keys: What opens the file where it is encrypted; the keys of `saver` by default.
+
+    Returns:
+        The id that it got.
+
+    Raises:
+        StorageError: The file cannot be read, or the id is taken.
+        ThreadNotFoundError: The file holds no such thread.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise StorageError(f"there is no file {file}; export a thread first")
+    check_arrived(file)
+    with _opened(file, check_keys(keys) or saver._core.sealing.keys, tenant_of(saver)) as other:
+        if thread_id is None:
+            infos = other.threads.list(limit=2)
+            if len(infos) != 1:
+                count = "no thread" if not infos else "several threads"
+                raise StorageError(f"{file} holds {count}; name the one to take over")
+            thread_id = infos[0].thread_id
+        transfer(other._core, thread_id, saver._core, to or thread_id)
+    return to or thread_id
+
+
+def tenant_of(saver: SqlSaver) -> str:
+    """Name the tenant whose threads a saver sees."""
+    return bytes_text(saver._core.tenant)
+
+
+def _opened(file: Path, keys: Keys | None, wanted: str) -> SqlSaver:
+    """Open a file that may be encrypted or not, as the tenant whose threads it holds.
+
+    Raises:
+        StorageError: It holds threads of several tenants, and none of the wanted one.
+    """
+    core = Core(dialect_of(_url(file)), tenant=wanted, ttl=None, keys=keys, either=True)
+    saver = SqlSaver(core, Codec())
+    try:
+        with core.reading() as db:
+            query = select(threads.c.tenant).where(threads.c.status != GONE).distinct()
+            found = {bytes(name) for (name,) in db.execute(*compiled(query)).fetchall()}
+        if found and core.tenant not in found:
+            if len(found) > 1:
+                raise StorageError(
+                    f"{file} holds threads of {len(found)} tenants, and none of {wanted}; open "
+                    "the store as one of them: SqlSaver.from_url(..., tenant=...)"
+                )
+            core.tenant = found.pop()
+    except BaseException:
+        saver.close()
+        raise
+    return saver
+
+
+def _url(file: Path) -> str:
+    return f"sqlite:///{file.absolute()}"
+
+
+# --- `repair`: what is sound of a damaged store, saved into a new one.
+#
+# The damaged store is only read. First its rows are copied as far as SQLite can reach them; then
+# each thread is saved with those of its steps of which every row is there, and is as it was
+# written.
+
+
+_PAGE: Final = 500
+
+_FAR: Final = 1 << 62
+
+_WRONG: Final = (StorageError, ValueError, TypeError, IndexError, KeyError, OverflowError)
+
+
+@dataclass(slots=True, kw_only=True)
+class Repaired:
+    """What was saved, and what was lost."""
+
+    threads: int = 0
+    steps: int = 0
+    lost: list[Finding] = field(default_factory=list)
+
+
+def repair(
+    url: str, to: str, *, keys: Keys | str | None = None, progress: Progress | None = None
+) -> Repaired:
+    """Save what is sound of a store into a new one; the store itself is only read.
+
+    Args:
+        url: The damaged store.
+        to: The URL of the new one, which must be empty.
+        keys: What both are encrypted with.
+        progress: Told after each thread.
+
+    Raises:
+        StorageError: Nothing of the store can be read, or the new one holds threads already.
+    """
+    made = Repaired()
+    with _readable(url, made) as source:
+        core = Core(dialect_of(source), tenant="local", ttl=None, keys=check_keys(keys))
+        with closing(core), closing(_empty(to, keys)) as target:
+            _tokens(core, target)
+            with core.reading() as db:
+                query = select(threads.c.id, threads.c.tenant, threads.c.thread)
+                query = query.where(threads.c.status != GONE).order_by(threads.c.id)
+                found = db.execute(*compiled(query)).fetchall()
+            for at, (number, tenant, key) in enumerate(found):
+                _thread(core, target, number, bytes(tenant), bytes(key), made)
+                if progress is not None:
+                    progress(at + 1, len(found))
+    return made
+
+
+def _empty(url: str, keys: Keys | str | None) -> Core:
+    core = Core(dialect_of(url), tenant="local", ttl=None, keys=check_keys(keys))
+    with core.reading() as db:
+        if db.execute(*compiled(select(threads.c.id).limit(1))).fetchone() is not None:
+            core.close()
+            raise StorageError(f"{core.dialect.name} holds threads already; name a new database")
+    return core
+
+
+def _tokens(core: Core, target: Core) -> None:
+    query: Select[Any] = select(*(column for column in tokens.c if column.name != "rid"))
+    with core.reading() as db, target.writing(alone=True) as to:
+        for row in db.execute(*compiled(query)).fetchall():
+            values = dict(zip(tokens.c.keys()[1:], row, strict=True))
+            to.execute(*compiled(tokens.insert().values(**values)))
+
+
+def _thread(
+    core: Core, target: Core, number: int, tenant: bytes, key: bytes, made: Repaired
+) -> None:
+    """Save the sound steps of one thread."""
+    core.tenant = target.tenant = tenant
+    core.caches.clear()
+    name = key.decode("utf-8", "backslashreplace")
+    report = Report()
+    try:
+        with core.reading() as db:
+            thread_id = bytes_text(key)
+            rows = ThreadRows(core, db, number, tenant, key)
+            rows.check(report)
+            lost_text = any(one.table == "blobs" for one in report.findings)
+            sound = _Sound(db, rows, lost_text)
+            save_sound(core, db, target, thread_id, sound)
+            kept, lost = sound.counts()
+    except _WRONG as error:
+        made.lost += [*report.findings, Finding(what=f"the thread: {error}", thread=name)]
+        return
+    made.lost += report.findings
+    made.threads += 1
+    made.steps += kept
+    if lost:
+        what = f"{lost} of {kept + lost} steps are left out"
+        made.lost.append(Finding(what=what, table="checkpoints", thread=name))
+
+
+class _Sound:
+    """Which rows of a thread are saved."""
+
+    def __init__(self, db: Database, rows: ThreadRows, lost_text: bool) -> None:
+        whole, broken = rows.whole, rows.incomplete
+        if lost_text:
+            self._leave_out(db, rows)
+        every = [row for row, _ in all_rows(db, rows.number)]
+        steps = {
+            row.rid: (row.ns, row.id)
+            for row in every
+            if row.rid in whole[checkpoints] and (checkpoints, row.rid) not in broken
+        }
+        self._counts = len(steps), len(every) - len(steps)
+        own = writes.c
+        query = select(own.rid, own.ns, own.checkpoint, own.task).where(own.thread == rows.number)
+        places = {*steps.values()}
+        pending = {
+            (ns, at, task)
+            for rid, ns, at, task in db.execute(*compiled(query)).fetchall()
+            if rid in whole[writes] and (writes, rid) not in broken and (ns, at) in places
+        }
+        query = select(calls.c.rid, calls.c.key).where(calls.c.thread == rows.number)
+        ledger = {key for rid, key in db.execute(*compiled(query)) if rid in whole[calls]}
+        self._sound: dict[Table, Collection[Any]] = {
+            **whole,
+            checkpoints: steps,
+            writes: pending,
+            calls: ledger,
+        }
+
+    def __call__(self, table: Table, key: Any) -> bool:
+        return key in self._sound[table]
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many steps are saved, and how many are not."""
+        return self._counts
+
+    def _leave_out(self, db: Database, rows: ThreadRows) -> None:
+        """Take items for damaged whose long texts are missing, and with them their steps."""
+        texts = {key[-HASH_BYTES:] for key in rows.whole[blobs] if is_text_key(key)}
+        for rid, body in rows.bodies(items):
+            if any(hashed not in texts for hashed in hashes_in(body, BLOB_MARK)):
+                rows.whole[items].discard(rid)
+        rows.look_again()
+
+
+# --- the rows of a file, as far as they can be reached ----------------------------------------
+
+
+@contextmanager
+def _readable(url: str, made: Repaired) -> Iterator[str]:
+    """Give the URL of a database that can be read from end to end: of a file, a copy."""
+    dialect = dialect_of(url, reads_only=True)
+    if not isinstance(dialect, Sqlite) or dialect.path is None:
+        yield url
+        return
+    if not dialect.path.exists():
+        raise StorageError(f"there is no database {dialect.path}; name one that is there")
+    with tempfile.TemporaryDirectory(prefix="wick-") as folder:
+        copied, reached = Path(folder) / "as-it-is.db", Path(folder) / "reached.db"
+        for end in ("", "-wal"):
+            held = dialect.path.with_name(dialect.path.name + end)
+            if held.exists():
+                copied.with_name(copied.name + end).write_bytes(held.read_bytes())
+        fresh = dialect_of(f"sqlite:///{reached}")
+        with closing(fresh.open(fresh.now)) as to:
+            try:
+                with closing(sqlite3.connect(copied, isolation_level=None)) as source:
+                    source.text_factory = _text
+                    _reach(source, to, made)
+            except sqlite3.Error as error:
+                raise StorageError(
+                    f"nothing of {dialect.path} can be read ({error}); restore a backup"
+                ) from error
+        yield f"sqlite:///{reached}"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _reach(source: sqlite3.Connection, to: Any, made: Repaired) -> None:
+    """Copy all rows that can be read."""
+    version = int(source.execute("PRAGMA user_version").fetchone()[0])
+    to.execute("BEGIN IMMEDIATE")
+    for table in metadata.sorted_tables:
+        found = [row[1] for row in source.execute(f"PRAGMA table_info({table.name})")]
+        columns = [column.name for column in table.c if column.name in found]
+        if not columns:
+            if version > 1 or table.name not in ("digests", "clock"):
+                made.lost.append(Finding(what="the table cannot be found", table=table.name))
+            continue
+        marks = ", ".join("?" * len(columns))
+        put = f"INSERT OR IGNORE INTO {table.name} ({', '.join(columns)}) VALUES ({marks})"
+        key = next(iter(table.primary_key.columns)).name
+        for row in _rows(source, table.name, key, columns, made):
+            to.execute(put, row)
+    if version == 1:
+        fill(to)
+    to.execute("COMMIT")
+
+
+def _rows(
+    source: sqlite3.Connection, table: str, key: str, columns: list[str], made: Repaired
+) -> Iterator[Any]:
+    """Yield a table's rows in the order of their keys; what cannot be read is leapt over."""
+    query = f"SELECT {key}, {', '.join(columns)} FROM {table} WHERE {key} >= ? ORDER BY {key}"
+    at, leap, size = -1, 0, _PAGE
+    while at < _FAR:
+        try:
+            found = source.execute(f"{query} LIMIT {size}", (at,)).fetchall()
+        except sqlite3.Error as error:
+            if not leap and size == 1:
+                made.lost.append(Finding(what=f"rows cannot be read: {error}", table=table))
+            if size > 1:
+                size = 1
+            else:
+                leap = leap * 2 or 1
+                at += leap
+            continue
+        yield from (row[1:] for row in found)
+        if len(found) < size:
+            return
+        at, leap = found[-1][0] + 1, 0

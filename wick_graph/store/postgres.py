@@ -1,0 +1,588 @@
+"""PostgreSQL: many processes on many machines, each of which locks the threads that it writes to.
+
+A thread's row is locked and its version counted up in one statement, the first of a transaction
+that writes to the thread. Nobody waits for a row while he holds one. The clock is the server's:
+each transaction begins by asking for it, and the time goes on from there by this machine's steady
+clock. Who sets `wick.now` for a session, a role or a database sets the time; so do tests.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from sqlalchemy import BigInteger, Float, Integer, LargeBinary, SmallInteger, Table, Text
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.sql import Executable, Insert
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from wick_graph.errors import StorageError
+from wick_graph.store import statements
+from wick_graph.store.dialect import Database, Dialect, Now, Rows, Synchronous, ThreadRow
+from wick_graph.store.digests import MIGRATIONS, Account, Migration
+from wick_graph.store.schema import SCHEMA_VERSION, metadata
+from wick_graph.store.sqlite import APPLICATION_ID
+from wick_graph.store.statements import POSTGRES_NOW, StatementText, statement_of
+
+if TYPE_CHECKING:
+    from psycopg import Connection, Cursor
+
+
+# --- What a PostgreSQL URL says: where the server is, which schema is ours, what may be shown.
+
+
+SCHEMES: Final = ("postgresql", "postgres", "postgresql+psycopg")
+
+_SCHEMA: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+_TIMEOUT: Final = re.compile(r"[0-9]+(ms|s|min)?")
+
+_MISSING: Final = (
+    "a PostgreSQL store needs psycopg, which is not installed; install wick-graph[postgres]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a store is."""
+
+    conninfo: str = field(repr=False)
+    schema: str
+    timeout: str
+    """Longest time of one statement."""
+    name: str
+    """The place for people: neither user nor password."""
+    secrets: tuple[str, ...] = field(repr=False)
+
+    def redacted(self, text: str) -> str:
+        """Return a text of the driver without the URL's secrets."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return " ".join(text.split())
+
+
+def driver() -> Any:
+    """Import psycopg.
+
+    Raises:
+        StorageError: it is not installed.
+    """
+    try:
+        import psycopg  # noqa: PLC0415 - an optional extra
+    except ImportError:
+        raise StorageError(_MISSING) from None
+    return psycopg
+
+
+def target_of(url: str) -> Target:
+    """Read `postgresql://user:password@host:port/name?schema=wick`; libpq knows further options.
+
+    Raises:
+        StorageError: if it cannot be read; the text never quotes the URL, which may hold a
+            password.
+    """
+    psycopg = driver()
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    schema, timeout = options.pop("schema", "wick"), options.pop("statement_timeout", "30s")
+    if not _SCHEMA.fullmatch(schema):
+        raise StorageError("the schema of a PostgreSQL store must be a plain name of letters")
+    if not _TIMEOUT.fullmatch(timeout):
+        raise StorageError("statement_timeout takes a time such as 30s or 500ms")
+    query = urlencode(options, quote_via=quote)
+    conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
+    try:
+        known = psycopg.conninfo.conninfo_to_dict(conninfo)
+    except psycopg.Error:
+        raise StorageError(
+            "the store's URL cannot be read; write postgresql://user:password@host:5432/name"
+        ) from None
+    host, port = known.get("host") or "localhost", known.get("port") or "5432"
+    name = f"{known.get('dbname') or known.get('user') or ''} at {host}:{port} (schema {schema})"
+    secrets = {str(known[key]) for key in ("password", "sslpassword") if known.get(key)}
+    secrets |= {quote(secret, safe="") for secret in secrets}
+    if parts.password:
+        secrets.add(parts.password)
+    return Target(conninfo, schema, timeout, name, tuple(sorted(secrets, key=len, reverse=True)))
+
+
+# --- A psycopg connection that takes the store's statements.
+
+
+DIALECT: Final = PGDialect(paramstyle="format")  # type: ignore[no-untyped-call]  # not typed there
+
+_texts: Final[dict[str, str]] = {}
+
+
+def compiled(statement: Executable) -> tuple[str, list[Any], list[str]]:
+    """Return the text of a statement, its values, and the names of its parameters, in order."""
+    if isinstance(statement, Insert):
+        statement = statement.inline()  # nobody asks for keys that were not named
+    made = statement.compile(  # type: ignore[attr-defined]  # Executable lacks it in the stubs
+        dialect=DIALECT, compile_kwargs={"render_postcompile": True}
+    )
+    assert isinstance(made, SQLCompiler)
+    names = list(made.positiontup or ())
+    return str(made), [made.params[name] for name in names], names
+
+
+class Postgres:
+    """One session. Statements are translated once; bytes go and come as they are."""
+
+    def __init__(self, raw: Connection[Any]) -> None:
+        self.raw = raw
+        self.account = Account()
+        self.errors: tuple[type[Exception], ...] = (raw.Error,)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, be it a failed one."""
+        return not self.raw.closed and self.raw.info.transaction_status.value in (1, 2, 3)
+
+    def execute(self, text: str, values: Sequence[Any] = (), /) -> Rows:
+        """Run a statement, with SQLite's text or as it was made for one call."""
+        known = _texts.get(text)
+        if known is None:
+            if isinstance(text, StatementText):
+                own, values, _ = compiled(text.statement)
+                return self._run(own, values)
+            known = _texts[str(text)] = _translated(text)
+        return self._run(known, values)
+
+    def executemany(self, text: str, rows: Iterable[Sequence[Any]], /) -> None:
+        """Run a statement once for each row, without waiting in between."""
+        known = _texts.get(text) or _translated(text)
+        self.raw.cursor().executemany(known, rows)
+
+    def script(self, text: str) -> list[Any]:
+        """Run several statements without values in one round trip; return the last one's rows."""
+        cursor = self.raw.execute(text, prepare=False)
+        while cursor.nextset():
+            pass
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def close(self) -> None:
+        """Close the session; closing twice is harmless."""
+        self.raw.close()
+
+    def _run(self, text: str, values: Sequence[Any]) -> Cursor[Any]:
+        made: Cursor[Any] = self.raw.execute(text, values or None, binary=True)
+        return made
+
+
+def _translated(text: str) -> str:
+    """Return PostgreSQL's text for a prepared statement; any other text is the same for both."""
+    found = statement_of(text)
+    if found is None:
+        return text
+    statement, order = found
+    own, _, names = compiled(statement)
+    assert names == list(order), (names, order)
+    return own
+
+
+# --- Our tables in a PostgreSQL schema: made, brought up to date, and told from anybody else's.
+#
+# The table `wick_meta` says whose they are, and which release wrote them. Everything that changes
+# the schema is one transaction under one lock, so of several processes one does it and the others
+# wait.
+
+
+_TYPES: Final = {
+    BigInteger: "bigint",
+    Integer: "integer",
+    SmallInteger: "smallint",
+    LargeBinary: "bytea",
+    Text: "text",
+    Float: "double precision",
+}
+
+_NO_COLUMN: Final = "42703"
+
+_VERSION: Final = "version bigint"
+"""Counts the transactions that wrote to a thread: caches of other processes hold for one only."""
+
+_FOUND: Final = """
+WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = '{schema}')
+SELECT c.relname, a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || a.attgenerated::text
+FROM ours n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL SELECT c.relname, 'unique ' || array_to_string(array(
+    SELECT a.attname FROM unnest(i.indkey) WITH ORDINALITY k(n, at)
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.n ORDER BY k.at), ',')
+FROM ours n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_index i ON i.indrelid = c.oid
+WHERE i.indisunique
+UNION ALL SELECT c.relname, 'trigger ' || t.tgname
+FROM ours n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_trigger t ON t.tgrelid = c.oid
+UNION ALL SELECT c.relname, 'rule ' || r.rulename
+FROM ours n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_rewrite r ON r.ev_class = c.oid
+WHERE c.relkind <> 'v'
+UNION ALL SELECT c.relname, 'constraint ' || k.conname
+FROM ours n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_constraint k ON k.conrelid = c.oid
+WHERE k.contype IN ('c', 'f', 'x')
+"""
+
+
+def version_of(db: Postgres, target: Target, newest: int = len(MIGRATIONS) + 1) -> int:
+    """Return the schema's version, 0 where nothing of ours was made yet.
+
+    Raises:
+        StorageError: somebody else's tables are there, or a newer release's; nothing was changed.
+    """
+    names = {name for name, _ in _found(db, target)}
+    if "wick_meta" not in names:
+        taken = sorted(names.intersection(metadata.tables))
+        if taken:
+            raise StorageError(
+                f"the database {target.name} has tables of another program ({taken[0]}); "
+                "name another one with ?schema="
+            )
+        return 0
+    try:
+        rows = db.script(f'SELECT application, version FROM "{target.schema}".wick_meta')
+    except db.errors as error:
+        if getattr(error, "sqlstate", None) != _NO_COLUMN:
+            raise
+        rows = []
+    if len(rows) != 1 or rows[0][0] != APPLICATION_ID:
+        raise StorageError(
+            f"the database {target.name} belongs to another program: its wick_meta is not ours; "
+            "name another one with ?schema="
+        )
+    version = int(rows[0][1])
+    if version > newest:
+        raise StorageError(
+            f"the database {target.name} was written by a newer wick_graph (schema {version}, "
+            f"this one knows {newest}); upgrade wick_graph"
+        )
+    return version
+
+
+def is_read_only(db: Postgres, target: Target) -> bool:
+    """Say whether this session may not write: a standby, a read-only role, or no rights."""
+    held = f"has_table_privilege(to_regclass('\"{target.schema}\".threads'), 'UPDATE')"
+    query = f"SELECT current_setting('transaction_read_only') = 'on' OR NOT coalesce({held}, true)"
+    return bool(db.script(query)[0][0])
+
+
+def prepare(
+    db: Postgres,
+    target: Target,
+    steps: Sequence[Migration] = MIGRATIONS,
+    *,
+    reads_only: bool = False,
+) -> None:
+    """Make the tables, or bring them up to date, and compare them with ours.
+
+    Raises:
+        StorageError: as `version_of`; or they were changed by somebody else.
+    """
+    newest = len(steps) + 1
+    if (version := version_of(db, target, newest)) != newest:
+        if reads_only:
+            raise StorageError(
+                f"the database {target.name} has schema {version}, and nothing may be written to "
+                f"it to bring it to {newest}; open it once with the right to write"
+            )
+        lock = f"SELECT pg_advisory_xact_lock({APPLICATION_ID}, hashtext('{target.schema}'))"
+        db.script(f"BEGIN; {lock}")
+        try:
+            version = version_of(db, target, newest)
+            for statement in schema_statements(target.schema) if not version else ():
+                db.script(statement)
+            for step in steps[version - 1 :] if version else ():
+                step(db)
+            db.script(f'UPDATE "{target.schema}".wick_meta SET version = {newest}; COMMIT')
+        except BaseException:
+            if db.in_transaction:
+                db.script("ROLLBACK")
+            raise
+    check(db, target)
+
+
+def schema_statements(schema: str) -> Iterator[str]:
+    """Yield what makes a schema with our tables and indexes, in order."""
+    yield f'CREATE SCHEMA IF NOT EXISTS "{schema}"'
+    yield "CREATE TABLE wick_meta (application bigint NOT NULL, version integer NOT NULL)"
+    yield f"INSERT INTO wick_meta VALUES ({APPLICATION_ID}, {SCHEMA_VERSION})"
+    for table in metadata.sorted_tables:
+        yield str(CreateTable(table).compile(dialect=DIALECT))
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            yield str(CreateIndex(index).compile(dialect=DIALECT))
+    yield f"ALTER TABLE threads ADD COLUMN {_VERSION} NOT NULL DEFAULT 0"
+    yield "ALTER TABLE threads SET (fillfactor = 50)"
+
+
+def check(db: Postgres, target: Target) -> None:
+    """Compare the schema with ours: our tables, and nothing in them that runs by itself.
+
+    Raises:
+        StorageError: names what differs; nothing was changed.
+    """
+    found: dict[str, set[str]] = {}
+    for name, part in _found(db, target):
+        found.setdefault(name, set()).add(part)
+    for name, table in metadata.tables.items():
+        differing = sorted(found.get(name, set()) ^ _expected(table))
+        if differing:
+            what = f"{name}, {differing[0]}" if name in found else f"table {name} is missing"
+            raise StorageError(
+                f"the database {target.name} was changed by another program: {what}; "
+                "restore a backup"
+            )
+
+
+def _found(db: Postgres, target: Target) -> list[tuple[str, str]]:
+    rows = db.script(_FOUND.format(schema=target.schema))
+    return [(str(name), str(part)) for name, part in rows]
+
+
+def _expected(table: Table) -> set[str]:
+    parts = {f"unique {','.join(column.name for column in table.primary_key)}"}
+    for column in table.columns:
+        kind = next(text for cls, text in _TYPES.items() if type(column.type) is cls)
+        parts.add(f"{column.name} {kind}")
+    for constraint in table.constraints:
+        columns = ",".join(column.name for column in getattr(constraint, "columns", ()))
+        parts.add(f"unique {columns}")
+    for index in table.indexes:
+        if index.unique:
+            parts.add(f"unique {','.join(column.name for column in index.columns)}")
+    return parts | ({_VERSION} if table.name == "threads" else set())
+
+
+CONNECT_SECONDS: Final = 10
+
+LOCK_SECONDS: Final = 5
+"""Longest wait for a thread that somebody else writes to."""
+
+IDLE_SECONDS: Final = 30
+"""Time after which the server gives up a transaction whose process was frozen or cut off."""
+
+_SOON: Final = 2
+"""Times that a statement is sent before the server keeps its plan."""
+
+_BEGIN: Final = {
+    True: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+    False: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+}
+
+_LOCKED: Final = "RETURNING id, generation, last_access, ttl, version"
+
+_WAIT: Final = (
+    f"UPDATE threads SET version = version + 1 WHERE tenant = %s AND thread = %s {_LOCKED}"
+)
+
+_TRY: Final = (
+    "UPDATE threads SET version = version + 1 WHERE id = (SELECT id FROM threads "
+    f"WHERE tenant = %s AND thread = %s FOR UPDATE SKIP LOCKED) {_LOCKED}"
+)
+
+_FIND: Final = (
+    "SELECT id, generation, last_access, ttl, version FROM threads "
+    "WHERE tenant = %s AND thread = %s"
+)
+
+_LOST: Final = ("08", "57P0", "25P03", "25P04")
+"""Beginnings of the codes with which a server ends a session."""
+
+_AGAIN: Final = ("40001", "40P01")
+
+_ADVICE: Final = (
+    (("55P03",), "another process keeps it locked; try again"),
+    (_AGAIN, "another process wrote the same rows; try again"),
+    (("57014",), "a statement took too long; try again, or raise ?statement_timeout="),
+    (("53100",), "the disk is full; free some space and try again"),
+    (("53",), "the server has no room for this; try again later"),
+    (("25006",), "it is read-only; name the primary server"),
+    (("28", "42501"), "the server does not allow this; check the user and its rights"),
+    (("3D", "3F"), "there is no such database or schema; make it, or name another"),
+    (("42P01",), "a table is gone; restore a backup"),
+    (("XX",), "it is damaged; restore a backup"),
+)
+
+_CUT: Final = (
+    "the connection was lost, and is opened again at the next call; what was not acknowledged may "
+    "or may not be stored, so look before you try again"
+)
+
+_STARTED: Final = "SELECT extract(epoch FROM pg_postmaster_start_time())::float8"
+
+
+class PostgresDialect(Dialect):
+    """One schema of a PostgreSQL database."""
+
+    locks = True
+    lasts = True
+
+    def __init__(
+        self, target: Target, synchronous: Synchronous = "FULL", *, reads_only: bool = False
+    ) -> None:
+        if synchronous not in ("FULL", "NORMAL"):
+            raise StorageError(f"synchronous must be FULL or NORMAL, not {synchronous!r}")
+        self._driver = driver()
+        self.errors = (self._driver.Error,)
+        self._target = target
+        self._commit = "on" if synchronous == "FULL" else "off"
+        self._ahead = time.time() - time.monotonic()
+        self._reads_only = self.reads_only = reads_only
+
+    @property
+    def name(self) -> str:
+        """The server's, the database's and the schema's names."""
+        return f"the database {self._target.name}"
+
+    def now(self) -> float:
+        """Return the server's time as of the last transaction, gone on by the steady clock."""
+        return time.monotonic() + self._ahead
+
+    def open(self, now: Now) -> Database:
+        """Connect, and make the tables where there are none."""
+        db = self._connected()
+        try:
+            self.reads_only = self._reads_only or is_read_only(db, self._target)
+            prepare(db, self._target, reads_only=self.reads_only)
+        except self.errors as error:
+            db.close()
+            raise self.explained(error) from error
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def begin(self, db: Database, now: Now, *, write: bool) -> int:
+        """Begin a transaction and ask for the time; who else wrote is seen at each thread."""
+        assert isinstance(db, Postgres)
+        own = now == self.now
+        clock = POSTGRES_NOW if own else f"set_config('wick.now', '{now()!r}', true)"
+        ((moment, path),) = db.script(
+            f"{_BEGIN[write]}; SELECT {clock}, current_setting('search_path')"
+        )
+        if path.strip('"') != self._target.schema:
+            db.script("ROLLBACK")
+            raise StorageError(
+                f"the database {self._target.name} answers from another session than the one that "
+                "was opened; a pooler in between must be in session mode"
+            )
+        if own:
+            self._ahead = moment - time.monotonic()
+        return 0
+
+    def began(self, db: Database) -> float:
+        """Return when the server was started."""
+        assert isinstance(db, Postgres)
+        return float(db.script(_STARTED)[0][0])
+
+    def explained(self, error: Exception) -> StorageError:
+        """Return the sentence for an error of the server or of the connection."""
+        code = getattr(error, "sqlstate", None) or ""
+        text = self._target.redacted(str(error)) or type(error).__name__
+        advice = next((say for codes, say in _ADVICE if code.startswith(codes)), None)
+        if advice is None:
+            cut = code.startswith(_LOST) or isinstance(error, self._driver.OperationalError)
+            advice = _CUT if cut else "see the cause"
+        return StorageError(f"the database {self._target.name} failed ({text}): {advice}")
+
+    def is_final(self, error: BaseException) -> bool:
+        """Say whether the same write would fail again."""
+        final = (
+            *(self._driver.IntegrityError, self._driver.ProgrammingError),
+            *(self._driver.DataError, self._driver.NotSupportedError),
+        )
+        return not isinstance(error, self.errors) or isinstance(error, final)
+
+    def is_lost(self, db: Database) -> bool:
+        """Say whether the session is over."""
+        return isinstance(db, Postgres) and db.raw.closed
+
+    def may_pass(self, error: BaseException) -> bool:
+        """Say whether others were in the way, or the connection was lost."""
+        code = getattr(error, "sqlstate", None) or ""
+        lost = not code and isinstance(error, self._driver.OperationalError)
+        return lost or code.startswith((*_AGAIN, *_LOST))
+
+    def find(self, db: Database, tenant: bytes, key: bytes) -> ThreadRow | None:
+        """Return the row of a thread with its version."""
+        row: ThreadRow | None = db.execute(_FIND, (tenant, key)).fetchone()
+        return row
+
+    def lock(self, db: Database, tenant: bytes, key: bytes, *, wait: bool) -> ThreadRow | None:
+        """Lock a thread and count its version up."""
+        row: ThreadRow | None = db.execute(_WAIT if wait else _TRY, (tenant, key)).fetchone()
+        return row
+
+    def alone(self, db: Database) -> None:
+        """Wait for all that are making a thread, and let nobody begin."""
+        assert isinstance(db, Postgres)
+        db.script("LOCK TABLE threads IN SHARE ROW EXCLUSIVE MODE")
+
+    def make(self, db: Database, values: Sequence[Any]) -> int | None:
+        """Insert a thread, unless somebody else does so first; then wait for him."""
+        row = db.execute(statements.NEW_THREAD_OR_NONE, values).fetchone()
+        return None if row is None else int(row[0])
+
+    def exists(self) -> bool:
+        """Say whether our tables are there."""
+        db = self._connected()
+        try:
+            return version_of(db, self._target) > 0
+        except self.errors as error:
+            raise self.explained(error) from error
+        finally:
+            db.close()
+
+    def _connected(self) -> Postgres:
+        try:
+            raw = self._driver.connect(
+                self._target.conninfo,
+                autocommit=True,
+                prepare_threshold=_SOON,
+                **self._settings(),
+            )
+        except self.errors as error:
+            text = self._target.redacted(str(error))
+            raise StorageError(
+                f"the database {self._target.name} cannot be reached ({text}); check that the "
+                "server runs, and the address, user and password"
+            ) from None
+        raw.adapters.register_dumper(int, self._driver.types.numeric.Int8BinaryDumper)
+        try:
+            db = Postgres(raw)
+            db.script(
+                f"""SET search_path TO "{self._target.schema}";
+                SET statement_timeout TO '{self._target.timeout}';
+                SET lock_timeout TO '{LOCK_SECONDS}s';
+                SET idle_in_transaction_session_timeout TO '{IDLE_SECONDS}s';
+                SET synchronous_commit TO {self._commit};
+                SET client_encoding TO 'UTF8'"""
+            )
+        except self.errors as error:
+            raw.close()
+            raise self.explained(error) from error
+        return db
+
+    def _settings(self) -> dict[str, Any]:
+        """Return libpq's settings that the URL does not name."""
+        known = self._driver.conninfo.conninfo_to_dict(self._target.conninfo)
+        ours = {
+            "connect_timeout": CONNECT_SECONDS,
+            "application_name": "wick_graph",
+            "keepalives_idle": IDLE_SECONDS,
+            "tcp_user_timeout": IDLE_SECONDS * 1000,
+        }
+        return {name: value for name, value in ours.items() if name not in known}
+
+
+def postgres(url: str, synchronous: Synchronous, *, reads_only: bool = False) -> PostgresDialect:
+    """Return the database that a PostgreSQL URL means; nothing is opened yet.
+
+    Raises:
+        StorageError: the URL cannot be read, or psycopg is not installed.
+    """
+    return PostgresDialect(target_of(url), synchronous, reads_only=reads_only)

@@ -1,0 +1,318 @@
+"""The bytes of a row: ids, check values, bodies of checkpoints and writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final
+
+import ormsgpack
+from langchain_core.messages import BaseMessage
+
+from wick_graph.errors import StorageError
+from wick_graph.store.codec import FORMAT, Codec
+
+# --- What a row's bytes look like: ids, check values, and the bodies of checkpoints and writes.
+
+
+CHECK_BYTES: Final = 8
+
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Bytes that a row's body may have; every database and every driver takes as much."""
+
+_FORMAT_BYTE: Final = bytes((FORMAT,))
+
+_SOURCES: Final = frozenset({"input", "loop", "update", "fork"})
+
+_UUID: Final = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+Context = bytes | int | str | None
+
+Form = bytes | int | list[Any]
+"""A stored value: its encoding, the key of the item that holds it, or a sequence of items.
+
+A sequence is `[kind, [lane, start, count, start, count, …], [lane, …]]`; see `writing`.
+"""
+
+
+def text_bytes(text: str) -> bytes:
+    """Encode text as a database column holds it; lone surrogates and NUL included."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def bytes_text(data: bytes) -> str:
+    """Undo `text_bytes`."""
+    return data.decode("utf-8", "surrogatepass")
+
+
+@lru_cache(maxsize=1024)
+def pack_id(text: str) -> bytes:
+    """Encode an id: 16 bytes for a canonical UUID, else its text in a form of another length.
+
+    The order of UUIDs is kept. The mark 0xFF occurs in no UTF-8 text, so the two never collide.
+    """
+    if _UUID.fullmatch(text):
+        return bytes.fromhex(text.replace("-", ""))
+    data = b"\xff" + text_bytes(text)
+    return data + b"\xff" if len(data) == 16 else data
+
+
+def unpack_id(data: bytes) -> str:
+    """Undo `pack_id`."""
+    if len(data) == 16:
+        text = data.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return bytes_text(data.strip(b"\xff"))
+
+
+def is_source(value: object) -> bool:
+    """Say whether the metadata's source stands in its own column."""
+    return isinstance(value, str) and value in _SOURCES
+
+
+def is_step(value: object) -> bool:
+    """Say whether the metadata's step stands in its own column."""
+    return type(value) is int and abs(value) < 2**62
+
+
+def seal(payload: bytes, *context: Context) -> bytes:
+    """Put a check value and the format byte before a body.
+
+    The check covers the context too (the row's own keys), so that a row which was moved or whose
+    other columns changed is found.
+
+    Raises:
+        StorageError: if the body is larger than `MAX_BYTES`.
+    """
+    if (why := too_large(payload)) is not None:
+        raise StorageError(why)
+    payload = _FORMAT_BYTE + payload
+    return _check(payload, context) + payload
+
+
+def unseal(body: bytes, what: str, *context: Context) -> bytes:
+    """Return the payload of a sealed body.
+
+    Raises:
+        StorageError: if the check value or the format byte is wrong, naming `what`.
+    """
+    if type(body) is not bytes:
+        raise StorageError(f"{what} is damaged: a row has no body; restore a backup")
+    payload = body[CHECK_BYTES:]
+    if not body.startswith(_check(payload, context)):
+        raise StorageError(f"{what} is damaged: its check value is wrong; restore a backup")
+    if payload[:1] != _FORMAT_BYTE:
+        raise StorageError(f"{what} has an unknown format; upgrade wick_graph")
+    return payload[1:]
+
+
+def too_large(payload: bytes) -> str | None:
+    """Say why a body is not stored that is larger than any may be; None of others."""
+    if len(payload) <= MAX_BYTES:
+        return None
+    return (
+        f"a value of {len(payload):,} bytes cannot be stored, {MAX_BYTES:,} is the most; "
+        "write it to a file, and store where that is"
+    )
+
+
+def _check(payload: bytes, context: tuple[Context, ...]) -> bytes:
+    return blake2b(ormsgpack.packb(context) + payload, digest_size=CHECK_BYTES).digest()
+
+
+@dataclass(slots=True)
+class CheckpointBody:
+    """A checkpoint without its values: versions, who saw them, and where the values lie.
+
+    Channels and nodes are numbers of the thread's name table.
+    """
+
+    v: int
+    ts: str
+    versions: list[Any]
+    """Channel, version, channel, version, …"""
+    seen: list[Any]
+    """Node, [channel, version, …], node, …"""
+    values: list[Any]
+    """Channel, form, channel, form, …"""
+    updated: list[int] | None
+    extra: bytes | None
+    """Keys of the checkpoint that this release does not know."""
+    seq: int | None = None
+    """The number of the row, which so is covered by the check value; None in rows of schema 1."""
+
+    def dump(self) -> bytes:
+        """Encode the body."""
+        stamp = _pack_time(self.ts)
+        parts = (self.v, stamp, self.versions, self.seen, self.values, self.updated, self.extra)
+        return ormsgpack.packb(parts if self.seq is None else (*parts, self.seq))
+
+    @classmethod
+    def load(cls, data: bytes) -> CheckpointBody:
+        """Decode a body whose check value was right."""
+        v, stamp, *rest = ormsgpack.unpackb(data)
+        return cls(v, _unpack_time(stamp), *rest)
+
+    def forms(self) -> Iterable[tuple[int, Form]]:
+        """Yield every channel with the form of its value."""
+        return zip(self.values[::2], self.values[1::2], strict=True)
+
+
+@dataclass(slots=True)
+class WritesBody:
+    """All writes of one task, flat: index, channel, form, and so on."""
+
+    flat: list[Any] = field(default_factory=list)
+
+    def dump(self) -> bytes:
+        """Encode the body."""
+        return ormsgpack.packb(self.flat)
+
+    @classmethod
+    def load(cls, data: bytes) -> WritesBody:
+        """Decode a body whose check value was right."""
+        return cls(ormsgpack.unpackb(data))
+
+    def entries(self) -> Iterable[tuple[int, int, Form]]:
+        """Yield index, channel and form of every write."""
+        flat = self.flat
+        return zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+
+    def put(self, index: int, channel: int, form: Form) -> None:
+        """Add a write; one that has a negative index replaces the earlier one."""
+        if index < 0 and index in self.flat[::3]:
+            self.merge(WritesBody([index, channel, form]))
+        else:
+            self.flat += (index, channel, form)
+
+    def merge(self, later: WritesBody) -> bool:
+        """Take in later writes: those with a negative index replace, others only fill gaps.
+
+        Returns whether anything changed.
+        """
+        held = {index: (channel, form) for index, channel, form in self.entries()}
+        before = dict(held)
+        for index, channel, form in later.entries():
+            if index < 0 or index not in held:
+                held[index] = (channel, form)
+        self.flat = [part for index, rest in held.items() for part in (index, *rest)]
+        return held != before
+
+
+def _pack_time(text: str) -> int | str:
+    """Shorten the time stamp that LangGraph writes; anything else stays text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        return text
+    if moment.tzinfo is None or moment.isoformat() != text or not text.endswith("+00:00"):
+        return text
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _unpack_time(stamp: int | str) -> str:
+    return stamp if isinstance(stamp, str) else (_EPOCH + stamp * _MICROSECOND).isoformat()
+
+
+# --- Debug mode: find elements that were changed in place and not written.
+#
+# Elements are recognised by identity, which is what makes a step cheap. One that a step writes is
+# compared with what is stored; one that is changed in place without that is not saved again. In
+# debug mode each is encoded again at every step and compared.
+
+
+_KEPT: Final = 200_000
+
+_CHANGEABLE: Final = (list, dict, set, bytearray)
+
+
+class Marks:
+    """What the elements of a thread's values looked like when they were saved."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[Any, bytes]] = {}
+
+    def check(
+        self,
+        codec: Codec,
+        values: Iterable[Any],
+        channel: str,
+        changed: Collection[int] | None = (),
+    ) -> None:
+        """Compare elements with what they were; new ones are noted.
+
+        Those of the ids `changed` are saved again, and may differ; None for all.
+
+        Raises:
+            StorageError: names the first element that was changed in place.
+        """
+        for index, value in enumerate(values):
+            if not isinstance(value, _CHANGEABLE) and not hasattr(value, "__dict__"):
+                continue
+            mark = blake2b(b"".join(codec.split(value)), digest_size=16).digest()
+            known = self._seen.get(id(value))
+            saved = changed is None or id(value) in changed
+            if known is None or known[0] is not value or saved:
+                if len(self._seen) >= _KEPT:
+                    self._seen.clear()
+                self._seen[id(value)] = (value, mark)
+            elif known[1] != mark:
+                raise StorageError(
+                    f"{_named(value)} at index {index} of channel {channel!r} was changed in place "
+                    "after it was saved and never written; return it from the node that changes it"
+                )
+
+
+def _named(value: Any) -> str:
+    if isinstance(value, BaseMessage):
+        return f"message {value.id!r}"
+    return f"the {type(value).__name__}"
+
+
+_BEFORE: Final = CHECK_BYTES + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Seals:
+    """How the rows of one thread are closed and opened; the plain form calls `rows` directly."""
+
+    seal: Callable[..., bytes]
+    """Close a payload; what follows is the context, the keys of the very row."""
+    unseal: Callable[..., bytes]
+    """Open a row: the sealed bytes, what to call it in an error, and the same context."""
+    content: Callable[..., bytes]
+    """As `unseal`; a plain row is not checked, and may be damaged."""
+    mark: Callable[[bytes], bytes]
+    """Cover a hash of content, of 16 bytes, that stands in a column of its own."""
+    unmark: Callable[[bytes], bytes]
+    """Undo `mark`."""
+    hides: bool
+    """Nothing of a value may stand outside of a sealed row."""
+
+
+def _content(sealed: bytes, what: str, *context: Context) -> bytes:
+    return sealed[_BEFORE:]
+
+
+def _same(hashed: bytes) -> bytes:
+    return hashed
+
+
+PLAIN: Final = Seals(seal, unseal, _content, _same, _same, False)
+"""Check values alone."""
+
+
+LIST: Final = 0
+
+DICT: Final = 1
+
+DELTA: Final = 2
+"""Added to the kind of a sequence that is a delta channel's snapshot."""

@@ -1,0 +1,290 @@
+"""The tables, one description for SQLite and PostgreSQL.
+
+Text that a user may have written lies in binary columns only: no database refuses or changes a
+NUL or a lone surrogate there. Ids are 16 bytes, threads are integers, times are seconds since
+1970. An item's key is its lane (a row of `names`) times 2**32 plus its place in the lane, so a
+range of a list is a range of the key and needs no second index.
+
+A `checksum` covers all other columns of its row, in SQLite files alone: PostgreSQL checks its own
+pages. Columns that a later schema added stand last, as `ALTER TABLE` puts them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    literal_column,
+)
+
+SCHEMA_VERSION: Final = 2
+
+LANE_BITS: Final = 32
+"""An item's key is `lane << LANE_BITS | place`."""
+
+PLACES: Final = (1 << LANE_BITS) - 1
+"""The highest place there is."""
+
+metadata: Final = MetaData()
+
+_Key = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _id() -> Column[int]:
+    return Column("id", _Key, primary_key=True)
+
+
+def _rid() -> Column[int]:
+    return Column("rid", _Key, primary_key=True)
+
+
+def _thread() -> Column[int]:
+    return Column("thread", _Key, nullable=False)
+
+
+threads: Final = Table(
+    "threads",
+    metadata,
+    _id(),
+    Column("tenant", LargeBinary, nullable=False),
+    Column("thread", LargeBinary, nullable=False),
+    Column("agent", LargeBinary),
+    Column("status", Text, nullable=False),
+    Column("title", LargeBinary),
+    Column("parent", LargeBinary),
+    Column("pinned", SmallInteger, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("last_access", Float, nullable=False),
+    Column("ttl", Float),
+    Column("expires_at", Float),
+    Column("generation", BigInteger, nullable=False),
+    Column("run", LargeBinary),
+    Column("stopped_because", Text),
+    Column("last_error", LargeBinary),
+    Column("checksum", BigInteger),
+    UniqueConstraint("tenant", "thread"),
+    Index("threads_expiry", "expires_at"),
+    sqlite_autoincrement=True,
+)
+"""`generation` grows whenever rows of a thread are removed; caches of items hold for one only."""
+
+names: Final = Table(
+    "names",
+    metadata,
+    _id(),
+    _thread(),
+    Column("scope", _Key, nullable=False),
+    Column("text", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "scope", "text"),
+    sqlite_autoincrement=True,
+)
+"""Scope 0: a checkpoint namespace. Else the scope is a namespace's id: a channel or node in it."""
+
+checkpoints: Final = Table(
+    "checkpoints",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("ns", _Key, nullable=False),
+    Column("id", LargeBinary, nullable=False),
+    Column("parent", LargeBinary),
+    Column("source", Text),
+    Column("step", BigInteger),
+    Column("run", LargeBinary),
+    Column("hidden", SmallInteger, nullable=False),
+    Column("meta", LargeBinary),
+    Column("body", LargeBinary, nullable=False),
+    Column("seq", BigInteger),
+    UniqueConstraint("thread", "ns", "id"),
+)
+"""`seq` counts a thread's checkpoints in the order in which they were stored, in all namespaces
+together. The highest number of a namespace is its head. No id and no time orders anything."""
+
+Index("checkpoints_seq", checkpoints.c.thread, checkpoints.c.seq, unique=True)
+
+Index("checkpoints_head", checkpoints.c.thread, checkpoints.c.ns, checkpoints.c.seq, unique=True)
+
+Index(
+    "checkpoints_hidden",
+    checkpoints.c.thread,
+    sqlite_where=checkpoints.c.hidden == literal_column("1"),
+    postgresql_where=checkpoints.c.hidden == literal_column("1"),
+)
+"""`hidden` rows are not listed: delta channels of later checkpoints are rebuilt from them."""
+
+writes: Final = Table(
+    "writes",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("ns", _Key, nullable=False),
+    Column("checkpoint", LargeBinary, nullable=False),
+    Column("task", LargeBinary, nullable=False),
+    Column("path", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "ns", "checkpoint", "task"),
+)
+
+items: Final = Table(
+    "items",
+    metadata,
+    Column("rid", _Key, primary_key=True, autoincrement=False),
+    Column("base", _Key),
+    Column("body", LargeBinary, nullable=False),
+)
+"""With `base`, the row repeats that row's content under another message id."""
+
+calls: Final = Table(
+    "calls",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("key", LargeBinary, nullable=False),
+    Column("name", LargeBinary, nullable=False),
+    Column("args", LargeBinary, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("ended", Float),
+    Column("body", LargeBinary),
+    UniqueConstraint("thread", "key"),
+)
+"""The ledger of tool calls; `args` is a hash."""
+
+leases: Final = Table(
+    "leases",
+    metadata,
+    Column("thread", _Key, primary_key=True, autoincrement=False),
+    Column("owner", LargeBinary, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("until", Float, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("head", LargeBinary),
+    Column("checksum", BigInteger),
+)
+"""`until` is 0 for a lease that was given back. `until` below 0, `tries` and `head` are of runs
+whose process died: see `store.checkpoints.suspects`."""
+
+runs: Final = Table(
+    "runs",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("number", Integer, nullable=False),
+    Column("run", LargeBinary, nullable=False),
+    Column("branch", Integer, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("ended", Float),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "number"),
+)
+"""The runs of a thread that keep a journal, counted from 1."""
+
+moments: Final = Table(
+    "moments",
+    metadata,
+    Column("rid", _Key, primary_key=True, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""The journal, in pages: what one commit added to it. A page's key is its thread times 2**32 plus
+the number of its last moment."""
+
+blobs: Final = Table(
+    "blobs",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("hash", LargeBinary, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "hash"),
+)
+"""What the journal's moments refer to by its content. The row with an empty hash holds the key
+with which the thread's journal hides secrets."""
+
+streams: Final = Table(
+    "streams",
+    metadata,
+    _rid(),
+    _thread(),
+    Column("run", LargeBinary, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("ended", Float),
+    Column("first", BigInteger, nullable=False),
+    Column("key", LargeBinary),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("thread", "run"),
+    UniqueConstraint("key"),
+)
+"""Runs that a server was asked for: what was asked, and from which event on its readers read.
+`key` is a hash of the caller's idempotency key."""
+
+events: Final = Table(
+    "events",
+    metadata,
+    Column("rid", _Key, primary_key=True, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""What a server's readers were told, in pages. A page's key is its thread times 2**32 plus the
+number of its last event."""
+
+tokens: Final = Table(
+    "tokens",
+    metadata,
+    _rid(),
+    Column("tenant", LargeBinary, nullable=False),
+    Column("token", LargeBinary, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Column("name", LargeBinary, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float),
+    Column("revoked", Float),
+    Column("checksum", BigInteger),
+    UniqueConstraint("token"),
+)
+"""Who may speak to a server; of a token only a hash is kept."""
+
+_ACCOUNTED: Final = (
+    *(names, checkpoints, writes, items, blobs, calls, runs, moments, streams, events),
+)
+
+digests: Final = Table(
+    "digests",
+    metadata,
+    Column("rid", _Key, primary_key=True, autoincrement=False),
+    *(Column(table.name, BigInteger, nullable=False) for table in _ACCOUNTED),
+)
+"""Sums over the rows of a thread, by table: what is missing, or came from elsewhere, changes a sum.
+A row's key is its thread times 2**32 plus the number of a step, or 0 (`database.digests`)."""
+
+clock: Final = Table(
+    "clock",
+    metadata,
+    Column("rid", _Key, primary_key=True, autoincrement=False),
+    Column("boot", LargeBinary, nullable=False),
+    Column("wall", Float, nullable=False),
+    Column("steady", Float, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("checksum", BigInteger),
+)
+"""One row: which boot of which machine used the store last, and when by both of its clocks. Idle
+time counts from `since` on at the earliest (`keeping.sweeper`)."""
+
+OWNED: Final = (writes, checkpoints, calls, leases, runs, blobs, streams)
+"""Tables whose rows carry their thread; `moments`, `events`, `digests` and `items` go by ranges of
+their keys, `names` and `threads` last."""

@@ -1,1 +1,0 @@
-"""Rows that are encrypted at rest: the keys, and the seal."""

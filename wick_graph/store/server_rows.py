@@ -1,0 +1,527 @@
+"""The rows of a server: its runs, the events that its readers got, and access tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, ParamSpec, TypeVar, get_args
+
+from sqlalchemy import insert, select, update
+
+from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
+from wick_graph.store import cleanup, statements
+from wick_graph.store.cleanup import Event
+from wick_graph.store.connection import Core, is_at_work, owner
+from wick_graph.store.digests import changing
+from wick_graph.store.leases import check_free
+from wick_graph.store.row_format import Context, bytes_text, pack_id, text_bytes, unpack_id
+from wick_graph.store.schema import LANE_BITS, PLACES, streams, threads, tokens
+from wick_graph.store.statements import Now, checked, compiled
+
+# --- Tokens: who may speak to a server. Of a token only a hash is kept.
+#
+# A token is `wk_<id>_<secret>` with 256 random bits in the secret, so a plain hash is enough: there
+# is nothing to guess. The id finds the row; the secret is compared in constant time.
+
+
+TokenScope = Literal["read", "run", "approve", "admin"]
+
+SCOPES: Final[tuple[TokenScope, ...]] = get_args(TokenScope)
+"""All include `read`, and `admin` includes all. `run` and `approve` are apart."""
+
+_FORM: Final = re.compile(r"wk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+
+_TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def includes(held: str, wanted: TokenScope) -> bool:
+    """Say whether a token's scope allows what needs another one."""
+    scopes = held.split(",")
+    return wanted in scopes or "admin" in scopes or (wanted == "read" and scopes != [""])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenInfo:
+    """A token, without what it takes to use it."""
+
+    id: str
+    tenant: str
+    name: str
+    scope: str
+    """One of `SCOPES`, or several with commas between them."""
+    created: datetime
+    expires: datetime | None
+    revoked: datetime | None
+
+
+class Tokens:
+    """The tokens of a database, of all tenants."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def create(
+        self, tenant: str, *, name: str = "", scope: str = "run", lasts: float | None = None
+    ) -> tuple[str, TokenInfo]:
+        """Make a token and return it, this once, with what is known of it; `lasts` is in seconds.
+
+        The scope is one of `SCOPES`, or several with commas between them: `run,approve`.
+
+        Raises:
+            ConfigError: The tenant's name or the scope is refused.
+        """
+        if not _TENANT.fullmatch(tenant):
+            raise ConfigError(
+                f"the tenant {tenant!r:.80} is refused; use 1 to 64 letters, digits, and _ . -, "
+                "and begin with a letter or digit"
+            )
+        unknown = next((one for one in scope.split(",") if one not in SCOPES), None)
+        if unknown is not None:
+            raise ConfigError(f"the scope {unknown!r:.80} is none of {', '.join(SCOPES)}")
+        key, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+        with self._core.writing() as db:
+            now = self._core.now()
+            row = {
+                "tenant": text_bytes(tenant),
+                "token": text_bytes(key),
+                "hash": _hash(secret),
+                "name": text_bytes(name),
+                "scopes": ",".join(one for one in SCOPES if one in scope.split(",")),
+                "created": now,
+                "expires": None if lasts is None else now + lasts,
+            }
+            db.execute(*compiled(insert(tokens).values(**checked(tokens, row, new=True))))
+            made = self._one(db, key)
+        assert made is not None
+        return f"wk_{key}_{secret}", made[0]
+
+    def check(self, token: str) -> TokenInfo | None:
+        """Return whose token it is; None for one that is unknown, expired or revoked.
+
+        An unknown id takes as long as a wrong secret.
+        """
+        form = _FORM.fullmatch(token)
+        key, secret = form.groups() if form else ("", "")
+        with self._core.reading() as db:
+            found = self._one(db, key)
+            now = self._core.now()
+        info, expected = found or (None, bytes(32))
+        if not hmac.compare_digest(_hash(secret), expected) or info is None:
+            return None
+        if info.revoked is not None:
+            return None
+        return None if info.expires is not None and info.expires.timestamp() <= now else info
+
+    def list(self, tenant: str | None = None) -> list[TokenInfo]:
+        """Return tokens, the oldest first; those of one tenant, if one is named."""
+        query = select(*statements.TOKEN_COLUMNS).order_by(tokens.c.rid)
+        if tenant is not None:
+            query = query.where(tokens.c.tenant == text_bytes(tenant))
+        with self._core.reading() as db:
+            return [_info(row)[0] for row in db.execute(*compiled(query)).fetchall()]
+
+    def revoke(self, key: str) -> bool:
+        """End a token by its id, or by the token itself; False if there is none such."""
+        form = _FORM.fullmatch(key)
+        with self._core.writing() as db:
+            mine = (tokens.c.token == text_bytes(form[1] if form else key),)
+            ended = update(tokens).where(*mine)
+            ended = ended.values(**checked(tokens, {"revoked": self._core.now()}))
+            return bool(db.execute(*compiled(ended)).rowcount)
+
+    def _one(self, db: Any, key: str) -> tuple[TokenInfo, bytes] | None:
+        row = db.execute(statements.TOKEN, (text_bytes(key),)).fetchone()
+        return None if row is None else _info(row)
+
+
+def _info(row: Sequence[Any]) -> tuple[TokenInfo, bytes]:
+    key, tenant, name, scope, created, expires, revoked, hashed = row
+    info = TokenInfo(
+        id=bytes_text(key),
+        tenant=bytes_text(tenant),
+        name=bytes_text(name),
+        scope=scope,
+        created=datetime.fromtimestamp(created, UTC),
+        expires=None if expires is None else datetime.fromtimestamp(expires, UTC),
+        revoked=None if revoked is None else datetime.fromtimestamp(revoked, UTC),
+    )
+    return info, bytes(hashed)
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+# --- What a server was asked for, and what its readers were told: rows beside a thread's own.
+#
+# Events of a thread are numbered from 1. They are kept in pages, one for each write; a reader who
+# lost its connection, or whose server was killed, goes on behind the last number that it saw.
+
+
+RUNNING: Final = "running"
+
+P = ParamSpec("P")
+
+T = TypeVar("T")
+
+_BY: Final = "by"
+"""The key of a row's data that says who is at the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRow:
+    """A run that a server was asked for."""
+
+    thread_id: str
+    run_id: str
+    status: str
+    """`running`, or why it stopped."""
+    started: float
+    ended: float | None
+    first: int
+    """The number of its first event."""
+    asked: Mapping[str, Any]
+    """What was asked for, as data."""
+    server: str = ""
+    """Who is at it: a process, and its store; empty where nobody is."""
+    since: float = 0.0
+    """When that one began."""
+    named: bool = False
+    """Whether it was asked for in a thread that the caller named."""
+
+    def tell(self, event: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an event of this run."""
+        return {"event": event, "run_id": self.run_id, "data": data, "thread_id": self.thread_id}
+
+
+class Streams:
+    """The streams of a store's threads; `run` does any of its methods in the store's thread."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    @property
+    def server(self) -> str:
+        """Name this store's user among those of all processes."""
+        return f"{bytes_text(owner())}#{id(self._core):x}"
+
+    def tenants(self) -> list[str]:
+        """Name the tenants of the database that have runs which have not ended."""
+        going_on = streams.c.status == RUNNING
+        return self._tenants(threads.join(streams, streams.c.thread == threads.c.id), going_on)
+
+    def tenants_to_sweep(self) -> list[str]:
+        """Name the tenants of the database that have threads whose time is up."""
+        return self._tenants(threads, threads.c.expires_at <= Now())
+
+    def _tenants(self, source: Any, condition: Any) -> list[str]:
+        query = select(threads.c.tenant).select_from(source).where(condition).distinct()
+        with self._core.reading() as db:
+            found = db.execute(*compiled(query)).fetchall()
+        return sorted(bytes_text(name) for (name,) in found if name != b"\xff")
+
+    def give_up(self, row: StreamRow, error: str, status: str = "failed") -> None:
+        """End a run that nobody goes on with; its readers are told why. What has ended stays so.
+
+        Raises:
+            ThreadNotFoundError: The thread was deleted.
+        """
+        with self._core.writing(row.thread_id) as db:
+            thread, going_on = self._state(db, row)
+            if going_on:
+                self._cut(db, thread, row, status, error)
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do one of these methods in the store's thread."""
+        return await self._core.worker.run(work, *args, **kwargs)
+
+    def begin(
+        self,
+        thread_id: str,
+        run_id: str,
+        asked: Mapping[str, Any],
+        key: bytes | None = None,
+        most_threads: int | None = None,
+        *,
+        named: bool = False,
+    ) -> StreamRow | None:
+        """Note that a run begins; the row of an earlier one if the key was used before.
+
+        What a dead server left running in the thread ends here: its readers are told so.
+
+        Returns:
+            None where the thread would be new, and its tenant has as many as it may have.
+
+        Raises:
+            ThreadBusyError: Another run goes on in the thread.
+        """
+        try:
+            return self._begin(thread_id, run_id, asked, key, most_threads, named)
+        except StorageError:  # perhaps two servers took the same key at the same moment
+            if key is None or (known := self.by_key(key)) is None:
+                raise
+            return known
+
+    def _begin(
+        self,
+        thread_id: str,
+        run_id: str,
+        asked: Mapping[str, Any],
+        key: bytes | None,
+        most_threads: int | None,
+        named: bool,
+    ) -> StreamRow | None:
+        core = self._core
+        with core.writing(thread_id) as db:
+            if key is not None and (known := self._by_key(db, key)) is not None:
+                return known
+            if most_threads is not None and self._is_full(db, thread_id, most_threads):
+                return None
+            thread = core.thread_for_writing(db, thread_id).id
+            check_free(core, db, thread, thread_id)
+            self._supersede(db, thread)
+            first = cleanup.last_event(db, thread) + 1
+            now = core.now()
+            run = pack_id(run_id)
+            by: dict[str, Any] = {"server": self.server, "since": now, "named": named}
+            body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
+            with changing(db, streams, thread, *_is_run(thread, run)):
+                db.execute(statements.PUT_SERVER_RUN, (thread, run, RUNNING, now, first, key, body))
+        return StreamRow(
+            thread_id=thread_id,
+            run_id=run_id,
+            status=RUNNING,
+            started=now,
+            ended=None,
+            first=first,
+            asked=asked,
+            **by,
+        )
+
+    def claim(self, row: StreamRow) -> bool:
+        """Take up a run that nobody is at any more; False where it has ended.
+
+        Raises:
+            ThreadBusyError: Another server is at it, or another run goes on in its thread.
+            ThreadNotFoundError: The thread was deleted.
+        """
+        with self._core.writing(row.thread_id) as db:
+            thread, going_on = self._state(db, row)
+            if not going_on:
+                return False
+            check_free(self._core, db, thread, row.thread_id)
+            for now in map(
+                self._row, db.execute(statements.RUNS_IN, self._running(thread)).fetchall()
+            ):
+                self._refuse_anothers(db, thread, now)
+            self._put_by(db, thread, row, self.server)
+        return True
+
+    def leave(self, row: StreamRow) -> None:
+        """Let whoever comes first take up a run that has not ended.
+
+        Raises:
+            ThreadNotFoundError: The thread was deleted.
+        """
+        with self._core.writing(row.thread_id) as db:
+            thread, going_on = self._state(db, row)
+            if going_on:
+                self._put_by(db, thread, row, "")
+
+    def append(
+        self, row: StreamRow, last: int, told: Sequence[Event], status: str | None = None
+    ) -> None:
+        """Write events of a run, the last of which has this number.
+
+        Args:
+            row: The run.
+            last: The number.
+            told: The events.
+            status: Why the run stopped, where its last event is among them: both are written, or
+                neither, so a run that is taken up again never ends a second time.
+
+        Raises:
+            ThreadBusyError: Somebody else ended the run meanwhile; nothing is written.
+            ThreadNotFoundError: The thread was deleted meanwhile.
+        """
+        with self._core.writing(row.thread_id) as db:
+            thread, going_on = self._state(db, row)
+            if not going_on:
+                raise ThreadBusyError(f"the run {row.run_id} was ended by another server")
+            rid = thread << LANE_BITS | last
+            body = self._seal(thread, row.thread_id, list(told), "events", rid)
+            cleanup.add(db, thread, rid, body)
+            if status is not None:
+                self._end(db, thread, row, status)
+
+    def trim(self, thread_id: str, keep: int) -> None:
+        """Forget the events of all but the last runs of a thread."""
+        with self._core.writing(thread_id) as db:
+            cleanup.forget(db, self._thread(db, thread_id), keep)
+
+    def get(self, thread_id: str, run_id: str) -> StreamRow | None:
+        """Return a run of a thread."""
+        with self._core.reading(thread_id) as db:
+            return self._one(db, streams.c.run == pack_id(run_id), self._is(thread_id))
+
+    def by_run(self, run_id: str) -> StreamRow | None:
+        """Return a run, whatever thread it is of."""
+        with self._core.reading() as db:
+            row = db.execute(statements.RUN, (self._core.tenant, pack_id(run_id))).fetchone()
+        return None if row is None else self._row(row)
+
+    def by_key(self, key: bytes) -> StreamRow | None:
+        """Return the run that was asked for under a hashed idempotency key."""
+        with self._core.reading() as db:
+            return self._by_key(db, key)
+
+    def of_thread(self, thread_id: str, limit: int = 100) -> list[StreamRow]:
+        """Return a thread's runs, the newest first."""
+        with self._core.reading(thread_id) as db:
+            query = self._query().where(self._is(thread_id)).order_by(streams.c.first.desc())
+            return [self._row(row) for row in db.execute(*compiled(query.limit(limit))).fetchall()]
+
+    def latest(self, limit: int) -> list[StreamRow]:
+        """Return the runs that began last, of all threads."""
+        with self._core.reading() as db:
+            query = self._query().order_by(streams.c.started.desc(), streams.c.rid.desc())
+            return [self._row(row) for row in db.execute(*compiled(query.limit(limit))).fetchall()]
+
+    def running(self) -> list[StreamRow]:
+        """Return the runs that have not ended, the oldest first."""
+        with self._core.reading() as db:
+            query = self._query().where(streams.c.status == RUNNING).order_by(streams.c.started)
+            return [self._row(row) for row in db.execute(*compiled(query)).fetchall()]
+
+    def last(self, row: StreamRow) -> int:
+        """Return the number of a run's last event, kept or not; below its first if it has none.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+        """
+        with self._core.reading(row.thread_id) as db:
+            thread = self._thread(db, row.thread_id)
+            last = min(cleanup.last_event(db, thread), cleanup.bound(db, thread, row.first))
+            return max(last, row.first - 1)
+
+    def read(
+        self, thread_id: str, after: int, row: StreamRow | None = None
+    ) -> list[tuple[int, Event]]:
+        """Return events behind a number, at most some pages of them, with their numbers.
+
+        With a run's row they are that run's, and those of no later one.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+            StorageError: A page is damaged.
+        """
+        with self._core.reading(thread_id) as db:
+            thread = self._thread(db, thread_id)
+            high = PLACES if row is None else cleanup.bound(db, thread, row.first)
+            seals = self._core.seals(thread, text_bytes(thread_id))
+            return cleanup.behind(db, thread, after, high, seals)
+
+    # --- inside a transaction --------------------------------------------------------------------
+
+    def _thread(self, db: Any, thread_id: str) -> int:
+        thread = self._core.thread(db, thread_id)
+        if thread is None:
+            raise ThreadNotFoundError(f"there is no thread {thread_id!r}")
+        return thread.id
+
+    def _is_full(self, db: Any, thread_id: str, most: int) -> bool:
+        """Say whether a thread would be one too many for its tenant."""
+        if self._core.thread(db, thread_id) is not None:
+            return False
+        row = db.execute(statements.THREADS, (self._core.tenant,)).fetchone()
+        return bool(row is not None and row[0] >= most)
+
+    def _state(self, db: Any, row: StreamRow) -> tuple[int, bool]:
+        """Return the number of a run's thread, and whether the run goes on."""
+        key, run = text_bytes(row.thread_id), pack_id(row.run_id)
+        found = db.execute(statements.STATE, (self._core.tenant, key, run)).fetchone()
+        if found is None:
+            raise ThreadNotFoundError(f"there is no thread {row.thread_id!r}")
+        return found[0], found[1] == RUNNING
+
+    def _running(self, thread: int) -> tuple[Any, ...]:
+        return self._core.tenant, thread, RUNNING
+
+    def _refuse_anothers(self, db: Any, thread: int, row: StreamRow) -> None:
+        """Refuse where another server is at a run: it may be about to take its lease, or to end."""
+        if row.server in ("", self.server):
+            return
+        now, lease = self._core.now(), db.execute(statements.HOLDER, (thread,)).fetchone()
+        stands_still = lease is not None and row.since < lease[1] < now
+        server = text_bytes(row.server.rpartition("#")[0])
+        if stands_still or not is_at_work(server, now - row.since):
+            return
+        raise ThreadBusyError(f"thread {row.thread_id} is busy: a run of another server goes on")
+
+    def _put_by(self, db: Any, thread: int, row: StreamRow, server: str) -> None:
+        by = {"server": server, "since": self._core.now(), "named": row.named}
+        run = pack_id(row.run_id)
+        body = self._seal(thread, row.thread_id, {**row.asked, _BY: by}, "stream", thread, run)
+        with changing(db, streams, thread, *_is_run(thread, run)):
+            db.execute(statements.PUT_BODY, (body, thread, run))
+
+    def _supersede(self, db: Any, thread: int) -> None:
+        for row in map(self._row, db.execute(statements.RUNS_IN, self._running(thread)).fetchall()):
+            self._refuse_anothers(db, thread, row)
+            self._cut(db, thread, row, "cancelled", "the run was cut off, and a new message came")
+
+    def _cut(self, db: Any, thread: int, row: StreamRow, status: str, error: str) -> None:
+        rid = thread << LANE_BITS | max(cleanup.last_event(db, thread) + 1, row.first)
+        told = row.tell("error", {"error": error, "stopped_because": status})
+        body = self._seal(thread, row.thread_id, [told], "events", rid)
+        cleanup.add(db, thread, rid, body)
+        self._end(db, thread, row, status)
+
+    def _end(self, db: Any, thread: int, row: StreamRow, status: str) -> None:
+        run = pack_id(row.run_id)
+        with changing(db, streams, thread, *_is_run(thread, run)):
+            db.execute(statements.END_RUN, (status, self._core.now(), thread, run))
+
+    def _by_key(self, db: Any, key: bytes) -> StreamRow | None:
+        row = db.execute(statements.RUN_OF_KEY, (self._core.tenant, key)).fetchone()
+        return None if row is None else self._row(row)
+
+    def _query(self) -> Any:
+        return statements.SERVER_RUNS.params(tenant=self._core.tenant)
+
+    def _is(self, thread_id: str) -> Any:
+        return threads.c.thread == text_bytes(thread_id)
+
+    def _one(self, db: Any, *where: Any) -> StreamRow | None:
+        row = db.execute(*compiled(self._query().where(*where))).fetchone()
+        return None if row is None else self._row(row)
+
+    def _seal(self, thread: int, thread_id: str, value: Any, *context: Context) -> bytes:
+        payload = json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+        return self._core.seals(thread, text_bytes(thread_id)).seal(payload, *context)
+
+    def _row(self, row: Sequence[Any]) -> StreamRow:
+        key, run, status, started, ended, first, thread, body = row
+        unseal = self._core.seals(thread, bytes(key)).unseal
+        asked = json.loads(unseal(body, "a row of streams", "stream", thread, run))
+        by = asked.pop(_BY, {})
+        return StreamRow(
+            thread_id=bytes_text(key),
+            run_id=unpack_id(run),
+            status=status,
+            started=started,
+            ended=ended,
+            first=first,
+            asked=asked,
+            **by,
+        )
+
+
+def _is_run(thread: int, run: bytes) -> Any:
+    return streams.c.thread == thread, streams.c.run == run

@@ -1,0 +1,371 @@
+"""Structural sharing: only elements of a channel that are new become rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from operator import is_
+from typing import Any, Final
+
+from langchain_core.messages import RemoveMessage
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.types import Overwrite
+
+from wick_graph.store import codec, statements
+from wick_graph.store.codec import Codec
+from wick_graph.store.dialect import Database
+from wick_graph.store.digests import BLOBS, ITEMS, row_hash
+from wick_graph.store.row_format import DELTA, DICT, Form, text_bytes
+from wick_graph.store.schema import LANE_BITS, PLACES
+from wick_graph.store.thread_cache import Known, Lane, ThreadCache, digest, learn_lately_read
+
+# --- Which elements of a channel a step may have changed in place: those that it wrote.
+#
+# Elements that are stored are recognised by identity, so that a step costs what is new in it. An
+# object that was changed and written back is the same object with another content: it is encoded
+# again. What a reducer made of the writes is not known here; if it did not put them into the value,
+# one for one, it may have changed any element, and all are encoded again.
+
+
+FIXED: Final = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types whose objects never change."""
+
+NOTHING: Final[tuple[Any, ...]] = ()
+"""The writes to a channel that did not change."""
+
+ALL: Final = None
+"""In place of suspects: any element may have changed."""
+
+Suspects = set[int] | None
+"""Ids of the objects whose identity says nothing; `ALL` if none does."""
+
+
+def suspects(
+    written: Sequence[Any] | None, values: Collection[Any], tail: Collection[Any], paired: bool
+) -> Suspects:
+    """Return which elements of a channel's value must be compared by their content.
+
+    Args:
+        written: What the step wrote to the channel; None if that is not known.
+        values: The elements of the channel's value.
+        tail: Those that are not known to be stored, as far as identity says.
+        paired: The channel holds a dict.
+    """
+    if written is None:
+        return ALL
+    if not written:
+        return set()
+    elements = {id(element): element for value in written for element in _elements(value, paired)}
+    ids = set(map(id, tail))
+    missing = elements.keys() - ids
+    if missing:
+        missing -= set(map(id, values))
+        new = ids - elements.keys()
+        if sum(type(elements[one]) is not RemoveMessage for one in missing) > len(new):
+            return ALL
+    return {one for one, element in elements.items() if type(element) not in FIXED}
+
+
+def _elements(value: Any, paired: bool) -> Iterable[Any]:
+    if type(value) is Overwrite:
+        value = value.value
+    if isinstance(value, (list, tuple)):
+        return value
+    return value.values() if paired and isinstance(value, dict) else (value,)
+
+
+# --- Structural sharing: values become forms, and only elements that are new become rows.
+#
+# A list or dict is stored as ranges over items. What was in the last list of its channel is found
+# by the objects themselves, unless the step wrote them; anything else by its content. So an append
+# writes one row, an edit or a removal writes what changed, a fork shares with its parent, whatever
+# reducer made the list.
+#
+# A value's form is its encoding if it is small, the key of one item, or a sequence
+# `[kind, [lane, start, count, …], [lane, …]]`.
+
+
+_INLINE: Final = 96
+"""Bytes that a value may have to stand in its checkpoint's own row."""
+
+_FEW: Final = 8
+
+_POINTER: Final = 48
+"""Bytes of content from which a row that points to it is smaller."""
+
+
+class _Lately:
+    """Where elements of writes lie that the transaction under way has encoded.
+
+    A checkpoint that is saved along with its step's writes holds the same objects.
+    """
+
+    __slots__ = ("_alive", "places")
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[Any, ...], int] = {}
+        self._alive: list[Any] = []
+
+    def add(self, one: tuple[Any, ...], place: int, value: Any) -> None:
+        """Note the place of an element, which is known by its identity."""
+        self.places[one] = place
+        self._alive.append(value)
+
+
+_NOTHING_YET: Final = _Lately()
+
+
+class Writer:
+    """Collects the item rows of one transaction."""
+
+    def __init__(self, db: Database, cache: ThreadCache, codec: Codec, thread_id: str) -> None:
+        self._thread_id = thread_id
+        self._db = db
+        self._cache = cache
+        self._codec = codec
+        self._rows: list[tuple[int, int | None, bytes]] = []
+        self._lately: dict[int, _Lately] = {}
+        """By lane: where this transaction has put the elements of writes."""
+
+    def flush(self) -> None:
+        """Insert the collected rows."""
+        if self._rows:
+            self._db.executemany(statements.NEW_ITEM, self._rows)
+            for _, _, body in self._rows:
+                self._db.account.add_body(ITEMS, self._cache.id, body)
+            self._rows = []
+
+    def channel(
+        self, lane: Lane, version: Any, held: Any, written: Sequence[Any] | None, value: Any
+    ) -> Form:
+        """Return the form of a channel's value, and remember it as the channel's last one.
+
+        `held` is the object by which the channel is known again; the value may be a copy of it.
+        `written` is what this step wrote to it: `NOTHING` if it did not change, None if that is
+        not known.
+        """
+        form = self._form(value, lane, lane, written, keep=True)
+        lane.last = (version, held, form)
+        return form
+
+    def write(self, channel: Lane, home: Lane | None, value: Any) -> Form:
+        """Return the form of a pending write to a channel; new items go to `home`.
+
+        Without a home they lie in the channel's own lane. They must not where tasks run side by
+        side: these write in another order than the channel will have, and its ranges would fall
+        apart.
+        """
+        return self._form(value, channel, home or channel, NOTHING, keep=False)
+
+    def share(self, lane: Lane, data: bytes) -> Form:
+        """Return the form of bytes that are likely to come again."""
+        if len(data) <= _FEW and not self._cache.seals.hides:
+            return data
+        return lane.id << LANE_BITS | self._place(lane, b"", data)
+
+    def _form(
+        self, value: Any, lane: Lane, home: Lane, written: Sequence[Any] | None, *, keep: bool
+    ) -> Form:
+        if isinstance(value, (list, dict)):
+            return self._sequence(value, value, 0, lane, home, written, keep=keep)
+        if type(value) is _DeltaSnapshot and isinstance(value.value, (list, dict)):
+            # a snapshot holds what many steps wrote
+            return self._sequence(value, value.value, DELTA, lane, home, None, keep=keep)
+        head, core = b"", b""
+        if type(value) in codec.MESSAGES:
+            head, core = self._codec.split(value)
+            if not head and len(core) <= _INLINE:
+                return core
+        else:
+            core = self._codec.pack(value)
+            if len(core) <= _INLINE:
+                return core
+        return home.id << LANE_BITS | self._place(home, head, core)
+
+    def _sequence(
+        self,
+        whole: Any,
+        value: list[Any] | dict[Any, Any],
+        kind: int,
+        lane: Lane,
+        home: Lane,
+        written: Sequence[Any] | None,
+        *,
+        keep: bool,
+    ) -> Form:
+        if isinstance(value, dict):
+            keys, values = list(value), list(value.values())
+            kind |= DICT
+        else:
+            keys, values = None, list(value)
+        known: Known | None = None
+        index: dict[tuple[Any, ...], int] = {}
+        lately, marks = self._lately.get(lane.id, _NOTHING_YET).places, self._cache.marks
+        if keep and (marks or (lane.recent and not _covers(lately, keys, values))):
+            known, index = self._found(lane, keys, values, written)
+        if known is None and (small := self._inline(whole, values, lane)) is not None:
+            return small
+        own = list(known.ranges) if known else []
+        rest: list[int] = []
+        done = len(known.values) if known else 0
+        if self._cache.unlearned and len(values) - done > _FEW:
+            learn_lately_read(self._db, self._cache, self._thread_id)
+        for at in range(done, len(values)):
+            key = keys[at] if keys is not None else None
+            one = (id(values[at]),) if keys is None else (id(values[at]), type(key), key)
+            found = index.get(one) if one not in lately else lately[one]
+            if found is not None and not rest:
+                _extend(own, found)
+                continue
+            place = self._element(home, keys is not None, key, values[at])
+            _extend(own if home is lane else rest, place)
+            if not keep and home is lane:
+                self._lately.setdefault(lane.id, _Lately()).add(one, place, values[at])
+        if keep:
+            ids = known.ids if known else set()
+            ids.update(map(id, values[done:]))
+            lane.remember(Known(keys, values, own, ids), known)
+        segments = [[one.id, *ranges] for one, ranges in ((lane, own), (home, rest)) if ranges]
+        return [kind, *segments]
+
+    def _found(
+        self,
+        lane: Lane,
+        keys: list[Any] | None,
+        values: list[Any],
+        written: Sequence[Any] | None,
+    ) -> tuple[Known | None, dict[tuple[Any, ...], int]]:
+        """Return the list that this one continues, or else the places of elements by identity."""
+        known = _prefix(lane.recent, keys, values)
+        index = _index(lane.recent) if known is None else {}
+        tail = values[len(known.values) :] if known else values
+        if known is None and written:
+            held = {one[0] for one in index}
+            tail = [one for one in values if id(one) not in held]
+        changed = suspects(written, values, tail, keys is not None)
+        if changed is ALL and set(map(type, values)) <= FIXED:
+            changed = set()
+        if self._cache.marks is not None:
+            channel = self._cache.text(self._db, lane.id)
+            self._cache.marks.check(self._codec, values, channel, changed)
+        if changed is ALL or (known and changed and not changed.isdisjoint(known.ids)):
+            known, index = None, index or _index(lane.recent)
+        if known is None and changed != set():
+            trusted = _trusted(index, values, changed)
+            if len(trusted) < len(index):  # the objects of older lists have other places now
+                lane.recent.clear()
+                learn_lately_read(self._db, self._cache, self._thread_id)
+            index = trusted
+        return known, index
+
+    def _inline(self, whole: Any, values: list[Any], lane: Lane) -> bytes | None:
+        if values and (lane.recent or len(values) > _FEW):
+            return None
+        if any(type(value) in codec.MESSAGES for value in values):
+            return None
+        data = self._codec.pack(whole)
+        return data if not values or len(data) <= _INLINE else None
+
+    def _element(self, lane: Lane, paired: bool, key: Any, value: Any) -> int:
+        if paired:
+            core = self._codec.pack([key, value])
+            if len(core) >= codec.WORTH and type(value) is not str:
+                core = self._codec.pack([key, codec.lifted(value, self._blob)])
+            return self._place(lane, b"", core)
+        head, core = self._codec.split(value)
+        if not head and len(core) >= codec.WORTH and type(value) is not str:
+            core = self._codec.pack(codec.lifted(value, self._blob))
+        return self._place(lane, head, core)
+
+    def _blob(self, text: str) -> codec.Blob:
+        """Store a long text once for the thread, and return what stands for it."""
+        cache = self._cache
+        hashed = cache.texts_apart.get(text)
+        if hashed is None:
+            data = text_bytes(text)
+            hashed = cache.seals.mark(codec.hash_of(data))
+            sealed = cache.seals.seal(data, "blobs", hashed)
+            row = (cache.id, codec.blob_key(hashed), len(data), sealed)
+            if self._db.execute(statements.NEW_BLOB, row).rowcount:
+                self._db.account.add(BLOBS, cache.id, row_hash(row[1:3], sealed))
+            cache.keep_text(text, hashed)
+        return codec.Blob(hashed)
+
+    def _place(self, lane: Lane, head: bytes, core: bytes) -> int:
+        """Return the place of content in a lane, from an earlier row or a new one."""
+        cache = self._cache
+        key = digest(core)
+        found = cache.exact.get((lane.id, head, key))
+        if found is not None:
+            return found
+        place = self._next(lane)
+        rid = lane.id << LANE_BITS | place
+        base = cache.bases.get(key) if len(core) >= _POINTER else None
+        payload = bytes((len(head),)) + head if len(head) < 255 else b"\xff" + _long(head)
+        body = cache.seals.seal(payload if base is not None else payload + core, rid, base)
+        self._rows.append((rid, base, body))
+        cache.learn(lane.id, head, key, place, full=base is None)
+        return place
+
+    def _next(self, lane: Lane) -> int:
+        if lane.next is None:
+            low = lane.id << LANE_BITS
+            last = self._db.execute(statements.LAST_ITEM, (low, low | PLACES)).fetchone()[0]
+            lane.next = 0 if last is None else (last & PLACES) + 1
+        place = lane.next
+        lane.next += 1
+        return place
+
+
+def _long(head: bytes) -> bytes:
+    return len(head).to_bytes(4, "little") + head
+
+
+def _identity(paired: bool, key: Any, value: Any) -> tuple[Any, ...]:
+    return (id(value), type(key), key) if paired else (id(value),)
+
+
+def _covers(places: dict[tuple[Any, ...], int], keys: list[Any] | None, values: list[Any]) -> bool:
+    """Say whether the places of all elements of a dict are known by identity."""
+    if not places or keys is None:
+        return False
+    return all(map(places.__contains__, zip(map(id, values), map(type, keys), keys, strict=True)))
+
+
+def _index(recent: Iterable[Known]) -> dict[tuple[Any, ...], int]:
+    """Map the objects of recent lists to their places; the lists keep the objects alive."""
+    index: dict[tuple[Any, ...], int] = {}
+    for known in recent:
+        keys = known.keys
+        for at, place in enumerate(known.places()):
+            key = keys[at] if keys is not None else None
+            index.setdefault(_identity(keys is not None, key, known.values[at]), place)
+    return index
+
+
+def _trusted(
+    index: dict[tuple[Any, ...], int], values: list[Any], changed: Suspects
+) -> dict[tuple[Any, ...], int]:
+    """Return the places of those objects whose identity is enough."""
+    if changed is ALL:
+        fixed = {id(value) for value in values if type(value) in FIXED}
+        return {one: place for one, place in index.items() if one[0] in fixed}
+    return {one: place for one, place in index.items() if one[0] not in changed}
+
+
+def _prefix(recent: Iterable[Known], keys: list[Any] | None, values: list[Any]) -> Known | None:
+    """Find a recent list that the new one continues, by identity of every element."""
+    for known in recent:
+        if (known.keys is None) is not (keys is None) or len(known.values) > len(values):
+            continue
+        if not all(map(is_, known.values, values)):
+            continue
+        if keys is None or known.keys is None or all(map(is_, known.keys, keys)):
+            return known
+    return None
+
+
+def _extend(ranges: list[int], place: int) -> None:
+    if ranges and ranges[-2] + ranges[-1] == place:
+        ranges[-1] += 1
+    else:
+        ranges += (place, 1)

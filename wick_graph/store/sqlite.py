@@ -1,0 +1,694 @@
+"""Opening a SQLite file: look at its first bytes, then let SQLite touch it.
+
+SQLite itself would switch a foreign database to WAL, or create an empty one where a file was
+lost. So whose file it is gets decided on the 100 bytes of its header, read as plain bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import sqlite3
+import stat
+import struct
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, cast
+
+from sqlalchemy import make_url
+from sqlalchemy.dialects import sqlite as dialect
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from wick_graph.errors import StorageError
+from wick_graph.store.dialect import OPENING, Database, Dialect, Now, Synchronous
+from wick_graph.store.digests import Account, migrate
+from wick_graph.store.schema import SCHEMA_VERSION, metadata
+from wick_graph.store.statements import checksum_of
+
+# --- Whose file is it: decided on the 100 bytes of its header, before SQLite touches it.
+#
+# SQLite itself would switch a foreign database to WAL, or create an empty one where a file was
+# lost. A file that this process has open already is not looked at: closing a second descriptor of
+# it would drop all locks that SQLite holds for this process, and another process could then take
+# the write-ahead log away from under it.
+
+
+APPLICATION_ID: Final = 0x5749434B
+
+_MAGIC: Final = b"SQLite format 3\x00"
+
+_HEADER: Final = 100
+
+_LOOKS: Final = 40
+
+_HEADER_RETRY_PAUSE: Final = 0.05
+
+_REMOTE: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs", "fuse.rclone"}
+)
+
+_MOUNTS: Final = Path("/proc/self/mounts")
+
+Place = tuple[int, int]
+"""Device and inode: what tells a file from any other."""
+
+_in_use: Final[dict[Place, set[int]]] = {}
+
+
+class Connection(sqlite3.Connection):
+    """A connection that is counted while its file is open."""
+
+    place: Place | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.account = Account()
+        self.create_function("wick_checksum", -1, checksum_of, deterministic=True)
+
+    def claim(self, path: Path) -> None:
+        """Count this connection's file as open."""
+        place = place_of(path)
+        if place is not None:
+            _in_use.setdefault(place, set()).add(id(self))
+            self.place = place
+
+    def close(self) -> None:
+        """Close the connection."""
+        super().close()
+        self._leave()
+
+    def __del__(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        place, self.place = self.place, None
+        if place is not None:
+            _in_use.setdefault(place, set()).discard(id(self))
+
+
+def place_of(path: Path) -> Place | None:
+    """Return what tells a file from any other, None if there is no file.
+
+    Raises:
+        StorageError: if the file cannot be looked at.
+    """
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+    return status.st_dev, status.st_ino
+
+
+def inspect(path: Path) -> None:
+    """Refuse a file that is not ours, or that lies where SQLite cannot lock it.
+
+    Looks again while another process is still making the file.
+
+    Raises:
+        StorageError: says what was found and what to do; the file is unchanged.
+    """
+    kind = file_system(path, _mounts())
+    if kind in _REMOTE:
+        raise StorageError(
+            f"{path} lies on a network file system ({kind}), where SQLite's locks do not hold; "
+            "put it on a local disk"
+        )
+    place = place_of(path)
+    if place is not None and _in_use.get(place):
+        return None
+    for _ in range(_LOOKS):
+        try:
+            return _inspect(path)
+        except StorageError:
+            if not path.with_name(path.name + "-journal").exists():
+                break
+            time.sleep(_HEADER_RETRY_PAUSE)
+    return _inspect(path)
+
+
+def file_system(path: Path, mounts: str) -> str:
+    """Return the kind of file system that a path lies on, by a mount table; empty if unknown."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = fields[1].replace("\\040", " ")
+        inside = point == "/" or str(path) == point or str(path).startswith(point + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind
+
+
+def _mounts() -> str:
+    try:
+        return _MOUNTS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _inspect(path: Path) -> None:
+    """Refuse a file that is not ours, on its header alone."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+            raise StorageError(f"{path} is {kind}; name a file for the database")
+        if status.st_size == 0:
+            return
+        with path.open("rb") as file:
+            head = file.read(_HEADER)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+    _judge(path, head, status.st_size)
+
+
+def _judge(path: Path, head: bytes, size: int) -> None:
+    if len(head) < _HEADER or not head.startswith(_MAGIC):
+        raise StorageError(
+            f"{path} is not a SQLite database, or its beginning is damaged; name another file"
+        )
+    page = struct.unpack_from(">H", head, 16)[0]
+    page = 65_536 if page == 1 else page
+    changed, pages = struct.unpack_from(">II", head, 24)
+    version, owner = (struct.unpack_from(">I", head, at)[0] for at in (60, 68))
+    valid_for = struct.unpack_from(">I", head, 92)[0]
+    if owner != APPLICATION_ID:
+        raise StorageError(
+            f"{path} belongs to another program (application id {owner:#010x}); name another file"
+        )
+    if version > SCHEMA_VERSION:
+        raise StorageError(
+            f"{path} was written by a newer wick_graph (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}); upgrade wick_graph"
+        )
+    if version < 1 or page < 512 or page & (page - 1):
+        raise StorageError(f"{path} is damaged: its header makes no sense; restore a backup")
+    if changed == valid_for and size < pages * page:
+        raise StorageError(
+            f"{path} is damaged: it has {size} of {pages * page} bytes; restore a backup"
+        )
+
+
+# --- What a database must consist of: our tables and indexes, and nothing that runs by itself.
+#
+# A trigger, a view, a generated column or a constraint in a prepared file would be executed by our
+# own statements. So everything in the schema is compared with what this release makes.
+
+
+_ALIVE: Final = re.compile(
+    r"\b(check|generated|collate|default|references|virtual|strict|without)\b", re.IGNORECASE
+)
+"""Words that our own tables do without."""
+
+
+def statements() -> Iterator[str]:
+    """Yield what makes our tables and indexes, in order."""
+    for table in metadata.sorted_tables:
+        yield str(CreateTable(table).compile(dialect=dialect.dialect()))
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            yield str(CreateIndex(index).compile(dialect=dialect.dialect()))
+
+
+def check_schema(connection: sqlite3.Connection, path: Path | None) -> None:
+    """Compare a database's schema with ours.
+
+    Raises:
+        StorageError: names what differs; nothing of the file was run or changed.
+    """
+    try:
+        found = _schema(connection)
+    except (TypeError, ValueError, AttributeError):  # names and texts that are none
+        raise StorageError(
+            f"{path or 'the database in memory'} is damaged: its schema cannot be read; "
+            "restore a backup"
+        ) from None
+    expected = _expected()
+    for name in sorted({*found, *expected}):
+        if found.get(name) != expected.get(name):
+            what = "is missing" if name not in found else "is not wick_graph's"
+            raise StorageError(
+                f"{path or 'the database in memory'} was changed by another program: {name} "
+                f"{what}; restore a backup"
+            )
+
+
+@cache
+def _expected() -> dict[str, frozenset[str]]:
+    connection = sqlite3.connect(":memory:")
+    try:
+        for statement in statements():
+            connection.execute(statement)
+        return _schema(connection)
+    finally:
+        connection.close()
+
+
+def _schema(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
+    """Describe every object of a schema; what its text may say freely is left out."""
+    rows = connection.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master "
+        "WHERE name NOT LIKE 'sqlite~_stat%' ESCAPE '~' AND name <> 'sqlite_sequence'"
+    ).fetchall()
+    return {
+        f"{kind} {name}": frozenset(_parts(connection, kind, name, table, text or ""))
+        for kind, name, table, text in rows
+    }
+
+
+def _parts(
+    connection: sqlite3.Connection, kind: str, name: str, table: str, text: str
+) -> Iterator[str]:
+    yield f"of {table}"
+    if kind == "table":
+        for column in connection.execute(f"PRAGMA table_xinfo({_quoted(name)})"):
+            yield f"column {column[1:]}"
+        yield from (f"word {word.lower()}" for word in _ALIVE.findall(text))
+    elif kind == "index":
+        for column in connection.execute(f"PRAGMA index_xinfo({_quoted(name)})"):
+            yield f"key {column}"
+        if text:
+            yield re.sub(r'[\s"]+', " ", text).strip().lower()
+    else:
+        yield text
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# --- A SQLite file that may not be written is opened for reading.
+#
+# SQLite needs a file beside the database to share a write-ahead log. Where none can be made, a
+# database without a log is read as one that nobody changes, and of one with a log a copy is read. A
+# copy is also made of a database of an older schema, which is brought up to date there.
+
+
+_BUSY_SECONDS: Final = 5.0
+
+
+def may_write(path: Path) -> bool:
+    """Say whether this process may write to a database, or make one."""
+    if not path.exists():
+        return True
+    beside = [path.with_name(path.name + end) for end in ("-wal", "-shm")]
+    folder = os.access(path.parent, os.W_OK | os.X_OK)
+    return os.access(path, os.W_OK) and (folder or all(os.access(p, os.W_OK) for p in beside))
+
+
+def connect_to_read(path: Path) -> Connection:
+    """Open a file of ours; it is not changed.
+
+    Raises:
+        StorageError: There is no such file, or it is foreign, newer or damaged.
+    """
+    with OPENING:
+        if not path.exists():
+            raise StorageError(f"there is no database {path}; name one that is there")
+        inspect(path)
+        try:
+            connection = _opened(path)
+            connection.execute("PRAGMA trusted_schema=OFF")
+            connection.execute("PRAGMA cell_size_check=ON")
+            check_schema(connection, path)
+        except (sqlite3.Error, OSError) as error:
+            raise StorageError(
+                f"the database {path} cannot be read ({error}); check its permissions, or restore "
+                "a backup"
+            ) from error
+        return connection
+
+
+def _opened(path: Path) -> Connection:
+    for how in ("mode=ro", "immutable=1"):
+        if how == "immutable=1" and _has_log(path):
+            break
+        try:
+            connection = _connect(f"{path.as_uri()}?{how}")
+            version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            continue
+        if version == SCHEMA_VERSION:
+            connection.claim(path)
+            return connection
+        with closing(connection):
+            return _copied(connection, path)
+    with tempfile.TemporaryDirectory(prefix="wick-") as folder:
+        held = Path(folder) / path.name
+        shutil.copyfile(path, held)
+        if _has_log(path):
+            shutil.copyfile(_log(path), _log(held))
+        with closing(_connect(held.as_uri())) as connection:
+            return _copied(connection, path)
+
+
+def _copied(source: Connection, path: Path) -> Connection:
+    """Copy a database to a temporary one of this process, of the newest schema."""
+    made = _connect("")
+    source.backup(made)
+    migrate(made, path)
+    return made
+
+
+def _connect(name: str) -> Connection:
+    return sqlite3.connect(
+        name,
+        uri=True,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
+    )
+
+
+def _log(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _has_log(path: Path) -> bool:
+    log = _log(path)
+    return log.exists() and log.stat().st_size > 0
+
+
+try:
+    import fcntl
+except ImportError:  # where there are no such locks
+    fcntl = None  # type: ignore[assignment]  # the same name for both
+
+BUSY_SECONDS: Final = 5.0
+
+SAFE_VERSION: Final = (3, 51, 3)
+
+_LEVELS: Final = {"NORMAL": 1, "FULL": 2}
+
+_FINAL: Final = (
+    *(sqlite3.IntegrityError, sqlite3.ProgrammingError),
+    *(sqlite3.InterfaceError, sqlite3.DataError),
+)
+
+_DAMAGED: Final = ("malformed", "not a database", "disk I/O", "decode")
+
+_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What the driver raises: its own sentence about a damaged schema may be no text."""
+
+_LOCK_RETRY_PAUSE: Final = 0.02
+
+_PAGES: Final = 1_000
+"""Free pages that are given back to the file system at once."""
+
+
+def files_behind(connection: object) -> tuple[str, ...]:
+    """Return the files of a connection that somebody else has opened; none if it is no such one."""
+    if not isinstance(connection, sqlite3.Connection):
+        return ()
+    return tuple(row[2] for row in connection.execute("PRAGMA database_list") if row[2])
+
+
+class Sqlite(Dialect):
+    """A file, or a database in memory. One writer at a time; the others wait for it."""
+
+    errors = _ERRORS
+    locks = False
+
+    def __init__(
+        self, path: Path | None, synchronous: Synchronous = "FULL", *, reads_only: bool = False
+    ) -> None:
+        self.path = path
+        self._reads_only = reads_only
+        self.lasts = path is not None
+        self._synchronous = synchronous
+        self._place: Place | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's path."""
+        return _name(self.path)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file, absolute; none for a database in memory."""
+        return () if self.path is None else (str(self.path.absolute()),)
+
+    def now(self) -> float:
+        """Return this machine's time: the file is on it."""
+        return time.time()
+
+    def open(self, now: Now) -> Database:
+        """Open the file that was opened before, or make one where there is nothing."""
+        self.look()
+        if self.path is not None and (self._reads_only or not may_write(self.path)):
+            connection = connect_to_read(self.path)
+            self.reads_only = True
+        else:
+            connection = connect(self.path, self._synchronous)
+            self.reads_only = False
+        connection.create_function("wick_now", 0, now)
+        if self.path is not None and self._place is None:
+            self._place = place_of(self.path)
+        return connection
+
+    def begin(self, db: Database, now: Now, *, write: bool) -> int:
+        """Begin a transaction; its number is SQLite's own for changes by other connections."""
+        db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        version: int = db.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def look(self) -> None:
+        """Make sure that the file is still the one that was opened.
+
+        SQLite would go on writing to a file that nobody finds any more, or make an empty one.
+        """
+        if self.path is None or self._place is None:
+            return
+        found = place_of(self.path)
+        if found != self._place:
+            what = "was deleted" if found is None else "was replaced by another file"
+            raise StorageError(
+                f"the database {self.path} {what} while it was open; put it back, or open the "
+                "store again"
+            )
+
+    def explained(self, error: Exception) -> StorageError:
+        """Return the sentence for an error of SQLite."""
+        return explained(error, self.path)
+
+    def is_final(self, error: BaseException) -> bool:
+        """Say whether the same write would fail again."""
+        return not isinstance(error, sqlite3.Error) or isinstance(error, _FINAL)
+
+    def shrink(self, db: Database) -> bool:
+        """Give some free pages back to the file system."""
+        free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+        # One `execute` of this pragma frees a single page; a script steps it to its end.
+        cast("sqlite3.Connection", db).executescript(f"PRAGMA incremental_vacuum({_PAGES})")
+        return free >= _PAGES
+
+    def problems(self, db: Database) -> list[str]:
+        """Let SQLite look through all of its pages."""
+        found = [str(row[0]) for row in db.execute("PRAGMA integrity_check").fetchall()]
+        return [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
+
+    def exists(self) -> bool:
+        """Say whether there is a file."""
+        return self.path is not None and self.path.exists()
+
+
+def path_of(url: str) -> Path | None:
+    """Return the file that a database URL means, None for a database in memory.
+
+    Raises:
+        StorageError: if it is no SQLite URL, or one with options.
+    """
+    try:
+        parts = make_url(url)
+    except ArgumentError:
+        raise StorageError(
+            "the store's URL cannot be read; write sqlite:///path/to/file.db"
+        ) from None
+    if parts.drivername not in ("sqlite", "sqlite+pysqlite"):
+        raise StorageError(
+            f"a {parts.drivername} store is not supported; write sqlite:///path/to/file.db or "
+            "postgresql://user@host/name"
+        )
+    name = parts.database
+    if parts.query or parts.host or (name and name.startswith("file:")):
+        raise StorageError("a SQLite URL takes no host and no options; write sqlite:///path.db")
+    if not name or name == ":memory:":
+        return None
+    try:
+        return Path(name).resolve()  # once: a link that changes later changes nothing here
+    except (OSError, RuntimeError, ValueError) as error:
+        raise StorageError(f"the path {name!r} leads nowhere ({error}); name a file") from None
+
+
+def connect(path: Path | None, synchronous: Synchronous) -> Connection:
+    """Open a database of ours, or make one where there is nothing.
+
+    Raises:
+        StorageError: if the file is foreign, newer, damaged or no file, which is then unchanged.
+    """
+    if synchronous not in _LEVELS:
+        raise StorageError(f"synchronous must be FULL or NORMAL, not {synchronous!r}")
+    with OPENING:
+        if path is not None:
+            inspect(path)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StorageError(
+                    f"the folder of {path} cannot be made: {error.strerror}"
+                ) from error
+            _make(path)
+        return _connected(path, synchronous)
+
+
+def _connected(path: Path | None, synchronous: Synchronous) -> Connection:
+    try:
+        connection = sqlite3.connect(
+            ":memory:" if path is None else path,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=Connection,
+        )
+        try:
+            if path is not None:
+                connection.claim(path)
+            _prepare(connection, path, synchronous)
+        except BaseException:
+            connection.close()
+            raise
+    except _ERRORS as error:
+        raise explained(error, path) from error
+    return connection
+
+
+def advice(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
+    """Return a sentence for users of a SQLite with a known defect, None for a good one."""
+    if version >= SAFE_VERSION:
+        return None
+    return (
+        f"SQLite {'.'.join(map(str, version))} can damage a database that several processes write "
+        f"to at once, in rare cases; {'.'.join(map(str, SAFE_VERSION))} cannot, so upgrade it "
+        "where several processes share a database"
+    )
+
+
+def explained(error: Exception, path: Path | None) -> StorageError:
+    """Return the sentence for an error of SQLite."""
+    place, text = _name(path), str(error)
+    if "locked" in text or "busy" in text:
+        advice = "another process keeps it locked; try again"
+    elif "full" in text:
+        advice = "the disk is full; free some space and try again"
+    elif "readonly" in text or "unable to open" in text:
+        advice = "check its permissions and its folder"
+    elif any(word in text for word in _DAMAGED):
+        advice = "it is damaged; restore a backup"
+    else:
+        advice = "see the cause"
+    return StorageError(f"{place} failed ({text}): {advice}")
+
+
+def _name(path: Path | None) -> str:
+    return f"the database {path}" if path else "the database in memory"
+
+
+def _make(path: Path) -> None:
+    """Put a whole new database in the place of nothing, or of an empty file, in one step.
+
+    Made in place it would be half there for a moment, and a process killed in that moment would
+    leave a file that is nobody's.
+    """
+    if path.exists() and path.stat().st_size:
+        return
+    made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
+    try:
+        connection = sqlite3.connect(made, isolation_level=None)
+        try:
+            _create(connection, made)
+        finally:
+            connection.close()
+        try:
+            os.link(made, path)  # never takes another's place
+        except FileExistsError:
+            _replace_empty(path, made)
+        except OSError:  # a file system without links
+            path.touch()
+            _replace_empty(path, made)
+    except (sqlite3.Error, OSError) as error:
+        text = str(error) if isinstance(error, sqlite3.Error) else error.strerror
+        raise StorageError(f"the database {path} cannot be made: {text}") from error
+    finally:
+        made.unlink(missing_ok=True)
+        made.with_name(made.name + "-journal").unlink(missing_ok=True)
+
+
+def _replace_empty(path: Path, made: Path) -> None:
+    """Take the place of an empty file, which means a new database, unless somebody was faster."""
+    with path.open("rb") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        status = os.fstat(file.fileno())
+        if place_of(path) == (status.st_dev, status.st_ino) and not status.st_size:
+            made.replace(path)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path | None, synchronous: Synchronous) -> None:
+    run = connection.execute
+    run(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
+    run("PRAGMA trusted_schema=OFF")
+    run("PRAGMA cell_size_check=ON")
+    if run("PRAGMA user_version").fetchone()[0] == 0:
+        _create(connection, path)
+    migrate(connection, path)
+    check_schema(connection, path)
+    if path is not None and _with_log(connection) != "wal":
+        raise StorageError(f"{path} cannot use a write-ahead log; put it on a local disk")
+    run(f"PRAGMA synchronous={synchronous}")
+    if run("PRAGMA synchronous").fetchone()[0] != _LEVELS[synchronous]:
+        raise StorageError("SQLite does not accept the setting for synchronous; use another build")
+
+
+def _with_log(connection: sqlite3.Connection) -> str:
+    """Switch to a write-ahead log; SQLite itself does not wait here for who reads meanwhile."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode=WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(_LOCK_RETRY_PAUSE)
+
+
+def _create(connection: sqlite3.Connection, path: Path | None) -> None:
+    """Make the tables in one transaction, unless another process was faster."""
+    run = connection.execute
+    run("PRAGMA auto_vacuum=INCREMENTAL")
+    run("BEGIN EXCLUSIVE")
+    try:
+        if run("PRAGMA user_version").fetchone()[0] == 0:
+            if run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise StorageError(f"{path} holds tables of another program; name another file")
+            for statement in statements():
+                run(statement)
+            run(f"PRAGMA application_id={APPLICATION_ID}")
+            run(f"PRAGMA user_version={SCHEMA_VERSION}")
+        run("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            run("ROLLBACK")
+        raise

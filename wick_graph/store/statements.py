@@ -1,0 +1,737 @@
+"""SQL text, made once from SQLAlchemy statements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+import ormsgpack
+from sqlalchemy import (
+    BigInteger,
+    Float,
+    Table,
+    bindparam,
+    cast,
+    func,
+    insert,
+    literal_column,
+    null,
+    select,
+    update,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.postgresql import insert as upsert  # it compiles for SQLite too
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import Executable
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from wick_graph.store.schema import (
+    blobs,
+    calls,
+    checkpoints,
+    events,
+    items,
+    leases,
+    moments,
+    names,
+    runs,
+    streams,
+    threads,
+    tokens,
+    writes,
+)
+
+# --- How the text of a statement is made, and the clock that statements read.
+#
+# The text is SQLite's, which costs SQLite nothing more. A database that speaks otherwise finds the
+# statement behind a text with `statement_of`.
+
+
+_DIALECT: Final = sqlite.dialect(paramstyle="qmark")
+
+_statements: Final[dict[str, tuple[Executable, tuple[str, ...]]]] = {}
+
+
+class Now(FunctionElement[float]):
+    """The database's time, in seconds since 1970: the store's only clock."""
+
+    type = Float()
+    inherit_cache = True
+
+
+POSTGRES_NOW: Final = (
+    "coalesce(nullif(current_setting('wick.now', true), '')::float8, "
+    "extract(epoch FROM clock_timestamp())::float8)"
+)
+
+
+@compiles(Now, "sqlite")
+def _sqlite_now(element: Now, compiler: SQLCompiler, **_: Any) -> str:
+    return "wick_now()"
+
+
+@compiles(Now, "postgresql")
+def _postgres_now(element: Now, compiler: SQLCompiler, **_: Any) -> str:
+    return POSTGRES_NOW
+
+
+class Checksum(FunctionElement[int]):
+    """The checksum of a row's other columns; NULL where the database checks its own pages."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(Checksum, "sqlite")
+def _sqlite_checksum(element: Checksum, compiler: SQLCompiler, **more: Any) -> str:
+    return f"wick_checksum({compiler.process(element.clauses, **more)})"
+
+
+@compiles(Checksum, "postgresql")
+def _postgres_checksum(element: Checksum, compiler: SQLCompiler, **_: Any) -> str:
+    return "NULL"
+
+
+def checksum_of(*values: Any) -> int:
+    """Compute what SQLite's function `wick_checksum` returns."""
+    digest = blake2b(ormsgpack.packb(values), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def checked(table: Table, values: Mapping[str, Any], *, new: bool = False) -> dict[str, Any]:
+    """Add a row's checksum to what is written to it; `new` where there is no row yet."""
+    own = [values.get(column.name, null() if new else column) for column in checked_columns(table)]
+    typed = [
+        cast(value, Float) if isinstance(column.type, Float) else value
+        for column, value in zip(checked_columns(table), own, strict=True)
+    ]
+    return {**values, "checksum": Checksum(*typed)}
+
+
+def checked_columns(table: Table) -> list[Any]:
+    """Return the columns that a row's checksum covers: not the number the database chose."""
+    return [column for column in table.c if column.name not in ("id", "rid", "checksum")]
+
+
+class StatementText(str):
+    """The text of a statement that was made for one call; it knows its statement."""
+
+    __slots__ = ("statement",)
+    statement: Executable
+
+
+def compiled(statement: Executable) -> tuple[str, list[Any]]:
+    """Return the text of a statement and the values of its parameters, in order."""
+    made = statement.compile(  # type: ignore[attr-defined]  # Executable lacks it in the stubs
+        dialect=_DIALECT, compile_kwargs={"render_postcompile": True}
+    )
+    assert isinstance(made, SQLCompiler)
+    values = made.params
+    text = StatementText(made)
+    text.statement = statement
+    return text, [values[name] for name in made.positiontup or ()]
+
+
+def prepared(statement: Executable, *order: str) -> str:
+    """Return the text of a statement whose parameters are given in this order."""
+    made = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # as above
+    assert isinstance(made, SQLCompiler)
+    named, text = list(made.positiontup or ()), str(made)
+    if named != list(order):  # a parameter that occurs twice is given once
+        assert set(named) == set(order), (named, order)
+        head, *rest = text.split("?")
+        pairs = zip(named, rest, strict=True)
+        text = head + "".join(f"?{order.index(name) + 1}{part}" for name, part in pairs)
+    _statements[text] = statement, order
+    return text
+
+
+def statement_of(text: str) -> tuple[Executable, tuple[str, ...]] | None:
+    """Return the statement behind a prepared text and the order of its parameters."""
+    return _statements.get(text)
+
+
+# --- SQL text made once from SQLAlchemy Core statements, for the path that every step takes.
+
+
+_b = bindparam
+
+_here = (checkpoints.c.thread == _b("t"), checkpoints.c.ns == _b("n"))
+
+_based = items.alias("based")
+
+THREAD: Final = prepared(
+    select(threads.c.id, threads.c.generation, threads.c.last_access, threads.c.ttl).where(
+        threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")
+    ),
+    "tenant",
+    "key",
+)
+
+_born: Final[dict[str, Any]] = {
+    "tenant": _b("tenant"),
+    "thread": _b("key"),
+    "status": _b("state"),
+    "pinned": _b("pin"),
+    "created": _b("created"),
+    "last_access": _b("seen"),
+    "ttl": _b("life"),
+    "expires_at": _b("until"),
+    "generation": _b("gen"),
+}
+
+_new_thread = upsert(threads).values(**checked(threads, _born, new=True))
+
+_in_order = ("tenant", "key", "state", "pin", "created", "seen", "life", "until", "gen")
+
+NEW_THREAD: Final = prepared(_new_thread.returning(threads.c.id), *_in_order)
+
+NEW_THREAD_OR_NONE: Final = prepared(
+    _new_thread.on_conflict_do_nothing().returning(threads.c.id), *_in_order
+)
+
+SEEN: Final = prepared(
+    update(threads)
+    .values(**checked(threads, {"last_access": _b("now"), "expires_at": _b("until")}))
+    .where(threads.c.id == _b("t")),
+    "now",
+    "until",
+    "t",
+)
+
+_of_thread = select(func.count()).where(checkpoints.c.thread == threads.c.id)
+
+_hidden = _of_thread.where(checkpoints.c.hidden == literal_column("1"))
+
+THREAD_COLUMNS: Final = (
+    threads.c.thread,
+    threads.c.agent,
+    threads.c.status,
+    threads.c.title,
+    threads.c.parent,
+    threads.c.created,
+    threads.c.last_access,
+    threads.c.expires_at,
+    threads.c.pinned,
+    threads.c.stopped_because,
+    threads.c.last_error,
+    _of_thread.scalar_subquery() - _hidden.scalar_subquery(),
+)
+"""What `threads.ThreadInfo` is made of; both counts are read from an index alone."""
+
+INFO: Final = prepared(
+    select(*THREAD_COLUMNS).where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
+    "tenant",
+    "key",
+)
+
+_opened = {
+    "agent": _b("name"),
+    "status": _b("state"),
+    "title": func.coalesce(threads.c.title, _b("named")),
+    "run": _b("r"),
+    "last_access": _b("now"),
+    "ttl": _b("life"),
+    "expires_at": _b("until"),
+    "stopped_because": null(),
+    "last_error": null(),
+}
+
+OPEN: Final = prepared(
+    update(threads)
+    .values(**checked(threads, _opened))
+    .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
+    *("name", "state", "named", "now", "life", "until", "r", "tenant", "key"),
+)
+
+_closed: Final[dict[str, Any]] = {
+    "status": _b("state"),
+    "last_access": _b("now"),
+    "expires_at": _b("at") + threads.c.ttl,
+    "stopped_because": _b("because"),
+    "last_error": _b("error"),
+}
+
+CLOSE: Final = prepared(
+    update(threads)
+    .values(**checked(threads, _closed))
+    .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
+    *("state", "now", "at", "because", "error", "tenant", "key"),
+)
+
+GENERATION: Final = prepared(
+    update(threads)
+    .values(**checked(threads, {"generation": threads.c.generation + _b("one")}))
+    .where(threads.c.id == _b("t")),
+    "one",
+    "t",
+)
+
+NAMES: Final = prepared(
+    select(names.c.id, names.c.scope, names.c.text).where(names.c.thread == _b("t")), "t"
+)
+
+NEW_NAME: Final = prepared(
+    insert(names).values(thread=_b("t"), scope=_b("s"), text=_b("x")).returning(names.c.id),
+    "t",
+    "s",
+    "x",
+)
+
+LAST_ITEM: Final = prepared(
+    select(func.max(items.c.rid)).where(items.c.rid.between(_b("low"), _b("high"))),
+    "low",
+    "high",
+)
+
+NEW_ITEM: Final = prepared(
+    insert(items).values(rid=_b("r"), base=_b("s"), body=_b("x")), "r", "s", "x"
+)
+
+ITEMS: Final = prepared(
+    select(items.c.rid, items.c.base, items.c.body, _based.c.body)
+    .select_from(items.outerjoin(_based, _based.c.rid == items.c.base))
+    .where(items.c.rid.between(_b("low"), _b("high")))
+    .order_by(items.c.rid),
+    "low",
+    "high",
+)
+
+NEW_BLOB: Final = prepared(
+    upsert(blobs)
+    .values(thread=_b("t"), hash=_b("h"), size=_b("s"), body=_b("x"))
+    .on_conflict_do_nothing(),
+    *("t", "h", "s", "x"),
+)
+
+BLOB: Final = prepared(
+    select(blobs.c.body).where(blobs.c.thread == _b("t"), blobs.c.hash == _b("h")), "t", "h"
+)
+
+_put = upsert(checkpoints).values(
+    thread=_b("t"),
+    ns=_b("n"),
+    id=_b("i"),
+    parent=_b("p"),
+    source=_b("src"),
+    step=_b("stp"),
+    run=_b("r"),
+    hidden=_b("h"),
+    meta=_b("m"),
+    body=_b("x"),
+    seq=_b("q"),
+)
+
+_put_in_order = ("t", "n", "i", "p", "src", "stp", "r", "h", "m", "x", "q")
+
+PUT: Final = prepared(
+    _put.on_conflict_do_nothing(index_elements=["thread", "ns", "id"]), *_put_in_order
+)
+
+REPLACE: Final = prepared(
+    _put.on_conflict_do_update(
+        index_elements=["thread", "ns", "id"],
+        set_={
+            name: _put.excluded[name]
+            for name in ("parent", "source", "step", "run", "hidden", "meta", "body")
+        },
+    ),
+    *_put_in_order,
+)
+"""One that replaces another has its number."""
+
+LAST_SEQ: Final = prepared(
+    select(func.max(checkpoints.c.seq)).where(checkpoints.c.thread == _b("t")), "t"
+)
+
+SEQ: Final = prepared(
+    select(checkpoints.c.seq).where(*_here, checkpoints.c.id == _b("i")), "t", "n", "i"
+)
+
+COLUMNS: Final = (
+    checkpoints.c.rid,
+    checkpoints.c.thread,
+    checkpoints.c.ns,
+    checkpoints.c.id,
+    checkpoints.c.parent,
+    checkpoints.c.source,
+    checkpoints.c.step,
+    checkpoints.c.run,
+    checkpoints.c.meta,
+    checkpoints.c.body,
+    checkpoints.c.seq,
+)
+"""What `reading.Row` holds, in its order."""
+
+LATEST: Final = prepared(
+    select(*COLUMNS)
+    .where(*_here, checkpoints.c.hidden == _b("h"))
+    .order_by(checkpoints.c.seq.desc())
+    .limit(_b("l"))
+    .offset(_b("o")),
+    *("t", "n", "h", "l", "o"),
+)
+
+HEAD: Final = prepared(
+    select(checkpoints.c.id, checkpoints.c.seq)
+    .where(*_here, checkpoints.c.hidden == _b("h"))
+    .order_by(checkpoints.c.seq.desc())
+    .limit(_b("l"))
+    .offset(_b("o")),
+    *("t", "n", "h", "l", "o"),
+)
+
+EXACT: Final = prepared(
+    select(*COLUMNS).where(*_here, checkpoints.c.id == _b("i"), checkpoints.c.hidden <= _b("h")),
+    "t",
+    "n",
+    "i",
+    "h",
+)
+
+WRITES: Final = prepared(
+    select(writes.c.task, writes.c.path, writes.c.body).where(
+        writes.c.thread == _b("t"), writes.c.ns == _b("n"), writes.c.checkpoint == _b("i")
+    ),
+    "t",
+    "n",
+    "i",
+)
+
+TASK: Final = prepared(
+    select(writes.c.path, writes.c.body).where(
+        writes.c.thread == _b("t"),
+        writes.c.ns == _b("n"),
+        writes.c.checkpoint == _b("i"),
+        writes.c.task == _b("k"),
+    ),
+    "t",
+    "n",
+    "i",
+    "k",
+)
+
+_written: Final[dict[str, Any]] = {
+    "thread": _b("t"),
+    "ns": _b("n"),
+    "checkpoint": _b("i"),
+    "task": _b("k"),
+    "path": _b("p"),
+    "body": _b("x"),
+}
+
+_write = upsert(writes).values(**_written)
+
+NEW_WRITES: Final = prepared(_write.on_conflict_do_nothing(), "t", "n", "i", "k", "p", "x")
+
+PUT_WRITES: Final = prepared(
+    _write.on_conflict_do_update(
+        index_elements=["thread", "ns", "checkpoint", "task"],
+        set_={"path": _write.excluded.path, "body": _write.excluded.body},
+    ),
+    *("t", "n", "i", "k", "p", "x"),
+)
+
+COUNT_STEPS: Final = prepared(
+    select(func.count())
+    .select_from(checkpoints)
+    .where(checkpoints.c.thread == _b("t"), checkpoints.c.hidden == _b("h")),
+    "t",
+    "h",
+)
+
+_call = (calls.c.thread == _b("t"), calls.c.key == _b("k"))
+
+CALL: Final = prepared(
+    select(calls.c.args, calls.c.state, calls.c.tries, calls.c.body).where(*_call), "t", "k"
+)
+
+CALLS_IN: Final = prepared(
+    select(calls.c.key, calls.c.args, calls.c.state, calls.c.tries, calls.c.body)
+    .where(calls.c.thread == _b("t"), calls.c.state == _b("s"))
+    .order_by(calls.c.rid),
+    *("t", "s"),
+)
+
+CALL_STATE: Final = prepared(
+    update(calls).values(state=_b("s"), tries=_b("n"), epoch=_b("e")).where(*_call),
+    *("s", "e", "n", "t", "k"),
+)
+
+_call_row = upsert(calls).values(
+    thread=_b("t"),
+    key=_b("k"),
+    name=_b("name"),
+    args=_b("a"),
+    state=_b("s"),
+    epoch=_b("e"),
+    tries=_b("n"),
+    started=_b("from"),
+    ended=_b("to"),
+    body=_b("b"),
+)
+
+PUT_CALL: Final = prepared(
+    _call_row.on_conflict_do_update(
+        index_elements=[calls.c.thread, calls.c.key],
+        set_={
+            name: _call_row.excluded[name]
+            for name in ("name", "args", "state", "epoch", "tries", "started", "ended", "body")
+        },
+    ),
+    *("t", "k", "name", "a", "s", "e", "n", "from", "to", "b"),
+)
+
+HEAD_OF_ALL: Final = prepared(
+    select(
+        select(checkpoints.c.id)
+        .where(checkpoints.c.thread == _b("t"))
+        .order_by(checkpoints.c.seq.desc())
+        .limit(_b("l"))
+        .offset(_b("o"))
+        .scalar_subquery()
+    ),
+    *("t", "l", "o"),
+)
+"""The latest checkpoint of any namespace, in one row."""
+
+LOCK_NUMBER: Final = prepared(
+    select(threads.c.id).where(threads.c.id == _b("t")).with_for_update(), "t"
+)
+"""Waits for a thread's row; SQLite has one writer at a time and locks nothing here."""
+
+HOLDER: Final = prepared(
+    select(leases.c.owner, leases.c.until).where(leases.c.thread == _b("t")), "t"
+)
+
+EPOCH: Final = prepared(select(leases.c.epoch).where(leases.c.thread == _b("t")), "t")
+
+_lease: Final[dict[str, Any]] = {
+    name: _b(name) for name in ("owner", "epoch", "until", "tries", "head")
+}
+
+LEASE: Final = prepared(
+    select(leases.c.owner, leases.c.epoch, leases.c.until, leases.c.tries, leases.c.head).where(
+        leases.c.thread == _b("t")
+    ),
+    "t",
+)
+
+_lease_values = checked(leases, {"thread": _b("t"), **_lease}, new=True)
+
+_lease_row = upsert(leases).values(**_lease_values)
+
+PUT_LEASE: Final = prepared(
+    _lease_row.on_conflict_do_update(
+        index_elements=[leases.c.thread],
+        set_={name: _lease_row.excluded[name] for name in (*_lease, "checksum")},
+    ),
+    *("t", "owner", "epoch", "until", "tries", "head"),
+)
+
+_held = (leases.c.thread == _b("t"), leases.c.epoch == _b("e"))
+
+RENEW_LEASE: Final = prepared(
+    update(leases)
+    .values(**checked(leases, {"until": _b("u")}))
+    .where(*_held, leases.c.until > literal_column("0")),
+    *("u", "t", "e"),
+)
+"""One that was given back meanwhile stays given back."""
+
+SPARE_LEASE: Final = prepared(
+    update(leases)
+    .values(**checked(leases, {"tries": _b("n")}))
+    .where(*_held, leases.c.until > literal_column("0")),
+    *("n", "t", "e"),
+)
+
+END_LEASE: Final = prepared(
+    update(leases).values(**checked(leases, {"until": _b("u"), "tries": _b("n")})).where(*_held),
+    *("u", "n", "t", "e"),
+)
+
+
+# --- SQL text of the journal's statements, made once; see `wick_graph.store.statements`.
+
+
+_moment_range = moments.c.rid.between(_b("low"), _b("high"))
+
+PUT_PAGE: Final = prepared(
+    upsert(moments).values(rid=_b("r"), body=_b("x")).on_conflict_do_nothing(), "r", "x"
+)
+
+HAS_PAGE: Final = prepared(select(moments.c.rid).where(moments.c.rid == _b("r")), "r")
+
+LAST_PAGE: Final = prepared(select(func.max(moments.c.rid)).where(_moment_range), "low", "high")
+
+PAGES_FROM: Final = prepared(
+    select(moments.c.rid, moments.c.body)
+    .where(_moment_range)
+    .order_by(moments.c.rid)
+    .limit(_b("n"))
+    .offset(_b("o")),
+    *("low", "high", "n", "o"),
+)
+
+PAGES_TO: Final = prepared(
+    select(moments.c.rid, moments.c.body)
+    .where(_moment_range)
+    .order_by(moments.c.rid.desc())
+    .limit(_b("n"))
+    .offset(_b("o")),
+    *("low", "high", "n", "o"),
+)
+
+PAGE_BYTES: Final = prepared(
+    select(func.sum(func.length(moments.c.body))).where(_moment_range), "low", "high"
+)
+
+_run = upsert(runs).values(
+    thread=_b("t"),
+    number=_b("n"),
+    run=_b("r"),
+    branch=_b("b"),
+    status=_b("s"),
+    started=_b("from"),
+    ended=_b("to"),
+    body=_b("x"),
+)
+
+PUT_JOURNAL_RUN: Final = prepared(
+    _run.on_conflict_do_update(
+        index_elements=["thread", "number"],
+        set_={name: _run.excluded[name] for name in ("branch", "status", "ended", "body")},
+    ),
+    *("t", "n", "r", "b", "s", "from", "to", "x"),
+)
+
+_columns = (runs.c.number, runs.c.run, runs.c.branch, runs.c.status, runs.c.started, runs.c.ended)
+
+JOURNAL_RUNS: Final = prepared(
+    select(*_columns, runs.c.body).where(runs.c.thread == _b("t")).order_by(runs.c.number), "t"
+)
+
+LAST_RUN: Final = prepared(
+    select(*_columns, runs.c.body)
+    .where(runs.c.thread == _b("t"))
+    .order_by(runs.c.number.desc())
+    .limit(_b("n"))
+    .offset(_b("o")),
+    *("t", "n", "o"),
+)
+
+BLOBS: Final = prepared(
+    select(blobs.c.hash, blobs.c.size, blobs.c.body).where(blobs.c.thread == _b("t")), "t"
+)
+
+BLOB_BYTES: Final = prepared(
+    select(func.sum(func.length(blobs.c.body))).where(blobs.c.thread == _b("t")), "t"
+)
+
+PARENT: Final = prepared(
+    select(checkpoints.c.parent).where(
+        checkpoints.c.thread == _b("t"), checkpoints.c.id == _b("i")
+    ),
+    *("t", "i"),
+)
+
+_latest = select(checkpoints.c.id).where(checkpoints.c.thread == _b("t"))
+
+_first = checkpoints.c.seq.desc()
+
+LAST_OF_RUN: Final = prepared(
+    select(
+        _latest.where(checkpoints.c.run == _b("r"))
+        .order_by(_first)
+        .limit(_b("l"))
+        .offset(_b("o"))
+        .scalar_subquery()
+    ),
+    *("t", "r", "l", "o"),
+)
+
+
+# --- SQL text of what a server does for every request, made once; see the module `sql`.
+
+
+_event_range = events.c.rid.between(_b("low"), _b("high"))
+
+PUT_EVENTS: Final = prepared(insert(events).values(rid=_b("r"), body=_b("x")), "r", "x")
+
+LAST_EVENT: Final = prepared(select(func.max(events.c.rid)).where(_event_range), "low", "high")
+
+EVENTS: Final = prepared(
+    select(events.c.rid, events.c.body)
+    .where(_event_range)
+    .order_by(events.c.rid)
+    .limit(_b("n"))
+    .offset(_b("o")),
+    *("low", "high", "n", "o"),
+)
+
+RUN_COLUMNS: Final = (
+    *(threads.c.thread, streams.c.run, streams.c.status, streams.c.started, streams.c.ended),
+    *(streams.c.first, streams.c.thread, streams.c.body),
+)
+
+SERVER_RUNS: Final = (
+    select(*RUN_COLUMNS)
+    .join(threads, threads.c.id == streams.c.thread)
+    .where(threads.c.tenant == _b("tenant"))
+)
+
+RUN: Final = prepared(SERVER_RUNS.where(streams.c.run == _b("r")), "tenant", "r")
+
+RUN_OF_KEY: Final = prepared(SERVER_RUNS.where(streams.c.key == _b("k")), "tenant", "k")
+
+RUNS_IN: Final = prepared(
+    SERVER_RUNS.where(streams.c.thread == _b("t"), streams.c.status == _b("s")), "tenant", "t", "s"
+)
+
+PUT_SERVER_RUN: Final = prepared(
+    insert(streams).values(
+        thread=_b("t"),
+        run=_b("r"),
+        status=_b("s"),
+        started=_b("at"),
+        first=_b("f"),
+        key=_b("k"),
+        body=_b("x"),
+    ),
+    *("t", "r", "s", "at", "f", "k", "x"),
+)
+
+END_RUN: Final = prepared(
+    update(streams)
+    .values(status=_b("s"), ended=_b("at"))
+    .where(streams.c.thread == _b("t"), streams.c.run == _b("r")),
+    *("s", "at", "t", "r"),
+)
+
+STATE: Final = prepared(
+    select(streams.c.thread, streams.c.status)
+    .join(threads, threads.c.id == streams.c.thread)
+    .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("k"), streams.c.run == _b("r")),
+    *("tenant", "k", "r"),
+)
+
+PUT_BODY: Final = prepared(
+    update(streams)
+    .values(body=_b("x"))
+    .where(streams.c.thread == _b("t"), streams.c.run == _b("r")),
+    *("x", "t", "r"),
+)
+
+THREADS: Final = prepared(
+    select(func.count()).select_from(threads).where(threads.c.tenant == _b("tenant")), "tenant"
+)
+
+TOKEN_COLUMNS: Final = (
+    *(tokens.c.token, tokens.c.tenant, tokens.c.name, tokens.c.scopes),
+    *(tokens.c.created, tokens.c.expires, tokens.c.revoked, tokens.c.hash),
+)
+
+TOKEN: Final = prepared(select(*TOKEN_COLUMNS).where(tokens.c.token == _b("k")), "k")

@@ -1,0 +1,781 @@
+"""Transactions on the one connection of a store; writers that come together share a commit.
+
+Where writers of other processes go on at the same time (`Dialect.locks`), a transaction locks the
+row of each thread that it writes to. It waits for a row only while it holds none; a group that
+holds some and cannot have another at once is committed first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
+
+from wick_graph.errors import StorageError
+from wick_graph.store.commit_policy import WAIT_SECONDS, Entry, Pending
+from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
+
+# --- Writers that share one commit, and the errors that they share with it.
+
+
+MEMBERS: Final = 64
+"""Writers that one commit serves at most."""
+
+SECONDS: Final = 0.02
+"""Age at which a commit waits for nobody else."""
+
+
+class Group:
+    """One transaction's writers."""
+
+    __slots__ = (
+        "_done",
+        "callers",
+        "error",
+        "held",
+        "locked",
+        "members",
+        "settled",
+        "started",
+        "taken",
+    )
+
+    def __init__(self) -> None:
+        self.members = 0
+        """Who has written: callers, and for each thread what had waited."""
+        self.callers = 0
+        self.started = time.monotonic()
+        self.taken: list[dict[str, list[Entry]]] = []
+        """What waited and is committed with it."""
+        self.locked = False
+        """Rows of threads are locked, so that it may not wait for any other."""
+        self.held: dict[str, ThreadRow] = {}
+        """The locked threads as they are in this transaction."""
+        self.error: StorageError | None = None
+        self.settled = False
+        self._done: threading.Event | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the commit may not be put off any further."""
+        return self.members >= MEMBERS or time.monotonic() - self.started > SECONDS
+
+    def follow(self) -> threading.Event:
+        """Return the event that tells of the commit; call it while you hold the database."""
+        if self._done is None:
+            self._done = threading.Event()
+        return self._done
+
+    def settle(self, error: StorageError | None = None) -> None:
+        """Tell everybody how the commit went."""
+        self.error = error
+        self.settled = True
+        if self._done is not None:
+            self._done.set()
+
+    def check(self) -> None:
+        """Raise what the commit failed with.
+
+        Raises:
+            StorageError: for every member anew.
+        """
+        if self.error is not None:
+            raise StorageError(str(self.error)) from self.error
+
+
+# --- Stores before and after a fork, and at the end of the process.
+
+
+class Forked(Protocol):
+    """What must know of a fork."""
+
+    def before_fork(self) -> None:
+        """Stand still."""
+
+    def after_fork(self) -> None:
+        """Go on in the parent."""
+
+    def in_child(self) -> None:
+        """Begin anew in the child."""
+
+    def flush(self) -> None:
+        """Commit what waits, because the process ends."""
+
+
+_live: Final[weakref.WeakSet[Forked]] = weakref.WeakSet()
+
+_halted: Final[list[Forked]] = []
+
+_watching: Final[list[bool]] = []
+
+
+def watch(store: Forked) -> None:
+    """Tell a store of every fork and of the end; it is held weakly."""
+    if not _watching:
+        atexit.register(_at_exit)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
+        _watching.append(True)
+    _live.add(store)
+
+
+def _at_exit() -> None:
+    for store in list(_live):
+        with contextlib.suppress(StorageError):
+            store.flush()
+
+
+def _before() -> None:
+    for store in list(_live):
+        store.before_fork()
+        _halted.append(store)
+    OPENING.acquire()
+
+
+def _after() -> None:
+    OPENING.release()
+    while _halted:
+        _halted.pop().after_fork()
+
+
+def _in_child() -> None:
+    OPENING.release()
+    while _halted:
+        _halted.pop().in_child()
+
+
+# --- A daemon thread that commits what has waited long enough; it ends when nothing comes any
+# more.
+
+
+_IDLE_SECONDS: Final = 0.5
+
+_AFTER_FAILURE: Final = 1.0
+
+
+class Flushed(Protocol):
+    """What the flusher works for."""
+
+    pending: Pending
+
+    def flush(self) -> None:
+        """Commit everything that waits."""
+
+
+class Flusher:
+    """Looks after the pending entries of one store; holds the store weakly."""
+
+    def __init__(self, store: Flushed) -> None:
+        self._store = weakref.ref(store)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    def wake(self) -> None:
+        """Make sure that somebody looks; cheap where the thread runs already."""
+        with self._lock:
+            if self._thread is None and not self._stop.is_set():
+                self._thread = threading.Thread(target=self._run, name="wick-flush", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        quiet = 0.0
+        while not self._stop.wait(WAIT_SECONDS):
+            store = self._store()
+            if store is None:
+                return
+            since = store.pending.since
+            if since is None:
+                quiet += WAIT_SECONDS
+                if quiet >= _IDLE_SECONDS and self._leave(store):
+                    return
+                continue
+            quiet = 0.0
+            if time.monotonic() - since >= WAIT_SECONDS:
+                self._flush(store)
+            del store
+
+    def _flush(self, store: Flushed) -> None:
+        try:
+            store.flush()
+        except StorageError:  # what waits still waits, and the next call tells of it
+            self._stop.wait(_AFTER_FAILURE)
+
+    def _leave(self, store: Flushed) -> bool:
+        with self._lock:
+            if store.pending.since is not None:
+                return False
+            self._thread = None
+            return True
+
+
+# --- One thread that does the store's work for event loops, one hop per call.
+
+
+P = ParamSpec("P")
+
+T = TypeVar("T")
+
+
+class Batching(Protocol):
+    """What lets several jobs share one commit."""
+
+    def batch(self) -> AbstractContextManager[list[Group]]:
+        """Put off commits until the end of the block; collect what they are part of."""
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Callable[[], Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    long: bool
+    result: Any = None
+    error: BaseException | None = None
+    groups: list[Group] = field(default_factory=list)
+
+
+class Worker:
+    """Run functions one after the other in a thread of its own, made at the first call.
+
+    Those that wait at the same time share one commit, and nobody hears of a result before it. A
+    call that was started is finished even if the one who waits for it is cancelled.
+    """
+
+    def __init__(self, store: Batching) -> None:
+        self._store = weakref.ref(store)  # who hands work in keeps it alive
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._kept: list[_Job | None] = []
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Await the result of `work` without holding up the running loop.
+
+        Raises:
+            StorageError: if the worker was closed.
+        """
+        return await self._hand_in(lambda: work(*args, **kwargs), long=False)
+
+    async def run_long(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do as `run` for work of many transactions, with which nobody shares a commit."""
+        return await self._hand_in(lambda: work(*args, **kwargs), long=True)
+
+    async def _hand_in(self, work: Callable[[], T], *, long: bool) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            if self._closed:
+                raise StorageError("the store is closed; open it again")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="wick-store", daemon=True)
+                self._thread.start()
+            self._jobs.put(_Job(work, loop, future, long))
+        return await future
+
+    def close(self) -> None:
+        """Finish what was handed in, then end the thread."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+            self._jobs.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _serve(self) -> None:
+        while jobs := self._next():
+            self._do(jobs)
+            del jobs
+
+    def _next(self) -> list[_Job]:
+        """Wait for a job, and take what else is there; a long one is alone. None are the end."""
+        job = self._kept.pop() if self._kept else self._jobs.get()
+        if job is None:
+            return []
+        jobs = [job]
+        while not job.long and len(jobs) < MEMBERS:
+            try:
+                job = self._jobs.get_nowait()
+            except Empty:
+                break
+            if job is None or job.long:
+                self._kept.append(job)
+                break
+            jobs.append(job)
+        return jobs
+
+    def _do(self, jobs: list[_Job]) -> None:
+        store = self._store() if len(jobs) > 1 else None
+        if store is None:
+            for job in jobs:
+                _run(job)
+        else:
+            with contextlib.suppress(StorageError), store.batch() as joined:
+                for job in jobs:
+                    before = len(joined)
+                    _run(job)
+                    job.groups = joined[before:]
+        told: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        for job in jobs:
+            told.setdefault(job.loop, []).append(job)
+        for loop, own in told.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(_tell, own)
+
+
+def _run(job: _Job) -> None:
+    try:
+        job.result = job.work()
+    except BaseException as error:  # it belongs to the one who waits
+        job.error = error
+
+
+def _tell(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        error = job.error
+        for group in job.groups:
+            try:
+                group.check()
+            except StorageError as failed:
+                error = error or failed
+        if error is not None:
+            job.future.set_exception(error)
+        else:
+            job.future.set_result(job.result)
+
+
+class Turn:
+    """Waits for the database; whoever holds it sees that somebody waits."""
+
+    __slots__ = ("_gate", "_lock", "waiting")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._gate = threading.Lock()
+        self.waiting = 0
+
+    def acquire(self) -> None:
+        """Wait until nobody else has the database; who has it already has it twice."""
+        with self._gate:
+            self.waiting += 1
+        try:
+            self._lock.acquire()
+        finally:
+            with self._gate:
+                self.waiting -= 1
+
+    def release(self) -> None:
+        """Let go of the database."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+class Transactions(ABC):
+    """Hands the connection to one caller at a time."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.clock: Callable[[], float] = dialect.now
+        self._errors = dialect.errors
+        self._locks = dialect.locks
+        self._connection: Database | None = None
+        self._others: int | None = None
+        self._others_seen = 0
+        """Grows when another connection has written."""
+        self._closed = False
+        self.member = 0
+        """The number of the member that writes now."""
+        self._renew()
+
+    def _renew(self) -> None:
+        """Begin with nothing under way, as after a fork."""
+        self.pending = Pending()
+        self._turn = Turn()
+        self._group: Group | None = None
+        self._local = threading.local()
+        self._flusher = Flusher(self)
+
+    @abstractmethod
+    def _open(self) -> Database:
+        """Open the database, or raise why that cannot be."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Forget what is known of rows: some were not committed."""
+
+    @abstractmethod
+    def _lock_row(self, group: Group, db: Database, thread_id: str, *, wait: bool) -> bool:
+        """Lock a thread's row for a group; False if there is none, or it cannot be had at once."""
+
+    def _explained(self, error: Exception) -> StorageError:
+        made = self.dialect.explained(error)
+        made.__cause__ = error
+        return made
+
+    @contextlib.contextmanager
+    def writing(
+        self, thread_id: str | None = None, *, alone: bool = False, regardless: bool = False
+    ) -> Iterator[Database]:
+        """Hold the database for writing; all or nothing of it is committed when this is left.
+
+        Name the thread that is written to. Writers that come at the same time share one commit,
+        unless one asks to be `alone`. What waits is committed along. Where that cannot be written,
+        nothing is done for its thread, unless one writes `regardless`: then the error comes after.
+
+        Raises:
+            StorageError: for whatever the database reports; for what waited for this thread and
+                cannot be written.
+        """
+        self._must_be_writable()
+        with self._turn:
+            if alone:
+                self._commit()
+            group = self._join(thread_id)
+            try:
+                with self._member(group, caller=True) as db:
+                    if not regardless:
+                        self.pending.complain(thread_id)
+                    yield db
+                self.pending.complain(thread_id)
+            except BaseException as error:
+                if not group.settled and not self._may_wait(group):
+                    self._commit()
+                if isinstance(error, StorageError):
+                    self.pending.complain(thread_id)  # it is older, and told once
+                raise
+            if alone or not self._may_wait(group):
+                self._commit()
+            done = None if group.settled else group.follow()
+        self._follow(group, done)
+
+    def _must_be_writable(self) -> None:
+        if self.dialect.reads_only:
+            raise StorageError(
+                f"{self.dialect.name} is open for reading only, because nothing may be written to "
+                "it; give this user the right to write to it and to its folder"
+            )
+
+    @contextlib.contextmanager
+    def reading(self, thread_id: str | None = None) -> Iterator[Database]:
+        """Hold one consistent view of the database; of one thread, if it is named.
+
+        Who names no thread sees what is durable, also while a full disk keeps writes waiting.
+
+        Raises:
+            StorageError: as `writing`.
+        """
+        with self._turn:
+            try:
+                self._settle(thread_id)
+                self.pending.complain(thread_id)
+            except StorageError:
+                if thread_id is not None:
+                    raise
+            db = self._begin(write=False)
+            try:
+                yield db
+            except self._errors as error:
+                raise self._explained(error) from error
+            finally:
+                self._end(db)
+
+    @contextlib.contextmanager
+    def idle(self) -> Iterator[Database]:
+        """Hold the connection outside any transaction, for maintenance."""
+        with self._turn:
+            self._settle(None)
+            try:
+                yield self._connection or self._open()
+            except self._errors as error:
+                raise self._explained(error) from error
+
+    def flush(self) -> None:
+        """Commit everything that waits.
+
+        Raises:
+            StorageError: for whatever the database reports; what waits then still waits.
+        """
+        with self._turn:
+            self._settle(None)
+
+    def later(self, entry: Entry) -> None:
+        """Let an entry wait for the next commit.
+
+        Raises:
+            StorageError: the store is closed; what waited for this thread cannot be written.
+        """
+        if self._closed:
+            raise closed()
+        self._must_be_writable()
+        self.pending.add(entry)
+        self._flusher.wake()
+        self.pending.complain(entry.at.thread_id)
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[list[Group]]:
+        """Let this thread's writers go on without their commit; it is made at the end.
+
+        Yields the groups they joined; each must be checked when the batch is over. A batch within
+        a batch is a part of it.
+        """
+        outer: list[Group] | None = getattr(self._local, "joined", None)
+        if outer is not None:
+            yield outer
+            return
+        joined: list[Group] = []
+        self._local.joined = joined
+        try:
+            yield joined
+        finally:
+            self._local.joined = None
+            if self._group is not None:  # also one that nobody joined: its only member failed
+                with self._turn:
+                    self._commit()
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Do several things with one commit.
+
+        Raises:
+            StorageError: as `writing`, and for what the commit failed with.
+        """
+        with self.batch() as joined:
+            before = len(joined)
+            made = work()
+        for group in joined[before:]:
+            group.check()
+        return made
+
+    def _join(self, thread_id: str | None = None) -> Group:
+        """Enter the open group, or begin one; write what waits; lock the thread."""
+        group = self._enter(thread_id)
+        if not self._locks or thread_id is None or self._hold(group, thread_id):
+            return group
+        self._commit()
+        group = self._enter(thread_id)
+        self._hold(group, thread_id)
+        return group
+
+    def _enter(self, first: str | None) -> Group:
+        while True:
+            group = self._group
+            if group is None:
+                self._begin(write=True)
+                group = self._group = Group()
+            if self.pending.since is not None:
+                self._write_pending(group, first)
+            if not group.settled:
+                return group
+
+    def _hold(self, group: Group, thread_id: str) -> bool:
+        """Lock a thread for a group; False if the group must be committed first."""
+        if thread_id in group.held:
+            return True
+        db = self._connection
+        assert db is not None
+        wait = not group.locked
+        try:
+            return self._lock_row(group, db, thread_id, wait=wait) or wait
+        except self._errors as error:
+            cause = self._explained(error)
+            self._fail(group, cause)
+            raise cause from error
+
+    def _begin(self, *, write: bool) -> Database:
+        again = self._connection is not None
+        while True:
+            db = self._connection or self._open()
+            self.dialect.look()
+            try:
+                version = self.dialect.begin(db, self.clock, write=write)
+            except self._errors as error:
+                self._end(db)
+                if again and self._connection is None:  # it was lost while nothing was under way
+                    again = False
+                    continue
+                raise self._explained(error) from error
+            if version != self._others:
+                self._others = version
+                self._others_seen += 1
+            return db
+
+    def _write_pending(self, group: Group, first: str | None) -> None:
+        """Write what waits; a thread that somebody else holds must wait on, unless it is first."""
+        taken = self.pending.take()
+        group.taken.append(taken)
+        held_up: dict[str, list[Entry]] = {}
+        try:
+            for thread_id in sorted(taken, key=lambda name: name != first):
+                if group.settled:
+                    return
+                if self._locks and not self._hold_for_pending(group, thread_id, first):
+                    held_up[thread_id], taken[thread_id] = taken[thread_id], []
+                else:
+                    self._write_entries(group, thread_id, taken)
+        finally:
+            self.pending.put_back(held_up)
+
+    def _write_entries(self, group: Group, thread_id: str, taken: dict[str, list[Entry]]) -> None:
+        """Write what waits for a thread, up to the first entry that no database can hold.
+
+        What came after that one builds on it, and is lost with it. If all was taken back with it,
+        the rest waits again.
+        """
+        while (entries := taken[thread_id]) and not group.settled:
+            try:
+                with self._member(group) as db:
+                    for at, entry in enumerate(entries):
+                        try:
+                            entry.apply(db)
+                        except Exception as error:
+                            if self.dialect.is_final(error.__cause__ or error):
+                                taken[thread_id] = entries[:at]
+                                ours = isinstance(error, self._errors)
+                                self.pending.fail(
+                                    entry.at, self._explained(error) if ours else error
+                                )
+                            raise
+                return
+            except Exception:
+                if taken[thread_id] is entries:
+                    raise
+            except BaseException:
+                self._fail(group, StorageError("the process was interrupted; try again"))
+                raise
+
+    def _hold_for_pending(self, group: Group, thread_id: str, first: str | None) -> bool:
+        if thread_id == first or thread_id in group.held:
+            return self._hold(group, thread_id)
+        group.locked = True  # of what only happens to wait too, nobody waits for the lock
+        return self._hold(group, thread_id)
+
+    @contextlib.contextmanager
+    def _member(self, group: Group, *, caller: bool = False) -> Iterator[Database]:
+        """Write as a member of a group; an error takes back this member's writes alone.
+
+        Where no other caller counts on the transaction, all of it is taken back: what had waited
+        waits again. A savepoint would cost each turn more than its rows.
+        """
+        db = self._connection
+        assert db is not None
+        apart = group.callers > 0 if caller else group.members > 0
+        counted = db.account.mark() if apart else None
+        self.member += 1
+        try:
+            if apart:
+                db.execute("SAVEPOINT member")
+            yield db
+            if apart:
+                db.execute("RELEASE member")
+            group.members += 1
+            group.callers += caller
+        except BaseException as error:
+            self._forget()  # caches know of rows that were not committed
+            group.held.clear()
+            ours = isinstance(error, self._errors)
+            fatal = ours and not self.dialect.is_final(error)
+            cause = self._explained(error) if isinstance(error, self._errors) else None
+            if fatal or not apart or not db.in_transaction:
+                self._fail(group, cause)
+            else:
+                db.account.restore(counted)
+                db.execute("ROLLBACK TO member")
+                db.execute("RELEASE member")
+            if cause is not None:
+                raise cause from error
+            raise
+
+    def _may_wait(self, group: Group) -> bool:
+        """Say whether a group's commit can be left to somebody who comes after."""
+        if group.is_full:
+            return False
+        return self._turn.waiting > 0 or getattr(self._local, "joined", None) is not None
+
+    def _commit(self) -> None:
+        """Commit the open group, if there is one; its members learn of an error."""
+        group, db = self._group, self._connection
+        if group is None or db is None:
+            return
+        try:
+            db.account.write(db)
+            db.execute("COMMIT")
+        except self._errors as error:
+            self._fail(group, self._explained(error))
+        else:
+            self._group = None
+            group.settle()
+
+    def _fail(self, group: Group, error: StorageError | None) -> None:
+        """Give a group up: nothing of it is stored, and what had waited waits again."""
+        if group.settled:
+            return
+        self._group = None
+        self._forget()
+        if self._connection is not None:
+            self._connection.account.forget()
+            self._end(self._connection)
+        for taken in reversed(group.taken):
+            self.pending.put_back({k: v for k, v in taken.items() if v})
+        group.settle(error)
+
+    def _settle(self, thread_id: str | None) -> None:
+        """Commit the open group and what waits for a thread, before somebody reads."""
+        if not self.pending.holds(thread_id):
+            return self._commit()
+        for first in [thread_id] if thread_id is not None else [None, *self.pending.threads()]:
+            if self.pending.holds(first):
+                group = self._join(first)
+                self._commit()
+                group.check()
+        return None
+
+    def _follow(self, group: Group, done: threading.Event | None) -> None:
+        """Wait until the group is committed, unless the end of a batch looks after that."""
+        joined = getattr(self._local, "joined", None)
+        if joined is not None:
+            joined.append(group)
+            return
+        while done is not None and not done.wait(SECONDS):
+            with self._turn:  # the one who was to commit it was interrupted
+                self._commit()  # whichever it is: who saw somebody wait has left it to them
+        group.check()
+
+    def _end(self, db: Database) -> None:
+        """End a transaction of which nothing is to be kept; let go of a lost connection."""
+        with contextlib.suppress(*self._errors):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        if self.dialect.is_lost(db):
+            db.close()
+            self._forget()
+            self._connection = self._others = None
+
+
+def closed() -> StorageError:
+    """Return the error of a store that was closed."""
+    return StorageError("the store is closed; open it again with SqlSaver.from_url")

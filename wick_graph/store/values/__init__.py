@@ -1,1 +1,0 @@
-"""Values as bytes and back: the codec, and rows with their check values."""

@@ -1,0 +1,409 @@
+"""Check a call's arguments against a JSON schema; refuse schemas that are a risk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import unquote
+
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import Draft202012Validator, validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+
+from wick_graph.constants import TOO_DEEP
+from wick_graph.errors import ConfigError
+from wick_graph.messages.content import is_deep
+
+# --- Check a call's arguments against a JSON schema, in words from which a model can correct
+# them.
+
+
+MAX_PROBLEMS: Final = 5
+
+_SHOWN_CHARS: Final = 80
+
+_KNOWN_SHOWN: Final = 20
+
+_LIMITS: Final = {
+    "minimum": "must be at least {}",
+    "maximum": "must be at most {}",
+    "exclusiveMinimum": "must be greater than {}",
+    "exclusiveMaximum": "must be less than {}",
+    "multipleOf": "must be a multiple of {}",
+    "minLength": "must have at least {} characters",
+    "maxLength": "must have at most {} characters",
+    "minItems": "must have at least {} items",
+    "maxItems": "must have at most {} items",
+    "pattern": "must match the pattern {}",
+    "const": "must be {}",
+}
+
+
+class ArgumentCheck:
+    """Hold a compiled schema.
+
+    Args:
+        parameters: A JSON schema of type `object`; every `$ref` points into itself.
+        closed: Whether arguments that the schema does not name are refused where it does not say.
+
+    Raises:
+        ConfigError: It is no such schema.
+    """
+
+    def __init__(self, parameters: Mapping[str, Any], *, closed: bool = False) -> None:
+        schema = dict(parameters)
+        if closed:
+            schema.setdefault("additionalProperties", False)
+        if schema.get("type", "object") != "object":
+            raise ConfigError('parameters must be a JSON schema with "type": "object"')
+        kind = validator_for(schema, default=Draft202012Validator)
+        try:
+            kind.check_schema(schema)
+        except SchemaError as error:
+            raise ConfigError(
+                f"parameters are not a valid JSON schema at {error.json_path}: {error.message}"
+            ) from error
+        _refuse_dangling_refs(schema)
+        self._schema: Final = schema
+        # An empty registry: nothing is ever fetched for a `$ref`.
+        self._validator: Final = kind(schema, registry=Registry())
+        self._plain: Final = _Plain.of(schema)
+
+    def __call__(self, args: Any) -> str | None:
+        """Return what is wrong with the arguments, at most five problems, or None."""
+        if not isinstance(args, dict):
+            return f"invalid arguments: expected an object, got {_came(args)}"
+        if any(type(value) in (dict, list) for value in args.values()) and is_deep(args):
+            return f"invalid arguments: {TOO_DEEP}"
+        if self._plain is not None and self._plain.fit(args):
+            return None
+        try:
+            errors = self._validator.iter_errors(args)
+            problems = list(islice(self._problems(errors), MAX_PROBLEMS + 1))
+        except RecursionError:
+            return f"invalid arguments: {TOO_DEEP}"
+        if not problems:
+            return None
+        more = "; and more" if len(problems) > MAX_PROBLEMS else ""
+        return "invalid arguments: " + "; ".join(problems[:MAX_PROBLEMS]) + more
+
+    def _problems(self, errors: Iterable[ValidationError]) -> Iterator[str]:
+        for error in errors:
+            for leaf in _leaves(error):
+                yield from self._say(leaf)
+
+    def _say(self, error: ValidationError) -> Iterator[str]:
+        path = _path(error.absolute_path)
+        schema = error.schema if isinstance(error.schema, Mapping) else {}
+        if error.validator == "required":
+            # One error for each missing name; the name is only in its text.
+            names: list[str] = error.validator_value  # type: ignore[assignment]  # a checked schema
+            missing = next((n for n in names if error.message.startswith(repr(n))), "?")
+            form = self._form(schema.get("properties", {}).get(missing, {}))
+            yield f"{_join(path, missing)}: missing{f', expected {form}' if form else ''}"
+        elif _is_unknown(error):
+            known = list(schema.get("properties", {}))
+            given: dict[str, Any] = error.instance  # type: ignore[assignment]  # by the keyword
+            for name in (n for n in given if n not in known):
+                yield f"{_join(path, _cut(name))}: unknown argument{_known(known)}"
+        elif error.validator in ("type", "anyOf", "oneOf", "enum"):
+            form = self._form(schema)
+            yield f"{path or 'arguments'}: expected {form}, got {_came(error.instance)}"
+        else:
+            yield f"{path or 'arguments'}: {_limit(error)}"
+
+    def _form(self, schema: Any) -> str:
+        """Say in a few words what a schema expects; empty if it takes anything."""
+        if not isinstance(schema, Mapping):
+            return ""
+        if "$ref" in schema:
+            return self._form(_resolve(self._schema, schema["$ref"]))
+        if "const" in schema:
+            return _json(schema["const"])
+        if "enum" in schema:
+            return "one of " + ", ".join(_json(v) for v in schema["enum"][:_KNOWN_SHOWN])
+        for key in ("anyOf", "oneOf"):
+            if key in schema:
+                return " or ".join(dict.fromkeys(filter(None, map(self._form, schema[key]))))
+        kind = schema.get("type", "")
+        return kind if isinstance(kind, str) else " or ".join(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A schema that asks for types alone; what fits it need not be looked at any closer.
+
+    It knows less than the schema: an argument that does not fit may still be right.
+    """
+
+    types: dict[str, frozenset[type]]
+    """What each argument may be; any type where it is empty."""
+    required: frozenset[str]
+    closed: bool
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any]) -> _Plain | None:
+        """Read a schema; None where it says more."""
+        properties = schema.get("properties", {})
+        parts = (schema, _PARTS), *((part, _WORDS) for part in properties.values())
+        if not all(isinstance(part, Mapping) and part.keys() <= words for part, words in parts):
+            return None
+        kinds = {name: _kind(part) for name, part in properties.items()}
+        more = schema.get("additionalProperties", True)
+        if type(more) is not bool or not all(kind in _TYPES for kind in kinds.values()):
+            return None
+        types = {name: _TYPES[kind] for name, kind in kinds.items()}
+        return cls(types, frozenset(schema.get("required", ())), closed=not more)
+
+    def fit(self, args: dict[Any, Any]) -> bool:
+        """Say whether arguments are right beyond doubt."""
+        for name, value in args.items():
+            types = self.types.get(name)
+            if self.closed if types is None else types and type(value) not in types:
+                return False
+        return self.required <= args.keys()
+
+
+def _kind(schema: Mapping[str, Any]) -> str | None:
+    kind = schema.get("type")
+    return kind if isinstance(kind, str | None) else "one of several"
+
+
+_WORDS: Final = frozenset({"type", "title", "description", "default", "examples"})
+
+_PARTS: Final = _WORDS | {"properties", "required", "additionalProperties"}
+
+_TYPES: Final[Mapping[str | None, frozenset[type]]] = {
+    None: frozenset(),
+    "string": frozenset({str}),
+    "integer": frozenset({int}),
+    "number": frozenset({int, float}),
+    "boolean": frozenset({bool}),
+    "null": frozenset({type(None)}),
+    "array": frozenset({list}),
+    "object": frozenset({dict}),
+}
+"""Types whose objects are of a kind for sure; a float may be an integer to JSON."""
+
+
+def _leaves(error: ValidationError) -> Iterator[ValidationError]:
+    """Go into the alternative of an `anyOf` that the value was most likely meant for."""
+    if error.validator not in ("anyOf", "oneOf") or not error.context:
+        yield error
+        return
+    branches: dict[Any, list[ValidationError]] = {}
+    for inner in error.context:
+        branches.setdefault(inner.schema_path[0], []).append(inner)
+    meant = [branch for branch in branches.values() if not any(map(_other_kind, branch))]
+    if meant:
+        for inner in min(meant, key=lambda branch: sum(map(_other_shape, branch))):
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _other_kind(error: ValidationError) -> bool:
+    return not error.relative_path and error.validator in ("type", "const", "enum")
+
+
+def _is_unknown(error: ValidationError) -> bool:
+    schema = error.schema
+    return (
+        error.validator == "additionalProperties"
+        and error.validator_value is False
+        and not (isinstance(schema, Mapping) and "patternProperties" in schema)
+    )
+
+
+def _other_shape(error: ValidationError) -> bool:
+    return error.validator in ("const", "enum", "required", "additionalProperties")
+
+
+def _limit(error: ValidationError) -> str:
+    template = _LIMITS.get(str(error.validator))
+    if template is None:
+        return _cut(error.message, 200)
+    return f"{template.format(_json(error.validator_value))}, got {_came(error.instance)}"
+
+
+def _path(parts: Iterable[str | int]) -> str:
+    path = ""
+    for part in parts:
+        path = f"{path}[{part}]" if isinstance(part, int) else _join(path, _cut(part))
+    return path
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _known(names: Sequence[str]) -> str:
+    if not names:
+        return ", there are no arguments"
+    more = ", …" if len(names) > _KNOWN_SHOWN else ""
+    return f", known are {', '.join(names[:_KNOWN_SHOWN])}{more}"
+
+
+def _came(value: Any) -> str:
+    """Say what a value is: scalars as they are, the rest by its kind."""
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"an array of {len(value)} items" if len(value) != 1 else "an array of 1 item"
+    if isinstance(value, str):
+        return f"the string {_json(_cut(value))}"
+    if isinstance(value, bool):
+        return f"the boolean {_json(value)}"
+    return f"the number {_cut(_json(value))}"
+
+
+def _cut(text: str, limit: int = _SHOWN_CHARS) -> str:
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except ValueError:  # an integer of more digits than Python writes
+        return "…"
+
+
+def _resolve(schema: Mapping[str, Any], ref: str) -> Any:
+    registry: Registry[Any] = Registry()
+    resource = DRAFT202012.create_resource(schema)
+    return registry.resolver_with_root(resource).lookup(ref).contents
+
+
+def _refuse_dangling_refs(schema: Mapping[str, Any]) -> None:
+    pending: list[Any] = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Mapping):
+            ref = node.get("$ref")
+            if isinstance(ref, str):
+                _must_resolve(schema, ref)
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+def _must_resolve(schema: Mapping[str, Any], ref: str) -> None:
+    try:
+        _resolve(schema, ref)
+    except Unresolvable as error:
+        raise ConfigError(
+            f"parameters refer to {ref!r}, which is not in them; put it under $defs"
+        ) from error
+
+
+# --- Refuse schemas from outside that could hang, bloat or misdirect the check of arguments.
+
+
+MAX_SCHEMA_BYTES: Final = 64 * 1024
+
+MAX_PARTS: Final = 10_000
+"""Subschemas, each counted as often as references lead to it: what a check may have to visit."""
+
+MAX_DEPTH: Final = 60
+
+_NAMED: Final = ("properties", "$defs", "definitions", "dependentSchemas")
+"""Keywords that hold schemas under names of the schema's own choice."""
+
+_LISTED: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+
+_SINGLE: Final = (
+    *("items", "additionalItems", "additionalProperties", "unevaluatedItems", "contains", "if"),
+    *("unevaluatedProperties", "propertyNames", "not", "then", "else"),
+)
+
+_REFUSED: Final = {
+    "pattern": "regular expressions of others can take for ever",
+    "patternProperties": "regular expressions of others can take for ever",
+    "$dynamicRef": "only plain references into the schema itself are followed",
+    "$recursiveRef": "only plain references into the schema itself are followed",
+    "$id": "only plain references into the schema itself are followed",
+    "id": "only plain references into the schema itself are followed",
+}
+
+
+def check_foreign(parameters: Mapping[str, Any]) -> None:
+    """Refuse a schema that was not written by the one who runs the agent, unless it is harmless.
+
+    Raises:
+        ConfigError: It is no JSON, larger than 64 KiB, uses `pattern` or `patternProperties`,
+            refers out of itself or in a circle, or unfolds to more than 10,000 parts.
+    """
+    try:
+        size = len(json.dumps(parameters))
+    except (TypeError, ValueError, RecursionError):
+        raise ConfigError("the parameters are no JSON") from None
+    if size > MAX_SCHEMA_BYTES:
+        raise ConfigError(f"the parameters are larger than {MAX_SCHEMA_BYTES // 1024} KiB")
+    _Weigher(parameters).weigh(parameters, ())
+
+
+class _Weigher:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root: Final = root
+        self._known: Final[dict[int, int]] = {}
+
+    def weigh(self, schema: Any, above: tuple[int, ...]) -> int:
+        """Count the parts that a schema unfolds to."""
+        if not isinstance(schema, Mapping):
+            return 1
+        me = id(schema)
+        if me in above:
+            raise ConfigError("the parameters refer to themselves in a circle")
+        if len(above) >= MAX_DEPTH:
+            raise ConfigError(f"the parameters are nested more than {MAX_DEPTH} deep")
+        if me not in self._known:
+            _check_keywords(schema)
+            parts = [*_inside(schema), *self._referred(schema)]
+            self._known[me] = 1 + sum(self.weigh(part, (*above, me)) for part in parts)
+        if self._known[me] > MAX_PARTS:
+            raise ConfigError(f"the parameters unfold to more than {MAX_PARTS} parts")
+        return self._known[me]
+
+    def _referred(self, schema: Mapping[str, Any]) -> Iterator[Any]:
+        if "$ref" not in schema:
+            return
+        ref = schema["$ref"]
+        if not isinstance(ref, str) or not ref.startswith("#"):
+            raise ConfigError(
+                f"the parameters refer to {ref!r:.200}; only references into the schema itself, "
+                "such as '#/$defs/name', are followed"
+            )
+        found: Any = self._root
+        for part in ref[1:].split("/")[1:]:
+            key = unquote(part).replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, Mapping) or key not in found:
+                raise ConfigError(f"the parameters refer to {ref!r:.200}, which is not in them")
+            found = found[key]
+        yield found
+
+
+def _check_keywords(schema: Mapping[str, Any]) -> None:
+    for keyword, why in _REFUSED.items():
+        if isinstance(schema.get(keyword), str | Mapping):
+            raise ConfigError(f"the parameters use {keyword!r}: {why}; leave it out")
+
+
+def _inside(schema: Mapping[str, Any]) -> Iterator[Any]:
+    for keyword in _NAMED:
+        held = schema.get(keyword)
+        if isinstance(held, Mapping):
+            yield from held.values()
+    for keyword in _LISTED:
+        held = schema.get(keyword)
+        if isinstance(held, list):
+            yield from held
+    for keyword in _SINGLE:
+        if isinstance(schema.get(keyword), Mapping):
+            yield schema[keyword]

@@ -1,0 +1,453 @@
+"""Tools of MCP servers: programs on this machine, and servers behind HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from langchain_core.messages import ToolMessage
+
+from wick_graph.core.bridge import ENGINE_LOOP
+from wick_graph.errors import ConfigError, ToolError
+from wick_graph.tools.arguments import check_foreign
+from wick_graph.tools.bound import BoundTool, bind_tool
+from wick_graph.tools.protocol import ToolContext
+from wick_graph.types import Replay
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult, Tool
+
+
+# --- The schema of a tool that a server describes, without what could hang the check of
+# arguments.
+
+
+_NAMED: Final = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+
+_LITERAL: Final = frozenset({"enum", "const", "default", "examples"})
+
+_LEFT_OUT: Final = frozenset({"pattern", "patternProperties", "$id", "id", "$schema"})
+
+
+def plain(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema without its regular expressions: the server checks those by itself.
+
+    Raises:
+        ConfigError: It refers out of itself or in a circle, or is too large.
+    """
+    made: dict[str, Any] = _without(schema)
+    check_foreign(made)
+    return made
+
+
+def _without(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    out: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, Mapping):
+            out[key] = {name: _without(item) for name, item in value.items()}
+        elif key in _LITERAL:
+            out[key] = value
+        elif key not in _LEFT_OUT:
+            out[key] = _without(value)
+    return out
+
+
+# --- What an MCP server answered, as a tool's result.
+
+
+def reply_of(answer: CallToolResult, call_id: str) -> Any:
+    """Return the texts of an answer as one, or blocks where there are images among them.
+
+    Raises:
+        ToolError: The answer says that the call failed.
+    """
+    blocks = [_block(item) for item in answer.content]
+    text = "\n".join(block["text"] for block in blocks if block["type"] == "text")
+    if answer.is_error:
+        raise ToolError(text or "the tool failed and did not say why")
+    if all(block["type"] == "text" for block in blocks):
+        return text if blocks else answer.structured_content
+    return ToolMessage(content=cast(Any, blocks), tool_call_id=call_id)
+
+
+def _block(item: Any) -> dict[str, Any]:
+    if item.type == "text":
+        return {"type": "text", "text": item.text}
+    if item.type == "image":
+        return {"type": "image", "base64": item.data, "mime_type": item.mime_type}
+    if item.type == "resource" and getattr(item.resource, "text", None) is not None:
+        return {"type": "text", "text": item.resource.text}
+    if item.type == "resource_link":
+        return {"type": "text", "text": f"{item.name}: {item.uri}"}
+    return {"type": "text", "text": f"[{item.type} that cannot be shown]"}
+
+
+# --- One connection to an MCP server: a task that holds it open while it is used and alive.
+
+
+T = TypeVar("T")
+
+CONNECT_SECONDS: Final = 30.0
+"""For a server to start and to say what it can."""
+
+MISSING: Final = 'mcp_servers needs the MCP SDK; pip install "wick-graph[mcp]"'
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where an MCP server is: a command to start, or an address."""
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Given to the command beside the few harmless variables that it inherits."""
+    cwd: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Sent to the address with each request."""
+    check: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    """Called before each start of the command; what it raises keeps it from starting."""
+
+
+class Ends(asyncio.Event):
+    """Is set once a connection is over, or is to be."""
+
+    why: str = ""
+    """What the server did, if it was that."""
+
+    def because(self, why: str) -> None:
+        """Set it, for a reason."""
+        self.why = self.why or why
+        self.set()
+
+
+class Connection:
+    """A live connection; everything here happens on one event loop."""
+
+    def __init__(self, target: Target, idle: float | None) -> None:
+        self._target = target
+        self._idle = idle
+        self._used = time.monotonic()
+        self._calls = 0
+        self._ends = Ends()
+        loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[Client] = loop.create_future()
+        self._owner = asyncio.create_task(self._own())
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server is there, as far as is known."""
+        return not self._ends.is_set() and not self._owner.done()
+
+    @property
+    def opened(self) -> bool:
+        """Whether the server has been reached."""
+        return self._ready.done()
+
+    async def use(self, call: Callable[[Client], Awaitable[T]]) -> T:
+        """Do something with the client; the connection is not idle meanwhile.
+
+        Raises:
+            Exception: What connecting or the call raised.
+        """
+        self._calls += 1
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                client = await asyncio.shield(self._ready)
+            return await call(client)
+        finally:
+            self._calls -= 1
+            self._used = time.monotonic()
+
+    @property
+    def why(self) -> str:
+        """What the server did that ended the connection; empty if it did nothing known."""
+        return self._ends.why
+
+    def end(self) -> None:
+        """Let the connection go; a call under way fails."""
+        self._ends.set()
+        if not self._ready.done():  # it hangs before there is anything to hold open
+            self._owner.cancel()
+
+    async def ended(self) -> None:
+        """Wait until the server is gone."""
+        await asyncio.wait([self._owner])
+
+    async def _own(self) -> None:
+        """Open, hold and close the connection, all in one task, as its cancel scopes demand."""
+        try:
+            if self._target.check is not None:  # it may read many files
+                await asyncio.to_thread(self._target.check)
+            async with _client(self._target, self._ends) as client:
+                self._ready.set_result(client)
+                await self._while_used()
+        except BaseException as error:  # whoever waits for the connection is told
+            if not self._ready.done():
+                self._ready.set_exception(error)
+                self._ready.exception()  # it may be that nobody waits
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            self._ends.set()
+
+    async def _while_used(self) -> None:
+        while not self._ends.is_set():
+            spare = None if self._idle is None else self._used + self._idle - time.monotonic()
+            if spare is not None and spare <= 0:
+                if not self._calls:
+                    self._ends.set()  # before it closes: a call that comes now takes a new one
+                    return
+                spare = self._idle
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ends.wait(), spare)
+
+
+def _client(target: Target, ends: Ends) -> AbstractAsyncContextManager[Client]:
+    try:
+        from wick_graph.tools import mcp_transport  # noqa: PLC0415  # the SDK is an optional extra
+    except ImportError:
+        raise ConfigError(MISSING) from None
+    return mcp_transport.connect(target, ends)
+
+
+# --- An MCP server as a source of tools: connected when it is needed, again when it has died.
+
+
+CALL_SECONDS: Final = 60.0
+
+IDLE_SECONDS: Final = 300.0
+
+MARGIN_SECONDS: Final = 5.0
+"""Between the server's deadline, which says more, and the tool's."""
+
+LIST_SECONDS: Final = 15.0
+"""That a new agent waits for a server's tools."""
+
+AGAIN_SECONDS: Final = 30.0
+"""Until a server that could not be asked for its tools is asked again."""
+
+MAX_LIST_BYTES: Final = 4 * 2**20
+"""Of the descriptions of all tools."""
+
+_FINE: Final = frozenset({-32600, -32601, -32602, -32603})
+"""JSON-RPC's codes of a request that a live server refused."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class McpServer:
+    """Keep one session with an MCP server for all who use its tools, from any thread and loop.
+
+    The session is opened when it is first used. It is closed when nobody has used it for `idle`
+    seconds, and opened anew by the next call, as after the server's death. A call that was under
+    way at a server's death fails; it is never sent twice.
+
+    A server that cannot be reached, hangs or breaks the protocol has no tools until it can be
+    asked again; the agents that name it work without them.
+
+    Args:
+        name: Stands before each tool's name: `name_tool`.
+        target: Where the server is.
+        timeout: Seconds for one call.
+        idle: Seconds; None keeps the session until `close`.
+        only: Names of the server's tools to take; all of them by default.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        *,
+        timeout: float = CALL_SECONDS,
+        idle: float | None = IDLE_SECONDS,
+        only: tuple[str, ...] = (),
+    ) -> None:
+        self.name: Final = name
+        self.timeout = timeout
+        self._target = target
+        self._idle = idle
+        self._only = only
+        self._live: Connection | None = None
+        self._pid = os.getpid()
+        self._tools: tuple[BoundTool, ...] | None = None
+        self._asking = threading.Lock()
+        self._listing: Future[tuple[BoundTool, ...]] | None = None
+        self._again = 0.0
+        """When a server that could not be asked is asked again."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether a session is open, as far as is known."""
+        return self._live is not None and self._live.alive
+
+    def tools(self, wait: float | None = None) -> tuple[BoundTool, ...]:
+        """Return the server's tools; it is asked once, and none are known until it has answered.
+
+        Args:
+            wait: Seconds that an answer is waited for; some by default.
+
+        Raises:
+            ConfigError: It has no tool of a name in `only`, or the SDK is missing.
+        """
+        if self._tools is not None:
+            return self._tools
+        listing = self._asked()
+        if listing is None:
+            return ()
+        try:
+            seconds = LIST_SECONDS if wait is None else wait
+            self._tools = listing.result(0 if ENGINE_LOOP.is_here() else seconds)
+        except TimeoutError:
+            _LOG.warning("the MCP server %s has not answered yet; its tools are missing", self.name)
+            return ()
+        except (ToolError, ConfigError) as error:
+            with self._asking:
+                self._listing, self._again = None, time.monotonic() + AGAIN_SECONDS
+            if isinstance(error, ConfigError):
+                raise
+            _LOG.warning("the tools of %s are missing: %s", self.name, error)
+            return ()
+        return self._tools
+
+    def known(self) -> tuple[BoundTool, ...]:
+        """Return the tools that are known now; a server that was not asked yet is asked."""
+        if self._tools is not None:
+            return self._tools
+        listing = self._asked()
+        try:
+            return () if listing is None or not listing.done() else self.tools()
+        except ConfigError as error:  # it was no mistake when the agent was made
+            _LOG.warning("%s", error)
+            return ()
+
+    def _asked(self) -> Future[tuple[BoundTool, ...]] | None:
+        """Begin to ask for the tools, unless that goes on or has just failed."""
+        with self._asking:
+            if self._listing is not None and self._pid != os.getpid():
+                self._listing = None  # the loop that it was on is not here
+            if self._listing is None and time.monotonic() >= self._again:
+                self._listing = ENGINE_LOOP.submit(self._listed())
+            return self._listing
+
+    async def call(self, tool: str, args: dict[str, Any], call_id: str) -> Any:
+        """Call one of the server's tools.
+
+        Raises:
+            ToolError: It failed, the server is late, or died.
+        """
+        sending = self._use(lambda client: client.call_tool(tool, args))
+        made = await asyncio.wrap_future(ENGINE_LOOP.submit(sending))
+        return reply_of(made, call_id)
+
+    def close(self) -> None:
+        """End the session and, if it is a program on this machine, the server."""
+        if self._live is not None and self._pid == os.getpid() and not ENGINE_LOOP.is_here():
+            with suppress(TimeoutError):
+                ENGINE_LOOP.submit(self._ended(self._live)).result(10)
+        self._live = None
+
+    async def _ended(self, live: Connection) -> None:
+        live.end()
+        await live.ended()
+
+    async def _use(self, call: Callable[[Client], Awaitable[T]]) -> T:
+        """Use the session on the engine's loop; let it go if it turns out to be of no use."""
+        if self._live is None or not self._live.alive or self._pid != os.getpid():
+            self._live, self._pid = Connection(self._target, self._idle), os.getpid()
+        live = self._live
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await live.use(call)
+        except TimeoutError:
+            if not live.opened:
+                live.end()
+            raise ToolError(
+                f"the MCP server {self.name} did not answer within {self.timeout:g} s"
+            ) from None
+        except ConfigError:
+            raise
+        except Exception as error:
+            if getattr(error, "code", None) in _FINE:
+                raise ToolError(f"the MCP server {self.name} refused: {error}") from None
+            live.end()
+            text = live.why or _said(error)
+            raise ToolError(
+                f"the MCP server {self.name} is gone ({text}); the call may or may not have had "
+                "its effect, and the next one starts the server again"
+            ) from error
+
+    async def _listed(self) -> tuple[BoundTool, ...]:
+        found = await self._use(_all_tools)
+        missing = set(self._only) - {tool.name for tool in found}
+        if missing:
+            known = ", ".join(tool.name for tool in found)
+            raise ConfigError(f"the MCP server {self.name} has no {min(missing)}; it has {known}")
+        made: list[BoundTool] = []
+        for tool in found:
+            if self._only and tool.name not in self._only:
+                continue
+            try:
+                made.append(bind_tool(McpTool(self, tool)))
+            except ConfigError as error:
+                _LOG.warning("%s of the MCP server %s is left out: %s", tool.name, self.name, error)
+        return tuple(made)
+
+
+class McpTool:
+    """One tool of an MCP server."""
+
+    def __init__(self, server: McpServer, tool: Tool) -> None:
+        self._server: Final = server
+        self._tool: Final = tool.name
+        self.name: Final = f"{server.name}_{tool.name}"
+        self.description: Final = tool.description or tool.title or f"{tool.name} of {server.name}"
+        self.parameters: Final = plain(tool.input_schema)
+        hints = tool.annotations
+        harmless = hints is not None and (hints.read_only_hint or hints.idempotent_hint)
+        self.replay: Final[Replay] = "safe" if harmless else "never"
+        self.timeout: Final = server.timeout + MARGIN_SECONDS
+
+    async def execute(self, args: dict[str, Any], ctx: ToolContext) -> Any:
+        """Call it.
+
+        Raises:
+            ToolError: It failed, its server is late, or died.
+        """
+        return await self._server.call(self._tool, args, ctx.call_id)
+
+
+def _said(error: BaseException) -> str:
+    """Return an error's words; of several at once those of the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+async def _all_tools(client: Client) -> list[Tool]:
+    found: list[Tool] = []
+    cursor: str | None = None
+    size = 0
+    for _ in range(100):  # pages; a server that never comes to an end is cut off
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        size += sum(len(tool.model_dump_json()) for tool in page.tools)
+        if size > MAX_LIST_BYTES:
+            raise ToolError(f"its tools take more than {MAX_LIST_BYTES // 2**20} MiB to describe")
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found

@@ -1,0 +1,256 @@
+"""Sets of tools: of an agent, of a state, and sets that change at run time."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from wick_graph.core.request import state_view
+from wick_graph.errors import ConfigError, HookError
+from wick_graph.tools.bound import BoundTool, bind_tool
+
+# --- The tools of an agent, by name and in order.
+
+
+class ToolRegistry:
+    """Hold tools in the order of their registration, which is the order the model sees.
+
+    Args:
+        tools: What to register first.
+
+    Raises:
+        ConfigError: They are no list, one of them is no tool, or two have one name.
+    """
+
+    def __init__(self, tools: Iterable[Any] = ()) -> None:
+        if isinstance(tools, str) or not isinstance(tools, Iterable):
+            raise ConfigError(f"tools must be a list of tools, not {tools!r:.80}")
+        self._tools: dict[str, BoundTool] = {}
+        for tool in tools:
+            self.register(tool)
+
+    def register(self, tool: Any, *, override: bool = False) -> BoundTool:
+        """Adapt a tool and add it; one that overrides another takes its place in the order.
+
+        Raises:
+            ConfigError: It is no tool, or its name is taken and `override` is false.
+        """
+        bound = bind_tool(tool)
+        if bound.name in self._tools and not override:
+            raise ConfigError(
+                f"two tools are called {bound.name}; rename one, or register it with override=True"
+            )
+        self._tools[bound.name] = bound
+        return bound
+
+    def get(self, name: str) -> BoundTool | None:
+        """Return the tool of this name, or None."""
+        return self._tools.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names in order."""
+        return tuple(self._tools)
+
+    def list(self) -> builtins.list[BoundTool]:
+        """Return the tools in order, in a list of the caller's own."""
+        return [*self._tools.values()]
+
+    def all(self) -> tuple[BoundTool, ...]:
+        """Return the tools in order, as what does not change when the registry does."""
+        return tuple(self._tools.values())
+
+    def schemas(self) -> builtins.list[dict[str, Any]]:
+        """Return every tool in OpenAI's function form, in order."""
+        return [tool.schema for tool in self._tools.values()]
+
+    def copy(self) -> Self:
+        """Return a registry with the same tools, which can grow by itself."""
+        made = type(self)()
+        made._tools = dict(self._tools)
+        return made
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __iter__(self) -> Iterator[BoundTool]:
+        return iter(self.list())
+
+
+# --- Which tools exist in a state: the agent's own, over them what hooks bring, the rest
+# beside.
+
+
+Source = tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]
+"""A hook's name and its `tools(state)`."""
+
+Beside = Callable[[], Sequence[BoundTool]]
+"""Gives the tools that there are at the moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unasked:
+    """Stand for a server in an agent that is only looked at: nobody asks it for its tools."""
+
+    name: str
+
+    def __call__(self) -> Sequence[BoundTool]:
+        """Give none."""
+        return ()
+
+
+class Offered(dict[str, BoundTool]):
+    """The tools of a state by name, in order of registration, and who brings them."""
+
+    __slots__ = ("by",)
+
+    def __init__(self, tools: Mapping[str, BoundTool]) -> None:
+        super().__init__(tools)
+        self.by: dict[str, str] = {}
+        """The hook that brings a tool, by the tool's name; nothing of the agent's own tools."""
+
+
+class Toolbox:
+    """The agent's tools, then its hooks' tools; a hook's tool wins over one of the same name.
+
+    A hook's function is asked at every step, since its answer may depend on the state; each tool
+    object that it returns is adapted once. `beside` are tools that come and go with others (a
+    store, a server); they never take the place of any of these.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[BoundTool],
+        sources: Sequence[Source],
+        beside: Sequence[Beside] = (),
+    ) -> None:
+        self._own = Offered({tool.name: tool for tool in tools})
+        self._sources = tuple(sources)
+        self._beside = tuple(beside)
+        self._bound: dict[int, tuple[Any, BoundTool]] = {}
+
+    def at(self, state: Mapping[str, Any]) -> Offered:
+        """Return the tools of a state by name, in order of registration.
+
+        Raises:
+            HookError: A hook's function raised, or returned something that is no tool.
+        """
+        more = [tool for source in self._beside for tool in source()]
+        if not self._sources and not more:
+            return self._own
+        tools = Offered(self._own)
+        state = state_view(state)
+        for hook, source in self._sources:
+            try:
+                for tool in source(state):
+                    bound = self._bind(tool)
+                    tools[bound.name] = bound
+                    tools.by[bound.name] = hook
+            except Exception as error:
+                raise HookError(f"hook {hook} tools: {error}") from error
+        for tool in more:
+            tools.setdefault(tool.name, tool)
+        return tools
+
+    def _bind(self, tool: Any) -> BoundTool:
+        if isinstance(tool, BoundTool):
+            return tool
+        known = self._bound.get(id(tool))
+        if known is not None and known[0] is tool:
+            return known[1]
+        bound = bind_tool(tool)
+        if len(self._bound) > 1_000:  # tools made anew on each call must not pile up
+            self._bound.clear()
+        self._bound[id(tool)] = (tool, bound)
+        return bound
+
+
+# --- Tools that come and go while a program runs: for all agents, or for one.
+
+
+RESERVED: Final = frozenset(
+    {
+        *("ls", "read_file", "write_file", "edit_file", "glob", "grep", "execute", "write_todos"),
+        *("calculate", "add", "internet_search", "request_user_input", "delegate_to_agent"),
+        *("start_async_task", "check_async_task", "update_async_task", "list_async_tasks"),
+        *("await_async_tasks", "cancel_async_task"),
+        *("list_skills", "activate_skill", "deactivate_skill"),
+    }
+)
+"""Names of tools that come along: a model must be able to rely on what they do."""
+
+_Tools = Mapping[str, BoundTool]
+
+
+def check_free(name: str) -> None:
+    """Refuse the name of a built-in tool, in whatever case.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    if name.lower() in RESERVED:
+        raise ConfigError(f"{name} is the name of a built-in tool; take another one")
+
+
+class ToolStore:
+    """Hold tools of every kind, by scope: all agents, or one agent by its name.
+
+    What is registered is offered from the next model call on, also in runs under way. An agent's
+    tool goes before one of the same name for all. Tools that an agent or its hooks have by
+    themselves are never replaced. All methods can be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._scopes: Mapping[str | None, _Tools] = MappingProxyType({})
+
+    def register(self, tool: Any, *, agent: str | None = None, override: bool = False) -> BoundTool:
+        """Add a tool, for one agent or for all.
+
+        Raises:
+            ConfigError: It is no tool, has the name of a built-in one, or its name is taken in
+                this scope and `override` is false.
+        """
+        bound = bind_tool(tool)
+        check_free(bound.name)
+        with self._lock:
+            held = self._scopes.get(agent, {})
+            if bound.name in held and not override:
+                raise ConfigError(
+                    f"a tool called {bound.name} is registered already; "
+                    "deregister it, or register this one with override=True"
+                )
+            self._put(agent, {**held, bound.name: bound})
+        return bound
+
+    def deregister(self, name: str, *, agent: str | None = None) -> bool:
+        """Take a tool away from a scope; false if it was not there.
+
+        A call of it that is under way goes on; a later one is answered as one of no tool.
+        """
+        with self._lock:
+            held = self._scopes.get(agent, {})
+            self._put(agent, {key: tool for key, tool in held.items() if key != name})
+        return name in held
+
+    def at(self, agent: str) -> tuple[BoundTool, ...]:
+        """Return the tools that an agent is offered, in order of registration."""
+        if not self._scopes:
+            return ()
+        everywhere, own = self._scopes.get(None, {}), self._scopes.get(agent, {})
+        return tuple({**everywhere, **own}.values())
+
+    def list(self, agent: str | None = None) -> builtins.list[BoundTool]:
+        """Return the tools of one scope: of an agent by itself, or those for all."""
+        return [*self._scopes.get(agent, {}).values()]
+
+    def _put(self, agent: str | None, tools: _Tools) -> None:
+        """Show readers the new table at once and whole; they take no lock."""
+        scopes = {**self._scopes, agent: tools}
+        self._scopes = MappingProxyType({key: held for key, held in scopes.items() if held})
