@@ -22,14 +22,14 @@ from wick_graph.engine.graph import AgentGraph, build_graph
 from wick_graph.engine.lifecycle import RunOptions
 from wick_graph.engine.result import Result, checked_thread_id, result_of
 from wick_graph.engine.streaming import CONTINUE, Call, aread, call_of, read
-from wick_graph.engine.thread_turn import cancel
+from wick_graph.engine.thread_turn import cancel, engine_store
 from wick_graph.errors import ConfigError
 from wick_graph.events import Event
 from wick_graph.hooks import FilesystemHook, compile_hooks
 from wick_graph.hooks.filesystem import note_store
 from wick_graph.messages import Processors
 from wick_graph.models.resolve import ModelChoice, resolve_model
-from wick_graph.runtime.context import AgentSpec, EngineStore, engine_store
+from wick_graph.runtime.context import AgentSpec, EngineStore
 from wick_graph.store import SqlSaver
 from wick_graph.store.connection import STORES
 from wick_graph.store.saver import dialect_of

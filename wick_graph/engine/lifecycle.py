@@ -35,7 +35,7 @@ from wick_graph.core.usage import Usage, usage_of
 from wick_graph.durations import seconds
 from wick_graph.engine import answers
 from wick_graph.engine.answers import keep_finished_results, record_failure
-from wick_graph.engine.thread_turn import acquire_thread
+from wick_graph.engine.thread_turn import acquire_thread, engine_store
 from wick_graph.errors import (
     ConfigError,
     MessageError,
@@ -50,7 +50,7 @@ from wick_graph.journal.encode import Taking
 from wick_graph.journal.run_start import Begun, Mode, about, start
 from wick_graph.messages import text_of
 from wick_graph.messages.base import dated
-from wick_graph.runtime.context import AgentSpec, EngineStore, Run, engine_store
+from wick_graph.runtime.context import AgentSpec, EngineStore, Run
 from wick_graph.store import ThreadInfo
 from wick_graph.store.leases import MAX_CHARGES, Asking
 from wick_graph.types import THREAD_ID_PATTERN, OnBusy, StoppedBecause

@@ -21,6 +21,7 @@ from wick_graph.core.stopping import LOST
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError
 from wick_graph.runtime.context import EngineStore, Run
 from wick_graph.store.leases import PLACE, Asking, Lease, Leases, Suspected, Waiting
+from wick_graph.store.saver import SqlSaver
 
 GRACE_SECONDS: Final = 5.0
 """How long a run that was asked to stop may take to close before it is fenced off."""
@@ -34,6 +35,11 @@ _OTHERS: Final = 8
 
 _lines: Final[dict[tuple[int, int, str], deque[Run]]] = {}
 """Runs of this process that wait, by process, store and thread, in the order of their coming."""
+
+
+def engine_store(saver: object) -> EngineStore | None:
+    """Return a checkpointer that serves runs in full; LangGraph's own savers do not."""
+    return saver if isinstance(saver, SqlSaver) else None
 
 
 def _nothing() -> None:

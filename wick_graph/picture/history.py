@@ -13,11 +13,12 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from wick_graph import langgraph_config
 from wick_graph.core.usage import Usage, usage_of
 from wick_graph.engine.graph import AgentGraph
+from wick_graph.engine.thread_turn import engine_store
 from wick_graph.errors import ConfigError, StorageError, ThreadNotFoundError
 from wick_graph.journal import Entry, Journal
 from wick_graph.picture.model import NOTHING, Edge, LayerKey, RunOverlay, Tally
 from wick_graph.picture.read import ids_of, subagents_of
-from wick_graph.runtime.context import AgentSpec, engine_store
+from wick_graph.runtime.context import AgentSpec
 
 # --- What a thread's journal adds to its picture: the time of each node, tool and hook by
 # itself.

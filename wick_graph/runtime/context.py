@@ -32,7 +32,6 @@ from wick_graph.models.resolve import Binder, ModelChoice
 from wick_graph.store.journal_rows import JournalRows
 from wick_graph.store.leases import Lease, Leases, Writer
 from wick_graph.store.ledger import Ledger
-from wick_graph.store.saver import SqlSaver
 from wick_graph.store.threads import Threads
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolsets import Beside, Offered, Toolbox
@@ -107,11 +106,6 @@ class EngineStore(Protocol):
 
     def journal_rows(self, thread_id: str) -> JournalRows:
         """Return the rows of a thread's journal."""
-
-
-def engine_store(saver: object) -> EngineStore | None:
-    """Return a checkpointer that serves runs in full; LangGraph's own savers do not."""
-    return saver if isinstance(saver, SqlSaver) else None
 
 
 @dataclass(slots=True)
