@@ -10,7 +10,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -106,6 +106,9 @@ COMPUTED = {
     "view": "DROP TABLE blobs; CREATE VIEW blobs AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL "
     "SELECT i + 1 FROM n) SELECT i AS thread, zeroblob(1000000) AS body FROM n",
     "trigger": "CREATE TRIGGER more AFTER UPDATE ON threads BEGIN DELETE FROM threads; END",
+    "virtual": "CREATE VIRTUAL TABLE more USING fts5(body)",
+    "a name that is no text": "CREATE VIEW more AS SELECT 1; PRAGMA writable_schema = ON; "
+    "UPDATE sqlite_master SET name = CAST(x'80' AS TEXT) WHERE name = 'more'",
     "column": "ALTER TABLE blobs ADD COLUMN more AS (zeroblob(500000000))",
 }
 
@@ -123,6 +126,25 @@ def test_a_thread_that_computes_what_it_holds_is_refused(
     with pytest.raises(StorageError, match="computes"):
         import_thread(saver, file, to="other")
     assert saver.threads.get("other") is None
+
+
+def test_a_damaged_definition_is_refused_in_a_sentence(saver: SqlSaver, tmp_path: Path) -> None:
+    """SQLite quotes it in its own error, which is no text then."""
+    Agent("it", ScriptedModel(["Done."]), store=saver).invoke("Go", thread_id="t")
+    file = tmp_path / "t.thread"
+    export_thread(saver, "t", file)
+    whole = file.read_bytes()
+    refused = 0
+    for at in [at for at in range(len(whole)) if whole.startswith(b"CREATE TABLE", at)]:
+        for byte in (7, 13, 15, 20):
+            broken = bytearray(whole)
+            broken[at + byte] = 0x80
+            file.write_bytes(broken)
+            with suppress(StorageError):
+                import_thread(saver, file, to=f"other-{at}-{byte}")
+                continue
+            refused += 1
+    assert refused > 10
 
 
 def test_a_pipe_is_no_archive(saver: SqlSaver, tmp_path: Path) -> None:

@@ -45,11 +45,12 @@ from wick_graph.store.verify import Finding, Progress, Report, ThreadRows
 MAX_FILE_BYTES: Final = 4 * 2**30
 
 _MADE_UP: Final = """
-SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger') UNION ALL
+SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger')
+OR (type = 'table' AND rootpage = 0) UNION ALL
 SELECT m.name FROM sqlite_master AS m, pragma_table_xinfo(m.name) AS c
 WHERE m.type = 'table' AND c.hidden > 1
 """
-"""Views, triggers and computed columns: a small file with them may stand for endless rows."""
+"""Views, triggers, virtual tables, computed columns: few bytes may stand for endless rows."""
 
 
 def check_arrived(file: Path) -> None:
@@ -68,11 +69,13 @@ def check_arrived(file: Path) -> None:
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
             db.execute("PRAGMA trusted_schema = OFF")
+            db.text_factory = bytes  # a name may be no text
             found = db.execute(_MADE_UP).fetchone()
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):  # what SQLite quotes of it may be no text either
         return
     if found is not None:
-        raise StorageError(f"{file} computes {found[0]!r:.80}, which no export does; do not use it")
+        name = _text(found[0] or b"")
+        raise StorageError(f"{file} computes {name!r:.80}, which no export does; do not use it")
 
 
 # --- A thread as a file: exported to a database of its own, and imported from one.
