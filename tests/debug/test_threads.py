@@ -150,6 +150,11 @@ def test_what_is_being_left_stays_so_though_somebody_goes_on(world: World, url: 
         assert agent.threads.get("t").stopped_because == "interrupted"
 
 
+def without_moments(url: str) -> dict[str, set[Any]]:
+    """Leave out what the held run's own journal may still be writing behind it."""
+    return {table: rows for table, rows in rows_of(url).items() if table != "moments"}
+
+
 def test_nothing_is_begun_or_written_while_a_run_is_held(world: World, url: str) -> None:
     """A fork that changes the state, an answer, an input: each is refused before it does so."""
     script: Any = [call("add", a=1, b=1), "Done.", call("add", a=2, b=1), "Again.", "Otherwise."]
@@ -160,7 +165,7 @@ def test_nothing_is_begun_or_written_while_a_run_is_held(world: World, url: str)
         session.breakpoints.break_("tool:add")
         stop = session.run("again", thread_id="t", stop_on_entry=False, timeout=WAIT)
         assert stop.reason == "breakpoint"
-        before = rows_of(url)
+        before = without_moments(url)
         refused: list[Callable[[], Any]] = [
             lambda: session.live(plan),
             session.live,
@@ -170,7 +175,7 @@ def test_nothing_is_begun_or_written_while_a_run_is_held(world: World, url: str)
         for ask in refused:
             with pytest.raises(DebugError, match="a run goes on in this session"):
                 ask()
-        assert rows_of(url) == before
+        assert without_moments(url) == before
         assert (str(session.position), session.held) == (stop.position, True)
         assert session.last_stop == stop
         assert session.cont(timeout=WAIT).reason == "finished"
