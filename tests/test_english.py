@@ -1,4 +1,4 @@
-"""The words of the product are plain: docstrings, comments, errors, help and docs avoid odd ones."""
+"""The product speaks plainly: docstrings, comments, errors, help and docs avoid odd words."""
 
 from __future__ import annotations
 
