@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,9 @@ agents:
 CALL = "{text: Let me see., calls: [{tool: calculate, args: {expression: 21*2}}]}"
 TALK = f"steps: [{', '.join([CALL, 'It is 42.'] * 6)}]\n"
 SLOW = f"chunk_delay: 0.02\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(120))}']\n"
+
+
+START_SECONDS = 60
 
 
 @dataclass
@@ -67,11 +71,16 @@ class Served:
         )
         assert self.process.stderr is not None
         seen = []
-        for line in self.process.stderr:
-            seen.append(line)
-            if found := re.search(r"^serving .* on (http://\S+), (.*)$", line):
-                self.url, self.said = found[1], line.strip()
-                return self
+        late = threading.Timer(START_SECONDS, self.process.send_signal, [signal.SIGABRT])
+        late.start()  # it says then where each of its threads is, and ends
+        try:
+            for line in self.process.stderr:
+                seen.append(line)
+                if found := re.search(r"^serving .* on (http://\S+), (.*)$", line):
+                    self.url, self.said = found[1], line.strip()
+                    return self
+        finally:
+            late.cancel()
         raise AssertionError("".join(seen))
 
     @property

@@ -10,6 +10,7 @@ long way; so does `Popen` where it is asked for what a fork cannot do.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -192,6 +193,7 @@ def _become(wanted: dict[str, Any], streams: Sequence[int]) -> None:
     made.stdin = made.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     made.stdout = made.__stdout__ = _stream(1, "strict", at_once=os.isatty(1))
     made.stderr = made.__stderr__ = _stream(2, "backslashreplace", at_once=True)
+    faulthandler.enable(made.stderr)
     _, _, module, *args = wanted["args"]
     sys.path[0] = wanted["cwd"]
     sys.argv = [module, *args]
