@@ -6,6 +6,7 @@ import gc
 import os
 import re
 from typing import Final
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -49,10 +50,20 @@ settings.load_profile("project")  # how long a draw takes on a busy machine says
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs by night."""
+    """Mark what runs by night: what is named above, and of sisters all but some."""
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if BY_NIGHT.search(item.nodeid):
             item.add_marker(pytest.mark.slow)
+        elif item.get_closest_marker("sisters"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, found in cases.items():
+        marker = found[0].get_closest_marker("sisters")
+        every = next(iter(marker.args if marker else ()), len(found))
+        first = crc32(name.encode()) % min(every, len(found))  # so that not all take the same door
+        for at, item in enumerate(found):
+            if at % every != first:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

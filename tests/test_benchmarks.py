@@ -33,6 +33,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 def test_every_row_has_what_its_goal_is_about(measured: dict[str, Any]) -> None:
     rows = {row["key"]: row for row in measured["rows"]}
     assert len(rows) == len(measured["rows"])
@@ -66,6 +67,7 @@ def test_commits_are_counted_and_fewer_than_the_peers(measured: dict[str, Any]) 
         assert 0 < ours < peer
 
 
+@pytest.mark.slow
 def test_growth_and_table_are_written(measured: dict[str, Any]) -> None:
     growth = measured["growth"]
     assert set(growth["bytes"]) == set(growth["cpu_ms"]) >= {"wick_graph", "create_agent"}

@@ -245,6 +245,7 @@ def test_installed_wheel_has_its_nodes_and_no_other(installed: Path, tmp_path: P
     assert last == "ModuleNotFoundError: No module named 'tests'"
 
 
+@pytest.mark.slow
 def test_a_users_own_nodes_package_stays_theirs(installed: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "nodes"
     theirs.mkdir()
@@ -264,6 +265,7 @@ def test_installed_command_starts(installed: Path, tmp_path: Path) -> None:
     assert metadata()["project"]["version"] in run(wick, "version", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_editable_install_imports_from_anywhere(tree: Path, tmp_path: Path) -> None:
     checkout = copied(tree, tmp_path / "checkout")
     python = new_venv(tmp_path / "env")

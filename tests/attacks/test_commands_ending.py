@@ -25,6 +25,7 @@ HANGING = {
 }
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("command", [pytest.param(c, id=f"C1-{n}") for n, c in HANGING.items()])
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(cell: Cell, command: str) -> None:
     cell.run("true")
@@ -76,6 +77,7 @@ ESCAPES = {
 }
 
 
+@pytest.mark.sisters(6)
 @pytest.mark.parametrize("command", [pytest.param(c, id=f"C2-{n}") for n, c in ESCAPES.items()])
 def test_nothing_stays_when_the_call_is_over(cell: Cell, command: str) -> None:
     if "systemd" in command and cell.level == "local":
@@ -87,6 +89,7 @@ def test_nothing_stays_when_the_call_is_over(cell: Cell, command: str) -> None:
 TIMEOUTS = [0, -1, 1e308, float("nan"), float("inf"), "5", 601]
 
 
+@pytest.mark.sisters(4)
 @pytest.mark.parametrize("seconds", [pytest.param(s, id=f"C24-{s}") for s in TIMEOUTS])
 def test_a_time_out_that_is_none_is_refused(cell: Cell, seconds: Any) -> None:
     text = told(cell, command="touch ran", timeout=seconds)

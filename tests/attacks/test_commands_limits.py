@@ -14,6 +14,7 @@ from wick_graph.errors import ToolError
 from wick_graph.sandbox.plan import NOBODY
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("_", [pytest.param(0, id="C3")])
 def test_a_fork_bomb_meets_the_limit(confined: Cell, _: int) -> None:
     done, took = confined.timed("f() { f | f & }; f; sleep 1; echo over", timeout=3)
@@ -22,6 +23,7 @@ def test_a_fork_bomb_meets_the_limit(confined: Cell, _: int) -> None:
     assert confined.run("echo well").stdout == "well\n"
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("_", [pytest.param(0, id="C3-count")])
 def test_the_limit_of_processes_is_what_it_says(armed: Cell, _: int) -> None:
     done = armed.run("./probe forks 1000")
@@ -38,6 +40,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("command", [pytest.param(c, id=f"C4-{n}") for n, c in FLOODS.items()])
 def test_a_flood_is_bounded(cell: Cell, command: str) -> None:
     cell.run("true")
@@ -53,6 +56,7 @@ def test_a_flood_is_bounded(cell: Cell, command: str) -> None:
     assert cell.nothing_left()
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("_", [pytest.param(0, id="C21")])
 def test_a_file_has_a_limit(cell: Cell, _: int) -> None:
     done = cell.run("truncate -s 300M big || dd if=/dev/zero of=big bs=1M seek=299 count=1")
@@ -61,6 +65,7 @@ def test_a_file_has_a_limit(cell: Cell, _: int) -> None:
     (cell.work / "big").unlink()
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("_", [pytest.param(0, id="C21-tmp")])
 def test_the_own_tmp_has_a_limit(confined: Cell, _: int) -> None:
     if confined.level == "landlock":
@@ -88,6 +93,7 @@ def test_nothing_is_started_on_a_full_disk(confined: Cell, _: int) -> None:
         subprocess.run(["umount", "-l", confined.work], check=True)
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("_", [pytest.param(0, id="C22")])
 def test_no_core_is_written(cell: Cell, _: int) -> None:
     done = cell.run("ulimit -c unlimited; ulimit -c; sh -c 'kill -SEGV $$'")
@@ -96,6 +102,7 @@ def test_no_core_is_written(cell: Cell, _: int) -> None:
     assert [path.name for path in cell.work.iterdir() if "core" in path.name] == []
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("_", [pytest.param(0, id="X6")])
 def test_memory_has_a_limit(cell: Cell, probe: Path, _: int) -> None:
     program = cell.work / "probe"

@@ -79,6 +79,7 @@ def said(cell: Cell, command: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in cell.run(command).stdout.splitlines())
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("kind", ["socket", "pair"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_socket_is_of_a_family_that_stays_inside(tried: Tried, kind: str, family: int) -> None:

@@ -16,6 +16,7 @@ from wick_graph.errors import ToolError
 from wick_graph.sandbox.plan import NOBODY
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("_", [pytest.param(0, id="C7")])
 def test_secrets_of_the_machine_are_out_of_reach(confined: Cell, _: int) -> None:
     places = [
@@ -90,6 +91,7 @@ def test_calls_that_lead_out_are_refused(armed: Cell, _: int) -> None:
     assert allowed <= (THE_ENGINES_OWN if armed.level == "container" else set())
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("_", [pytest.param(0, id="C10-files")])
 def test_nothing_outside_can_be_changed(confined: Cell, _: int) -> None:
     for place in ("/etc/x", "/usr/x", "/x", "/dev/x", "/proc/x", str(confined.outside / "x")):
@@ -205,6 +207,7 @@ TRICKS = [
 ]
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("trick", [pytest.param(t, id=f"C23-{i}") for i, t in enumerate(TRICKS)])
 def test_a_trick_around_a_list_of_commands_meets_the_sandbox(confined: Cell, trick: str) -> None:
     done = confined.run(trick.format(secret=confined.secret, outside=confined.outside))

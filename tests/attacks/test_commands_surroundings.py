@@ -13,6 +13,7 @@ from tests.sandbox.fixtures import CANARY, Cell
 from wick_graph.errors import ToolError
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("_", [pytest.param(0, id="C5")])
 def test_bytes_that_are_no_text_are_shown_and_bounded(cell: Cell, _: int) -> None:
     done = cell.run("printf 'a\\377b\\000c\\033]52;c;x\\007'")
@@ -32,6 +33,7 @@ READERS = [
 ]
 
 
+@pytest.mark.sisters(9)
 @pytest.mark.parametrize("command", [pytest.param(c, id=f"C6-{c.split()[0]}") for c in READERS])
 def test_who_reads_input_is_at_its_end_at_once(cell: Cell, command: str) -> None:
     if command == "sudo id" and cell.level == "local":
@@ -42,6 +44,7 @@ def test_who_reads_input_is_at_its_end_at_once(cell: Cell, command: str) -> None
     assert "uid=0" not in done.stdout
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("_", [pytest.param(0, id="C8")])
 def test_no_key_is_in_the_environment(cell: Cell, _: int) -> None:
     text = cell.run("env; set; tr '\\0' '\\n' < /proc/self/environ").stdout
@@ -49,6 +52,7 @@ def test_no_key_is_in_the_environment(cell: Cell, _: int) -> None:
     assert "API_KEY" not in text
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("_", [pytest.param(0, id="C16")])
 def test_no_state_goes_from_one_command_to_the_next(cell: Cell, _: int) -> None:
     assert cell.run("cd / && export X=1 && f() { :; } && umask 0 && exec true").exit_code == 0
@@ -76,6 +80,7 @@ def test_what_is_no_command_is_refused(cell: Cell, command: str, words: str) -> 
         cell.fs.exec(command)
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("_", [pytest.param(0, id="C17-lines")])
 def test_a_command_is_run_as_it_is(cell: Cell, _: int) -> None:
     assert cell.run("echo one\necho 'two;\nthree'").stdout == "one\ntwo;\nthree\n"
@@ -90,6 +95,7 @@ STARTERS = (
 )
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("_", [pytest.param(0, id="C18")])
 def test_variables_that_start_something_are_dropped(
     cell: Cell, _: int, monkeypatch: pytest.MonkeyPatch
@@ -127,6 +133,7 @@ def test_what_a_command_says_stays_data(cell: Cell, _: int) -> None:
     assert told_back["exit_code"] == 0
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("_", [pytest.param(0, id="X1-parallel")])
 def test_commands_at_once_do_not_mix(cell: Cell, _: int) -> None:
     results: dict[int, str] = {}

@@ -79,6 +79,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("how", ATTACKS)
 def test_no_command_changes_what_is_held(held: Cell, how: str) -> None:
     before = files_in(held.work)

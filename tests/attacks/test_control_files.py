@@ -97,6 +97,7 @@ def writing(path: str) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("what", GOVERNING)
 def test_no_spelling_leads_to_what_governs(fs: FileSystem, work: Path, what: str) -> None:
     before = kept(work)

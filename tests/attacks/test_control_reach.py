@@ -167,6 +167,7 @@ WRITABLE = {
 }
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("how", WRITABLE)
 @pytest.mark.parametrize("kind", ["type: local, execute: 'off', workdir:", "type: docker, folder:"])
 def test_tools_never_write_where_a_command_starts_or_reads(

@@ -63,6 +63,7 @@ class Family:
         return Agent(name, model, tools=[delegation(below)], hooks=hooks, store=self.store)
 
 
+@pytest.mark.sisters(4)
 @pytest.mark.parametrize(
     "own", [None, {"pay": False}, {"pay": "to == 'nobody'"}, {"pay": True}, {"*": False}]
 )

@@ -69,6 +69,7 @@ def test_an_argument_that_the_schema_does_not_name_makes_a_rule_ask(
     assert asks(rule, **args) is expected
 
 
+@pytest.mark.sisters(6)
 @pytest.mark.parametrize(
     "path",
     [

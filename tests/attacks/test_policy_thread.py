@@ -91,6 +91,7 @@ def resumed(agent: Agent, door: str, *given: Any, thread: str = "t") -> Any:
     return last.result  # type: ignore[union-attr]  # the last one is Done
 
 
+@pytest.mark.sisters(7)
 @pytest.mark.parametrize("door", ["sync", "async", "stream"])
 @pytest.mark.parametrize("replay", ["never", "safe", "key"])
 def test_another_agent_waits_again_and_does_not_pay(store: Any, door: str, replay: Any) -> None:
@@ -104,6 +105,7 @@ def test_another_agent_waits_again_and_does_not_pay(store: Any, door: str, repla
     assert (done.stopped_because, till.paid) == ("done", [("mallory", 9)])
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize(
     ("decision", "paid"),
     [
@@ -169,6 +171,7 @@ def test_an_answer_that_is_no_decision_for_this_call_pays_nothing(store: Any, an
     assert (again.stopped_because, till.paid) == ("interrupted", [])
 
 
+@pytest.mark.sisters(5)
 @pytest.mark.parametrize("by", ["update", "bulk", "command"])
 @pytest.mark.parametrize("keeps_id", [True, False])
 def test_an_edited_reply_is_asked_about_anew(store: Any, by: str, keeps_id: bool) -> None:
@@ -302,6 +305,7 @@ def test_a_decision_that_was_stored_before_the_copy_is_not_the_copys(ours: SqlSa
 # --- crashes -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("at", ["asking", "asked", "decided"])
 def test_what_survives_a_kill_binds_the_next_agent(tmp_path: Path, at: str) -> None:
     """Killed after the row and before the interrupt, after both, or after the decision."""

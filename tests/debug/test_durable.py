@@ -37,6 +37,7 @@ def did(log: Path) -> Counter[str]:
     return Counter(log.read_text().splitlines())
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize(
     ("what", "status"),
     [
@@ -98,6 +99,7 @@ def test_an_interrupt_is_answered_after_a_restart(
         assert session.inspect.state("messages[2].content", "@last").count("the red one") == 1
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("door", ["sync", "async"])
 @pytest.mark.parametrize(
     "where",

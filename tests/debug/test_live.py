@@ -250,6 +250,7 @@ def test_another_thread_steers_a_run_and_pauses_it(world: World, url: str) -> No
         assert results[0].text == "Done."
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async-def"])
 @pytest.mark.parametrize("row", ["B12"])
@@ -367,6 +368,7 @@ def test_a_thread_is_not_forgotten_while_it_is_held(row: str, world: World, url:
         assert agent.store.sweep() == ["t"]  # type: ignore[union-attr]
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("row", ["B12"])
 def test_a_models_time_limit_counts_no_stop(

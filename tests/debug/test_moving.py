@@ -193,6 +193,7 @@ def test_positions(text: str, what: str, opened: Opener) -> None:
     assert session.inspect.locate(stop.position) == stop.entry
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize(
     "text",
     ["@99", "@3.99", "#9999", "12", "@", "b7@1", "other/b0@1", "@" + "9" * 40, "@1.0", "@0", ""],
@@ -245,6 +246,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.sisters(5)
 @pytest.mark.parametrize("spec", [pytest.param(spec, id=f"M4-{spec}") for spec in SPECS])
 def test_breakpoints_stop_where_they_say(spec: str, opened: Opener) -> None:
     session = opened()
@@ -309,6 +311,7 @@ def test_breakpoints_are_changed_and_saved(opened: Opener) -> None:
         session.breakpoints.delete(1)
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize(
     ("spec", "error"),
     [

@@ -179,6 +179,7 @@ def collected(session: DebugSession, stop: Stop | None = None) -> list[str]:
     return found
 
 
+@pytest.mark.sisters(16)
 @pytest.mark.parametrize(("made", "spec", "expected"), ROWS)
 def test_the_same_stops_live_recorded_and_in_a_file(
     made: Made, spec: str, expected: list[str], recorded: Recorded, tmp_path: Path

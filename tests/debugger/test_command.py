@@ -68,6 +68,7 @@ def test_a_condition_that_fails_stops_there_and_says_why(journal: Journal, wick:
     assert out[-1] == "4"
 
 
+@pytest.mark.slow
 def test_scripts_come_from_files_options_and_standard_input(
     journal: Journal, wick: Wick, folder: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_thread_without_a_journal_says_so(saver: SqlSaver, wick: Wick) -> None
     assert code == 1
 
 
+@pytest.mark.slow
 def test_programs_get_an_object_a_line(journal: Journal, folder: Path) -> None:
     lines = [
         '{"id": 7, "command": "break tool:add if error"}',
@@ -162,6 +164,7 @@ def test_programs_get_an_object_a_line(journal: Journal, folder: Path) -> None:
     assert left["ok"]
 
 
+@pytest.mark.slow
 def test_a_script_that_cannot_be_taken_apart_is_refused_as_a_whole(
     journal: Journal, folder: Path, wick: Wick
 ) -> None:
@@ -174,6 +177,7 @@ def test_a_script_that_cannot_be_taken_apart_is_refused_as_a_whole(
     assert (three["data"], done.returncode) == (3, 0)
 
 
+@pytest.mark.slow
 def test_a_program_is_answered_before_it_says_more(journal: Journal, folder: Path) -> None:
     with forked.Popen(
         [sys.executable, "-m", "wick_graph", "debug", "-t", "t", "--mi"],
@@ -331,6 +335,7 @@ def test_a_person_finds_the_cause_and_prepares_another_way(terminal: Any) -> Non
     assert terminal.exitstatus == 0
 
 
+@pytest.mark.slow
 def test_a_person_steps_completes_and_leaves(terminal: Any, folder: Path) -> None:
     terminal.expect_exact("t: run 1 of adder with scripted, done; 62 moments")
     terminal.expect_exact("(wdb PAST t/b0#1 run.enter) ")

@@ -86,6 +86,7 @@ def through_lines(
     return [(stop["reason"], stop["seq"]) for stop in stops if stop["reason"] in HIT]
 
 
+@pytest.mark.sisters(9)
 @pytest.mark.parametrize(("spec", "kinds"), TABLE)
 def test_each_door_stops_at_the_same_moments(
     spec: str,

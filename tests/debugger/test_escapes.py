@@ -52,6 +52,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     return run
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -130,6 +130,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_runs_are_recorded_and_a_failure_shows_their_end(folder: Path) -> None:
     done = session(folder, "test_runs.py")
     assert "2 failed, 2 passed" in done.stdout, done.stdout + done.stderr
@@ -140,6 +141,7 @@ def test_runs_are_recorded_and_a_failure_shows_their_end(folder: Path) -> None:
     assert "no run has begun yet" in shown
 
 
+@pytest.mark.slow
 def test_a_failure_where_the_store_is_closed_already_shows_the_end_too(folder: Path) -> None:
     (folder / "test_closed.py").write_text(CLOSED, encoding="utf-8")
     done = session(folder, "test_closed.py")
@@ -150,6 +152,7 @@ def test_a_failure_where_the_store_is_closed_already_shows_the_end_too(folder: P
     assert "the store is closed" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_model_is_recorded_once_and_then_answered_from_its_file(folder: Path) -> None:
     done = session(folder, "test_tape.py")
     assert "record it with pytest --wick-record" in done.stdout

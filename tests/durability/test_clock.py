@@ -103,6 +103,7 @@ def check(url: str, count: int, newest: set[str]) -> None:
         assert verify(saver).is_whole
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("by", SHIFTS)
 def test_an_agent_goes_on(url: str, set_clock: SetClock, by: float) -> None:
     turns(url, 0)

@@ -69,6 +69,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return final(folder, "never")
 
 
+@pytest.mark.sisters(42)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("point", list(POINTS))

@@ -75,6 +75,7 @@ def test_a_call_whose_commit_failed_is_written_anew(store: SqlSaver, refuse: Ref
     store.leases.release(lease)
 
 
+@pytest.mark.sisters(6)
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("nth", range(1, 7))
 def test_no_writes_stay_without_their_checkpoint(

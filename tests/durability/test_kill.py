@@ -163,6 +163,7 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_finished_runs_twice(
     assert all(total[window] for window in WINDOWS.values()), "a window was never hit"
 
 
+@pytest.mark.sisters
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("work", [agent_process.without_ledger, agent_process.stock])
 def test_the_harness_can_fail(tmp_path: Path, work: Work) -> None:

@@ -89,6 +89,7 @@ def test_a_new_message_after_a_crash_says_so_too(url: str) -> None:
         assert result.messages[2].text.startswith("Error: ")
 
 
+@pytest.mark.sisters
 def test_a_crash_loop_ends_as_poison_and_a_new_message_goes_on(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

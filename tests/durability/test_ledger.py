@@ -97,6 +97,7 @@ def said(agent: Agent) -> list[tuple[str, str]]:
 KNOWN = ["acted 1", "acted 2", "interrupted, outcome unknown:"]
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("how", ["fork", "copy", "export"])
 def test_a_copy_of_a_crashed_thread_runs_nothing_again(
     tmp_path: Path, url: str, world: World, how: str

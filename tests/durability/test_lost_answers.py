@@ -107,6 +107,7 @@ def url_of_sqlite(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'threads.db'}"
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("nth", range(1, COMMITS + 1))
 def test_a_run_one_of_whose_commits_was_not_answered_is_asked_for_again(
     proxy: LossyProxy, nth: int

@@ -123,6 +123,7 @@ def go_on_with(url: str, notes: Notes, open_: Path, threads: list[str]) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_six_threads_that_wait_for_a_model_survive_five_kills(
     url: str, notes: Notes, tmp_path: Path
 ) -> None:

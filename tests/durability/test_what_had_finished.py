@@ -107,6 +107,7 @@ def test_a_new_message_takes_what_only_the_steps_writes_hold(url: str, world: Wo
     assert world.count("acted") == 1
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("replay", ["never", "safe"])
 def test_a_result_that_was_told_is_not_made_again(url: str, world: World, replay: Replay) -> None:
     """Of a call that may be repeated too: whoever heard of its result must not find another."""

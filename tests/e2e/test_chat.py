@@ -68,6 +68,7 @@ def test_a_talk(folder: Folder) -> None:
     assert kinds(folder) == ["human", "ai", "human", "ai", "tool", "ai"]
 
 
+@pytest.mark.slow
 def test_questions_are_asked_in_the_talk(folder: Folder) -> None:
     calls = (
         "{calls: [{tool: calculate, args: {expression: 21*2}},"
@@ -88,6 +89,7 @@ def test_questions_are_asked_in_the_talk(folder: Folder) -> None:
     assert kinds(folder) == ["human", "ai", "tool", "tool", "ai"]
 
 
+@pytest.mark.slow
 def test_a_question_that_is_left_waits_and_is_asked_again(folder: Folder) -> None:
     call = "{calls: [{tool: calculate, args: {expression: 21*2}}]}"
     folder.write(talk=f"steps: [{call}, Thanks.]")
@@ -132,6 +134,7 @@ def test_ctrl_c_cancels_the_run_and_not_the_talk(folder: Folder) -> None:
     assert (thread.status, thread.stopped_because) == ("idle", "cancelled")
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_does_not_end_the_talk(folder: Folder) -> None:
     folder.write(talk="steps: [{error: the cable is out}]")
     with folder.at_terminal("chat", "-t", "mine") as terminal:
@@ -143,6 +146,7 @@ def test_a_run_that_fails_does_not_end_the_talk(folder: Folder) -> None:
     assert kinds(folder) == ["human"]
 
 
+@pytest.mark.slow
 def test_threads_whose_time_is_up_go_meanwhile_and_the_own_one_stays(folder: Folder) -> None:
     """The sweeper is at work; the thread of the talk is kept alive."""
     folder.write(talk="steps: [Good day., Still here.]")
@@ -167,12 +171,14 @@ def test_threads_whose_time_is_up_go_meanwhile_and_the_own_one_stays(folder: Fol
         assert terminal.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_without_a_terminal_there_is_no_talk(folder: Folder) -> None:
     refused = folder.wick("chat")
     says = 'wick: wick chat needs a terminal; elsewhere write wick run "…"\n'
     assert (refused.code, refused.out, refused.err) == (2, "", says)
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_not_there_is_refused(folder: Folder) -> None:
     with folder.at_terminal("chat", "nobody") as terminal:
         code, shown = terminal.end()

@@ -185,6 +185,7 @@ def test_text_comes_from_standard_input(place: Place) -> None:
     assert '→ calculate(expression="1200+34")' in ended.err
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_ends_with_code_1_and_the_thread_goes_on(place: Place) -> None:
     place.write("scripted:bad.yaml", bad="steps: [{error: the cable is out}]")
     failed = place.wick("run", "-t", "mine", "Hello")
@@ -203,6 +204,7 @@ def test_a_model_that_fails_ends_with_code_1_and_the_thread_goes_on(place: Place
     assert go_on.out == "2*4 = 8.\n"
 
 
+@pytest.mark.slow
 def test_a_named_model_that_is_not_there_is_no_demo(place: Place) -> None:
     port = "http://127.0.0.1:1"
     config = f"{{model: test, base_url: {port}/v1, retries: 0, timeout: 5}}"
@@ -317,6 +319,7 @@ def test_the_demo_says_what_the_tool_said() -> None:
         assert word in agent.invoke("What is 21*2?").text
 
 
+@pytest.mark.slow
 def test_looking_creates_nothing(place: Place) -> None:
     place.write()
     listed = place.wick("threads", "list")
@@ -327,6 +330,7 @@ def test_looking_creates_nothing(place: Place) -> None:
     assert not place.database.exists()
 
 
+@pytest.mark.slow
 def test_threads_are_pruned_when_their_time_is_up_and_deleted_when_asked(place: Place) -> None:
     place.write(ttl="0.05s")
     with wick_graph.load(place.folder / "agents.yaml") as agents:
@@ -349,6 +353,7 @@ def test_threads_are_pruned_when_their_time_is_up_and_deleted_when_asked(place: 
     assert (left.thread_id, left.expires_at) == ("kept", None)
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [

@@ -122,6 +122,7 @@ def test_malformed_arguments_are_answered_and_the_model_tries_again(provider: Pr
     assert result.messages[2].text.startswith("Error: invalid JSON arguments")
 
 
+@pytest.mark.slow
 def test_the_ten_lines_of_the_readme_go_on_in_a_second_process(
     provider: Provider, tmp_path: Path
 ) -> None:

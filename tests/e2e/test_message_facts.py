@@ -35,6 +35,7 @@ def check(url: str, thread: str, start: datetime, count: int) -> list[BaseMessag
     return messages
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path: Path) -> None:
     start = datetime.now(UTC)
     folder = Folder(tmp_path).write(agents=AGENTS, talk=TALK)
@@ -58,6 +59,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield server
 
 
+@pytest.mark.slow
 def test_http(served: Served) -> None:
     start = datetime.now(UTC)
     with served.client() as client:

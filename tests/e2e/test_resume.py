@@ -68,6 +68,7 @@ def test_without_a_terminal_the_run_waits_and_says_how_to_answer(folder: Folder)
     assert results(folder) == ["23", "2", f"{REJECTED}too big", "blue"]
 
 
+@pytest.mark.slow
 def test_at_a_terminal_a_person_is_asked_at_once(folder: Folder) -> None:
     with folder.at_terminal("run", "-t", "mine", "Go") as terminal:
         shown = terminal.wait_for(ASKS)
@@ -91,6 +92,7 @@ def test_at_a_terminal_a_person_is_asked_at_once(folder: Folder) -> None:
     assert results(folder) == ["42", "2", f"{REJECTED}no need", "blue"]
 
 
+@pytest.mark.slow
 def test_a_question_that_is_left_waits_and_is_asked_by_resume(folder: Folder) -> None:
     with folder.at_terminal("run", "-t", "mine", "Go") as terminal:
         terminal.wait_for(ASKS)
@@ -125,6 +127,7 @@ def test_a_question_that_is_left_waits_and_is_asked_by_resume(folder: Folder) ->
     assert results(folder) == ["49", "2", "A hundred.", "mauve"]
 
 
+@pytest.mark.slow
 def test_a_question_cannot_hide_anything_from_the_person(folder: Folder) -> None:
     args = json.dumps({"expression": "1+\u202e1\u200b\x1b[2J"})
     folder.write(talk=f"steps: [{{calls: [{{tool: calculate, args: {args}}}]}}, ok]")
@@ -138,6 +141,7 @@ def test_a_question_cannot_hide_anything_from_the_person(folder: Folder) -> None
     assert "\x1b" not in asked
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize(
     ("sent", "why"),
     [

@@ -90,6 +90,7 @@ def outputs(told: dict[str, Any]) -> list[str]:
     return [m["content"] for m in told["messages"] if m["role"] == "tool"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize((), [pytest.param(id="I-01")])
 def test_a_file_is_read(tmp_path: Path, backend: str) -> None:
     code = "from fastapi import FastAPI\napp = FastAPI()\n"
@@ -113,6 +114,7 @@ steps:
         assert system.startswith("You are a coding assistant."), "sent, and stored nowhere"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize((), [pytest.param(id="I-02")])
 def test_two_numbers_are_added(tmp_path: Path) -> None:
     script = "steps: [{call: add, args: {a: 2, b: 3}}, The sum of 2 and 3 is 5]"
@@ -122,6 +124,7 @@ def test_two_numbers_are_added(tmp_path: Path) -> None:
     assert len(told["systems"]) == 2, "two iterations"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize((), [pytest.param(id="I-03")])
 def test_a_presentation_is_made_by_a_skill(tmp_path: Path, backend: str) -> None:
     body = "Write one slide for each point.\n" + "x" * 70_000
@@ -150,6 +153,7 @@ steps:
     assert Path(path).read_text() == "# AI Presentation"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize((), [pytest.param(id="I-04")])
 def test_a_state_holds_messages_todos_and_files(tmp_path: Path, backend: str) -> None:
     script = """\
@@ -197,6 +201,7 @@ def search_url() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize((), [pytest.param(id="I-05")])
 def test_three_tools_are_called_at_once(tmp_path: Path, backend: str, search_url: str) -> None:
     script = """\
@@ -227,6 +232,7 @@ backend: {backend}
     assert [m["tool_call_id"] for m in told["messages"][2:5]] == ids, "in the order of the calls"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize((), [pytest.param(id="I-06")])
 def test_the_sample_has_files_skills_and_memory(tmp_path: Path, backend: str) -> None:
     # a container shows them read-only in its folder; without a sandbox they lie outside of it

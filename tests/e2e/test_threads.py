@@ -159,6 +159,7 @@ def test_resume_after_a_kill_amid_ten_tools_runs_again_only_what_is_safe(folder:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
 )
@@ -188,6 +189,7 @@ def test_a_run_that_is_told_to_end_closes_its_thread(
     assert (process.returncode, out) == (0, b"All done.\n"), err
 
 
+@pytest.mark.slow
 def test_a_deadline_is_said_and_resume_goes_on_with_the_step(folder: Folder) -> None:
     (folder.path / "ten.py").write_text(TEN.replace("store=store)", "store=store, deadline=LIMIT)"))
     text = (folder.path / "ten.py").read_text()

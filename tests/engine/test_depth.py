@@ -57,6 +57,7 @@ class Calls(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
+@pytest.mark.sisters(4)
 @pytest.mark.parametrize("kind", ["list", "dict"])
 @pytest.mark.parametrize("levels", DEPTHS)
 @pytest.mark.parametrize("journal", ["steps", "full"])

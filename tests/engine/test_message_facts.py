@@ -189,6 +189,7 @@ agent.close()
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_had_written_keeps_its_time(tmp_path: Path) -> None:
     (tmp_path / "killed.py").write_text(KILLED, "utf-8")
 

@@ -197,6 +197,7 @@ def test_an_agent_with_servers_is_no_test_of_itself(
     assert not list(folder.glob("test_*"))
 
 
+@pytest.mark.slow
 def test_what_the_test_says_is_compared(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

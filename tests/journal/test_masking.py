@@ -63,6 +63,7 @@ def stored(url: str, outside: Outside) -> bytes:
     return b"\0".join(v if isinstance(v, bytes) else str(v).encode() for v in values)
 
 
+@pytest.mark.sisters(2)
 @on_both
 def test_no_canary_reaches_the_file(
     door: Door, url: str, outside: Outside, opened: Opener, monkeypatch: pytest.MonkeyPatch

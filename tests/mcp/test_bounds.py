@@ -85,6 +85,7 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+@pytest.mark.sisters
 @DOORS
 @pytest.mark.parametrize(
     ("how", "says"),
@@ -116,6 +117,7 @@ def test_an_answer_over_http_is_bounded_too(make: Make, how: str) -> None:
         assert grown.by < MOST
 
 
+@pytest.mark.sisters(5)
 @DOORS
 @pytest.mark.parametrize("how", ["hang", "dies", "list", "nothing"])
 def test_a_broken_server_costs_its_tools_and_not_its_agent(
@@ -135,10 +137,12 @@ def test_a_broken_server_costs_its_tools_and_not_its_agent(
     assert "missing" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_server_that_says_nonsense_first_is_understood_later(make: Make) -> None:
     assert heard(sync_door, make(stdio("garbage")), wild("t_big")) == ["fine"]
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_later_brings_its_tools(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +161,7 @@ def test_a_server_that_comes_later_brings_its_tools(
     assert heard(sync_door, late, wild("t_big")) == ["fine"]
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_gone_once_nobody_waits(make: Make, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     code = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(3600)"
@@ -176,6 +181,7 @@ agents:
 """
 
 
+@pytest.mark.slow
 def test_a_server_of_agents_starts_and_answers_with_a_broken_mcp_server(tmp_path: Path) -> None:
     agents = FILE.format(python=sys.executable, bad=BAD)
     with serving(tmp_path, "--no-auth", "--trust", agents=agents) as served:

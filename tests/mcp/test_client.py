@@ -98,6 +98,7 @@ def gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.sisters
 @DOORS
 def test_a_program_is_started_once_and_called(
     door: Door, make: Make, monkeypatch: pytest.MonkeyPatch
@@ -111,12 +112,14 @@ def test_a_program_is_started_once_and_called(
     assert who[0].split()[1:] == ["hello", "-"]
 
 
+@pytest.mark.sisters
 @DOORS
 def test_a_server_behind_http_is_called(door: Door, http: Http, make: Make) -> None:
     agent = agent_of(make(Target(url=http.url)), wild("t_add", a=1, b=2), wild("t_fail"), "Done.")
     assert heard(door, agent) == ["3", "Error executing tool fail"]
 
 
+@pytest.mark.slow
 def test_what_a_server_says_of_a_tool_counts(make: Make) -> None:
     tools = {tool.name: tool for tool in make().tools()}
     assert tools["t_add"].description == "Add two numbers."
@@ -133,6 +136,7 @@ def test_pictures_come_as_blocks(make: Make) -> None:
     assert message.content == [{"type": "image", "base64": "iVBORw==", "mime_type": "image/png"}]
 
 
+@pytest.mark.sisters
 @DOORS
 def test_a_server_killed_in_a_call_fails_it_and_serves_the_next(
     door: Door, make: Make, tmp_path: Path
@@ -170,6 +174,7 @@ def test_a_server_killed_between_calls_is_not_noticed(make: Make) -> None:
     assert pid_of(again) != pid_of(who)
 
 
+@pytest.mark.sisters
 @DOORS
 def test_a_slow_call_has_a_deadline_and_the_server_lives_on(door: Door, make: Make) -> None:
     server = make(timeout=20)
@@ -181,6 +186,7 @@ def test_a_slow_call_has_a_deadline_and_the_server_lives_on(door: Door, make: Ma
     assert heard(door, agent_of(server, wild("t_add", a=1, b=1), ".")) == ["2"]
 
 
+@pytest.mark.slow
 def test_an_idle_session_is_closed_and_opened_anew(make: Make) -> None:
     server = make(idle=0.3)
     (who,) = heard(sync_door, agent_of(server, wild("t_whoami"), "Done."))

@@ -47,6 +47,7 @@ def table() -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.sisters
 @pytest.mark.timeout(600)  # all ten are run for the first one
 @pytest.mark.xdist_group("mutants")
 @pytest.mark.parametrize("name", QUICK)

@@ -137,6 +137,7 @@ def on_a_terminal(folder: Path, columns: int, encoding: str) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize(
     ("columns", "encoding", "has", "has_not"),
     [

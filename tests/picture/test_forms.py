@@ -223,6 +223,7 @@ def test_a_node_that_is_called_start_is_not_the_start() -> None:
     assert {"START", "__start__", "END"} <= set(ids)
 
 
+@pytest.mark.sisters(10)
 @pytest.mark.parametrize("write", [as_svg, as_html, as_mermaid, as_dot, as_json, text_of])
 @pytest.mark.parametrize("made", [graphs.strange_names, graphs.full_agent, graphs.dense])
 def test_the_same_graph_gives_the_same_bytes(

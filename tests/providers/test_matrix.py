@@ -45,6 +45,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         kit.close()
 
 
+@pytest.mark.sisters(61)
 @pytest.mark.parametrize("provider", COLUMNS)
 @pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])
 def test_a_shape_is_answered_or_refused_as_the_docs_say(

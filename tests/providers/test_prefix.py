@@ -109,6 +109,7 @@ def prompts(kit: Strict) -> list[list[str]]:
     ]
 
 
+@pytest.mark.sisters(4)
 @pytest.mark.parametrize("provider", ["Anthropic without thinking", "OpenAI chat"])
 @pytest.mark.parametrize("name", HOOKS)
 def test_the_prompt_keeps_its_beginning(

@@ -172,6 +172,7 @@ def test_a_command_never_runs_as_root(confined: Cell) -> None:
     assert (who is None) == (os.geteuid() != 0)
 
 
+@pytest.mark.sisters(2)
 def test_what_tools_write_commands_can_change(confined: Cell) -> None:
     confined.fs.write("a/b/c.txt", b"one\n")
     assert confined.run("echo two >> a/b/c.txt; mkdir a/d; cat a/b/c.txt").stdout == "one\ntwo\n"
@@ -240,6 +241,7 @@ class _Span:
         return None
 
 
+@pytest.mark.sisters(2)
 def test_the_model_and_the_trace_are_told_the_level(cell: Cell) -> None:
     script = ScriptedModel([wild("execute", command="exit 3"), "done"])
     recorder = Recorder()
@@ -253,6 +255,7 @@ def test_the_model_and_the_trace_are_told_the_level(cell: Cell) -> None:
     assert (facts["level"], facts["exit_code"]) == (cell.level, 3)
 
 
+@pytest.mark.slow
 def test_wick_run_says_the_level_at_its_start(work: Path, open_path: Path) -> None:
     folder = Folder(open_path)
     settings = {

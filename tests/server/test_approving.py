@@ -57,6 +57,7 @@ def decided(by_id: bool, question: Any, decision: Any) -> Any:
     return {question["interrupt_id"]: decision} if by_id else decision
 
 
+@pytest.mark.sisters(8)
 @pytest.mark.parametrize("by_id", [True, False])
 @pytest.mark.parametrize("path", ["/agents/resume", "/agents/careful/resume"])
 @pytest.mark.parametrize("name", ["approve", "edit", "reject", "respond"])
@@ -123,6 +124,7 @@ def test_who_may_approve_may_not_run(http: Http, thread: str) -> None:
     assert approver.delete(f"/threads/{thread}").status_code == 403
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("answer", [None, {"decision": "approve"}])
 def test_another_agent_does_not_take_the_waiting_call_over(
     http: Http, thread: str, answer: Any

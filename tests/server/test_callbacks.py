@@ -65,6 +65,7 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
             yield http
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize(
     "address",
     [

@@ -40,6 +40,7 @@ def suspending(url: str, seen: Callable[[Event], None]) -> None:
     asyncio.run(follow())
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("follow", [blocking, suspending])
 def test_N3_a_killed_server_s_stream_is_taken_up_and_every_event_comes_once(
     server: Served, follow: Follow
@@ -97,6 +98,7 @@ def test_the_calls(shared: Served, ask: Callable[..., Any]) -> None:
     assert ask(shared.url, "delete", f"/threads/{done.thread_id}") is None
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize(
     ("name", "args", "status", "sentence"),
     [
@@ -122,6 +124,7 @@ def test_a_server_that_is_not_there(ask: Callable[..., Any]) -> None:
             ask("http://127.0.0.1:9", name, "x")
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_down_says_so(server: Served) -> None:
     with server.client() as wick:
         first = wick.stream("x", agent="slow")

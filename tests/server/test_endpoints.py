@@ -108,6 +108,7 @@ def names_in(http: httpx.Client, text: str) -> dict[str, str]:
     return made
 
 
+@pytest.mark.sisters(11)
 @pytest.mark.parametrize("use", [pytest.param(key, id=" ".join(key)) for key in USES])
 def test_an_operation_is_answered(http: httpx.Client, use: tuple[str, str]) -> None:
     address, body, status = USES[use]

@@ -41,6 +41,7 @@ def http(folder: Path) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.slow
 def test_a_file_comes_back_as_it_was_written(http: httpx.Client) -> None:
     got = http.put("/agents/files/upload", json={"path": "new/b.txt", "content": "t\u00f6\n"})
     assert got.status_code == 200, got.text
@@ -58,6 +59,7 @@ def test_a_part_of_a_file_is_not_given_out_for_all_of_it(http: httpx.Client, pat
     assert http.get("/agents/default/files/read", params={"path": path}).json()["notes"]
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("path", ["../secret.txt", "{folder}/secret.txt", "link", "/etc/passwd"])
 def test_no_path_leads_out_of_the_folder(http: httpx.Client, folder: Path, path: str) -> None:
     path = path.format(folder=folder)

@@ -146,6 +146,7 @@ def numbers(text: str) -> list[int | None]:
     return [number for number, _, _ in frames(text)]
 
 
+@pytest.mark.slow
 def test_every_way_to_ask_again_takes_every_number(shared: Served) -> None:
     with shared.http() as http:
         first = http.post("/agents/default/stream", json=ASK)

@@ -123,6 +123,7 @@ def test_it_starts_soon(tmp_path: Path) -> None:
         assert httpx.get(f"{served.url}/health", trust_env=False).status_code == 200
 
 
+@pytest.mark.slow
 def test_hot_reload(tmp_path: Path) -> None:
     with serving(tmp_path, "--no-auth", "--reload") as served:
         with served.http() as http:
@@ -136,6 +137,7 @@ def test_hot_reload(tmp_path: Path) -> None:
     assert "the configuration is as it was" in logged
 
 
+@pytest.mark.slow
 def test_frames_are_numbered_without_a_hole_under_load(server: Served) -> None:
     with server.http() as http:
         found = frames(http.post("/agents/slow/stream", json=ASK).text)

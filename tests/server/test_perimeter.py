@@ -43,6 +43,7 @@ FILES = ("secret.yaml", "{}/secret.yaml", "/etc/passwd", "/etc/hostname", "../x"
 SPELLINGS = ("scripted:{}", "Scripted:{}", " scripted:{}", "SCRIPTED : {}", "\tscripted\t: {} ")
 
 
+@pytest.mark.sisters(7)
 @pytest.mark.parametrize("place", FILES)
 @pytest.mark.parametrize("spelt", SPELLINGS)
 def test_no_spelling_of_a_script_reads_a_file(
@@ -63,6 +64,7 @@ def test_no_spelling_of_a_script_reads_a_file(
     assert SECRET not in said.text
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize(
     "model", ["huggingface:/etc", "HuggingFace:gpt2", "llamacpp:/x.gguf", "bedrock:x", "x:y"]
 )

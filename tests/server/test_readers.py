@@ -56,6 +56,7 @@ def is_held(served: Served, connection: socket.socket) -> bool:
     return any(row[1].endswith(ends[0]) and row[2].endswith(ends[1]) for row in rows)
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

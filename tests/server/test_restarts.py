@@ -124,6 +124,7 @@ def on_disk(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
+@pytest.mark.slow
 def test_five_kills_of_six_threads_that_wait_lose_nothing_and_poison_nobody(world: World) -> None:
     world.served.start()
     for thread in SIX:
@@ -211,6 +212,7 @@ def test_a_kill_while_it_shuts_down_does_not_count_either(on_disk: World) -> Non
     assert world.charges("t") == 0
 
 
+@pytest.mark.slow
 def test_when_a_full_disk_is_over_the_thread_is_free_at_once(on_disk: World) -> None:
     """The server may write no byte more while a run ends; then it may again."""
     world = on_disk

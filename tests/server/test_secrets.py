@@ -132,6 +132,7 @@ def exits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 EXITS = ("log", "answers", "events", "readings", "traces", "database")
 
 
+@pytest.mark.sisters(4)
 @pytest.mark.parametrize("exit", [pytest.param(name, id=f"O1-{name}") for name in EXITS])
 def test_O1_no_secret_leaves(exits: dict[str, str], exit: str) -> None:
     text = exits[exit]

@@ -35,6 +35,7 @@ class Reader:
         return self.told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("signals", "drain"),
     [
@@ -74,6 +75,7 @@ def test_D46_a_signal_suspends_and_nothing_is_lost(
                 assert [name for _, name, _ in whole if name in ("done", "error")] == ["done"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"),
     [("/agents/slow/invoke", ASK), ("/v1/chat/completions", {**ASK, "model": "slow"})],
@@ -107,6 +109,7 @@ def refuses(http: httpx.Client) -> bool:
     return got.status_code == 503 and "retry-after" in got.headers
 
 
+@pytest.mark.slow
 def test_D46_SIGPIPE_is_nothing(server: Served) -> None:
     assert server.process is not None
     with server.http() as http:

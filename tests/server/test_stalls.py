@@ -189,6 +189,7 @@ async def longest(
     return best
 
 
+@pytest.mark.sisters(26)
 @pytest.mark.parametrize("kind", [*(f"raw-{k}" for k in RAW), *VALUES])
 async def test_no_body_holds_the_loop(app: FastAPI, steps: list[float], kind: str) -> None:
     found = {}
@@ -216,6 +217,7 @@ async def test_a_long_history_holds_the_loop_no_longer(app: FastAPI, steps: list
 # --- one caller's requests ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_scope_is_checked_before_the_body_is_read(guarded: Served) -> None:
     reader = guarded.wick("token", "create", "--scope", "read")
     head = (
@@ -248,6 +250,7 @@ def limited(tmp_path: Path) -> Iterator[Served]:
         yield served
 
 
+@pytest.mark.slow
 def test_a_tenant_has_budgets_of_its_own(limited: Served) -> None:
     anna, more, bert = (
         limited.wick("token", "create", "--tenant", who) for who in ("anna", "anna", "bert")
@@ -266,6 +269,7 @@ def test_a_tenant_has_budgets_of_its_own(limited: Served) -> None:
         assert int(sent[1].headers["Retry-After"]) > 1
 
 
+@pytest.mark.slow
 def test_only_some_requests_of_a_tenant_are_answered_at_once(limited: Served) -> None:
     anna, bert = (limited.wick("token", "create", "--tenant", who) for who in ("anna", "bert"))
     body = {"messages": [MESSAGE]}

@@ -91,6 +91,7 @@ def test_posting_again_with_the_last_event_runs_nothing(shared: Served) -> None:
     assert len(runs) == 1
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("last", ["-1", "x", "", "1e3", "99999999999"])
 def test_D33_what_is_no_number(shared: Served, last: str) -> None:
     with shared.http() as http:
@@ -109,6 +110,7 @@ def test_D33_a_number_that_no_event_has_is_a_gap(shared: Served) -> None:
     assert rest == frames(first.text)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_its_reader(server: Served) -> None:
     with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
         run = got.headers["x-run-id"]
@@ -119,6 +121,7 @@ def test_a_run_goes_on_without_its_reader(server: Served) -> None:
     assert text_of(events).endswith("word119")
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_its_reader_if_that_is_asked_for(server: Served) -> None:
     body = {**ASK, "on_disconnect": "cancel"}
     with server.http() as http:
@@ -132,6 +135,7 @@ def test_a_run_ends_with_its_reader_if_that_is_asked_for(server: Served) -> None
     assert last["data"] == {"error": "run cancelled", "stopped_because": "cancelled"}
 
 
+@pytest.mark.slow
 def test_what_becomes_of_a_run_is_the_server_s_choice_unless_the_request_says(
     tmp_path: Path,
 ) -> None:
@@ -175,6 +179,7 @@ def test_cancel_ends_a_run_and_the_thread_goes_on(server: Served) -> None:
         assert http.post("/agents/default/invoke", json=body).json()["response"] == "It is 42."
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_thread_at_once(server: Served) -> None:
     with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
         body = {**ASK, "thread_id": got.headers["x-thread-id"]}
@@ -211,6 +216,7 @@ def test_killed_in_the_middle_every_event_comes_once(server: Served) -> None:
     assert kinds.count("on_tool_start") == 1
 
 
+@pytest.mark.slow
 def test_the_client_takes_a_killed_server_s_stream_up_by_itself(server: Served) -> None:
     port = server.port
     events: list[Event] = []
@@ -229,6 +235,7 @@ def test_the_client_takes_a_killed_server_s_stream_up_by_itself(server: Served) 
     assert text_of(events).count("word119") == 1
 
 
+@pytest.mark.slow
 def test_no_new_run_while_the_server_goes_down(server: Served) -> None:
     with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
         lines = got.iter_lines()
@@ -243,6 +250,7 @@ def test_no_new_run_while_the_server_goes_down(server: Served) -> None:
     assert code == 0
 
 
+@pytest.mark.slow
 def test_a_failed_run_ends_its_stream_with_one_error(server: Served) -> None:
     server.kill()
     server.write(slow="steps: [{error: 'RuntimeError: no'}]").start()
@@ -278,6 +286,7 @@ def test_a_run_s_stream_ends_where_the_next_run_begins(shared: Served) -> None:
             assert told(f"/threads/{thread}/events", last) == second
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("agent", ["default", "failing"])
 def test_a_run_whose_events_are_forgotten_still_tells_its_end(server: Served, agent: str) -> None:
     server.kill()

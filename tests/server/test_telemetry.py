@@ -86,6 +86,7 @@ async def test_the_spans_of_a_run_belong_to_its_request(
     assert runs == {got.json()["run_id"]}
 
 
+@pytest.mark.sisters(5)
 @pytest.mark.parametrize(
     "header",
     [
@@ -111,6 +112,7 @@ async def test_requests_at_the_same_moment_have_traces_of_their_own(
     assert all([s.context.trace_id for s in spans].count(trace) == 4 for trace in traces)
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize(
     ("path", "status", "name", "failed"),
     [
@@ -167,6 +169,7 @@ class _Take(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("on", [True, False])
 def test_traces_go_to_a_collector_only_if_asked_for(tmp_path: Path, on: bool) -> None:
     with Receiver() as receiver:
@@ -190,6 +193,7 @@ def test_traces_go_to_a_collector_only_if_asked_for(tmp_path: Path, on: bool) ->
     ]
 
 
+@pytest.mark.slow
 def test_without_the_extra_it_is_named() -> None:
     program = (
         "import sys; sys.modules['opentelemetry.sdk'] = None; "

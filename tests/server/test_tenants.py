@@ -191,6 +191,7 @@ SAMPLE = (
 )
 
 
+@pytest.mark.slow
 def test_the_sample_s_ls_sees_a_tenant_s_own_folder_alone(tmp_path: Path) -> None:
     folder = tmp_path / "app"
     for name in ("workspace", "checkpoints"):

@@ -103,6 +103,7 @@ def test_the_list_is_what_registration_takes(http: httpx.Client) -> None:
         HTTPTool(**tool, callback_url="https://example.com")
 
 
+@pytest.mark.sisters(8)
 @pytest.mark.parametrize(
     ("path", "body", "headers", "status"),
     [
@@ -181,6 +182,7 @@ TALK = json.dumps(
 )
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("door", ["file", "option"])
 def test_a_tool_on_ones_own_machine_works_once_it_is_allowed(
     tmp_path: Path, door: str, http: httpx.Client
@@ -210,6 +212,7 @@ def test_a_tool_on_ones_own_machine_works_once_it_is_allowed(
         assert "--allow-callback" in said
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_up_yet_is_registered_and_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         origin = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -224,6 +227,7 @@ def test_a_server_that_is_not_up_yet_is_registered_and_said(tmp_path: Path) -> N
         assert "calls fail until it answers" in made.json()["health"]
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("name", ["ls", "add", "execute", "delegate_to_agent", "list_skills"])
 def test_no_built_in_tool_is_replaced(tmp_path: Path, name: str, http: httpx.Client) -> None:
     with serving(tmp_path, "--no-auth") as served, served.http() as client:

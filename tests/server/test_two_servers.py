@@ -56,6 +56,7 @@ async def at_once(pair: tuple[Served, Served], path: str, body: Any, **headers: 
     return [answer for got in await asyncio.gather(*map(ask, pair)) for answer in got]
 
 
+@pytest.mark.sisters
 async def test_D35_two_servers_are_asked_for_one_thread_at_once(
     pair: tuple[Served, Served],
 ) -> None:
@@ -76,6 +77,7 @@ async def test_D35_two_servers_are_asked_for_one_thread_at_once(
         assert [message["role"] for message in said].count("user") == len(won)
 
 
+@pytest.mark.sisters
 async def test_W7_one_key_at_two_servers_is_one_run(pair: tuple[Served, Served]) -> None:
     for number in range(5):
         got = await at_once(
@@ -85,6 +87,7 @@ async def test_W7_one_key_at_two_servers_is_one_run(pair: tuple[Served, Served])
         assert len({answer.json()["run_id"] for answer in got}) == 1
 
 
+@pytest.mark.sisters
 def test_cancel_reaches_a_run_of_the_other_server(pair: tuple[Served, Served]) -> None:
     one, two = pair
     for verb, name in (("runs", "x-run-id"), ("threads", "x-thread-id")):
@@ -109,6 +112,7 @@ def test_cancel_reaches_a_run_of_the_other_server(pair: tuple[Served, Served]) -
         assert ends(listed)[:1] == ["error"]
 
 
+@pytest.mark.sisters
 def test_a_run_of_the_other_server_is_followed_and_its_thread_is_busy(
     pair: tuple[Served, Served],
 ) -> None:
@@ -156,6 +160,7 @@ def test_a_server_that_stands_still_does_not_keep_a_cancelled_run(tmp_path: Path
     assert [name for _, name, _ in kept if name in TERMINAL][:1] == ["error"]
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize(
     ("first", "second", "status"),
     [

@@ -38,6 +38,7 @@ def test_D30_heads(guarded: Served, lines: list[str]) -> None:
     assert status == b"400" or (lines[0] == "X: a" and status == b"200")
 
 
+@pytest.mark.sisters(5)
 @pytest.mark.parametrize(
     "data",
     [
@@ -63,12 +64,14 @@ def test_D30_requests(guarded: Served, data: bytes) -> None:
     assert status in (b"400", b"401", b"403", b"404", b"405", b"426")
 
 
+@pytest.mark.slow
 def test_D28_no_body_is_taken_from_somebody_unknown(guarded: Served) -> None:
     for path, status in (("/health", b"405"), ("/agents/invoke", b"401")):
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4000000\r\n\r\n{{"
         assert raw(guarded, head.encode(), 2.0).split(b" ")[1] == status
 
 
+@pytest.mark.slow
 def test_D32_half_a_head_is_not_waited_for(tmp_path: Any) -> None:
     with serving(tmp_path, "--no-auth", "--header-timeout", "1") as served:
         begun = time.monotonic()
@@ -92,6 +95,7 @@ def test_D32_half_a_head_is_not_waited_for(tmp_path: Any) -> None:
 # --- paths and methods ---------------------------------------------------------------------------
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize(
     ("method", "path", "statuses"),
     cases(
@@ -155,6 +159,7 @@ def test_D31_pages_of_other_origins(shared: Served, headers: dict[str, str], sta
     assert "access-control-allow-origin" not in got.headers
 
 
+@pytest.mark.slow
 def test_D31_a_page_of_an_allowed_origin(tmp_path: Any) -> None:
     page = "https://app.example"
     with serving(tmp_path, "--host", "127.0.0.1", "--allow-origin", page) as served:
@@ -188,6 +193,7 @@ def test_D34_text_does_not_break_out_of_its_event(shared: Served, text: str) -> 
     assert lines.count("event: done") == 1
 
 
+@pytest.mark.slow
 def test_D39_errors_give_nothing_away(tmp_path: Any) -> None:
     key = "sk-canary-0123456789abcdefghij"
     broken = f"steps: [{{error: 'RuntimeError: {key} at /etc/secret'}}]"

@@ -116,6 +116,7 @@ def test_an_agent_of_langchain_saves_a_commit_too(still: SqlSaver, commits: Comm
     assert commits.count <= 3 * 40 + 8
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize(("replay", "most"), [("never", 4), ("safe", 3)])
 @pytest.mark.parametrize("door", ["sync", "async"])
 def test_an_iteration_of_our_agent(
@@ -433,6 +434,7 @@ def test_a_fork_does_not_write_twice(saver: SqlSaver) -> None:
     assert [w[2] for w in found.pending_writes or ()] == [["x"], ["y"]]
 
 
+@pytest.mark.sisters
 def test_what_waits_survives_the_end_of_the_process(url: str, outside: Outside) -> None:
     """Even if nobody closes the store."""
     code = (

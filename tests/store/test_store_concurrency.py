@@ -182,6 +182,7 @@ def _process(url: str, number: int, turns: int, start: Any) -> None:
             turn(saver, f"own{number}", f"p{number}-{n}")
 
 
+@pytest.mark.sisters
 def test_two_processes_make_and_use_one_file(url: str) -> None:
     context = multiprocessing.get_context("spawn")
     start = context.Event()

@@ -29,6 +29,7 @@ def filled(url: str) -> list[Any]:
         return [*saver.list(config())]
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize(
     ("table", "column"),
     [("items", "body"), ("checkpoints", "body"), ("checkpoints", "meta"), ("writes", "body")],

@@ -157,6 +157,7 @@ def delta_graph(saver: BaseCheckpointSaver[Any]) -> Any:
     return builder.compile(checkpointer=saver)
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_delta_channels(both: tuple[Any, Any], durability: Any) -> None:
     graphs = graphs_of(delta_graph, both)

@@ -182,6 +182,7 @@ NODES: list[tuple[Node, str]] = [
 ]
 
 
+@pytest.mark.sisters(16)
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize(("node", "channel"), NODES)
 def test_a_node_that_edits_and_returns(

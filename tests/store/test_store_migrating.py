@@ -67,6 +67,7 @@ def test_killed_in_the_middle_the_old_database_is_as_it_was(tmp_path: Path) -> N
     assert version(path) == 2
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_migrates_and_the_other_waits(tmp_path: Path) -> None:
     path = unpacked("schema-1", "plain.db", tmp_path)
     command = [sys.executable, "-c", SLOW, f"sqlite:///{path}"]

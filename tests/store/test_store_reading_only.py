@@ -100,6 +100,7 @@ def both(path: Path) -> Callable[[], None]:
     return work
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("how", ["file", "folder", "log", "schema 1"])
 def test_without_the_right_to_write_it_is_read(folder: Path, how: str) -> None:
     path = made(folder, how)
@@ -136,6 +137,7 @@ def test_on_a_read_only_mount_root_reads_too(folder: Path, tmp_path: Path) -> No
         subprocess.run(["umount", str(point)], check=True)
 
 
+@pytest.mark.sisters
 def test_any_store_opens_for_reading_if_that_is_asked(url: str) -> None:
     with SqlSaver.from_url(url) as saver:
         fill_plain(saver)

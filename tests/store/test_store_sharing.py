@@ -86,6 +86,7 @@ def put_bytes(outside: Outside) -> int:
     return int(outside.run(f"SELECT sum(n) FROM ({' UNION ALL '.join(sums)}) AS sums")[0][0])
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("make", [looping_graph, agent], ids=["graph", "create_agent"])
 def test_bytes_per_step_do_not_grow(
     saver: SqlSaver, outside: Outside, make: Callable[..., Any]
@@ -140,6 +141,7 @@ CHANGES: list[Any] = [
 ]
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("how", ["warm", "another saver", "another process's view"])
 @pytest.mark.parametrize(("change", "new"), CHANGES)
 def test_a_changed_list_is_right_and_shares(

@@ -68,6 +68,7 @@ def plain(row: Sealed, others: dict[str, Sealed]) -> bytes:
     return row_format.seal(b"\xc0", *row.context)
 
 
+@pytest.mark.sisters(12)
 @pytest.mark.parametrize(
     ("attack", "says"),
     [
@@ -106,6 +107,7 @@ def test_a_row_that_was_changed_is_refused(
     assert Journal(full, "a").problems() == []
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("column", ["title", "last_error"])
 @pytest.mark.parametrize(
     ("change", "says"),
@@ -185,6 +187,7 @@ def test_a_result_is_that_of_its_arguments(url: str, full: SqlSaver, outside: Ou
     assert mine != other
 
 
+@pytest.mark.sisters(4)
 @pytest.mark.parametrize("at", [0, 1, 5, 21, 33, -1])
 def test_the_stores_own_row_is_bound_too(
     url: str, full: SqlSaver, outside: Outside, at: int

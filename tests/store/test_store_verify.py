@@ -52,11 +52,13 @@ def filled(url: str) -> str:
     return url
 
 
+@pytest.mark.sisters
 def test_every_table_that_belongs_to_a_thread_is_counted(filled: str, outside: Outside) -> None:
     assert {table.name for table in TABLES} == {*ROWS}
     assert all(outside.count(table.name) for table in TABLES)
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("keys", [None, KEYS], ids=["plain", "encrypted"])
 def test_a_store_is_whole_after_all_that_is_done_to_one(url: str, keys: Any) -> None:
     with SqlSaver.from_url(url, keys=keys) as saver:
@@ -73,6 +75,7 @@ def test_a_store_is_whole_after_all_that_is_done_to_one(url: str, keys: Any) -> 
     assert report.threads == 8
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("table", ROWS)
 def test_a_missing_row_is_noticed(filled: str, outside: Outside, table: str) -> None:
     key = "id" if table == "names" else "rid"
@@ -86,6 +89,7 @@ def test_a_missing_row_is_noticed(filled: str, outside: Outside, table: str) -> 
     assert all(one.thread for one in missing)
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("table", ["writes", "checkpoints"])
 def test_the_step_is_named_where_a_row_is_missing(
     filled: str, outside: Outside, table: str
@@ -103,6 +107,7 @@ def test_the_step_is_named_where_a_row_is_missing(
     assert [(one.table, one.step) for one in missing] == [(table, seq)]
 
 
+@pytest.mark.sisters
 def test_an_item_that_is_missing_names_the_steps_that_refer_to_it(
     filled: str, outside: Outside
 ) -> None:
@@ -155,6 +160,7 @@ def test_an_item_of_another_database_is_noticed_though_it_is_whole(path: Path) -
         assert "older or from elsewhere" in report.findings[0].what
 
 
+@pytest.mark.sisters(8)
 @pytest.mark.parametrize(
     "change",
     [
@@ -230,6 +236,7 @@ def told_of(url: str, keys: Any = None) -> Any:
         return content(saver)
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("keys", [None, KEYS], ids=["plain", "encrypted"])
 def test_a_whole_store_is_saved_as_it_is(path: Path, keys: Any) -> None:
     url, to = f"sqlite:///{path}", f"sqlite:///{path.with_name('new.db')}"
@@ -267,6 +274,7 @@ def damage(name: str) -> Callable[[sqlite3.Connection], None]:
     return {"one_item": one_item, "a_thread": a_thread}[name]
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("how", ["one_item", "a_thread"])
 def test_what_is_sound_is_saved(path: Path, filled: str, how: str) -> None:
     steps = steps_of(filled)
@@ -298,6 +306,7 @@ def test_pages_that_cannot_be_read_are_leapt_over(path: Path, filled: str) -> No
     assert verified(to).is_whole
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("name", ["plain.db", "journal.db", "encrypted.db"])
 def test_a_store_of_schema_1_is_verified_and_repaired_unchanged(tmp_path: Path, name: str) -> None:
     path = unpacked("schema-1", name, tmp_path)

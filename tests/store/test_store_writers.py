@@ -97,6 +97,7 @@ def _take_turns(url: str, name: str, acknowledged: list[str]) -> None:
             acknowledged.append(f"{name}-{n}")
 
 
+@pytest.mark.sisters
 def test_two_processes_on_one_thread_lose_no_turn(url: str) -> None:
     context = multiprocessing.get_context("spawn")
     start, done = context.Event(), context.Queue()

@@ -20,6 +20,7 @@ def run(folder: Path, level: str, when: str, how: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize(
     ("level", "when"),
     [("low", "before"), ("mid", "before"), ("mid", "after"), ("top", "after")],

@@ -89,6 +89,7 @@ def test_events_can_be_had_as_lines(wick: Wick) -> None:
     assert asked["run_id"] == asked["data"]["value"]["call_id"]
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize(
     ("args", "says"),
     [

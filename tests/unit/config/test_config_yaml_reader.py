@@ -250,6 +250,7 @@ def test_depth_is_bounded() -> None:
     assert len(message) < 200
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize(
     "text",
     [

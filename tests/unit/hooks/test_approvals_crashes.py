@@ -63,6 +63,7 @@ def agent_on(folder: Path, replay: Any, dies: str = "") -> Agent:
     )
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("how", ["bare", "by id"])
 @pytest.mark.parametrize(
     ("dies", "replay", "ran", "read"),

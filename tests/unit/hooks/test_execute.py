@@ -85,6 +85,7 @@ HANGING = {
 }
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("command", [pytest.param(c, id=name) for name, c in HANGING.items()])
 def test_x1_a_command_that_hangs(fs: LocalBackend, mark: str, command: str) -> None:
     done, took = timed(fs, command.format(sleep=sleeper(mark)), timeout=0.5)

@@ -34,6 +34,7 @@ def test_written_and_edited_files_are_in_the_state(fs: FileSystem) -> None:
     }
 
 
+@pytest.mark.sisters
 def test_the_state_does_not_keep_large_files(
     fs: FileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def test_write_file_makes_the_directories(fs: FileSystem) -> None:
     assert fs.read("a/b/c.txt").text == "grüße"
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("old", ["old_text", "old_string"])
 @pytest.mark.parametrize("new", ["new_text", "new_string"])
 def test_edit_file_changes_the_first_occurrence(fs: FileSystem, old: str, new: str) -> None:
@@ -116,6 +117,7 @@ def test_glob(fs: FileSystem) -> None:
     }
 
 
+@pytest.mark.sisters(5)
 @pytest.mark.parametrize("door", [sync_door, async_door])
 def test_execute(fs: FileSystem, door: Door) -> None:
     (text,) = told(run(fs, wild("execute", command="echo hi"), door=door))

@@ -262,6 +262,7 @@ class Writes(NoOp):
         return {"files": {f"f{ctx.iteration}": "x" * 2_000}}
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("before", [[], [Adds("one")]], ids=["to none", "to one"])
 def test_six_hooks_that_do_nothing_cost_nothing(
     door: Door, tmp_path: Path, before: list[BaseHook]
