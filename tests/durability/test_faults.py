@@ -57,7 +57,7 @@ def test_r7_a_disk_that_fails_loses_nothing_and_repeats_nothing(came: Any) -> No
         assert one["answered"], one
         assert one["ended"], one
         assert one["whole"] == "ok", one
-        assert one["names_the_file"], one
+        assert one["names_the_file"], one["said"]
     reached = [one for one in trials if one["reached"]]
     killed = sum(one["killed"] for one in trials)
     errors = sum(bool(one["said"]) for one in trials)
