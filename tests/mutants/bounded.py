@@ -100,7 +100,7 @@ BOUNDED: Final = (
         "quota-of-threads-one-more",
         "A tenant has as many threads as it may have.",
         ("test_D37_a_tenant_has_so_many_threads_and_runs",),
-        ("Streams._is_full", "row[0] >= most", "row[0] > most"),
+        ("ServerRuns._is_full", "row[0] >= most", "row[0] > most"),
     ),
     mutant(
         "quota-of-runs-one-more",

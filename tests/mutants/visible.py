@@ -76,7 +76,7 @@ VISIBLE: Final = (
         "two-ends",
         "A run that another server ended is not ended again.",
         ("test_a_run_has_one_end",),
-        ("Streams.append", "if not going_on:", "if False:"),
+        ("ServerRuns.append", "if not going_on:", "if False:"),
     ),
     mutant(
         "journal-not-masked",

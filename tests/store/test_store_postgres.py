@@ -424,7 +424,7 @@ def test_one_of_many_takes_a_lease(url: str) -> None:
         def take(n: int) -> Any:
             gate.wait()
             try:
-                return (one, two)[n % 2].leases.take("t")
+                return (one, two)[n % 2].leases.acquire("t")
             except ThreadBusyError:
                 return None
 

@@ -77,7 +77,7 @@ def looked_at(path: Path) -> None:
             lambda: saver.threads.pin("loop"),
             lambda: graph.invoke({"log": ["more"]}, config("loop")),
             lambda: graph.update_state(config("loop"), {"log": ["more"]}),
-            lambda: saver.leases.take("loop"),
+            lambda: saver.leases.acquire("loop"),
             saver.sweep,
         ):
             with pytest.raises(StorageError, match=SENTENCE):

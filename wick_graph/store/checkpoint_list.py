@@ -24,7 +24,7 @@ from wick_graph.langgraph_config import (
 from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, Row, body_of, is_before, numbers_of
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import Core
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.row_format import (
     Seals,
@@ -49,7 +49,7 @@ class Listing:
 
     def __init__(
         self,
-        core: Core,
+        core: StoreConnection,
         codec: Codec,
         config: RunnableConfig | None,
         wanted: dict[str, Any] | None,
@@ -178,10 +178,12 @@ class StepInfo:
     at: datetime
 
 
-class Past:
+class CheckpointHistory:
     """The checkpoints of one thread's outermost graph, the newest first."""
 
-    def __init__(self, core: Core, thread_id: str, limit: int | None, before: str | None) -> None:
+    def __init__(
+        self, core: StoreConnection, thread_id: str, limit: int | None, before: str | None
+    ) -> None:
         self._core = core
         self._thread_id = thread_id
         self._left = limit

@@ -22,7 +22,7 @@ from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, find
 from wick_graph.store.codec import Codec
 from wick_graph.store.commit_policy import Apply, Entry
-from wick_graph.store.connection import Core, Strays
+from wick_graph.store.connection import StoreConnection, Strays
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import CHECKPOINTS, WRITES, changing, row_hash
 from wick_graph.store.leases import Lease, fence, writer_of
@@ -36,7 +36,7 @@ from wick_graph.store.row_format import (
 )
 from wick_graph.store.schema import checkpoints
 from wick_graph.store.sharing import NOTHING, Writer
-from wick_graph.store.thread_cache import Lane, MeantForks, ThreadCache
+from wick_graph.store.thread_cache import AllowedBranches, ChannelItems, ThreadCache
 
 # --- Saving one step: a checkpoint, or the writes of one task.
 
@@ -46,7 +46,7 @@ _KNOWN: Final = frozenset(
 )
 
 
-class Step:
+class StepTransaction:
     """One transaction's access to a namespace of a thread."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Step:
         codec: Codec,
         thread_id: str,
         ns: str,
-        forks: MeantForks,
+        forks: AllowedBranches,
         strays: Strays,
     ) -> None:
         self._forks = forks
@@ -277,7 +277,7 @@ class Step:
         except KeyError:
             return [part for name, v in versions.items() for part in (self._number(name), v)]
 
-    def _lane(self, channel: str) -> Lane:
+    def _lane(self, channel: str) -> ChannelItems:
         lane = self._lanes[channel] = self._cache.lane(self._number(channel))
         return lane
 
@@ -314,10 +314,10 @@ class Tried:
 
 
 @dataclass(slots=True)  # not frozen: one is made for each call
-class Saving:
+class CheckpointWriter:
     """One store, and how values are written to it."""
 
-    core: Core
+    core: StoreConnection
     codec: Codec
 
     def checkpoint(
@@ -385,15 +385,17 @@ class Saving:
 
         return self._now_or_later(at, save, waits=waits)
 
-    def _step(self, db: Database, at: Address, lease: Lease | None) -> Step:
+    def _step(self, db: Database, at: Address, lease: Lease | None) -> StepTransaction:
         """Check the lease, once for all that one member of a transaction writes."""
         cache = self.core.thread_for_writing(db, at.thread_id)
         of = (self.core.member, id(lease), id(self.codec), at.ns)
         if cache.step is not None and cache.step[0] == of:
-            known: Step = cache.step[1]
+            known: StepTransaction = cache.step[1]
             return known
         fence(self.core, db, lease, cache.id, at.thread_id)
-        made = Step(db, cache, self.codec, at.thread_id, at.ns, self.core.forks, self.core.strays)
+        made = StepTransaction(
+            db, cache, self.codec, at.thread_id, at.ns, self.core.forks, self.core.strays
+        )
         cache.step = (of, made)
         return made
 

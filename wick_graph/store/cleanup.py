@@ -26,7 +26,7 @@ from wick_graph.store.codec import (
     is_text_key,
     unfold,
 )
-from wick_graph.store.connection import Core, drop_old
+from wick_graph.store.connection import StoreConnection, drop_old
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import BLOBS, EVENTS, changing, drop_steps, erase, row_hash
 from wick_graph.store.journal_rows import ALL, KEY, RUN_BYTES, page_run
@@ -351,7 +351,7 @@ _PARTS: Final[dict[str, tuple[Table, ...]]] = {
 }
 
 
-def sizes(core: Core) -> dict[str, dict[str, int]]:
+def sizes(core: StoreConnection) -> dict[str, dict[str, int]]:
     """Return the bytes of content of each thread, by what they are for.
 
     What the database needs around its rows, and free pages, are not counted.
@@ -389,7 +389,7 @@ def _bytes(table: Table) -> ColumnElement[int]:
     return func.sum(func.length(table.c.body))
 
 
-def vacuum(core: Core) -> None:
+def vacuum(core: StoreConnection) -> None:
     """Give free space back to the file system, some at a time."""
     more = True
     while more:
@@ -420,7 +420,7 @@ class Writing(Protocol):
         """Hold the database for writing."""
 
 
-def condemn(db: Database, *conditions: ColumnElement[bool]) -> list[int]:
+def mark_deleted(db: Database, *conditions: ColumnElement[bool]) -> list[int]:
     """Make threads invisible, so that nobody sees half of one, and return their numbers."""
     statement = select(threads.c.id).where(threads.c.tenant != _GONE, *conditions)
     found = [row[0] for row in db.execute(*compiled(statement))]
@@ -432,7 +432,7 @@ def condemn(db: Database, *conditions: ColumnElement[bool]) -> list[int]:
     return found
 
 
-def condemned(db: Database) -> list[int]:
+def marked_deleted(db: Database) -> list[int]:
     """Return threads whose deletion was begun, here or by a process that died."""
     statement = select(threads.c.id).where(threads.c.tenant == _GONE)
     return [row[0] for row in db.execute(*compiled(statement))]
@@ -474,11 +474,11 @@ def _remove_range(db: Database, table: Table, owner: int) -> bool:
     return db.execute(*compiled(delete(table).where(table.c.rid.in_(some)))).rowcount > 0
 
 
-def delete_thread(core: Core, thread_id: str) -> bool:
+def delete_thread(core: StoreConnection, thread_id: str) -> bool:
     """Delete a thread with everything that is its; False if there was none."""
     with core.writing(thread_id, alone=True) as db:
         key = text_bytes(thread_id)
-        found = condemn(db, threads.c.tenant == core.tenant, threads.c.thread == key)
+        found = mark_deleted(db, threads.c.tenant == core.tenant, threads.c.thread == key)
         core.caches.pop(key, None)
     for number in found:
         remove(core.writing, number)
@@ -486,7 +486,11 @@ def delete_thread(core: Core, thread_id: str) -> bool:
 
 
 def keep(
-    core: Core, codec: Codec, thread_id: str, wanted: Wanted, gone: Collection[bytes] = ()
+    core: StoreConnection,
+    codec: Codec,
+    thread_id: str,
+    wanted: Wanted,
+    gone: Collection[bytes] = (),
 ) -> None:
     """Delete a thread's checkpoints except the wanted ones and what those are rebuilt from.
 
@@ -506,7 +510,7 @@ def keep(
 
 
 def traced(
-    core: Core,
+    core: StoreConnection,
     gone: Collection[bytes],
     tables: Sequence[Table] = (checkpoints, runs, streams),
 ) -> list[str]:
@@ -530,7 +534,7 @@ def traced(
 
 
 def prune(
-    core: Core,
+    core: StoreConnection,
     codec: Codec,
     db: Database,
     thread_id: str,
@@ -548,7 +552,7 @@ def prune(
     return garbage
 
 
-def _drop_checkpoints(core: Core, reader: Reader, wanted: Wanted) -> list[int]:
+def _drop_checkpoints(core: StoreConnection, reader: Reader, wanted: Wanted) -> list[int]:
     db, number = reader.db, reader.cache.id
     rows = all_rows(db, number)
     stored = ((row.ns, row.id) for row, _ in rows)

@@ -64,7 +64,7 @@ class _Step:
     others: bool = False
 
 
-class Pending:
+class DeferredWrites:
     """Entries that wait, per thread and in their order; shared by threads and event loops."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class Pending:
                 for at in [at for at in self._lost if at.thread_id == thread_id]:
                     del self._lost[at]
 
-    def complain(self, thread_id: str | None) -> None:
+    def raise_deferred_error(self, thread_id: str | None) -> None:
         """Raise the kept error of a thread, once; for None, that of any thread."""
         if not self._errors:
             return

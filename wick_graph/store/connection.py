@@ -26,7 +26,7 @@ from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sea
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.schema import checkpoints, clock, threads, writes
 from wick_graph.store.statements import checked, compiled, prepared
-from wick_graph.store.thread_cache import MeantForks, ThreadCache
+from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
 from wick_graph.store.transactions import Group, Transactions, Worker, closed
 
 # --- Who holds a thread: a process, named so that nobody else is it, and whether it is alive.
@@ -173,7 +173,7 @@ STORES: Final = "store"
 """In place of a duration: as the store says for the thread's namespace."""
 
 
-class Lives:
+class TtlRules:
     """A time to live for each namespace: what stands before the first colon of a thread's id."""
 
     def __init__(self, ttl: Ttl | Mapping[str, Ttl]) -> None:
@@ -280,7 +280,7 @@ class Owed:
     since: float = field(default_factory=time.monotonic)
 
 
-class Core(Transactions):
+class StoreConnection(Transactions):
     """Everything mutable of a saver; its clones share one."""
 
     def __init__(
@@ -295,10 +295,10 @@ class Core(Transactions):
     ) -> None:
         super().__init__(dialect)
         self.tenant = text_bytes(tenant)
-        self.lives = Lives(ttl)
+        self.lives = TtlRules(ttl)
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
-        self.forks = MeantForks()
+        self.forks = AllowedBranches()
         self.strays = Strays()
         self.owed: dict[int, Owed] = {}
         """By thread: leases of this store that are nobody's any more."""
@@ -308,7 +308,7 @@ class Core(Transactions):
         """How the rows are closed; known as soon as the database is open."""
         self._lost = False
         self._open()
-        transactions.watch(self)
+        transactions.register_fork_handlers(self)
 
     def now(self) -> float:
         """Return the time, in seconds since 1970; the only clock of the store."""
@@ -478,7 +478,7 @@ class Core(Transactions):
             try:
                 if self._connection is not None:
                     self._settle(None)
-                    self.pending.complain(None)
+                    self.pending.raise_deferred_error(None)
             finally:
                 self._closed = True
                 self.caches.clear()

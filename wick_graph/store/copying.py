@@ -18,7 +18,7 @@ from wick_graph.store import cleanup, journal_rows, statements
 from wick_graph.store.checkpoint_read import Row, body_of
 from wick_graph.store.cleanup import all_rows, drop_items, prune, writes_of
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import Core
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import CALLS, CHECKPOINTS, ITEMS, WRITES, erase, row_hash
 from wick_graph.store.ledger import place_of
@@ -44,7 +44,7 @@ _FACTS: Final = (
 _TEXTS: Final = ("title", "last_error")
 
 
-def copy_thread(core: Core, source: str, target: str) -> None:
+def copy_thread(core: StoreConnection, source: str, target: str) -> None:
     """Copy all checkpoints and writes of a thread to a new one.
 
     Raises:
@@ -60,7 +60,7 @@ def copy_thread(core: Core, source: str, target: str) -> None:
                 db.execute(*compiled(noted.values(**checked(threads, parent))))
 
 
-def transfer(core: Core, source: str, other: Core, target: str) -> None:
+def transfer(core: StoreConnection, source: str, other: StoreConnection, target: str) -> None:
     """Copy a thread to another database, with its title, its agent and how it stands.
 
     Raises:
@@ -80,7 +80,11 @@ def transfer(core: Core, source: str, other: Core, target: str) -> None:
 
 
 def save_sound(
-    core: Core, db: Database, other: Core, thread_id: str, sound: Callable[[Table, Any], bool]
+    core: StoreConnection,
+    db: Database,
+    other: StoreConnection,
+    thread_id: str,
+    sound: Callable[[Table, Any], bool],
 ) -> None:
     """Copy those rows of a thread to another database that are `sound`, by table and key.
 
@@ -106,7 +110,7 @@ def _all(table: Table, key: Any) -> bool:
 
 
 def fork_thread(
-    core: Core, codec: Codec, source: str, target: str, checkpoint: str | None = None
+    core: StoreConnection, codec: Codec, source: str, target: str, checkpoint: str | None = None
 ) -> None:
     """Make a thread that goes on from a checkpoint of another; the latest one by default.
 
@@ -140,7 +144,7 @@ def fork_thread(
         _note(core, db, new, target, facts)
 
 
-def _copied(core: Core, db: Database, old: ThreadCache, source: str, target: str) -> int:
+def _copied(core: StoreConnection, db: Database, old: ThreadCache, source: str, target: str) -> int:
     """Copy a thread in somebody's transaction, and return the number of the new one."""
     core.lock(db, max(source, target))
     new = core.thread_for_writing(db, target)
@@ -150,7 +154,7 @@ def _copied(core: Core, db: Database, old: ThreadCache, source: str, target: str
     return new.id
 
 
-def _cut(core: Core, codec: Codec, db: Database, thread_id: str, at: bytes) -> None:
+def _cut(core: StoreConnection, codec: Codec, db: Database, thread_id: str, at: bytes) -> None:
     """Leave of a copy what led to a checkpoint, in the transaction that makes the copy."""
     gone: set[bytes] = set()
 
@@ -194,7 +198,7 @@ def _refuse_taken(db: Database, same: bool, new: ThreadCache, target: str) -> No
         raise StorageError(f"thread {target!r} exists already; copy to a new thread id")
 
 
-def _facts(core: Core, db: Database, number: int, thread_id: str) -> dict[str, Any]:
+def _facts(core: StoreConnection, db: Database, number: int, thread_id: str) -> dict[str, Any]:
     """Read how a thread stands; of a run that goes on, a copy knows where it stood."""
     row = db.execute(*compiled(select(*_FACTS).where(threads.c.id == number))).fetchone()
     facts = dict(zip((column.name for column in _FACTS), row, strict=True))
@@ -214,7 +218,9 @@ def _stood(status: str, because: str) -> dict[str, Any]:
     return {"status": status, "stopped_because": because, "last_error": None}
 
 
-def _note(core: Core, db: Database, number: int, thread_id: str, facts: dict[str, Any]) -> None:
+def _note(
+    core: StoreConnection, db: Database, number: int, thread_id: str, facts: dict[str, Any]
+) -> None:
     now, key = core.now(), text_bytes(thread_id)
     facts |= {name: core.close_text(facts[name], key, name) for name in _TEXTS}
     until = None if facts["ttl"] is None else now + facts["ttl"]

@@ -13,7 +13,7 @@ from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, find
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import Core, is_alive
+from wick_graph.store.connection import StoreConnection, is_alive
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import BLOBS, MOMENTS, RUN_ROW, RUNS, hash_of, row_hash
 from wick_graph.store.row_format import Seals, bytes_text, pack_id, text_bytes, unpack_id
@@ -74,7 +74,7 @@ class Page:
 class JournalRows:
     """The journal of one thread in a store."""
 
-    def __init__(self, core: Core, codec: Codec, thread_id: str) -> None:
+    def __init__(self, core: StoreConnection, codec: Codec, thread_id: str) -> None:
         self._core = core
         self.codec = codec
         self.thread_id = thread_id
@@ -394,7 +394,7 @@ class RecordedRun:
 class RecordedRuns:
     """The recorded runs of a tenant, over all its threads."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: StoreConnection) -> None:
         self._core = core
 
     def by_id(self, run_id: str) -> RecordedRun | None:

@@ -18,7 +18,7 @@ from wick_graph import langgraph_config
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import statements
 from wick_graph.store.commit_policy import COMMIT_NOW, CommitPolicy
-from wick_graph.store.connection import LEASE_SECONDS, Core, Owed, is_alive, owner
+from wick_graph.store.connection import LEASE_SECONDS, Owed, StoreConnection, is_alive, owner
 from wick_graph.store.dialect import Database
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.schema import calls, leases, threads, writes
@@ -275,7 +275,7 @@ class Lease:
     """That owner did so while this one was alive, because somebody cancelled its run."""
     on_stop: Callable[[str], object] | None = field(default=None, repr=False)
     """Called with a reason when the run is to stop; with an empty one when the lease is lost."""
-    along: Callable[[Database], None] | None = field(default=None, repr=False)
+    before_commit: Callable[[Database], None] | None = field(default=None, repr=False)
     """Writes what belongs into every transaction under this lease: the run's journal."""
     ending: Callable[[Database], None] | None = field(default=None, repr=False)
     """Writes how its run ended; once more where the commit of that may have failed."""
@@ -321,7 +321,7 @@ class Asking:
 class Leases:
     """Take, renew and give back leases; a daemon thread renews those that are held."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: StoreConnection) -> None:
         self._core = core
         self._held: set[Lease] = set()
         self._sparing = False
@@ -332,7 +332,7 @@ class Leases:
         self._wake = threading.Event()
         self._keeper: threading.Thread | None = None
 
-    def take(
+    def acquire(
         self,
         thread_id: str,
         asking: Asking = Asking(),
@@ -354,7 +354,7 @@ class Leases:
         asking = replace(asking, force=True) if force else asking
         try:
             with self._core.writing(thread_id) as db:
-                taken = self._taken(db, thread_id, asking, judged)
+                taken = self._acquired(db, thread_id, asking, judged)
         except StorageError:  # the commit may have got there all the same: then it is given back
             if taken is not None:
                 self._owe(taken, taken.charges)
@@ -364,16 +364,16 @@ class Leases:
         self._hold(taken)
         return taken
 
-    def wrest(self, thread_id: str, epoch: int) -> Lease | None:
+    def force_acquire(self, thread_id: str, epoch: int) -> Lease | None:
         """Take a thread from the live owner that holds it under an epoch; None if that one left."""
         with self._core.writing(thread_id) as db:
             if self._holding(db, thread_id) != epoch:
                 return None
-            lease = self._taken(db, thread_id, Asking(force=True), False)
+            lease = self._acquired(db, thread_id, Asking(force=True), False)
         self._hold(lease)
         return lease
 
-    def _taken(self, db: Database, thread_id: str, asking: Asking, judged: bool) -> Lease:
+    def _acquired(self, db: Database, thread_id: str, asking: Asking, judged: bool) -> Lease:
         core = self._core
         thread = core.thread_for_writing(db, thread_id).id
         row = db.execute(statements.LEASE, (thread,)).fetchone()
@@ -384,7 +384,7 @@ class Leases:
         lease = Lease(
             thread,
             thread_id,
-            _after(0 if row is None else row[1]),
+            _next_epoch(0 if row is None else row[1]),
             standing.charges,
             mark=standing.mark if alone else None,
             place=asking.place,
@@ -543,8 +543,8 @@ class Leases:
                 return
             if ending is not None:
                 ending(db)
-            if lease.along is not None:
-                lease.along(db)
+            if lease.before_commit is not None:
+                lease.before_commit(db)
             if self._core.strays:
                 self._core.strays.sweep(db, lease.thread)
 
@@ -593,7 +593,7 @@ class Leases:
             if lease in self._held:  # else it was given back meanwhile
                 lease.lose()
 
-    def look(self) -> None:
+    def check_ownership(self) -> None:
         """Notice leases that somebody else has taken; their runs are ended."""
         with self._lock:
             held = {lease.thread: lease for lease in self._held}
@@ -635,7 +635,7 @@ class Leases:
                     turn = 0
                     self.renew()
                 else:
-                    self.look()
+                    self.check_ownership()
             except Exception:  # a busy or full database: the next turn is before the lease's end
                 continue
 
@@ -645,7 +645,7 @@ class Leases:
         self.settle(at_once=True)
 
 
-def _after(epoch: int) -> int:
+def _next_epoch(epoch: int) -> int:
     """Choose the next epoch, which nobody chooses again.
 
     A taking whose commit failed counts as held by whoever tried, until its run is closed: by
@@ -666,8 +666,8 @@ def check(db: Database, lease: Lease) -> None:
             f"thread {lease.thread_id} was taken over by another run while this one stood still; "
             "nothing of this step was stored"
         )
-    if lease.along is not None:
-        lease.along(db)
+    if lease.before_commit is not None:
+        lease.before_commit(db)
 
 
 def holds(db: Database, lease: Lease) -> bool:
@@ -676,7 +676,7 @@ def holds(db: Database, lease: Lease) -> bool:
     return row is not None and row[0] == lease.epoch
 
 
-def check_free(core: Core, db: Database, thread: int, thread_id: str) -> None:
+def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str) -> None:
     """Refuse where a live owner holds a thread.
 
     Raises:
@@ -689,7 +689,7 @@ def check_free(core: Core, db: Database, thread: int, thread_id: str) -> None:
         raise ThreadBusyError(_BUSY.format(thread_id))
 
 
-def _holds(core: Core, holder: bytes, until: float) -> bool:
+def _holds(core: StoreConnection, holder: bytes, until: float) -> bool:
     """Say whether a lease holds; one that ends later than any was taken for is nobody's."""
     return 0 < until - core.now() < _CREDIBLE and is_alive(holder)
 
@@ -709,7 +709,9 @@ def writer_of(
     return writer.lease, policy if policy.began_from == began_from else COMMIT_NOW
 
 
-def fence(core: Core, db: Database, lease: Lease | None, thread: int, thread_id: str) -> None:
+def fence(
+    core: StoreConnection, db: Database, lease: Lease | None, thread: int, thread_id: str
+) -> None:
     """Check a writer's lease.
 
     Who has none (a graph of others, `update_state` from outside) may write where no run goes on:

@@ -16,7 +16,7 @@ from typing import Any
 from wick_graph.errors import StorageError
 from wick_graph.store import statements
 from wick_graph.store.codec import HASH_BYTES, Codec
-from wick_graph.store.connection import Core
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import CALL_ROW, CALLS, changing, hash_of, row_hash
 from wick_graph.store.leases import Lease, check
@@ -26,7 +26,7 @@ from wick_graph.types import Replay
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Execute:
     """Run the call."""
 
     again: bool
@@ -34,24 +34,24 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class Finished:
     """Take this as the call's result: it has run already."""
 
     fields: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class OutcomeUnknown:
     """The call was in flight when a run died, and must not be run again."""
 
 
-Verdict = Go | Recorded | Unknown
+Verdict = Execute | Finished | OutcomeUnknown
 
 
 class Ledger:
     """The calls of one thread, written under one lease."""
 
-    def __init__(self, core: Core, codec: Codec, lease: Lease) -> None:
+    def __init__(self, core: StoreConnection, codec: Codec, lease: Lease) -> None:
         self._core = core
         self._codec = codec
         self._lease = lease
@@ -81,38 +81,40 @@ class Ledger:
                 return self._known(db, key, row, replay)
             made = self._put(db, key, name, hashed, "intent", 1, new=row is None)
         self._written[key], self._asked[key] = made, hashed
-        return Go(again=False)
+        return Execute(again=False)
 
     def identify(self, key: str, name: str, args: Mapping[str, Any]) -> None:
         """Remember what a call asks for that begins without an intent."""
         self._asked[key] = self._hash(name, args)
 
-    def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
+    def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Finished | None:
         """Look a finished call up without writing anything."""
         known = self.begun(key, name, args)
-        return known if isinstance(known, Recorded) else None
+        return known if isinstance(known, Finished) else None
 
-    def begun(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Go | None:
+    def begun(self, key: str, name: str, args: Mapping[str, Any]) -> Finished | Execute | None:
         """Look a call up that may be repeated, without writing anything; None of one unknown."""
         with self._core.reading() as db:
             row = self._row(db, key)
             if row is None or row[0] != self._hash(name, args):
                 return None
-            return self._result(key, row) if row[1] == "done" else Go(again=True)
+            return self._result(key, row) if row[1] == "done" else Execute(again=True)
 
-    def look(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Unknown | None:
+    def lookup(
+        self, key: str, name: str, args: Mapping[str, Any]
+    ) -> Finished | OutcomeUnknown | None:
         """Say what is known of a call that will not be run: its result, that it began, nothing."""
         with self._core.reading() as db:
             row = self._row(db, key)
             if row is None or row[0] != self._hash(name, args) or row[1] == "waiting":
                 return None
-            return self._result(key, row) if row[1] == "done" else Unknown()
+            return self._result(key, row) if row[1] == "done" else OutcomeUnknown()
 
-    async def alook(
+    async def alookup(
         self, key: str, name: str, args: Mapping[str, Any]
-    ) -> Recorded | Unknown | None:
+    ) -> Finished | OutcomeUnknown | None:
         """Do `look` in the store's thread."""
-        return await self._core.worker.run(self.look, key, name, args)
+        return await self._core.worker.run(self.lookup, key, name, args)
 
     def finish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
         """Commit a call's whole result: nobody is told of it before this returns.
@@ -130,17 +132,19 @@ class Ledger:
         """Do `finish` in the store's thread."""
         await self._core.worker.run(self.finish, key, name, args, fields)
 
-    async def arecorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
+    async def arecorded(self, key: str, name: str, args: Mapping[str, Any]) -> Finished | None:
         """Do `recorded` in the store's thread."""
         return await self._core.worker.run(self.recorded, key, name, args)
 
-    async def abegun(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Go | None:
+    async def abegun(
+        self, key: str, name: str, args: Mapping[str, Any]
+    ) -> Finished | Execute | None:
         """Do `begun` in the store's thread."""
         return await self._core.worker.run(self.begun, key, name, args)
 
-    async def await_(self, key: str, name: str, args: Mapping[str, Any]) -> None:
+    async def amark_waiting(self, key: str, name: str, args: Mapping[str, Any]) -> None:
         """Do `wait` in the store's thread."""
-        await self._core.worker.run(self.wait, key, name, args)
+        await self._core.worker.run(self.mark_waiting, key, name, args)
 
     def note(self, key: str, what: str, state: str, fields: Any) -> None:
         """File a fact beside a call, or in the place of the fact that was filed there.
@@ -182,7 +186,7 @@ class Ledger:
         except StorageError as error:
             return str(error)
 
-    def wait(self, key: str, name: str, args: Mapping[str, Any]) -> None:
+    def mark_waiting(self, key: str, name: str, args: Mapping[str, Any]) -> None:
         """Note that a call stopped to ask somebody: the answer starts it anew, by right."""
         with self._core.writing(self._lease.thread_id) as db:
             check(db, self._lease)
@@ -205,20 +209,20 @@ class Ledger:
             return self._result(key, row)
         if state != "waiting" and (replay == "never" or state == "unknown"):
             self._state(db, key, "unknown", tries)
-            return Unknown()
+            return OutcomeUnknown()
         self._state(db, key, "intent", tries + 1)
         self._asked[key] = row[0]
-        return Go(again=True)
+        return Execute(again=True)
 
     def _row(self, db: Database, key: str) -> tuple[Any, ...] | None:
         found = db.execute(statements.CALL, (self._lease.thread, text_bytes(key))).fetchone()
         return None if found is None else tuple(found)
 
-    def _result(self, key: str, row: tuple[Any, ...]) -> Recorded:
+    def _result(self, key: str, row: tuple[Any, ...]) -> Finished:
         what = f"a recorded tool result of thread {self._lease.thread_id}"
         seals = self._seals
         place = place_of(seals, self._lease.thread, text_bytes(key), row[0])
-        return Recorded(self._codec.unpack(seals.unseal(row[3], what, *place)))
+        return Finished(self._codec.unpack(seals.unseal(row[3], what, *place)))
 
     def _state(self, db: Database, key: str, state: str, tries: int) -> None:
         lease, packed = self._lease, text_bytes(key)

@@ -17,7 +17,7 @@ from sqlalchemy.sql.expression import Select
 from wick_graph.errors import StorageError
 from wick_graph.store.cleanup import GONE, all_rows
 from wick_graph.store.codec import BLOB_MARK, HASH_BYTES, Codec, hashes_in, is_text_key
-from wick_graph.store.connection import Core
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.copying import save_sound, transfer
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import fill
@@ -162,7 +162,7 @@ def _opened(file: Path, keys: Keys | None, wanted: str) -> SqlSaver:
     Raises:
         StorageError: It holds threads of several tenants, and none of the wanted one.
     """
-    core = Core(dialect_of(_url(file)), tenant=wanted, ttl=None, keys=keys, either=True)
+    core = StoreConnection(dialect_of(_url(file)), tenant=wanted, ttl=None, keys=keys, either=True)
     saver = SqlSaver(core, Codec())
     try:
         with core.reading() as db:
@@ -224,7 +224,7 @@ def repair(
     """
     made = Repaired()
     with _readable(url, made) as source:
-        core = Core(dialect_of(source), tenant="local", ttl=None, keys=check_keys(keys))
+        core = StoreConnection(dialect_of(source), tenant="local", ttl=None, keys=check_keys(keys))
         with closing(core), closing(_empty(to, keys)) as target:
             _tokens(core, target)
             with core.reading() as db:
@@ -238,8 +238,8 @@ def repair(
     return made
 
 
-def _empty(url: str, keys: Keys | str | None) -> Core:
-    core = Core(dialect_of(url), tenant="local", ttl=None, keys=check_keys(keys))
+def _empty(url: str, keys: Keys | str | None) -> StoreConnection:
+    core = StoreConnection(dialect_of(url), tenant="local", ttl=None, keys=check_keys(keys))
     with core.reading() as db:
         if db.execute(*compiled(select(threads.c.id).limit(1))).fetchone() is not None:
             core.close()
@@ -247,7 +247,7 @@ def _empty(url: str, keys: Keys | str | None) -> Core:
     return core
 
 
-def _tokens(core: Core, target: Core) -> None:
+def _tokens(core: StoreConnection, target: StoreConnection) -> None:
     query: Select[Any] = select(*(column for column in tokens.c if column.name != "rid"))
     with core.reading() as db, target.writing(alone=True) as to:
         for row in db.execute(*compiled(query)).fetchall():
@@ -256,7 +256,12 @@ def _tokens(core: Core, target: Core) -> None:
 
 
 def _thread(
-    core: Core, target: Core, number: int, tenant: bytes, key: bytes, made: Repaired
+    core: StoreConnection,
+    target: StoreConnection,
+    number: int,
+    tenant: bytes,
+    key: bytes,
+    made: Repaired,
 ) -> None:
     """Save the sound steps of one thread."""
     core.tenant = target.tenant = tenant

@@ -31,9 +31,9 @@ from wick_graph.store import cleanup, copying
 from wick_graph.store.allowlist import AllowList, graph_above
 from wick_graph.store.checkpoint_list import Listing
 from wick_graph.store.checkpoint_read import Reader, Row, delta_history, find
-from wick_graph.store.checkpoint_write import Saving
+from wick_graph.store.checkpoint_write import CheckpointWriter
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import Core, Ttl
+from wick_graph.store.connection import StoreConnection, Ttl
 from wick_graph.store.dialect import Dialect, Synchronous
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
@@ -41,7 +41,7 @@ from wick_graph.store.leases import Lease, Leases
 from wick_graph.store.ledger import Ledger
 from wick_graph.store.postgres import SCHEMES, postgres
 from wick_graph.store.row_format import pack_id
-from wick_graph.store.server_rows import Streams, Tokens
+from wick_graph.store.server_rows import ServerRuns, Tokens
 from wick_graph.store.sqlite import Sqlite, path_of
 from wick_graph.store.threads import Sweeper, Threads, sweep
 
@@ -77,7 +77,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
     serde: Codec
 
-    def __init__(self, core: Core, codec: Codec) -> None:
+    def __init__(self, core: StoreConnection, codec: Codec) -> None:
         super().__init__(serde=codec)
         self._core = core
         self.leases = Leases(core)
@@ -119,11 +119,13 @@ class SqlSaver(BaseCheckpointSaver[int]):
         watchful = os.environ.get("WICK_DEBUG") == "1" if debug is None else debug
         known = check_keys(keys)
         dialect = dialect_of(url, synchronous, reads_only=read_only)
-        return cls(Core(dialect, tenant=tenant, ttl=ttl, debug=watchful, keys=known), codec)
+        return cls(
+            StoreConnection(dialect, tenant=tenant, ttl=ttl, debug=watchful, keys=known), codec
+        )
 
     @property
-    def _saving(self) -> Saving:
-        return Saving(self._core, self.serde)
+    def _saving(self) -> CheckpointWriter:
+        return CheckpointWriter(self._core, self.serde)
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -145,9 +147,9 @@ class SqlSaver(BaseCheckpointSaver[int]):
         return Threads(self._core, self.serde)
 
     @property
-    def streams(self) -> Streams:
+    def streams(self) -> ServerRuns:
         """What servers were asked for, and what their readers were told."""
-        return Streams(self._core)
+        return ServerRuns(self._core)
 
     @property
     def recorded_runs(self) -> RecordedRuns:

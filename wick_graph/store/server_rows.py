@@ -17,7 +17,7 @@ from sqlalchemy import insert, select, update
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.store import cleanup, statements
 from wick_graph.store.cleanup import Event
-from wick_graph.store.connection import Core, is_at_work, owner
+from wick_graph.store.connection import StoreConnection, is_at_work, owner
 from wick_graph.store.digests import changing
 from wick_graph.store.leases import check_free
 from wick_graph.store.row_format import Context, bytes_text, pack_id, text_bytes, unpack_id
@@ -63,7 +63,7 @@ class TokenInfo:
 class Tokens:
     """The tokens of a database, of all tenants."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: StoreConnection) -> None:
         self._core = core
 
     def create(
@@ -200,10 +200,10 @@ class StreamRow:
         return {"event": event, "run_id": self.run_id, "data": data, "thread_id": self.thread_id}
 
 
-class Streams:
+class ServerRuns:
     """The streams of a store's threads; `run` does any of its methods in the store's thread."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: StoreConnection) -> None:
         self._core = core
 
     @property

@@ -16,7 +16,13 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.digests import BLOBS, ITEMS, row_hash
 from wick_graph.store.row_format import DELTA, DICT, Form, text_bytes
 from wick_graph.store.schema import LANE_BITS, PLACES
-from wick_graph.store.thread_cache import Known, Lane, ThreadCache, digest, learn_lately_read
+from wick_graph.store.thread_cache import (
+    ChannelItems,
+    Known,
+    ThreadCache,
+    digest,
+    learn_lately_read,
+)
 
 # --- Which elements of a channel a step may have changed in place: those that it wrote.
 #
@@ -135,7 +141,7 @@ class Writer:
             self._rows = []
 
     def channel(
-        self, lane: Lane, version: Any, held: Any, written: Sequence[Any] | None, value: Any
+        self, lane: ChannelItems, version: Any, held: Any, written: Sequence[Any] | None, value: Any
     ) -> Form:
         """Return the form of a channel's value, and remember it as the channel's last one.
 
@@ -147,7 +153,7 @@ class Writer:
         lane.last = (version, held, form)
         return form
 
-    def write(self, channel: Lane, home: Lane | None, value: Any) -> Form:
+    def write(self, channel: ChannelItems, home: ChannelItems | None, value: Any) -> Form:
         """Return the form of a pending write to a channel; new items go to `home`.
 
         Without a home they lie in the channel's own lane. They must not where tasks run side by
@@ -156,14 +162,20 @@ class Writer:
         """
         return self._form(value, channel, home or channel, NOTHING, keep=False)
 
-    def share(self, lane: Lane, data: bytes) -> Form:
+    def share(self, lane: ChannelItems, data: bytes) -> Form:
         """Return the form of bytes that are likely to come again."""
         if len(data) <= _FEW and not self._cache.seals.hides:
             return data
         return lane.id << LANE_BITS | self._place(lane, b"", data)
 
     def _form(
-        self, value: Any, lane: Lane, home: Lane, written: Sequence[Any] | None, *, keep: bool
+        self,
+        value: Any,
+        lane: ChannelItems,
+        home: ChannelItems,
+        written: Sequence[Any] | None,
+        *,
+        keep: bool,
     ) -> Form:
         if isinstance(value, (list, dict)):
             return self._sequence(value, value, 0, lane, home, written, keep=keep)
@@ -186,8 +198,8 @@ class Writer:
         whole: Any,
         value: list[Any] | dict[Any, Any],
         kind: int,
-        lane: Lane,
-        home: Lane,
+        lane: ChannelItems,
+        home: ChannelItems,
         written: Sequence[Any] | None,
         *,
         keep: bool,
@@ -229,7 +241,7 @@ class Writer:
 
     def _found(
         self,
-        lane: Lane,
+        lane: ChannelItems,
         keys: list[Any] | None,
         values: list[Any],
         written: Sequence[Any] | None,
@@ -257,7 +269,7 @@ class Writer:
             index = trusted
         return known, index
 
-    def _inline(self, whole: Any, values: list[Any], lane: Lane) -> bytes | None:
+    def _inline(self, whole: Any, values: list[Any], lane: ChannelItems) -> bytes | None:
         if values and (lane.recent or len(values) > _FEW):
             return None
         if any(type(value) in codec.MESSAGES for value in values):
@@ -265,7 +277,7 @@ class Writer:
         data = self._codec.pack(whole)
         return data if not values or len(data) <= _INLINE else None
 
-    def _element(self, lane: Lane, paired: bool, key: Any, value: Any) -> int:
+    def _element(self, lane: ChannelItems, paired: bool, key: Any, value: Any) -> int:
         if paired:
             core = self._codec.pack([key, value])
             if len(core) >= codec.WORTH and type(value) is not str:
@@ -290,7 +302,7 @@ class Writer:
             cache.keep_text(text, hashed)
         return codec.Blob(hashed)
 
-    def _place(self, lane: Lane, head: bytes, core: bytes) -> int:
+    def _place(self, lane: ChannelItems, head: bytes, core: bytes) -> int:
         """Return the place of content in a lane, from an earlier row or a new one."""
         cache = self._cache
         key = digest(core)
@@ -306,7 +318,7 @@ class Writer:
         cache.learn(lane.id, head, key, place, full=base is None)
         return place
 
-    def _next(self, lane: Lane) -> int:
+    def _next(self, lane: ChannelItems) -> int:
         if lane.next is None:
             low = lane.id << LANE_BITS
             last = self._db.execute(statements.LAST_ITEM, (low, low | PLACES)).fetchone()[0]

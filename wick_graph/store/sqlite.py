@@ -108,7 +108,7 @@ def place_of(path: Path) -> Place | None:
     return status.st_dev, status.st_ino
 
 
-def inspect(path: Path) -> None:
+def check_file_header(path: Path) -> None:
     """Refuse a file that is not ours, or that lies where SQLite cannot lock it.
 
     Looks again while another process is still making the file.
@@ -127,12 +127,12 @@ def inspect(path: Path) -> None:
         return None
     for _ in range(_LOOKS):
         try:
-            return _inspect(path)
+            return _check_file_header(path)
         except StorageError:
             if not path.with_name(path.name + "-journal").exists():
                 break
             time.sleep(_HEADER_RETRY_PAUSE)
-    return _inspect(path)
+    return _check_file_header(path)
 
 
 def file_system(path: Path, mounts: str) -> str:
@@ -156,7 +156,7 @@ def _mounts() -> str:
         return ""
 
 
-def _inspect(path: Path) -> None:
+def _check_file_header(path: Path) -> None:
     """Refuse a file that is not ours, on its header alone."""
     try:
         status = path.stat()
@@ -316,7 +316,7 @@ def connect_to_read(path: Path) -> Connection:
     with OPENING:
         if not path.exists():
             raise StorageError(f"there is no database {path}; name one that is there")
-        inspect(path)
+        check_file_header(path)
         try:
             connection = _opened(path)
             connection.execute("PRAGMA trusted_schema=OFF")
@@ -543,7 +543,7 @@ def connect(path: Path | None, synchronous: Synchronous) -> Connection:
         raise StorageError(f"synchronous must be FULL or NORMAL, not {synchronous!r}")
     with OPENING:
         if path is not None:
-            inspect(path)
+            check_file_header(path)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:

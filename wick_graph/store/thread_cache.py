@@ -31,7 +31,7 @@ Place = tuple[str, str]
 """Thread and namespace."""
 
 
-class MeantForks:
+class AllowedBranches:
     """What readers asked for lately; unlike caches, this is never forgotten because of an error."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Known:
 
 
 @dataclass(slots=True)
-class Lane:
+class ChannelItems:
     """One channel of one namespace: where its items go and what lies there."""
 
     id: int
@@ -174,13 +174,13 @@ class ThreadCache:
     written: dict[int, dict[bytes, dict[int, list[Any]]]] = field(default_factory=dict)
     """Per namespace and checkpoint, what the step after it has written to each channel."""
     saved: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    """Per namespace, the arguments of the last `Step.checkpoint`."""
+    """Per namespace, the arguments of the last `StepTransaction.checkpoint`."""
     reserved: dict[str, Reserved] = field(default_factory=dict)
     """Per namespace, numbers for a checkpoint that others were made of before it was stored."""
     flats: dict[int, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
     """By a node's number: the versions it has seen, and these as a row holds them."""
-    lanes: dict[int, Lane] = field(default_factory=dict)
-    channels: dict[int, dict[str, Lane]] = field(default_factory=dict)
+    lanes: dict[int, ChannelItems] = field(default_factory=dict)
+    channels: dict[int, dict[str, ChannelItems]] = field(default_factory=dict)
     """Per namespace, the lanes of its channels by their names."""
     exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
     """Lane, head and digest of an item: its place."""
@@ -189,15 +189,15 @@ class ThreadCache:
     unlearned: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys of lists that were read: what they hold is not in `exact` yet."""
     step: tuple[Any, Any] | None = None
-    """Which member of a transaction wrote last, and with what (`steps.Step`)."""
+    """Which member of a transaction wrote last, and with what (`StepTransaction`)."""
     texts_apart: dict[str, bytes] = field(default_factory=dict)
     """Long texts that are stored apart: their hashes."""
 
-    def lane(self, number: int) -> Lane:
+    def lane(self, number: int) -> ChannelItems:
         """Return a lane by its number."""
         lane = self.lanes.get(number)
         if lane is None:
-            lane = self.lanes[number] = Lane(number)
+            lane = self.lanes[number] = ChannelItems(number)
         return lane
 
     def doubt(self) -> None:

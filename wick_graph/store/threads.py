@@ -16,10 +16,10 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store import cleanup, copying, statements
-from wick_graph.store.checkpoint_list import Past
+from wick_graph.store.checkpoint_list import CheckpointHistory
 from wick_graph.store.checkpoint_read import Row, find, wrote
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import SINCE, Core, is_alive, note_time
+from wick_graph.store.connection import SINCE, StoreConnection, is_alive, note_time
 from wick_graph.store.dialect import Database
 from wick_graph.store.leases import Lease, check, holds
 from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
@@ -37,7 +37,7 @@ _DEAD: Final = select(leases.c.thread).where(leases.c.until <= Now())
 _log: Final = logging.getLogger(__name__)
 
 
-def sweep(core: Core) -> list[str]:
+def sweep(core: StoreConnection) -> list[str]:
     """Delete every thread that is idle for longer than its time to live, and return the ids.
 
     Where the clock was set since the store was used last, nothing is deleted, and idle time counts
@@ -56,7 +56,7 @@ def sweep(core: Core) -> list[str]:
     alive: set[int] = set()
     for number in _unfinished(core):
         cleanup.remove(core.writing, number)
-    while (found := _condemn_one(core, alive)) is not None:
+    while (found := _mark_next_deleted(core, alive)) is not None:
         number, thread_id = found
         if number not in alive:
             cleanup.remove(core.writing, number)
@@ -66,12 +66,12 @@ def sweep(core: Core) -> list[str]:
     return gone
 
 
-def _unfinished(core: Core) -> list[int]:
+def _unfinished(core: StoreConnection) -> list[int]:
     with core.reading() as db:
-        return cleanup.condemned(db)
+        return cleanup.marked_deleted(db)
 
 
-def expired(core: Core) -> tuple[ColumnElement[bool], ...]:
+def expired(core: StoreConnection) -> tuple[ColumnElement[bool], ...]:
     """Say which threads a sweep deletes: idle ones, and those whose run died with its process."""
     dead = and_(threads.c.status == "running", threads.c.id.in_(_DEAD))
     return (
@@ -83,7 +83,7 @@ def expired(core: Core) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def _condemn_one(core: Core, alive: set[int]) -> tuple[int, str] | None:
+def _mark_next_deleted(core: StoreConnection, alive: set[int]) -> tuple[int, str] | None:
     """Take one expired thread; its state is looked at in the transaction that takes it.
 
     A clock that jumps makes leases look over. The run of a process that lives on this machine goes
@@ -100,7 +100,7 @@ def _condemn_one(core: Core, alive: set[int]) -> tuple[int, str] | None:
             alive.add(number)
         else:
             core.caches.pop(key, None)
-            cleanup.condemn(db, threads.c.id == number)
+            cleanup.mark_deleted(db, threads.c.id == number)
         return number, bytes_text(key)
 
 
@@ -110,7 +110,7 @@ def _is_held_here(db: Database, thread: int) -> bool:
     return row is not None and row[1] > 0 and is_alive(bytes(row[0]), elsewhere=False)
 
 
-def _shrink(core: Core) -> None:
+def _shrink(core: StoreConnection) -> None:
     """Give free pages back, some at a time."""
     more = True
     while more:
@@ -124,7 +124,7 @@ class Sweeper:
     An error of the store is logged, and the next sweep comes all the same.
     """
 
-    def __init__(self, core: Core, interval: float) -> None:
+    def __init__(self, core: StoreConnection, interval: float) -> None:
         if not interval > 0:
             raise StorageError("the interval of a sweeper must be above 0 seconds")
         self._core = core
@@ -189,7 +189,7 @@ class ThreadInfo:
 class Threads:
     """The threads of a store; every method has an `a…` twin that works in the store's thread."""
 
-    def __init__(self, core: Core, codec: Codec) -> None:
+    def __init__(self, core: StoreConnection, codec: Codec) -> None:
         self._core = core
         self._codec = codec
 
@@ -392,13 +392,15 @@ class Threads:
         with self._core.reading() as db:
             return [bytes_text(key) for (key,) in db.execute(*compiled(query))]
 
-    def history(self, thread_id: str, limit: int | None = None, before: str | None = None) -> Past:
+    def history(
+        self, thread_id: str, limit: int | None = None, before: str | None = None
+    ) -> CheckpointHistory:
         """Go through a thread's checkpoints, the newest first, with `for` or `async for`.
 
         They are read some at a time; `before` is the id of a checkpoint to begin behind.
         """
         _key(thread_id)
-        return Past(self._core, thread_id, limit, before)
+        return CheckpointHistory(self._core, thread_id, limit, before)
 
     def of_runs(self, run_ids: Collection[str]) -> builtins.list[str]:
         """Return the threads that hold checkpoints of these runs."""

@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
-from wick_graph.store.commit_policy import WAIT_SECONDS, Entry, Pending
+from wick_graph.store.commit_policy import WAIT_SECONDS, DeferredWrites, Entry
 from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
 
 # --- Writers that share one commit, and the errors that they share with it.
@@ -119,7 +119,7 @@ _halted: Final[list[Forked]] = []
 _watching: Final[list[bool]] = []
 
 
-def watch(store: Forked) -> None:
+def register_fork_handlers(store: Forked) -> None:
     """Tell a store of every fork and of the end; it is held weakly."""
     if not _watching:
         atexit.register(_at_exit)
@@ -166,7 +166,7 @@ _AFTER_FAILURE: Final = 1.0
 class Flushed(Protocol):
     """What the flusher works for."""
 
-    pending: Pending
+    pending: DeferredWrites
 
     def flush(self) -> None:
         """Commit everything that waits."""
@@ -415,7 +415,7 @@ class Transactions(ABC):
 
     def _renew(self) -> None:
         """Begin with nothing under way, as after a fork."""
-        self.pending = Pending()
+        self.pending = DeferredWrites()
         self._turn = Turn()
         self._group: Group | None = None
         self._local = threading.local()
@@ -460,14 +460,14 @@ class Transactions(ABC):
             try:
                 with self._member(group, caller=True) as db:
                     if not regardless:
-                        self.pending.complain(thread_id)
+                        self.pending.raise_deferred_error(thread_id)
                     yield db
-                self.pending.complain(thread_id)
+                self.pending.raise_deferred_error(thread_id)
             except BaseException as error:
                 if not group.settled and not self._may_wait(group):
                     self._commit()
                 if isinstance(error, StorageError):
-                    self.pending.complain(thread_id)  # it is older, and told once
+                    self.pending.raise_deferred_error(thread_id)  # it is older, and told once
                 raise
             if alone or not self._may_wait(group):
                 self._commit()
@@ -493,7 +493,7 @@ class Transactions(ABC):
         with self._turn:
             try:
                 self._settle(thread_id)
-                self.pending.complain(thread_id)
+                self.pending.raise_deferred_error(thread_id)
             except StorageError:
                 if thread_id is not None:
                     raise
@@ -535,7 +535,7 @@ class Transactions(ABC):
         self._must_be_writable()
         self.pending.add(entry)
         self._flusher.wake()
-        self.pending.complain(entry.at.thread_id)
+        self.pending.raise_deferred_error(entry.at.thread_id)
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[list[Group]]:

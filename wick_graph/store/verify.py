@@ -16,7 +16,7 @@ from wick_graph.store.checkpoint_read import Row, body_of
 from wick_graph.store.cipher import Encrypted, new_mark
 from wick_graph.store.cleanup import GONE, spans
 from wick_graph.store.codec import HASH_BYTES, is_text_key
-from wick_graph.store.connection import Core
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import (
     CHECKPOINTS,
@@ -85,7 +85,7 @@ def rotate(saver: SqlSaver) -> int:
         StorageError: the store is not encrypted, a row is damaged, or somebody goes on writing
             under an old key; the old keys are needed then as before.
     """
-    core: Core = saver._core
+    core: StoreConnection = saver._core
     sealing = core.sealing
     if not isinstance(sealing, Encrypted) or sealing.keys is None:
         raise StorageError(f"{core.dialect.name} is not encrypted; there is no key to change")
@@ -103,7 +103,7 @@ def rotate(saver: SqlSaver) -> int:
     return total + _mark(core, sealing)
 
 
-def _named(core: Core) -> list[tuple[int, bytes, bytes]]:
+def _named(core: StoreConnection) -> list[tuple[int, bytes, bytes]]:
     """Return the number, the tenant and the id of all threads, whosever they are."""
     query = select(threads.c.id, threads.c.tenant, threads.c.thread).where(_IS_THERE)
     with core.reading() as db:
@@ -111,7 +111,7 @@ def _named(core: Core) -> list[tuple[int, bytes, bytes]]:
     return [(number, bytes(tenant), bytes(key)) for number, tenant, key in found]
 
 
-def _thread(core: Core, number: int, tenant: bytes, key: bytes) -> int:
+def _thread(core: StoreConnection, number: int, tenant: bytes, key: bytes) -> int:
     """Seal a thread's rows anew."""
     changed, seals = 0, core.sealing.of(number, tenant, key)
     for table, columns, place in BY_THREAD:
@@ -128,7 +128,7 @@ def _thread(core: Core, number: int, tenant: bytes, key: bytes) -> int:
 
 
 def _rows(
-    core: Core,
+    core: StoreConnection,
     seals: Seals,
     number: int,
     table: Table,
@@ -156,7 +156,7 @@ def _rows(
         last = found[-1][0]
 
 
-def _texts(core: Core) -> int:
+def _texts(core: StoreConnection) -> int:
     """Seal the texts anew that stand in the rows of `threads`."""
     changed = 0
     for column in (threads.c.title, threads.c.last_error):
@@ -179,7 +179,7 @@ def _texts(core: Core) -> int:
     return changed
 
 
-def _mark(core: Core, sealing: Encrypted) -> int:
+def _mark(core: StoreConnection, sealing: Encrypted) -> int:
     assert sealing.keys is not None
     own = (blobs.c.thread == literal_column(str(NOBODY)), blobs.c.hash == MARK)
     with core.writing(alone=True) as db:
@@ -191,7 +191,7 @@ def _mark(core: Core, sealing: Encrypted) -> int:
     return 1
 
 
-def _is_old(core: Core, column: Column[Any]) -> ColumnElement[bool]:
+def _is_old(core: StoreConnection, column: Column[Any]) -> ColumnElement[bool]:
     keys = core.sealing.keys
     assert keys is not None
     held = func.substr(
@@ -309,7 +309,7 @@ def verify(saver: SqlSaver, progress: Progress | None = None) -> Report:
 
 
 class _Verifying:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: StoreConnection) -> None:
         self._core = core
         self.report = Report()
 
@@ -395,7 +395,9 @@ class _Verifying:
 class ThreadRows:
     """One thread's rows in one view of the database, checked one by one."""
 
-    def __init__(self, core: Core, db: Database, number: int, tenant: bytes, key: bytes) -> None:
+    def __init__(
+        self, core: StoreConnection, db: Database, number: int, tenant: bytes, key: bytes
+    ) -> None:
         self._core = core
         self.db = db
         self.number = number
