@@ -173,14 +173,14 @@ BOUNDED: Final = (
         ("test_appending_writes_one_row",),
         ("_prefix", "return known", "return None"),
         ("_index", "return index", "return {}"),
-        ("Writer._place", "if found is not None:", "if False:"),
+        ("ItemWriter._place", "if found is not None:", "if False:"),
     ),
     mutant(
         "blobs-written-again",
         "A long text is stored once for the thread.",
         ("test_what_a_hook_injects_at_each_step_is_stored_once",),
         (
-            "Writer._blob",
+            "ItemWriter._blob",
             "hashed = cache.texts_apart.get(text)",
             "import os; hashed = None; text = text + os.urandom(4).hex()",
         ),

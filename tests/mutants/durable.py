@@ -138,7 +138,7 @@ DURABLE: Final = (
         "busy-thread-is-taken",
         "A thread that a live owner holds is not taken.",
         ("test_a_second_run_on_a_thread_is_told_that_it_is_busy",),
-        ("Leases._standing", "raise ThreadBusyError(_BUSY.format(thread_id))", "pass"),
+        ("Leases._suspicion", "raise ThreadBusyError(_BUSY.format(thread_id))", "pass"),
     ),
     mutant(
         "same-epoch-again",

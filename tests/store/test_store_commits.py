@@ -208,9 +208,9 @@ def test_nothing_waits_longer_than_a_moment(saver: SqlSaver, outside: Outside) -
     seen = Commits(saver)
     saver.put_writes(at, [("log", ["x"])], "task", PULL)
     assert seen.happened.wait(10)
-    with saver._core._turn:  # the commit is over
+    with saver._core._db_lock:  # the commit is over
         pass
-    assert saver._core.pending.since is None
+    assert saver._core.deferred.since is None
     assert outside.count("writes") == 1
 
 

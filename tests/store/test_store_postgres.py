@@ -391,7 +391,7 @@ def test_what_waits_for_a_locked_thread_is_in_nobodys_way(url: str) -> None:
         with one._core.writing("t"):
             two.put_writes(at, [("log", ["x"])], "task", PULL)
             lines["u"].put(log=["a", "b"])
-            assert two._core.pending.holds("t")
+            assert two._core.deferred.holds("t")
         found = two.get_tuple(at)
         assert found is not None
         assert found.pending_writes == [("task", "log", ["x"])]

@@ -86,7 +86,7 @@ async def _as_suspect(
         )
     except ThreadBusyError:
         return False  # whoever has it now is told of, waited for, or cancelled
-    if not standing.waits:
+    if not standing.needs_slot:
         return False
     waiting = Waiting(standing, leases.now)
     PLACE.join(waiting)

@@ -98,7 +98,7 @@ class Listing:
                 return
         found.append(made := reader.checkpoint(row))
         if self._single:  # how LangGraph looks for the checkpoint from which a subgraph replays
-            self._core.forks.ask((thread_id, address_of(made.config).ns), row.id)
+            self._core.forks.allow((thread_id, address_of(made.config).ns), row.id)
         if self._left is not None:
             self._left -= 1
 

@@ -35,7 +35,7 @@ from wick_graph.store.row_format import (
     text_bytes,
 )
 from wick_graph.store.schema import checkpoints
-from wick_graph.store.sharing import NOTHING, Writer
+from wick_graph.store.sharing import NOTHING, ItemWriter
 from wick_graph.store.thread_cache import AllowedBranches, ChannelItems, ThreadCache
 
 # --- Saving one step: a checkpoint, or the writes of one task.
@@ -69,7 +69,7 @@ class StepTransaction:
         self._ns = cache.name(db, 0, ns)
         self._names = cache.scope(db, self._ns)
         self._lanes = cache.channels.setdefault(self._ns, {})
-        self._writer = Writer(db, cache, codec, thread_id)
+        self._writer = ItemWriter(db, cache, codec, thread_id)
 
     def checkpoint(
         self,
@@ -331,7 +331,7 @@ class CheckpointWriter:
         """Let a checkpoint wait if it may; else return what saves it."""
         full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
         lease, policy = writer_of(config, at.checkpoint_id)
-        waits = self.core.pending.checkpoint_can_wait(at, policy)
+        waits = self.core.deferred.checkpoint_can_wait(at, policy)
         held = checkpoint["channel_values"]
         if waits:
             values = {n: v.copy() if type(v) in _CHANGED else v for n, v in held.items()}
@@ -341,7 +341,7 @@ class CheckpointWriter:
         tried = Tried()
 
         def save(db: Database) -> None:
-            self.core.pending.refuse(at)
+            self.core.deferred.refuse(at)
             step = self._step(db, at, lease)
             if not (tried.again() and step.has_checkpoint(checkpoint["id"])):
                 step.checkpoint(checkpoint, full, new_versions, at.checkpoint_id, held)
@@ -369,7 +369,7 @@ class CheckpointWriter:
                 "most; let it write one list"
             )
         lease, policy = writer_of(config, at.checkpoint_id)
-        waits = self.core.pending.writes_can_wait(at, policy, writes, path)
+        waits = self.core.deferred.writes_can_wait(at, policy, writes, path)
         alone = waits and (PUSH not in path or policy.single_call)
         if waits:
             writes = [(name, v.copy() if type(v) in _CHANGED else v) for name, v in writes]

@@ -295,7 +295,7 @@ class StoreConnection(Transactions):
     ) -> None:
         super().__init__(dialect)
         self.tenant = text_bytes(tenant)
-        self.lives = TtlRules(ttl)
+        self.ttl_rules = TtlRules(ttl)
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
         self.forks = AllowedBranches()
@@ -384,7 +384,7 @@ class StoreConnection(Transactions):
         else:
             row = db.execute(statements.THREAD, (self.tenant, key)).fetchone()
         if row is None:
-            row = self.new_thread(db, thread_id, "idle", self.lives.of(thread_id))
+            row = self.new_thread(db, thread_id, "idle", self.ttl_rules.of(thread_id))
         number, generation, seen, ttl = row[:4]
         if abs(now - seen) >= min(30.0, (ttl or 3600.0) / 120):
             self._note_time(db, now)
@@ -459,7 +459,7 @@ class StoreConnection(Transactions):
             while len(self.caches) > _KEPT:
                 self.caches.popitem(last=False)
         elif cache.seen_others < since:
-            cache.doubt()
+            cache.invalidate_shared()
         cache.seen_others = version
         self.caches.move_to_end(key)
         cache.within = self._group
@@ -474,11 +474,11 @@ class StoreConnection(Transactions):
         """
         self.worker.close()
         self._flusher.close()
-        with self._turn:
+        with self._db_lock:
             try:
                 if self._connection is not None:
                     self._settle(None)
-                    self.pending.raise_deferred_error(None)
+                    self.deferred.raise_deferred_error(None)
             finally:
                 self._closed = True
                 self.caches.clear()
@@ -513,7 +513,7 @@ class StoreConnection(Transactions):
         SQLite keeps locks of a file per process; a child that inherited them would believe that
         it holds what only its parent holds.
         """
-        self._turn.acquire()
+        self._db_lock.acquire()
         with contextlib.suppress(StorageError):
             self._settle(None)
         if self.dialect.lasts and self._connection is not None:
@@ -524,7 +524,7 @@ class StoreConnection(Transactions):
 
     def after_fork(self) -> None:
         """Go on in the parent; the next call opens the file again."""
-        self._turn.release()
+        self._db_lock.release()
 
     def in_child(self) -> None:
         """Begin anew in the child; what waits is the parent's."""

@@ -60,7 +60,7 @@ class Suspected(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Suspicion:
     """How a run stands that is to go on in a thread."""
 
     suspect: bool = False
@@ -73,12 +73,12 @@ class Standing:
     """It was charged just now: the row of the lease does not say so yet."""
 
     @property
-    def waits(self) -> bool:
+    def needs_slot(self) -> bool:
         """Whether it needs the place; one that is poisoned is refused, and needs none."""
         return self.suspect and self.charges < MAX_CHARGES
 
 
-INNOCENT: Final = Standing()
+INNOCENT: Final = Suspicion()
 
 
 def unpacked(tries: int) -> tuple[int, bool]:
@@ -88,7 +88,7 @@ def unpacked(tries: int) -> tuple[int, bool]:
 
 def judge(
     db: Database, thread: int, row: tuple[Any, ...], *, now: float, survived: bool
-) -> Standing:
+) -> Suspicion:
     """Say how the run stands that a thread's last owner left unfinished.
 
     Args:
@@ -104,12 +104,12 @@ def judge(
         return INNOCENT
     mark = mark_of(db, thread)
     if mark != stood:  # it got further
-        return Standing(suspect=until != 0, mark=mark)
+        return Suspicion(suspect=until != 0, mark=mark)
     if until > 0 and alone and not survived:
         charges += 1
         due = now + BACKOFF_SECONDS[charges] if charges < MAX_CHARGES else now
-        return Standing(True, charges, due, mark, new=True)
-    return Standing(True, charges, max(-until, 0.0), mark)
+        return Suspicion(True, charges, due, mark, new=True)
+    return Suspicion(True, charges, max(-until, 0.0), mark)
 
 
 def mark_of(db: Database, thread: int) -> bytes:
@@ -153,18 +153,18 @@ Watched = tuple[Any, Any]
 class Waiting:
     """A suspect that waits for the place."""
 
-    standing: Standing
+    suspicion: Suspicion
     now: Callable[[], float]
     """The store's clock."""
     since: float = field(default_factory=time.monotonic)
 
     def is_ready(self) -> bool:
         """Say whether it may be tried: its back-off is over, and it has let others go first."""
-        polite = time.monotonic() - self.since >= POLITE_SECONDS * self.standing.charges
-        return polite and self.now() >= self.standing.due
+        polite = time.monotonic() - self.since >= POLITE_SECONDS * self.suspicion.charges
+        return polite and self.now() >= self.suspicion.due
 
 
-class Place:
+class SuspectSlot:
     """The one place of a process in which a suspect runs, and the line before it."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Place:
             if self._holder is not None or not waiting.is_ready():
                 return False
             ready = [one for one in self._line if one.is_ready()]
-            if min(ready, key=lambda one: one.standing.charges) is not waiting:
+            if min(ready, key=lambda one: one.suspicion.charges) is not waiting:
                 return False
             self._holder, self._watched = waiting, None
             self._line.remove(waiting)
@@ -227,7 +227,7 @@ class Place:
                 self._line.remove(waiting)
 
 
-PLACE: Final = Place()
+PLACE: Final = SuspectSlot()
 """This process's own: a death is the whole process's, whatever stores it has open."""
 
 
@@ -377,28 +377,28 @@ class Leases:
         core = self._core
         thread = core.thread_for_writing(db, thread_id).id
         row = db.execute(statements.LEASE, (thread,)).fetchone()
-        standing = self._standing(db, thread, thread_id, row, asking)
-        alone = asking.place is not None and standing.suspect and not self._sparing
-        if judged and standing.waits and not (asking.place or asking.part):
+        suspicion = self._suspicion(db, thread, thread_id, row, asking)
+        alone = asking.place is not None and suspicion.suspect and not self._sparing
+        if judged and suspicion.needs_slot and not (asking.place or asking.part):
             raise Suspected
         lease = Lease(
             thread,
             thread_id,
             _next_epoch(0 if row is None else row[1]),
-            standing.charges,
-            mark=standing.mark if alone else None,
+            suspicion.charges,
+            mark=suspicion.mark if alone else None,
             place=asking.place,
             until=core.now() + LEASE_SECONDS,
             clock=core.now,
         )
-        tries = ~standing.charges if alone else standing.charges
-        values = (self._name(), lease.epoch, lease.until, tries, standing.mark)
+        tries = ~suspicion.charges if alone else suspicion.charges
+        values = (self._name(), lease.epoch, lease.until, tries, suspicion.mark)
         db.execute(statements.PUT_LEASE, (thread, *values))
         return lease
 
-    def _standing(
+    def _suspicion(
         self, db: Database, thread: int, thread_id: str, row: Any, asking: Asking
-    ) -> Standing:
+    ) -> Suspicion:
         """Say how the run stands that the last owner of a thread left.
 
         Raises:
@@ -416,8 +416,8 @@ class Leases:
             return INNOCENT
         if asking.begins is not None and not self._began(db, thread, asking.begins):
             return INNOCENT  # what the last run was at is left
-        standing = self._judged(db, thread, row)
-        return replace(standing, charges=0, due=0.0, new=False) if asking.pardon else standing
+        suspicion = self._judged(db, thread, row)
+        return replace(suspicion, charges=0, due=0.0, new=False) if asking.pardon else suspicion
 
     def _known(self, thread: int, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Read a lease of this saver's own as given back, which the database may not know."""
@@ -432,13 +432,13 @@ class Leases:
         row = db.execute(*compiled(query)).fetchone()
         return row is not None and row[0] is not None and bytes(row[0]) == pack_id(run_id)
 
-    def _judged(self, db: Database, thread: int, row: tuple[Any, ...]) -> Standing:
+    def _judged(self, db: Database, thread: int, row: tuple[Any, ...]) -> Suspicion:
         now, since = self._core.now(), row[2] - LEASE_SECONDS
         # Of another machine nobody can tell but by time: it counts as dead.
         survived = is_alive(row[0], elsewhere=False) or self._core.dialect.began(db) > since
         return judge(db, thread, row, now=now, survived=survived)
 
-    def judge(self, thread_id: str, asking: Asking) -> Standing:
+    def judge(self, thread_id: str, asking: Asking) -> Suspicion:
         """Say how the run of a thread stands; a new charge is written down.
 
         Raises:
@@ -447,13 +447,13 @@ class Leases:
         with self._core.writing(thread_id) as db:
             thread = self._core.thread_for_writing(db, thread_id).id
             row = db.execute(statements.LEASE, (thread,)).fetchone()
-            standing = self._standing(db, thread, thread_id, row, asking)
-            if standing.new:
-                values = (-standing.due, standing.charges, standing.mark)
+            suspicion = self._suspicion(db, thread, thread_id, row, asking)
+            if suspicion.new:
+                values = (-suspicion.due, suspicion.charges, suspicion.mark)
                 db.execute(statements.PUT_LEASE, (thread, *row[:2], *values))
-        return standing
+        return suspicion
 
-    async def ajudge(self, thread_id: str, asking: Asking) -> Standing:
+    async def ajudge(self, thread_id: str, asking: Asking) -> Suspicion:
         """Do `judge` in the store's thread."""
         return await self._core.worker.run(self.judge, thread_id, asking)
 

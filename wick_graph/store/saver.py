@@ -266,16 +266,16 @@ class SqlSaver(BaseCheckpointSaver[int]):
         self._note_graph(graph_above())
         thread_id, ns, checkpoint = address_of(config)
         with self._core.reading(thread_id) as db:
-            self._core.pending.known(thread_id)
+            self._core.deferred.known(thread_id)
             cache = self._core.thread(db, thread_id)
             row = None if cache is None else find(db, cache, ns, checkpoint)
             forks = self._core.forks
             if checkpoint is None:
-                forks.look((thread_id, ns), found=row is not None)
+                forks.note_head((thread_id, ns), found=row is not None)
             if cache is None or row is None:
                 return None
             if checkpoint is not None:
-                forks.ask((thread_id, ns), row.id)
+                forks.allow((thread_id, ns), row.id)
             return Reader(db, cache, self.serde, thread_id).checkpoint(row, remember=True)
 
     def list(

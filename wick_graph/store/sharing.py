@@ -120,7 +120,7 @@ class _Lately:
 _NOTHING_YET: Final = _Lately()
 
 
-class Writer:
+class ItemWriter:
     """Collects the item rows of one transaction."""
 
     def __init__(self, db: Database, cache: ThreadCache, codec: Codec, thread_id: str) -> None:

@@ -38,11 +38,11 @@ class AllowedBranches:
         self._asked: OrderedDict[tuple[str, str, bytes], None] = OrderedDict()
         self._empty: OrderedDict[Place, None] = OrderedDict()
 
-    def ask(self, place: Place, checkpoint: bytes) -> None:
+    def allow(self, place: Place, checkpoint: bytes) -> None:
         """Note that a checkpoint was asked for by its id, and may be continued."""
         _note(self._asked, (*place, checkpoint))
 
-    def look(self, place: Place, *, found: bool) -> None:
+    def note_head(self, place: Place, *, found: bool) -> None:
         """Note whether somebody who looked for a thread's head found one."""
         if found:
             self._empty.pop(place, None)
@@ -200,7 +200,7 @@ class ThreadCache:
             lane = self.lanes[number] = ChannelItems(number)
         return lane
 
-    def doubt(self) -> None:
+    def invalidate_shared(self) -> None:
         """Forget what another process may have changed by adding rows."""
         self.names = None
         self.heads.clear()

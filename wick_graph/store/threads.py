@@ -256,7 +256,7 @@ class Threads:
         with core.writing(thread_id) as db:
             if lease is not None:
                 check(db, lease)
-            now, ttl = core.now(), core.lives.chosen(ttl, thread_id)
+            now, ttl = core.now(), core.ttl_rules.chosen(ttl, thread_id)
             until = None if ttl is None else now + ttl
             named = core.close_text(title, key, "title")
             before = db.execute(statements.INFO, (core.tenant, key)).fetchone()

@@ -96,7 +96,7 @@ class Group:
 # --- Stores before and after a fork, and at the end of the process.
 
 
-class Forked(Protocol):
+class ForkHandler(Protocol):
     """What must know of a fork."""
 
     def before_fork(self) -> None:
@@ -112,14 +112,14 @@ class Forked(Protocol):
         """Commit what waits, because the process ends."""
 
 
-_live: Final[weakref.WeakSet[Forked]] = weakref.WeakSet()
+_live: Final[weakref.WeakSet[ForkHandler]] = weakref.WeakSet()
 
-_halted: Final[list[Forked]] = []
+_halted: Final[list[ForkHandler]] = []
 
 _watching: Final[list[bool]] = []
 
 
-def register_fork_handlers(store: Forked) -> None:
+def register_fork_handlers(store: ForkHandler) -> None:
     """Tell a store of every fork and of the end; it is held weakly."""
     if not _watching:
         atexit.register(_at_exit)
@@ -163,10 +163,10 @@ _IDLE_SECONDS: Final = 0.5
 _AFTER_FAILURE: Final = 1.0
 
 
-class Flushed(Protocol):
+class Flushable(Protocol):
     """What the flusher works for."""
 
-    pending: DeferredWrites
+    deferred: DeferredWrites
 
     def flush(self) -> None:
         """Commit everything that waits."""
@@ -175,7 +175,7 @@ class Flushed(Protocol):
 class Flusher:
     """Looks after the pending entries of one store; holds the store weakly."""
 
-    def __init__(self, store: Flushed) -> None:
+    def __init__(self, store: Flushable) -> None:
         self._store = weakref.ref(store)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -202,7 +202,7 @@ class Flusher:
             store = self._store()
             if store is None:
                 return
-            since = store.pending.since
+            since = store.deferred.since
             if since is None:
                 quiet += WAIT_SECONDS
                 if quiet >= _IDLE_SECONDS and self._leave(store):
@@ -213,15 +213,15 @@ class Flusher:
                 self._flush(store)
             del store
 
-    def _flush(self, store: Flushed) -> None:
+    def _flush(self, store: Flushable) -> None:
         try:
             store.flush()
         except StorageError:  # what waits still waits, and the next call tells of it
             self._stop.wait(_AFTER_FAILURE)
 
-    def _leave(self, store: Flushed) -> bool:
+    def _leave(self, store: Flushable) -> bool:
         with self._lock:
-            if store.pending.since is not None:
+            if store.deferred.since is not None:
                 return False
             self._thread = None
             return True
@@ -365,7 +365,7 @@ def _tell(jobs: list[_Job]) -> None:
             job.future.set_result(job.result)
 
 
-class Turn:
+class DatabaseLock:
     """Waits for the database; whoever holds it sees that somebody waits."""
 
     __slots__ = ("_gate", "_lock", "waiting")
@@ -415,8 +415,8 @@ class Transactions(ABC):
 
     def _renew(self) -> None:
         """Begin with nothing under way, as after a fork."""
-        self.pending = DeferredWrites()
-        self._turn = Turn()
+        self.deferred = DeferredWrites()
+        self._db_lock = DatabaseLock()
         self._group: Group | None = None
         self._local = threading.local()
         self._flusher = Flusher(self)
@@ -453,21 +453,21 @@ class Transactions(ABC):
                 cannot be written.
         """
         self._must_be_writable()
-        with self._turn:
+        with self._db_lock:
             if alone:
                 self._commit()
             group = self._join(thread_id)
             try:
                 with self._member(group, caller=True) as db:
                     if not regardless:
-                        self.pending.raise_deferred_error(thread_id)
+                        self.deferred.raise_deferred_error(thread_id)
                     yield db
-                self.pending.raise_deferred_error(thread_id)
+                self.deferred.raise_deferred_error(thread_id)
             except BaseException as error:
                 if not group.settled and not self._may_wait(group):
                     self._commit()
                 if isinstance(error, StorageError):
-                    self.pending.raise_deferred_error(thread_id)  # it is older, and told once
+                    self.deferred.raise_deferred_error(thread_id)  # it is older, and told once
                 raise
             if alone or not self._may_wait(group):
                 self._commit()
@@ -490,10 +490,10 @@ class Transactions(ABC):
         Raises:
             StorageError: as `writing`.
         """
-        with self._turn:
+        with self._db_lock:
             try:
                 self._settle(thread_id)
-                self.pending.raise_deferred_error(thread_id)
+                self.deferred.raise_deferred_error(thread_id)
             except StorageError:
                 if thread_id is not None:
                     raise
@@ -508,7 +508,7 @@ class Transactions(ABC):
     @contextlib.contextmanager
     def idle(self) -> Iterator[Database]:
         """Hold the connection outside any transaction, for maintenance."""
-        with self._turn:
+        with self._db_lock:
             self._settle(None)
             try:
                 yield self._connection or self._open()
@@ -521,7 +521,7 @@ class Transactions(ABC):
         Raises:
             StorageError: for whatever the database reports; what waits then still waits.
         """
-        with self._turn:
+        with self._db_lock:
             self._settle(None)
 
     def later(self, entry: Entry) -> None:
@@ -533,9 +533,9 @@ class Transactions(ABC):
         if self._closed:
             raise closed()
         self._must_be_writable()
-        self.pending.add(entry)
+        self.deferred.add(entry)
         self._flusher.wake()
-        self.pending.raise_deferred_error(entry.at.thread_id)
+        self.deferred.raise_deferred_error(entry.at.thread_id)
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[list[Group]]:
@@ -555,7 +555,7 @@ class Transactions(ABC):
         finally:
             self._local.joined = None
             if self._group is not None:  # also one that nobody joined: its only member failed
-                with self._turn:
+                with self._db_lock:
                     self._commit()
 
     def together(self, work: Callable[[], T]) -> T:
@@ -587,8 +587,8 @@ class Transactions(ABC):
             if group is None:
                 self._begin(write=True)
                 group = self._group = Group()
-            if self.pending.since is not None:
-                self._write_pending(group, first)
+            if self.deferred.since is not None:
+                self._write_deferred(group, first)
             if not group.settled:
                 return group
 
@@ -624,21 +624,21 @@ class Transactions(ABC):
                 self._others_seen += 1
             return db
 
-    def _write_pending(self, group: Group, first: str | None) -> None:
+    def _write_deferred(self, group: Group, first: str | None) -> None:
         """Write what waits; a thread that somebody else holds must wait on, unless it is first."""
-        taken = self.pending.take()
+        taken = self.deferred.take()
         group.taken.append(taken)
         held_up: dict[str, list[Entry]] = {}
         try:
             for thread_id in sorted(taken, key=lambda name: name != first):
                 if group.settled:
                     return
-                if self._locks and not self._hold_for_pending(group, thread_id, first):
+                if self._locks and not self._hold_for_deferred(group, thread_id, first):
                     held_up[thread_id], taken[thread_id] = taken[thread_id], []
                 else:
                     self._write_entries(group, thread_id, taken)
         finally:
-            self.pending.put_back(held_up)
+            self.deferred.put_back(held_up)
 
     def _write_entries(self, group: Group, thread_id: str, taken: dict[str, list[Entry]]) -> None:
         """Write what waits for a thread, up to the first entry that no database can hold.
@@ -656,7 +656,7 @@ class Transactions(ABC):
                             if self.dialect.is_final(error.__cause__ or error):
                                 taken[thread_id] = entries[:at]
                                 ours = isinstance(error, self._errors)
-                                self.pending.fail(
+                                self.deferred.fail(
                                     entry.at, self._explained(error) if ours else error
                                 )
                             raise
@@ -668,7 +668,7 @@ class Transactions(ABC):
                 self._fail(group, StorageError("the process was interrupted; try again"))
                 raise
 
-    def _hold_for_pending(self, group: Group, thread_id: str, first: str | None) -> bool:
+    def _hold_for_deferred(self, group: Group, thread_id: str, first: str | None) -> bool:
         if thread_id == first or thread_id in group.held:
             return self._hold(group, thread_id)
         group.locked = True  # of what only happens to wait too, nobody waits for the lock
@@ -714,7 +714,7 @@ class Transactions(ABC):
         """Say whether a group's commit can be left to somebody who comes after."""
         if group.is_full:
             return False
-        return self._turn.waiting > 0 or getattr(self._local, "joined", None) is not None
+        return self._db_lock.waiting > 0 or getattr(self._local, "joined", None) is not None
 
     def _commit(self) -> None:
         """Commit the open group, if there is one; its members learn of an error."""
@@ -740,15 +740,15 @@ class Transactions(ABC):
             self._connection.account.forget()
             self._end(self._connection)
         for taken in reversed(group.taken):
-            self.pending.put_back({k: v for k, v in taken.items() if v})
+            self.deferred.put_back({k: v for k, v in taken.items() if v})
         group.settle(error)
 
     def _settle(self, thread_id: str | None) -> None:
         """Commit the open group and what waits for a thread, before somebody reads."""
-        if not self.pending.holds(thread_id):
+        if not self.deferred.holds(thread_id):
             return self._commit()
-        for first in [thread_id] if thread_id is not None else [None, *self.pending.threads()]:
-            if self.pending.holds(first):
+        for first in [thread_id] if thread_id is not None else [None, *self.deferred.threads()]:
+            if self.deferred.holds(first):
                 group = self._join(first)
                 self._commit()
                 group.check()
@@ -761,7 +761,7 @@ class Transactions(ABC):
             joined.append(group)
             return
         while done is not None and not done.wait(SECONDS):
-            with self._turn:  # the one who was to commit it was interrupted
+            with self._db_lock:  # the one who was to commit it was interrupted
                 self._commit()  # whichever it is: who saw somebody wait has left it to them
         group.check()
 
