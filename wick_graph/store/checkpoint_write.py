@@ -190,12 +190,12 @@ class StepTransaction:
         self._db.account.add_body(WRITES, self._cache.id, sealed, step)
 
     def has_checkpoint(self, checkpoint: str) -> bool:
-        """Tell whether a checkpoint is stored already."""
+        """Return whether a checkpoint is stored already."""
         key = (self._cache.id, self._ns, pack_id(checkpoint), 1)
         return self._db.execute(statements.EXACT, key).fetchone() is not None
 
     def has_writes(self, checkpoint: str, writes: Sequence[tuple[str, Any]], task: str) -> bool:
-        """Tell whether all of a task's writes are stored already."""
+        """Return whether all of a task's writes are stored already."""
         keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
         row = self._db.execute(statements.TASK, keys).fetchone()
         if row is None:
@@ -308,7 +308,7 @@ class Tried:
         self._once = False
 
     def again(self) -> bool:
-        """Note a try; tell whether there was one before."""
+        """Note a try; return whether there was one before."""
         before, self._once = self._once, True
         return before
 

@@ -333,7 +333,7 @@ def blob_key(hashed: bytes) -> bytes:
 
 
 def is_text_key(key: bytes) -> bool:
-    """Say whether a row of the table is a text's."""
+    """Return whether a row of the table is a text's."""
     return key.startswith(_TEXT) and len(key) == len(_TEXT) + HASH_BYTES
 
 

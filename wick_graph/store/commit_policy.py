@@ -123,7 +123,7 @@ class DeferredWrites:
                 self.since = time.monotonic()
 
     def holds(self, thread_id: str | None) -> bool:
-        """Tell whether a thread has deferred writes; for None, whether any thread has."""
+        """Return whether a thread has deferred writes; for None, whether any thread has."""
         if self.since is None:
             return False
         return thread_id is None or thread_id in self._waiting

@@ -42,7 +42,7 @@ def owner() -> bytes:
 
 
 def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
-    """Tell whether an owner may still be at work.
+    """Return whether an owner may still be at work.
 
     A process of another machine cannot be checked: for it the answer is `elsewhere`.
     """
@@ -54,7 +54,7 @@ def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
 
 
 def is_at_work(holder: bytes, seconds: float) -> bool:
-    """Tell whether a process still does what it began some seconds ago.
+    """Return whether a process still does what it began some seconds ago.
 
     A process of another machine counts as alive for as long as a lease holds.
     """

@@ -213,7 +213,7 @@ class JournalRows:
         return None if row is None else self.blob(db, thread, KEY)
 
     def is_running(self, db: Database, thread: int) -> bool:
-        """Say whether some run holds the thread now."""
+        """Return whether some run holds the thread now."""
         row = db.execute(statements.HOLDER, (thread,)).fetchone()
         return row is not None and row[1] > self._core.now() and is_alive(row[0])
 

@@ -159,7 +159,7 @@ class Waiting:
     since: float = field(default_factory=time.monotonic)
 
     def is_ready(self) -> bool:
-        """Tell whether it may be tried: its back-off is over, and it has let others go first."""
+        """Return whether it may be tried: its back-off is over, and it has let others go first."""
         polite = time.monotonic() - self.since >= POLITE_SECONDS * self.suspicion.charges
         return polite and self.now() >= self.suspicion.due
 
@@ -430,7 +430,7 @@ class Leases:
         return (*row[:2], 0.0, owed.charges, row[4])
 
     def _began(self, db: Database, thread: int, run_id: str) -> bool:
-        """Tell whether a run is the last that began in a thread."""
+        """Return whether a run is the last that began in a thread."""
         query = select(threads.c.run).where(threads.c.id == thread)
         row = db.execute(*compiled(query)).fetchone()
         return row is not None and row[0] is not None and bytes(row[0]) == pack_id(run_id)
@@ -465,7 +465,7 @@ class Leases:
         return self._core.now()
 
     def has_progressed(self, lease: Lease) -> bool:
-        """Tell whether a suspect's thread has recorded anything since its run began."""
+        """Return whether a suspect's thread has recorded anything since its run began."""
         with self._core.reading() as db:
             return mark_of(db, lease.thread) != lease.mark
 
@@ -674,7 +674,7 @@ def check(db: Database, lease: Lease) -> None:
 
 
 def holds(db: Database, lease: Lease) -> bool:
-    """Tell whether a lease still holds its thread, whether or not its run has noticed."""
+    """Return whether a lease still holds its thread, whether or not its run has noticed."""
     row = db.execute(statements.EPOCH, (lease.thread,)).fetchone()
     return row is not None and row[0] == lease.epoch
 
@@ -693,7 +693,7 @@ def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str)
 
 
 def _holds(core: StoreConnection, holder: bytes, until: float) -> bool:
-    """Tell whether a lease holds; one that ends later than any can be taken for does not."""
+    """Return whether a lease holds; one that ends later than any can be taken for does not."""
     return 0 < until - core.now() < _CREDIBLE and is_alive(holder)
 
 

@@ -265,7 +265,7 @@ def version_of(db: Postgres, target: Target, newest: int = len(MIGRATIONS) + 1) 
 
 
 def is_read_only(db: Postgres, target: Target) -> bool:
-    """Say whether this session may not write: a standby, a read-only role, or no rights."""
+    """Return whether this session may not write: a standby, a read-only role, or no rights."""
     held = f"has_table_privilege(to_regclass('\"{target.schema}\".threads'), 'UPDATE')"
     query = f"SELECT current_setting('transaction_read_only') = 'on' OR NOT coalesce({held}, true)"
     return bool(db.script(query)[0][0])
@@ -490,7 +490,7 @@ class PostgresDialect(Dialect):
         return StorageError(f"the database {self._target.name} failed ({text}): {advice}")
 
     def is_final(self, error: BaseException) -> bool:
-        """Say whether the same write would fail again."""
+        """Return whether the same write would fail again."""
         final = (
             *(self._driver.IntegrityError, self._driver.ProgrammingError),
             *(self._driver.DataError, self._driver.NotSupportedError),
@@ -498,11 +498,11 @@ class PostgresDialect(Dialect):
         return not isinstance(error, self.errors) or isinstance(error, final)
 
     def is_lost(self, db: Database) -> bool:
-        """Say whether the session is over."""
+        """Return whether the session is over."""
         return isinstance(db, Postgres) and db.raw.closed
 
     def may_pass(self, error: BaseException) -> bool:
-        """Say whether others were in the way, or the connection was lost."""
+        """Return whether others were in the way, or the connection was lost."""
         code = getattr(error, "sqlstate", None) or ""
         lost = not code and isinstance(error, self._driver.OperationalError)
         return lost or code.startswith((*_AGAIN, *_LOST))
@@ -528,7 +528,7 @@ class PostgresDialect(Dialect):
         return None if row is None else int(row[0])
 
     def exists(self) -> bool:
-        """Say whether our tables are there."""
+        """Return whether our tables are there."""
         db = self._connected()
         try:
             return version_of(db, self._target) > 0

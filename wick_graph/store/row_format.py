@@ -74,12 +74,12 @@ def unpack_id(data: bytes) -> str:
 
 
 def is_source(value: object) -> bool:
-    """Say whether the metadata's source stands in its own column."""
+    """Return whether the metadata's source stands in its own column."""
     return isinstance(value, str) and value in _SOURCES
 
 
 def is_step(value: object) -> bool:
-    """Say whether the metadata's step stands in its own column."""
+    """Return whether the metadata's step stands in its own column."""
     return type(value) is int and abs(value) < 2**62
 
 

@@ -41,7 +41,7 @@ _TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 def includes(held: str, wanted: TokenScope) -> bool:
-    """Say whether a token's scope allows what needs another one."""
+    """Return whether a token's scope allows what needs another one."""
     scopes = held.split(",")
     return wanted in scopes or "admin" in scopes or (wanted == "read" and scopes != [""])
 
@@ -436,7 +436,7 @@ class ServerRuns:
         return thread.id
 
     def _is_full(self, db: Any, thread_id: str, most: int) -> bool:
-        """Say whether a thread would be one too many for its tenant."""
+        """Return whether a thread would be one too many for its tenant."""
         if self._core.thread(db, thread_id) is not None:
             return False
         row = db.execute(statements.THREADS, (self._core.tenant,)).fetchone()

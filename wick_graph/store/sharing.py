@@ -334,7 +334,7 @@ def _identity(paired: bool, key: Any, value: Any) -> tuple[Any, ...]:
 
 
 def _covers(places: dict[tuple[Any, ...], int], keys: list[Any] | None, values: list[Any]) -> bool:
-    """Tell whether the places of all elements of a dict are known by identity."""
+    """Return whether the places of all elements of a dict are known by identity."""
     if not places or keys is None:
         return False
     return all(map(places.__contains__, zip(map(id, values), map(type, keys), keys, strict=True)))

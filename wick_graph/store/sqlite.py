@@ -299,7 +299,7 @@ _BUSY_SECONDS: Final = 5.0
 
 
 def may_write(path: Path) -> bool:
-    """Say whether this process may write to a database, or make one."""
+    """Return whether this process may write to a database, or make one."""
     if not path.exists():
         return True
     beside = [path.with_name(path.name + end) for end in ("-wal", "-shm")]
@@ -485,7 +485,7 @@ class Sqlite(Dialect):
         return explained(error, self.path)
 
     def is_final(self, error: BaseException) -> bool:
-        """Say whether the same write would fail again."""
+        """Return whether the same write would fail again."""
         return not isinstance(error, sqlite3.Error) or isinstance(error, _FINAL)
 
     def shrink(self, db: Database) -> bool:
@@ -501,7 +501,7 @@ class Sqlite(Dialect):
         return [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
 
     def exists(self) -> bool:
-        """Say whether there is a file."""
+        """Return whether there is a file."""
         return self.path is not None and self.path.exists()
 
 

@@ -711,7 +711,7 @@ class Transactions(ABC):
             raise
 
     def _may_wait(self, group: Group) -> bool:
-        """Tell whether a later writer will commit this group."""
+        """Return whether a later writer will commit this group."""
         if group.is_full:
             return False
         return self._db_lock.waiting > 0 or getattr(self._local, "joined", None) is not None

@@ -530,7 +530,7 @@ class ThreadRows:
         self._references()
 
     def _is_complete(self, row: Row) -> bool:
-        """Say whether all is there that a checkpoint refers to, and is whole."""
+        """Return whether all is there that a checkpoint refers to, and is whole."""
         try:
             body = body_of(row, self.seals, "table checkpoints")
             forms = [form for _, form in body.forms()]
