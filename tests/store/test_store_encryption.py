@@ -364,7 +364,7 @@ def test_a_change_that_others_write_against_is_not_finished(
         fill(saver, "a")
     with SqlSaver.from_url(url, keys=KEYS) as saver:
         monkeypatch.setattr(verify, "_texts", lambda core: 1)  # there is always one more
-        with pytest.raises(StorageError, match="somebody still writes"):
+        with pytest.raises(StorageError, match="a process still writes"):
             rotate(saver)
     with SqlSaver.from_url(url, keys=OLD) as saver:  # the store is under the old key as before
         assert saver.threads.list()

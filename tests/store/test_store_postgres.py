@@ -502,7 +502,7 @@ def test_e17_a_pooler_that_hands_out_other_sessions_is_noticed(saver: SqlSaver) 
     line = Line(saver)
     line.put(log=["a"])
     raw_of(saver).execute("RESET search_path")  # as a new session has it
-    with pytest.raises(StorageError, match="a pooler in between must be in session mode"):
+    with pytest.raises(StorageError, match="set the connection pooler to session mode"):
         line.put(log=["a", "b"])
 
 

@@ -200,14 +200,16 @@ def last_event(db: Any, thread: int) -> int:
     return 0 if row is None or row[0] is None else row[0] & PLACES
 
 
-def bound(db: Any, thread: int, first: int) -> int:
+def last_number(db: Any, thread: int, first: int) -> int:
     """Return the highest number that an event of a run may have, by its first event."""
     later = (streams.c.thread == thread, streams.c.first > first)
     row = db.execute(*compiled(select(func.min(streams.c.first)).where(*later))).fetchone()
     return PLACES if row is None or row[0] is None else row[0] - 1
 
 
-def behind(db: Any, thread: int, after: int, high: int, seals: Any) -> list[tuple[int, Event]]:
+def events_after(
+    db: Any, thread: int, after: int, high: int, seals: Any
+) -> list[tuple[int, Event]]:
     """Return some pages of the events after a number, with their numbers.
 
     Raises:
@@ -222,13 +224,13 @@ def behind(db: Any, thread: int, after: int, high: int, seals: Any) -> list[tupl
     return found
 
 
-def add(db: Any, thread: int, rid: int, sealed: bytes) -> None:
+def add_page(db: Any, thread: int, rid: int, sealed: bytes) -> None:
     """Write a page."""
     db.execute(statements.PUT_EVENTS, (rid, sealed))
     db.account.add_body(EVENTS, thread, sealed)
 
 
-def forget(db: Any, thread: int, keep: int) -> None:
+def trim_events(db: Any, thread: int, keep: int) -> None:
     """Delete the events of all but the last `keep` runs of a thread."""
     begins = select(streams.c.first).where(streams.c.thread == thread)
     oldest = begins.order_by(streams.c.first.desc()).limit(1).offset(keep - 1)
@@ -334,7 +336,7 @@ def _drop_events(db: Database, seals: Seals, thread: int, first: int, end: int) 
     dropped = erase(db, events, thread, own)
     if dropped and first <= last < end:
         rid = low | last
-        add(db, thread, rid, seals.seal(b"[]", "events", rid))
+        add_page(db, thread, rid, seals.seal(b"[]", "events", rid))
 
 
 # --- The size of a store's threads, and giving back free space.
@@ -483,7 +485,7 @@ def delete_thread(core: StoreConnection, thread_id: str) -> bool:
     return bool(found)
 
 
-def keep(
+def prune_thread(
     core: StoreConnection,
     codec: Codec,
     thread_id: str,
@@ -507,7 +509,7 @@ def keep(
                 drop_items(db, cache.id, garbage[start : start + BATCH])
 
 
-def traced(
+def threads_of_runs(
     core: StoreConnection,
     gone: Collection[bytes],
     tables: Sequence[Table] = (checkpoints, runs, streams),
@@ -539,7 +541,7 @@ def prune(
     wanted: Wanted,
     gone: Collection[bytes] = (),
 ) -> list[int]:
-    """Do as `keep` within the caller's transaction, and return the items to drop."""
+    """Do as `prune_thread` within the caller's transaction, and return the items to drop."""
     cache = core.thread(db, thread_id)
     if cache is None:
         return []

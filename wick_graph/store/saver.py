@@ -318,8 +318,10 @@ class SqlSaver(BaseCheckpointSaver[int]):
         A checkpoint that delta channels of later ones are rebuilt from is hidden instead.
         """
         gone = frozenset(map(pack_id, run_ids))
-        for thread_id in cleanup.traced(self._core, gone):
-            cleanup.keep(self._core, self.serde, thread_id, lambda rows: _not_of(rows, gone), gone)
+        for thread_id in cleanup.threads_of_runs(self._core, gone):
+            cleanup.prune_thread(
+                self._core, self.serde, thread_id, lambda rows: _not_of(rows, gone), gone
+            )
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes to a new thread; ids stay the same.
@@ -343,7 +345,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
             else:
-                cleanup.keep(self._core, self.serde, str(thread_id), _latest)
+                cleanup.prune_thread(self._core, self.serde, str(thread_id), _latest)
 
     async def aput(
         self,

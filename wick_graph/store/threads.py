@@ -72,7 +72,10 @@ def _unfinished(core: StoreConnection) -> list[int]:
 
 
 def expired(core: StoreConnection) -> tuple[ColumnElement[bool], ...]:
-    """Select what a sweep deletes: expired threads that are idle, or whose process died."""
+    """Select what a sweep deletes: expired threads, unless a live run, a question or a pin stays.
+
+    A running thread counts as dead when its lease is over.
+    """
     dead = and_(threads.c.status == "running", threads.c.id.in_(_DEAD))
     return (
         threads.c.tenant == core.tenant,
@@ -376,7 +379,7 @@ class Threads:
                 by_ns.setdefault(row.ns, []).append(row.rid)
             return {rid for rids in by_ns.values() for rid in rids[-count:]}
 
-        cleanup.keep(self._core, self._codec, thread_id, latest)
+        cleanup.prune_thread(self._core, self._codec, thread_id, latest)
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """Return the bytes of content of each thread, by purpose."""
@@ -404,7 +407,7 @@ class Threads:
 
     def of_runs(self, run_ids: Collection[str]) -> builtins.list[str]:
         """Return the threads that hold checkpoints of these runs."""
-        return cleanup.traced(self._core, [*map(pack_id, run_ids)], (checkpoints,))
+        return cleanup.threads_of_runs(self._core, [*map(pack_id, run_ids)], (checkpoints,))
 
     async def aget(self, thread_id: str) -> ThreadInfo | None:
         """Do `get` in the store's thread."""
