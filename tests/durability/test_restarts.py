@@ -511,5 +511,5 @@ def test_a_process_that_goes_down_on_purpose_leaves_a_whole_store(url: str) -> N
     with SqlSaver.from_url(url) as store:
         lease = store.leases.acquire("t")
         lease.mark = b"recorded"
-        store.leases.spare()
+        store.leases.note_shutdown()
         assert verify(store).findings == []

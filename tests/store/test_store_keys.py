@@ -95,9 +95,9 @@ def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> Non
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        (NEW, "are named as file:PATH or env:NAME"),
-        ("file:", "are named as file:PATH or env:NAME"),
-        ("env:", "are named as file:PATH or env:NAME"),
+        (NEW, "name them as file:PATH or env:NAME"),
+        ("file:", "name them as file:PATH or env:NAME"),
+        ("env:", "name them as file:PATH or env:NAME"),
         ("env:no name", "not its value"),
         (f"env:{NEW}", "not its value"),
         ("env:WICK_NO_SUCH_KEYS", "WICK_NO_SUCH_KEYS is not set"),

@@ -299,7 +299,7 @@ Now = Callable[[], None]
 """Saves in one transaction what may not wait."""
 
 
-class Tried:
+class Attempts:
     """Whether a save was tried before: its commit may have succeeded though the answer was lost."""
 
     __slots__ = ("_once",)
@@ -338,12 +338,12 @@ class CheckpointWriter:
             kept: Any = {**checkpoint, "channel_values": values}
             checkpoint = kept
 
-        tried = Tried()
+        attempts = Attempts()
 
         def save(db: Database) -> None:
-            self.core.deferred.refuse(at)
+            self.core.deferred.raise_lost_write(at)
             step = self._step(db, at, lease)
-            if not (tried.again() and step.has_checkpoint(checkpoint["id"])):
+            if not (attempts.again() and step.has_checkpoint(checkpoint["id"])):
                 step.checkpoint(checkpoint, full, new_versions, at.checkpoint_id, held)
 
         return self._now_or_later(at, save, waits=waits)
@@ -374,13 +374,13 @@ class CheckpointWriter:
         if waits:
             writes = [(name, v.copy() if type(v) in _CHANGED else v) for name, v in writes]
 
-        tried = Tried()
+        attempts = Attempts()
         # such a write replaces the task's last one: written twice it is the same
         replaces = any(channel in WRITES_IDX_MAP for channel, _ in writes)
 
         def save(db: Database) -> None:
             step, checkpoint = self._step(db, at, lease), at.checkpoint_id or ""
-            if replaces or not (tried.again() and step.has_writes(checkpoint, writes, task_id)):
+            if replaces or not (attempts.again() and step.has_writes(checkpoint, writes, task_id)):
                 step.writes(checkpoint, writes, task_id, path, alone=alone)
 
         return self._now_or_later(at, save, waits=waits)

@@ -158,7 +158,8 @@ def unfold(small: bytes) -> bytes:
     data = unfolding.decompress(small, MAX_UNFOLDED + 1)
     if len(data) > MAX_UNFOLDED:
         raise StorageError(
-            f"a content unfolds to more than {MAX_UNFOLDED // 2**20} MiB; it was not written here"
+            f"a compressed value unfolds to more than {MAX_UNFOLDED // 2**20} MiB, which "
+            "wick_graph never writes; do not use this store"
         )
     if not unfolding.eof:
         raise zlib.error("incomplete data")
@@ -501,7 +502,7 @@ class Codec:
         """
         kind, body = data
         if kind != "wick" or body[:1] != bytes((FORMAT,)):
-            raise StorageError(f"unknown format {kind!r}: this is no value that wick_graph stored")
+            raise StorageError(f"unknown format {kind!r}: wick_graph did not store this value")
         return self.unpack(body[1:])
 
     def pack(self, value: Any) -> bytes:
@@ -665,7 +666,7 @@ class Codec:
 
 
 def _message_start(core: bytes) -> int:
-    """Return where the parts of a message begin; 0 if the bytes are more than a message."""
+    """Return the offset of a message's parts; 0 if the bytes are not exactly one message."""
     if core[0] == _EXT_8 and core[2] == Tag.COMPACT and core[1] == len(core) - 3:
         return 3
     long = core[0] == _EXT_16 and core[3] == Tag.COMPACT
@@ -687,8 +688,8 @@ def _pairs(flat: list[Any]) -> dict[Any, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _again(value: StoredObject) -> tuple[int, Any]:
-    """Return what an object was stored as."""
+def _stored_form(value: StoredObject) -> tuple[int, Any]:
+    """Return the stored form of an object of an unknown class."""
     return (
         (Tag.ARRAY, value.data)
         if value.name == NAME
@@ -725,7 +726,7 @@ _WRITERS: Final[dict[type, Callable[[Any], tuple[int, Any]]]] = {
     Command: lambda v: (Tag.COMMAND, [v.graph, v.update, v.resume, v.goto]),
     Overwrite: lambda v: (Tag.OVERWRITE, v.value),
     _DeltaSnapshot: lambda v: (Tag.DELTA, v.value),
-    StoredObject: _again,
+    StoredObject: _stored_form,
     re.Pattern: lambda v: (Tag.PATTERN, [v.pattern, v.flags]),
     **{cls: lambda v: (Tag.IP, [type(v).__name__, str(v)]) for cls in IP.values()},
     Blob: lambda v: (Tag.BLOB, v.hash),

@@ -159,7 +159,7 @@ class DeferredWrites:
             while len(self._lost) > _OPEN:
                 self._lost.popitem(last=False)
 
-    def refuse(self, at: Address) -> None:
+    def raise_lost_write(self, at: Address) -> None:
         """Raise, once, the kept error of what a checkpoint builds on."""
         if self._lost:
             with self._lock:
@@ -167,7 +167,7 @@ class DeferredWrites:
             if error is not None:
                 raise error
 
-    def known(self, thread_id: str) -> None:
+    def forget_errors(self, thread_id: str) -> None:
         """Forget the kept errors of a thread: a caller reads its stored state, to go on from it."""
         if self._lost:
             with self._lock:

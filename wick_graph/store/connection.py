@@ -290,7 +290,7 @@ class StoreConnection(Transactions):
         ttl: Ttl | Mapping[str, Ttl],
         debug: bool = False,
         keys: Keys | None = None,
-        either: bool = False,
+        accept_plain: bool = False,
     ) -> None:
         super().__init__(dialect)
         self.tenant = text_bytes(tenant)
@@ -302,7 +302,7 @@ class StoreConnection(Transactions):
         self.owed: dict[int, Owed] = {}
         """By thread, leases of this store that are given back."""
         self._debug = debug
-        self._keys, self._either = keys, either
+        self._keys, self._accept_plain = keys, accept_plain
         self.sealing: Sealing = Plain()
         """How rows are sealed; known as soon as the database is open."""
         self._lost = False
@@ -388,7 +388,7 @@ class StoreConnection(Transactions):
         if abs(now - seen) >= min(30.0, (ttl or 3600.0) / 120):
             self._note_time(db, now)
             db.execute(statements.SEEN, (now, None if ttl is None else now + ttl, number))
-        if self._locks:  # the lock itself has counted the version up
+        if self._locks:  # the lock itself has incremented the version
             return self._cache(key, number, generation, row[4], row[4] - 1)
         return self._cache(key, number, generation, self._others_seen, self._others_seen)
 
@@ -405,7 +405,9 @@ class StoreConnection(Transactions):
         self._must_fit(db)  # after the insert, which waits for a process that marks the store
         row = self._locked(db, thread_id) if number is None else (number, 0, now, ttl, 0)
         if row is None:
-            raise StorageError(f"thread {thread_id} comes and goes at the same time; try again")
+            raise StorageError(
+                f"thread {thread_id} was made and deleted at the same moment; try again"
+            )
         if self._group is not None:
             self._group.locked = True
             self._group.held[thread_id] = row
@@ -493,7 +495,9 @@ class StoreConnection(Transactions):
             )
         db = self.dialect.open(self.now)
         try:
-            self.sealing = sealing_of(db, self.dialect, self.now, self._keys, either=self._either)
+            self.sealing = sealing_of(
+                db, self.dialect, self.now, self._keys, accept_plain=self._accept_plain
+            )
             if self._locks and not self.dialect.reads_only:
                 self._note_opening(db)
         except BaseException:

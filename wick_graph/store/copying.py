@@ -188,7 +188,7 @@ def _find(rows: list[Row], home: int | None, source: str, checkpoint: str) -> by
         at = b""
     if not any(row.id == at and row.ns == home for row in rows):
         raise StorageError(
-            f"thread {source} has no checkpoint {checkpoint!r:.60}; its history lists those it has"
+            f"thread {source} has no checkpoint {checkpoint!r:.60}; list its history to find one"
         )
     return at
 

@@ -170,7 +170,7 @@ class Account:
         self._rows, self._threads = mark
 
     def forget(self) -> None:
-        """Forget everything, because the transaction is over."""
+        """Forget all counts, because the transaction is over."""
         self._rows, self._threads = {}, {}
 
     def _sums(self, thread: int, step: int | None) -> list[int]:
@@ -323,7 +323,7 @@ _STEP_OF: Final = {
 def to_schema_2(db: Database) -> None:
     """Add the columns and tables, and fill them from the rows as they are."""
     is_sqlite = isinstance(db, sqlite3.Connection)
-    for statement in _made(is_sqlite):
+    for statement in _new_tables(is_sqlite):
         db.execute(statement)
     fill(db)
     db.execute("CREATE UNIQUE INDEX checkpoints_seq ON checkpoints (thread, seq)")
@@ -340,7 +340,7 @@ def fill(db: Database) -> None:
     _add_digests(db, "?" if is_sqlite else "%s")
 
 
-def _made(is_sqlite: bool) -> Iterator[str]:
+def _new_tables(is_sqlite: bool) -> Iterator[str]:
     key, blob = ("INTEGER", "BLOB") if is_sqlite else ("BIGINT", "BYTEA")
     yield "ALTER TABLE checkpoints ADD COLUMN seq BIGINT"
     for table in _CHECKED:

@@ -78,7 +78,7 @@ class Keys:
             return cls.from_file(name)
         if kind == "env" and name:
             return cls.from_environment(name)
-        raise StorageError("the store's keys are named as file:PATH or env:NAME")
+        raise StorageError("the store's keys cannot be found; name them as file:PATH or env:NAME")
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -105,7 +105,7 @@ class Keys:
                 f"the file of keys {file} cannot be read: {error.strerror}; {_MAKE}"
             ) from None
         if len(data) > _LARGEST:
-            raise StorageError(f"the file of keys {file} is too large to be one")
+            raise StorageError(f"{file} is too large for a file of keys; name another file")
         return cls(_parsed(data.decode("utf-8", "replace"), f"the file of keys {file}"))
 
     @classmethod
@@ -117,7 +117,8 @@ class Keys:
         """
         if not _NAME.fullmatch(name):
             raise StorageError(
-                "the store's keys are named as env:NAME, with the name of a variable, not its value"
+                "the store's keys cannot be found; name them as env:NAME, with the name of a "
+                "variable, not its value"
             )
         text = os.environ.get(name)
         if not text:
@@ -136,7 +137,7 @@ class Keys:
         return f"Keys({', '.join(self.ids)})"
 
     def __reduce__(self) -> str:
-        raise TypeError("keys stay in the process that read them")
+        raise TypeError("keys cannot be pickled; they stay in the process that read them")
 
 
 def id_of(key: bytes) -> bytes:
@@ -261,7 +262,7 @@ def check_keys(keys: Keys | str | None) -> Keys | None:
 
 
 def sealing_of(
-    db: Database, dialect: Dialect, now: Now, keys: Keys | None, *, either: bool = False
+    db: Database, dialect: Dialect, now: Now, keys: Keys | None, *, accept_plain: bool = False
 ) -> Sealing:
     """Return how an open store's rows are sealed; mark a new store as encrypted.
 
@@ -270,7 +271,7 @@ def sealing_of(
         dialect: Its database.
         now: The store's clock.
         keys: The keys to open it with; None for a store that is not encrypted.
-        either: Whether to accept a store that is not encrypted although there are keys.
+        accept_plain: Whether to accept a store that is not encrypted although there are keys.
 
     Raises:
         StorageError: It is encrypted and no key fits, or it is not and there are keys; nothing was
@@ -278,12 +279,12 @@ def sealing_of(
     """
     try:
         marked = _marked(db)
-        if marked is None and keys is not None and not either and not dialect.reads_only:
+        if marked is None and keys is not None and not accept_plain and not dialect.reads_only:
             marked = _mark(db, dialect, now, keys)
     except dialect.errors as error:
         raise dialect.explained(error) from error
     if marked is None:
-        if keys is None or either:
+        if keys is None or accept_plain:
             return Plain()
         raise StorageError(
             f"{dialect.name} is not encrypted, and keys were given for it; open it without keys, "

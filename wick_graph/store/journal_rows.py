@@ -50,7 +50,7 @@ class RunRow:
     started: float
     ended: float | None
     body: bytes | None
-    """None where the row is damaged."""
+    """None if the row is damaged."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Page:
 
     last: int
     body: bytes | None
-    """None where the row is damaged."""
+    """None if the row is damaged."""
 
 
 class JournalRows:
@@ -85,7 +85,7 @@ class JournalRows:
         self._cache: ThreadCache | None = None
         self._reader: Reader | None = None
 
-    # --- writing ---------------------------------------------------------------------------------
+    # --- Writing.
 
     def write(self, db: Database, thread: int, batch: Batch) -> None:
         """Add a batch in the caller's transaction.
@@ -121,7 +121,7 @@ class JournalRows:
         keys = [(thread << LANE_BITS | last,) for last in pages]
         return any(db.execute(statements.HAS_PAGE, key).fetchone() is None for key in keys)
 
-    # --- reading ---------------------------------------------------------------------------------
+    # --- Reading.
 
     def reading(self) -> Any:
         """Hold one consistent view of the thread."""
@@ -351,7 +351,7 @@ def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
         db.account.add(RUNS, thread, row_hash(columns, sealed))
 
 
-# --- Recorded runs, found without knowing their thread.
+# --- Recorded runs, across threads.
 
 
 _b = bindparam
@@ -382,7 +382,7 @@ _BELOW: Final = prepared(
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """Where a run is recorded, and when it ran."""
+    """The thread and the times of a recorded run."""
 
     thread_id: str
     run_id: str

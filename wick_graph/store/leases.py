@@ -319,12 +319,12 @@ class Asking:
 
 
 class Leases:
-    """Take, renew and give back leases; a daemon thread renews those that are held."""
+    """Takes, renews and gives back leases; a daemon thread renews those that are held."""
 
     def __init__(self, core: StoreConnection) -> None:
         self._core = core
         self._held: set[Lease] = set()
-        self._sparing = False
+        self._shutting_down = False
         """The process shuts down on purpose: no run is charged with its end."""
         self._nonce = secrets.token_hex(4).encode()
         self._lock = threading.Lock()
@@ -378,7 +378,7 @@ class Leases:
         thread = core.thread_for_writing(db, thread_id).id
         row = db.execute(statements.LEASE, (thread,)).fetchone()
         suspicion = self._suspicion(db, thread, thread_id, row, asking)
-        alone = asking.place is not None and suspicion.suspect and not self._sparing
+        alone = asking.place is not None and suspicion.suspect and not self._shutting_down
         if judged and suspicion.needs_slot and not (asking.place or asking.part):
             raise Suspected
         lease = Lease(
@@ -473,18 +473,18 @@ class Leases:
         """Do `has_progressed` in the store's thread."""
         return await self._core.worker.run(self.has_progressed, lease)
 
-    def spare(self) -> None:
+    def note_shutdown(self) -> None:
         """Note that this process shuts down on purpose: no run is charged with its end."""
-        self._sparing = True
+        self._shutting_down = True
         with self._lock:
             held = [lease for lease in self._held if lease.mark is not None]
         for lease in held:
             with self._core.writing(lease.thread_id) as db:
                 db.execute(statements.SPARE_LEASE, (lease.charges, lease.thread, lease.epoch))
 
-    async def aspare(self) -> None:
-        """Do `spare` in the store's thread."""
-        await self._core.worker.run(self.spare)
+    async def anote_shutdown(self) -> None:
+        """Do `note_shutdown` in the store's thread."""
+        await self._core.worker.run(self.note_shutdown)
 
     def _holding(self, db: Database, thread_id: str) -> int | None:
         thread = self._core.thread(db, thread_id)
@@ -552,7 +552,7 @@ class Leases:
                 self._core.strays.sweep(db, lease.thread)
 
     def _owe(self, lease: Lease, charges: int) -> None:
-        """Note that a lease has no holder, whatever the database says.
+        """Note that a lease is given back, even if the database does not know it.
 
         A full disk may refuse the write, and the answer to a taking may be lost.
         """
@@ -629,17 +629,17 @@ class Leases:
         lease.leave_place()
 
     def _keep(self) -> None:
-        turn = 0
+        rounds = 0
         while not self._wake.wait(LOOK_SECONDS):
-            turn += 1
+            rounds += 1
             try:
                 self.settle()
-                if turn * LOOK_SECONDS >= LEASE_SECONDS / 3:
-                    turn = 0
+                if rounds * LOOK_SECONDS >= LEASE_SECONDS / 3:
+                    rounds = 0
                     self.renew()
                 else:
                     self.check_ownership()
-            except Exception:  # a busy or full database: the next turn is before the lease's end
+            except Exception:  # a busy or full database: the next attempt is before the lease's end
                 continue
 
     def close(self) -> None:
@@ -666,7 +666,7 @@ def check(db: Database, lease: Lease) -> None:
     if not holds(db, lease):
         lease.lose()
         raise ThreadBusyError(
-            f"thread {lease.thread_id} was taken over by another run while this one stood still; "
+            f"thread {lease.thread_id} was taken over by another run while this one was stalled; "
             "nothing of this step was stored"
         )
     if lease.before_commit is not None:

@@ -76,7 +76,9 @@ def check_arrived(file: Path) -> None:
         return
     if found is not None:
         name = _text(found[0] or b"")
-        raise StorageError(f"{file} computes {name!r:.80}, which no export does; do not use it")
+        raise StorageError(
+            f"{file} computes content ({name!r:.80}), which no export does; do not use it"
+        )
 
 
 # --- A thread as a file: exported to a database of its own, and imported from one.
@@ -163,7 +165,9 @@ def _opened(file: Path, keys: Keys | None, wanted: str) -> SqlSaver:
     Raises:
         StorageError: It holds threads of several tenants, and none of the wanted one.
     """
-    core = StoreConnection(dialect_of(_url(file)), tenant=wanted, ttl=None, keys=keys, either=True)
+    core = StoreConnection(
+        dialect_of(_url(file)), tenant=wanted, ttl=None, keys=keys, accept_plain=True
+    )
     saver = SqlSaver(core, Codec())
     try:
         with core.reading() as db:
@@ -361,7 +365,7 @@ def _readable(url: str, made: Repaired) -> Iterator[str]:
                     _reach(source, to, made)
             except sqlite3.Error as error:
                 raise StorageError(
-                    f"nothing of {dialect.path} can be read ({error}); restore a backup"
+                    f"{dialect.path} cannot be read at all ({error}); restore a backup"
                 ) from error
         yield f"sqlite:///{reached}"
 

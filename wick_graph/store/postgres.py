@@ -91,7 +91,9 @@ def target_of(url: str) -> Target:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema, timeout = options.pop("schema", "wick"), options.pop("statement_timeout", "30s")
     if not _SCHEMA.fullmatch(schema):
-        raise StorageError("the schema of a PostgreSQL store must be a plain name of letters")
+        raise StorageError(
+            "the schema of a PostgreSQL store is not valid; use letters, digits and _ in ?schema="
+        )
     if not _TIMEOUT.fullmatch(timeout):
         raise StorageError("statement_timeout takes a time such as 30s or 500ms")
     query = urlencode(options, quote_via=quote)
@@ -286,8 +288,8 @@ def prepare(
     if (version := version_of(db, target, newest)) != newest:
         if reads_only:
             raise StorageError(
-                f"the database {target.name} has schema {version}, and nothing may be written to "
-                f"it to bring it to {newest}; open it once with the right to write"
+                f"the database {target.name} has schema {version}, needs {newest}, and cannot be "
+                "written by this user; open it once with the right to write"
             )
         lock = f"SELECT pg_advisory_xact_lock({APPLICATION_ID}, hashtext('{target.schema}'))"
         db.script(f"BEGIN; {lock}")

@@ -265,7 +265,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         self._note_graph(graph_above())
         thread_id, ns, checkpoint = address_of(config)
         with self._core.reading(thread_id) as db:
-            self._core.deferred.known(thread_id)
+            self._core.deferred.forget_errors(thread_id)
             cache = self._core.thread(db, thread_id)
             row = None if cache is None else find(db, cache, ns, checkpoint)
             forks = self._core.forks
@@ -309,7 +309,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
             return delta_history(reader, row, channels)
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with everything that is its."""
+        """Delete a thread with all its rows."""
         cleanup.delete_thread(self._core, str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:

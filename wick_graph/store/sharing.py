@@ -160,7 +160,7 @@ class ItemWriter:
         return self._form(value, channel, home or channel, NOTHING, keep=False)
 
     def share(self, lane: ChannelItems, data: bytes) -> Form:
-        """Return the form of bytes that are likely to come again."""
+        """Return the form of bytes that are likely to occur again."""
         if len(data) <= _FEW and not self._cache.seals.hides:
             return data
         return lane.id << LANE_BITS | self._place(lane, b"", data)

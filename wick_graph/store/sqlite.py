@@ -62,7 +62,7 @@ _in_use: Final[dict[Place, set[int]]] = {}
 
 
 class Connection(sqlite3.Connection):
-    """A connection that is counted while its file is open."""
+    """A connection that marks its file as open in this process."""
 
     place: Place | None = None
 
@@ -72,7 +72,7 @@ class Connection(sqlite3.Connection):
         self.create_function("wick_checksum", -1, checksum_of, deterministic=True)
 
     def claim(self, path: Path) -> None:
-        """Count this connection's file as open."""
+        """Mark this connection's file as open."""
         place = place_of(path)
         if place is not None:
             _in_use.setdefault(place, set()).add(id(self))
@@ -118,7 +118,7 @@ def check_file_header(path: Path) -> None:
     kind = file_system(path, _mounts())
     if kind in _REMOTE:
         raise StorageError(
-            f"{path} lies on a network file system ({kind}), where SQLite's locks do not hold; "
+            f"{path} is on a network file system ({kind}), where SQLite's locks do not hold; "
             "put it on a local disk"
         )
     place = place_of(path)
@@ -176,7 +176,7 @@ def _check_file_header(path: Path) -> None:
 def _judge(path: Path, head: bytes, size: int) -> None:
     if len(head) < _HEADER or not head.startswith(_MAGIC):
         raise StorageError(
-            f"{path} is not a SQLite database, or its beginning is damaged; name another file"
+            f"{path} is not a SQLite database, or its header is damaged; name another file"
         )
     page = struct.unpack_from(">H", head, 16)[0]
     page = 65_536 if page == 1 else page
@@ -193,7 +193,7 @@ def _judge(path: Path, head: bytes, size: int) -> None:
             f"{SCHEMA_VERSION}); upgrade wick_graph"
         )
     if version < 1 or page < 512 or page & (page - 1):
-        raise StorageError(f"{path} is damaged: its header makes no sense; restore a backup")
+        raise StorageError(f"{path} is damaged: its header is not valid; restore a backup")
     if changed == valid_for and size < pages * page:
         raise StorageError(
             f"{path} is damaged: it has {size} of {pages * page} bytes; restore a backup"

@@ -158,16 +158,16 @@ class ThreadCache:
     """Namespaces with lanes that hold what the head's values need."""
     seen_others: int = 0
     seals: Seals = PLAIN
-    """How the thread's rows are closed and opened."""
+    """How the thread's rows are sealed and opened."""
     marks: Marks | None = None
     """In debug mode, what saved elements looked like."""
     within: object = None
     """The open transaction that read the thread's own row last."""
     names: dict[int, dict[str, int]] | None = None
-    """Per scope, the number of every name."""
+    """By scope, the number of each name."""
     texts: dict[int, str] = field(default_factory=dict)
     heads: dict[int, tuple[bytes, int] | None] = field(default_factory=dict)
-    """Per namespace, the id and the number of the latest checkpoint."""
+    """By namespace, the id and the number of the latest checkpoint."""
     last: int | None = None
     """The number of the thread's last checkpoint; None if the database must be asked."""
     written: dict[int, dict[bytes, dict[int, list[Any]]]] = field(default_factory=dict)
@@ -271,7 +271,7 @@ class ThreadCache:
         return self.heads[ns]
 
     def next_seq(self, db: Database) -> int:
-        """Count up the thread's checkpoints, and return the number."""
+        """Return the number of the thread's next checkpoint."""
         if self.last is None:
             self.last = db.execute(statements.LAST_SEQ, (self.id,)).fetchone()[0] or 0
         self.last += 1
@@ -370,7 +370,7 @@ def learn_lately_read(db: Database, cache: ThreadCache, thread_id: str) -> None:
     """Remember the places of the content of lists that were read without noting them.
 
     Nearly every list is continued, and found by the objects that it holds. Only a list that is
-    made anew is found by its content.
+    rebuilt is found by its content.
     """
     ranges, cache.unlearned = cache.unlearned, []
     for first, last in ranges:

@@ -47,7 +47,7 @@ def sweep(core: StoreConnection) -> list[str]:
         off = note_time(db, core.now(), core.steady())
     if off is not None:
         _log.warning(
-            "the clock is %.0f s apart from the time that has passed, so nothing is swept this "
+            "the clock differs by %.0f s from the time that has passed, so nothing is swept this "
             "time, and the idle time of threads counts from now on",
             off,
         )

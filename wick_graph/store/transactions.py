@@ -476,8 +476,8 @@ class Transactions(ABC):
     def _must_be_writable(self) -> None:
         if self.dialect.reads_only:
             raise StorageError(
-                f"{self.dialect.name} is open for reading only, because nothing may be written to "
-                "it; give this user the right to write to it and to its folder"
+                f"{self.dialect.name} is open for reading only, so nothing can be written to it; "
+                "give this user the right to write to it and to its folder"
             )
 
     @contextlib.contextmanager

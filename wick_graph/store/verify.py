@@ -91,7 +91,7 @@ def rotate(saver: SqlSaver) -> int:
         raise StorageError(f"{core.dialect.name} is not encrypted; there is no key to change")
     total = 0
     for _ in range(_PASSES):
-        changed = sum(_thread(core, *named) for named in _named(core)) + _texts(core)
+        changed = sum(_thread(core, *named) for named in _all_threads(core)) + _texts(core)
         total += changed
         if not changed:
             break
@@ -103,7 +103,7 @@ def rotate(saver: SqlSaver) -> int:
     return total + _mark(core, sealing)
 
 
-def _named(core: StoreConnection) -> list[tuple[int, bytes, bytes]]:
+def _all_threads(core: StoreConnection) -> list[tuple[int, bytes, bytes]]:
     """Return the number, the tenant and the id of each thread, of all tenants."""
     query = select(threads.c.id, threads.c.tenant, threads.c.thread).where(_IS_THERE)
     with core.reading() as db:
@@ -497,7 +497,7 @@ class ThreadRows:
                 if table in (checkpoints, writes)
                 and (sums.get(step, [0] * len(TABLES))[at] - own[at] - off) & MASK == 0
             ]
-            self._find(table, _said(off), step=differ[0] if len(differ) == 1 else None)
+            self._find(table, _describe(off), step=differ[0] if len(differ) == 1 else None)
 
     def _references(self) -> None:
         """Check that everything that steps and pending writes refer to is there."""
@@ -571,7 +571,7 @@ def _key(table: Table, number: int, row: Sequence[Any]) -> Any:
     return row[0] if table.name == "blobs" else number
 
 
-def _said(off: int) -> str:
+def _describe(off: int) -> str:
     """Describe a difference between two sums."""
     count = off & (1 << COUNT_BITS) - 1
     if count == 0:
