@@ -65,7 +65,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot() -> str:
-    """Identify this boot of the machine, in all of its containers; else this process."""
+    """Identify this boot of the machine, the same in all containers; else this process."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:

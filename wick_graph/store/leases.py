@@ -28,7 +28,7 @@ from wick_graph.store.statements import compiled
 #
 # The death of a process does not show which run caused it: every unfinished run is a suspect, and
 # none is charged. The next process runs one suspect at a time beside its other runs. If it dies
-# meanwhile, it charges that suspect alone. A new record in its thread clears a suspect. A suspect
+# meanwhile, that suspect alone is charged. A new record in its thread clears a suspect. A suspect
 # that was charged waits before it is tried again.
 #
 # The row of the lease holds everything that outlives a process:
@@ -96,7 +96,7 @@ def judge(
         thread: The number of the thread.
         row: Its lease, which has no holder.
         now: The time.
-        survived: Whether the owner is alive: it still works, or the database was away.
+        survived: Whether the owner is not to blame: it is alive, or the database was away.
     """
     until, tries, stood = row[2:5]
     charges, alone = unpacked(tries)

@@ -288,8 +288,8 @@ def prepare(
     if (version := version_of(db, target, newest)) != newest:
         if reads_only:
             raise StorageError(
-                f"the database {target.name} has schema {version}, needs {newest}, and cannot be "
-                "written by this user; open it once with the right to write"
+                f"the database {target.name} has schema {version}, needs {newest}, and is open for "
+                "reading only; open it once with the right to write"
             )
         lock = f"SELECT pg_advisory_xact_lock({APPLICATION_ID}, hashtext('{target.schema}'))"
         db.script(f"BEGIN; {lock}")
