@@ -15,7 +15,7 @@ from wick_graph.messages import ToolCall
 from wick_graph.nodes.route import sent_for
 from wick_graph.runtime.context import NodeContext
 from wick_graph.runtime.tool_ledger import UNKNOWN, leave, recorded
-from wick_graph.store.ledger import Recorded
+from wick_graph.store.ledger import Finished
 from wick_graph.tools.result import failure
 
 INTERRUPTED: Final = "run interrupted before this tool finished"
@@ -87,9 +87,9 @@ async def _repaired(reply: AIMessage, index: int, ctx: NodeContext) -> list[tupl
     known, ledger = None, ctx.run.ledger
     if ledger is not None:
         look = (sent["key"], call.name, call.args)
-        known = await ctx.io.either(lambda: ledger.look(*look), lambda: ledger.alook(*look))
+        known = await ctx.io.either(lambda: ledger.lookup(*look), lambda: ledger.alookup(*look))
         await leave(ctx, sent["key"])
-    if isinstance(known, Recorded):
+    if isinstance(known, Finished):
         result = recorded(call, known.fields)
     else:
         result = failure(call, ToolError(INTERRUPTED if known is None else UNKNOWN))

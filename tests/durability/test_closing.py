@@ -129,7 +129,7 @@ def test_a_run_that_lost_its_thread_before_it_opened_it_leaves_it_alone(
         opened = Threads.open
 
         def late(threads: Threads, *args: Any, **kwargs: Any) -> Any:
-            lease = store_of(agent).leases.take("t", force=True)
+            lease = store_of(agent).leases.acquire("t", force=True)
             threads.close("t", status="idle", stopped_because="cancelled", lease=lease)
             store_of(agent).leases.release(lease)
             return opened(threads, *args, **kwargs)
@@ -155,14 +155,14 @@ def test_a_run_that_comes_to_its_own_end_keeps_it(
         run = Background(lambda: mine.invoke("go", thread_id="t"))
         assert held.inside.wait(SECONDS)
         leases = store_of(other).leases
-        wrest = leases.wrest
+        force_acquire = leases.force_acquire
 
         def late(*args: Any) -> Any:
             held.go_on.set()
             assert run.end().stopped_because == "interrupted"
-            return wrest(*args)
+            return force_acquire(*args)
 
-        monkeypatch.setattr(leases, "wrest", late)
+        monkeypatch.setattr(leases, "force_acquire", late)
         assert other.cancel("t") is True
         assert mine.threads.get("t").status == "waiting"
         assert mine.resume("t", "yes").text == "ok"

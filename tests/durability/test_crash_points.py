@@ -22,8 +22,8 @@ from wick_graph.store.ledger import Ledger
 from wick_graph.store.threads import Threads
 
 POINTS: dict[str, tuple[Any, str, bool]] = {
-    "before the lease": (Leases, "take", False),
-    "after the lease": (Leases, "take", True),
+    "before the lease": (Leases, "acquire", False),
+    "after the lease": (Leases, "acquire", True),
     "after the run is opened": (Threads, "open", True),
     "before the intent": (Ledger, "begin", False),
     "after the intent": (Ledger, "begin", True),

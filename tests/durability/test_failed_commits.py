@@ -57,13 +57,13 @@ def assert_whole(store: SqlSaver) -> None:
 
 
 def test_a_call_whose_commit_failed_is_written_anew(store: SqlSaver, refuse: Refuse) -> None:
-    lease = store.leases.take("t")
+    lease = store.leases.acquire("t")
     ledger = store.ledger(lease)
     ledger.begin("known", "tool", {"a": 1}, "never")
     writing: list[Callable[[], object]] = [
         lambda: ledger.begin("new", "tool", {"a": 1}, "never"),
         lambda: ledger.finish("known", "tool", {"a": 1}, {"output": "x"}),
-        lambda: ledger.wait("new", "tool", {"a": 1}),
+        lambda: ledger.mark_waiting("new", "tool", {"a": 1}),
     ]
     for write in writing:
         refuse(1)

@@ -18,7 +18,7 @@ from tests.support.proxy import LossyProxy
 from wick_graph import Agent, tool
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import Streams
+from wick_graph.store.server_rows import ServerRuns
 from wick_graph.testing import ScriptedModel, call
 
 COMMITS = 8
@@ -42,8 +42,8 @@ def test_a_lease_whose_commit_was_not_answered_is_not_in_its_own_way(proxy: Loss
     with SqlSaver.from_url(proxy.url) as saver:
         losing(proxy, 1)
         with pytest.raises(StorageError, match="may or may not be stored"):
-            saver.leases.take("t")
-        lease = saver.leases.take("t")
+            saver.leases.acquire("t")
+        lease = saver.leases.acquire("t")
         with SqlSaver.from_url(proxy.url) as other:  # the second is held against everybody else
             assert other.leases.epoch("t") == lease.epoch
             saver.leases.release(lease)
@@ -77,8 +77,8 @@ def test_a_taking_that_failed_is_not_taken_for_the_next_owners(
         saver.threads.open("t", agent="a", ttl=60, run_id="r0")
         failing(saver, monkeypatch)
         with pytest.raises(StorageError):
-            saver.leases.together(lambda: taken.append(saver.leases.take("t")))
-        theirs = other.leases.take("t")
+            saver.leases.together(lambda: taken.append(saver.leases.acquire("t")))
+        theirs = other.leases.acquire("t")
         other.threads.open("t", agent="a", ttl=60, run_id="r1", lease=theirs)
         saver.threads.close("t", lease=taken[0], status="failed", stopped_because="failed")
         saver.leases.release(taken[0])
@@ -149,13 +149,13 @@ def test_a_run_one_of_whose_commits_was_not_answered_is_asked_for_again(
 def test_two_servers_that_get_one_key_at_one_moment_begin_one_run(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both, superseded = threading.Barrier(2, timeout=20), Streams._supersede
+    both, superseded = threading.Barrier(2, timeout=20), ServerRuns._supersede
 
-    def meet(streams: Streams, *args: Any) -> None:
+    def meet(streams: ServerRuns, *args: Any) -> None:
         both.wait()  # both have looked for the key, and found nothing
         superseded(streams, *args)
 
-    monkeypatch.setattr(Streams, "_supersede", meet)
+    monkeypatch.setattr(ServerRuns, "_supersede", meet)
     outcomes: list[Any] = []
 
     def begin(saver: SqlSaver, n: int) -> None:

@@ -14,13 +14,17 @@ from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import ThreadBusyError
 from wick_graph.store.connection import LEASE_SECONDS
 from wick_graph.store.leases import Lease, Leases
-from wick_graph.store.ledger import Go, Recorded, Unknown
-from wick_graph.store.thread_cache import MeantForks
+from wick_graph.store.ledger import Execute, Finished, OutcomeUnknown
+from wick_graph.store.thread_cache import AllowedBranches
 from wick_graph.testing import ScriptedModel, call
 from wick_graph.types import Replay
 
 SECONDS = 20
-NETS = {"look": (Leases, "look"), "renew": (Leases, "renew"), "head": (MeantForks, "check")}
+NETS = {
+    "look": (Leases, "check_ownership"),
+    "renew": (Leases, "renew"),
+    "head": (AllowedBranches, "check"),
+}
 """What else notices a run that lost its thread: the keeper, twice, and the check of the head."""
 
 
@@ -28,7 +32,7 @@ def taken_over(mine: SqlSaver, other: SqlSaver) -> Lease:
     """Let the first store's lease come to its end unrenewed, and take the thread as the other."""
     later = time.time() + LEASE_SECONDS + 1
     mine.clock = other.clock = lambda: later
-    return other.leases.take("t")
+    return other.leases.acquire("t")
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *nets: str) -> None:
@@ -151,8 +155,8 @@ def test_the_head_alone_stops_a_run_that_lost_its_thread(
 def lost(mine: SqlSaver, other: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> tuple[Lease, Lease]:
     """A lease under which one call was begun, and the lease of who took its thread."""
     without(monkeypatch, "look", "renew")
-    lease = mine.leases.take("t")
-    assert mine.ledger(lease).begin("step:0", "act", {}, "never") == Go(again=False)
+    lease = mine.leases.acquire("t")
+    assert mine.ledger(lease).begin("step:0", "act", {}, "never") == Execute(again=False)
     return lease, taken_over(mine, other)
 
 
@@ -170,7 +174,7 @@ def test_a_lost_lease_finishes_no_call(
         mine.ledger(lost[0]).finish("step:0", "act", {}, {"output": "a zombie's"})
     assert states(other) == ["intent"]
     assert other.ledger(lost[1]).recorded("step:0", "act", {}) is None
-    assert isinstance(other.ledger(lost[1]).begin("step:0", "act", {}, "never"), Unknown)
+    assert isinstance(other.ledger(lost[1]).begin("step:0", "act", {}, "never"), OutcomeUnknown)
 
 
 def test_a_lost_lease_begins_no_call(
@@ -185,43 +189,43 @@ def test_a_lost_lease_marks_no_call_as_waiting(
     mine: SqlSaver, other: SqlSaver, lost: tuple[Lease, Lease]
 ) -> None:
     with pytest.raises(ThreadBusyError, match="taken over by another run"):
-        mine.ledger(lost[0]).wait("step:0", "act", {})
+        mine.ledger(lost[0]).mark_waiting("step:0", "act", {})
     assert states(other) == ["intent"]
 
 
 def test_a_call_with_a_key_is_told_that_it_runs_again(mine: SqlSaver) -> None:
     """It may run as often as its run dies; whether the thread goes on, its charges decide."""
-    ledger = mine.ledger(mine.leases.take("t"))
+    ledger = mine.ledger(mine.leases.acquire("t"))
     said = [ledger.begin("step:0", "act", {}, "key") for _ in range(5)]
-    assert said == [Go(again=False), *[Go(again=True)] * 4]
+    assert said == [Execute(again=False), *[Execute(again=True)] * 4]
 
 
 def test_a_call_that_was_under_way_is_unknown_for_good(mine: SqlSaver, other: SqlSaver) -> None:
     """Its intent is on disk when `begin` returns, and no later try runs it, not even by right."""
-    ledger = mine.ledger(mine.leases.take("t"))
-    assert ledger.begin("step:0", "act", {}, "never") == Go(again=False)
+    ledger = mine.ledger(mine.leases.acquire("t"))
+    assert ledger.begin("step:0", "act", {}, "never") == Execute(again=False)
     assert states(other) == ["intent"]
-    assert ledger.begin("step:0", "act", {}, "never") == Unknown()
-    assert ledger.begin("step:0", "act", {}, "safe") == Unknown()
+    assert ledger.begin("step:0", "act", {}, "never") == OutcomeUnknown()
+    assert ledger.begin("step:0", "act", {}, "safe") == OutcomeUnknown()
     assert states(other) == ["unknown"]
 
 
 def test_a_call_that_waits_is_run_by_right(mine: SqlSaver) -> None:
-    ledger = mine.ledger(mine.leases.take("t"))
+    ledger = mine.ledger(mine.leases.acquire("t"))
     ledger.begin("step:0", "act", {}, "never")
-    ledger.wait("step:0", "act", {})
-    assert ledger.look("step:0", "act", {}) is None
-    assert ledger.begin("step:0", "act", {}, "never") == Go(again=True)
+    ledger.mark_waiting("step:0", "act", {})
+    assert ledger.lookup("step:0", "act", {}) is None
+    assert ledger.begin("step:0", "act", {}, "never") == Execute(again=True)
 
 
 def test_a_finished_call_is_found_under_its_own_arguments_alone(mine: SqlSaver) -> None:
-    ledger = mine.ledger(mine.leases.take("t"))
+    ledger = mine.ledger(mine.leases.acquire("t"))
     ledger.begin("step:0", "act", {"n": 1}, "never")
     ledger.finish("step:0", "act", {"n": 1}, {"output": "one"})
-    assert ledger.recorded("step:0", "act", {"n": 1}) == Recorded({"output": "one"})
+    assert ledger.recorded("step:0", "act", {"n": 1}) == Finished({"output": "one"})
     for name, args in (("act", {"n": 2}), ("act", {}), ("other", {"n": 1})):
         assert ledger.recorded("step:0", name, args) is None
-        assert ledger.look("step:0", name, args) is None
+        assert ledger.lookup("step:0", name, args) is None
 
 
 # --- the lease -----------------------------------------------------------------------------------
@@ -233,7 +237,7 @@ def test_a_lost_lease_given_back_leaves_the_new_owners_alone(
     mine.leases.release(lost[0])
     assert other.leases.epoch("t") == lost[1].epoch
     with pytest.raises(ThreadBusyError):
-        mine.leases.take("t")
+        mine.leases.acquire("t")
 
 
 def test_a_lost_lease_is_not_renewed(
@@ -241,7 +245,7 @@ def test_a_lost_lease_is_not_renewed(
 ) -> None:
     without(monkeypatch, "look")
     told: list[str] = []
-    lease = mine.leases.take("t", ready=lambda made: setattr(made, "on_stop", told.append))
+    lease = mine.leases.acquire("t", ready=lambda made: setattr(made, "on_stop", told.append))
     taken = taken_over(mine, other)
     mine.leases.renew()
     assert lease.lost
@@ -253,11 +257,11 @@ def test_a_lease_that_is_renewed_stays(mine: SqlSaver, other: SqlSaver) -> None:
     passed = [time.time()]
     for store in (mine, other):
         store.clock = lambda: passed[0]
-    mine.leases.take("t")
+    mine.leases.acquire("t")
     for _ in range(3):
         passed[0] += 20
         with pytest.raises(ThreadBusyError):
-            other.leases.take("t")
+            other.leases.acquire("t")
         mine.leases.renew()
 
 
@@ -268,12 +272,12 @@ def test_a_lease_that_is_not_renewed_ends(
     without(monkeypatch, "look", "renew")
     passed = [time.time()]
     mine.clock = other.clock = lambda: passed[0]
-    lease = mine.leases.take("t")
+    lease = mine.leases.acquire("t")
     passed[0] += LEASE_SECONDS - 1
     assert other.leases.epoch("t") == lease.epoch
     passed[0] += 2
     assert other.leases.epoch("t") is None
-    other.leases.take("t")
+    other.leases.acquire("t")
 
 
 def test_the_keeper_renews_often_enough(mine: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,9 +294,9 @@ def test_the_keeper_renews_often_enough(mine: SqlSaver, monkeypatch: pytest.Monk
         if turns.count("renew") == 2:
             twice.set()
 
-    monkeypatch.setattr(Leases, "look", lambda _: note("look"))
+    monkeypatch.setattr(Leases, "check_ownership", lambda _: note("look"))
     monkeypatch.setattr(Leases, "renew", lambda _: note("renew"))
-    mine.leases.take("t")
+    mine.leases.acquire("t")
     assert twice.wait(SECONDS)
     first, second = [at for at, turn in enumerate(turns) if turn == "renew"][:2]
     assert first + 1 < seconds
@@ -314,7 +318,7 @@ def test_a_lease_of_a_thread_that_was_deleted_writes_nothing(
     mine: SqlSaver, other: SqlSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without(monkeypatch, "look", "renew")
-    lease = mine.leases.take("t")
+    lease = mine.leases.acquire("t")
     other.threads.delete("t")
     with pytest.raises(ThreadBusyError):
         mine.ledger(lease).begin("step:0", "act", {}, "never")
@@ -324,7 +328,7 @@ def test_a_lease_of_a_thread_that_was_deleted_writes_nothing(
 
 def test_a_request_to_stop_is_for_one_epoch(mine: SqlSaver) -> None:
     told: list[str] = []
-    lease = mine.leases.take("t", ready=lambda made: setattr(made, "on_stop", told.append))
+    lease = mine.leases.acquire("t", ready=lambda made: setattr(made, "on_stop", told.append))
     assert not mine.leases.ask_to_stop("t", "not you", lease.epoch + 1)
     assert not mine.leases.ask_to_stop("another", "not you")
     assert told == []
@@ -336,7 +340,7 @@ def test_each_owner_has_an_epoch_of_its_own(mine: SqlSaver, other: SqlSaver) -> 
     seen = []
     for _ in range(20):
         for store in (mine, other):
-            lease = store.leases.take("t")
+            lease = store.leases.acquire("t")
             seen.append(lease.epoch)
             store.leases.release(lease)
     assert len({*seen}) == len(seen)
@@ -345,9 +349,9 @@ def test_each_owner_has_an_epoch_of_its_own(mine: SqlSaver, other: SqlSaver) -> 
 def test_a_thread_is_wrested_from_the_owner_that_was_meant_alone(
     mine: SqlSaver, other: SqlSaver
 ) -> None:
-    first = mine.leases.take("t")
+    first = mine.leases.acquire("t")
     mine.leases.release(first)
-    second = mine.leases.take("t")
-    assert other.leases.wrest("t", first.epoch) is None
+    second = mine.leases.acquire("t")
+    assert other.leases.force_acquire("t", first.epoch) is None
     assert other.leases.epoch("t") == second.epoch
-    assert other.leases.wrest("t", second.epoch) is not None
+    assert other.leases.force_acquire("t", second.epoch) is not None

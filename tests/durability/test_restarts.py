@@ -429,13 +429,13 @@ def test_a_process_that_was_only_frozen_is_no_death(url: str) -> None:
         place = leases.Waiting(leases.INNOCENT, time.time)
         from wick_graph.store.leases import Asking  # noqa: PLC0415 - of this test alone
 
-        life = Life(lambda: SqlSaver.from_url(url).leases.take("t"))
+        life = Life(lambda: SqlSaver.from_url(url).leases.acquire("t"))
         life.wait()
-        lease = one.leases.take("t", Asking(place=place))
+        lease = one.leases.acquire("t", Asking(place=place))
         assert lease.mark is not None
         ahead[0] = 40.0
         assert other.leases.judge("t", Asking()).charges == 0
-        assert other.leases.take("t").charges == 0
+        assert other.leases.acquire("t").charges == 0
 
 
 def test_the_command_runs_a_poisoned_thread_again(
@@ -510,7 +510,7 @@ def test_a_deadly_child_poisons_its_parent_and_does_not_wait_for_it(
 def test_a_process_that_goes_down_on_purpose_leaves_a_whole_store(url: str) -> None:
     """What it notes of the suspect that runs alone is under the row's checksum."""
     with SqlSaver.from_url(url) as store:
-        lease = store.leases.take("t")
+        lease = store.leases.acquire("t")
         lease.mark = b"recorded"
-        store.leases.spare()
+        store.leases.note_shutdown()
         assert verify(store).findings == []

@@ -17,7 +17,7 @@ from tests.store.conftest import Outside
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
-from wick_graph.store.checkpoint_write import Step
+from wick_graph.store.checkpoint_write import StepTransaction
 from wick_graph.testing import ScriptedModel
 
 TABLES = ("runs", "moments", "blobs")
@@ -175,15 +175,15 @@ def test_a_commit_that_fails_loses_no_moment(
     door: Door, url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journal is written before the step's own rows: an error there takes both back."""
-    stored: Callable[..., None] = Step.checkpoint
+    stored: Callable[..., None] = StepTransaction.checkpoint
     failures = iter([True])
 
-    def fails_once(self: Step, *args: Any, **kwargs: Any) -> None:
+    def fails_once(self: StepTransaction, *args: Any, **kwargs: Any) -> None:
         stored(self, *args, **kwargs)
         if args[0]["channel_values"].get("iteration") == 1 and next(failures, False):
             raise RuntimeError("no more")
 
-    monkeypatch.setattr(Step, "checkpoint", fails_once)
+    monkeypatch.setattr(StepTransaction, "checkpoint", fails_once)
     agent, _ = agent_of(url, hooks=[])
     with pytest.raises(Exception, match="no more"):
         door(agent, "add", thread_id="t")

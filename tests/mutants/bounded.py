@@ -100,7 +100,7 @@ BOUNDED: Final = (
         "quota-of-threads-one-more",
         "A tenant has as many threads as it may have.",
         ("test_D37_a_tenant_has_so_many_threads_and_runs",),
-        ("Streams._is_full", "row[0] >= most", "row[0] > most"),
+        ("ServerRuns._is_full", "row[0] >= most", "row[0] > most"),
     ),
     mutant(
         "quota-of-runs-one-more",
@@ -173,14 +173,14 @@ BOUNDED: Final = (
         ("test_appending_writes_one_row",),
         ("_prefix", "return known", "return None"),
         ("_index", "return index", "return {}"),
-        ("Writer._place", "if found is not None:", "if False:"),
+        ("ItemWriter._place", "if found is not None:", "if False:"),
     ),
     mutant(
         "blobs-written-again",
         "A long text is stored once for the thread.",
         ("test_what_a_hook_injects_at_each_step_is_stored_once",),
         (
-            "Writer._blob",
+            "ItemWriter._blob",
             "hashed = cache.texts_apart.get(text)",
             "import os; hashed = None; text = text + os.urandom(4).hex()",
         ),

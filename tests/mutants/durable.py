@@ -11,7 +11,7 @@ DURABLE: Final = (
         "fence-not-called",
         "A checkpoint of a run that lost its thread is not stored.",
         ("test_the_fence_alone_stops_a_run_that_lost_its_thread",),
-        ("Saving._step", "fence(self.core, db, lease, cache.id, at.thread_id)", "pass"),
+        ("CheckpointWriter._step", "fence(self.core, db, lease, cache.id, at.thread_id)", "pass"),
     ),
     mutant(
         "epoch-not-compared",
@@ -25,7 +25,7 @@ DURABLE: Final = (
         "Without the comparison and without the fence nothing stops a run that lost its thread.",
         ("test_the_fence_alone_stops_a_run_that_lost_its_thread",),
         ("holds", "row[0] == lease.epoch", "True"),
-        ("Saving._step", "fence(self.core, db, lease, cache.id, at.thread_id)", "pass"),
+        ("CheckpointWriter._step", "fence(self.core, db, lease, cache.id, at.thread_id)", "pass"),
         quick=True,
     ),
     mutant(
@@ -38,7 +38,7 @@ DURABLE: Final = (
         "head-not-checked",
         "A checkpoint continues the thread's head unless a fork was asked for.",
         ("test_the_second_of_two_runs_is_refused",),
-        ("MeantForks.check", "if not meant:", "if False:"),
+        ("AllowedBranches.check", "if not meant:", "if False:"),
     ),
     mutant(
         "ledger-finish-unfenced",
@@ -58,7 +58,7 @@ DURABLE: Final = (
         "ledger-wait-unfenced",
         "A run that lost its thread marks no call as waiting.",
         ("test_a_lost_lease_marks_no_call_as_waiting",),
-        ("Ledger.wait", "check(db, self._lease)", "pass"),
+        ("Ledger.mark_waiting", "check(db, self._lease)", "pass"),
     ),
     mutant(
         "no-intent",
@@ -138,13 +138,13 @@ DURABLE: Final = (
         "busy-thread-is-taken",
         "A thread that a live owner holds is not taken.",
         ("test_a_second_run_on_a_thread_is_told_that_it_is_busy",),
-        ("Leases._standing", "raise ThreadBusyError(_BUSY.format(thread_id))", "pass"),
+        ("Leases._suspicion", "raise ThreadBusyError(_BUSY.format(thread_id))", "pass"),
     ),
     mutant(
         "same-epoch-again",
         "Each owner has an epoch of its own.",
         ("test_the_fence_alone_stops_a_run_that_lost_its_thread",),
-        ("_after", "(epoch if epoch < _MOST else 0) + 1 + secrets.randbelow(_APART)", "1"),
+        ("_next_epoch", "(epoch if epoch < _MOST else 0) + 1 + secrets.randbelow(_APART)", "1"),
     ),
     mutant(
         "dead-owner-holds",
@@ -174,7 +174,7 @@ DURABLE: Final = (
         "keeper-does-not-look",
         "The keeper ends a run whose thread another one took.",
         ("test_the_keepers_look_alone_ends_a_run_that_lost_its_thread",),
-        ("Leases.look", "lease.lose()", "pass"),
+        ("Leases.check_ownership", "lease.lose()", "pass"),
     ),
     mutant(
         "lost-lease-is-released",
@@ -198,7 +198,7 @@ DURABLE: Final = (
         "lease-checked-once-per-commit",
         "Each writer of a shared commit is checked by itself.",
         ("test_a_lease_is_checked_anew_by_each_writer_of_a_commit",),
-        ("Saving._step", "of = (self.core.member, id(lease)", "of = (0, 0"),
+        ("CheckpointWriter._step", "of = (self.core.member, id(lease)", "of = (0, 0"),
     ),
     mutant(
         "poisoned-thread-goes-on",
@@ -214,7 +214,7 @@ DURABLE: Final = (
             "test_which_writes_may_wait[sqlite-an error]",
         ),
         (
-            "Pending.writes_can_wait",
+            "DeferredWrites.writes_can_wait",
             "step.others = True\n                return False",
             "step.others = True\n                return True",
         ),
@@ -223,13 +223,13 @@ DURABLE: Final = (
         "parallel-writes-wait",
         "Of parallel nodes only the first one's writes wait.",
         ("test_of_parallel_nodes_only_the_first_waits_and_only_for_the_second",),
-        ("Pending.writes_can_wait", "step.pulls == 1 and not step.pushes", "True"),
+        ("DeferredWrites.writes_can_wait", "step.pulls == 1 and not step.pushes", "True"),
     ),
     mutant(
         "every-checkpoint-waits",
         "A checkpoint waits only where the run says that a crash loses nothing.",
         ("test_which_checkpoints_may_wait",),
-        ("Pending.checkpoint_can_wait", "policy.checkpoint and", ""),
+        ("DeferredWrites.checkpoint_can_wait", "policy.checkpoint and", ""),
     ),
     mutant(
         "policy-of-another-superstep",
@@ -306,14 +306,18 @@ DURABLE: Final = (
         "readers-miss-what-waits",
         "A reader finds what waits.",
         ("test_a_reader_finds_what_waits",),
-        ("Pending.holds", "return thread_id is None or thread_id in self._waiting", "return False"),
+        (
+            "DeferredWrites.holds",
+            "return thread_id is None or thread_id in self._waiting",
+            "return False",
+        ),
     ),
     mutant(
         "what-waits-changes",
         "What waits is written as it was given.",
         ("test_what_waits_is_as_it_was_given",),
-        ("Saving.checkpoint", "v.copy()", "v"),
-        ("Saving.writes", "v.copy()", "v"),
+        ("CheckpointWriter.checkpoint", "v.copy()", "v"),
+        ("CheckpointWriter.writes", "v.copy()", "v"),
     ),
     mutant(
         "dangling-calls-stay",
@@ -325,7 +329,7 @@ DURABLE: Final = (
         "repair-forgets-the-ledger",
         "A new message takes the recorded results of a crashed step.",
         ("test_a_new_message_takes_what_only_the_ledger_holds",),
-        ("_repaired", "if isinstance(known, Recorded):", "if False:"),
+        ("_repaired", "if isinstance(known, Finished):", "if False:"),
     ),
     mutant(
         "unfinished-step-dropped",
@@ -343,7 +347,7 @@ DURABLE: Final = (
         "cancel-meets-a-later-run",
         "A cancel ends the run that was there, and no later one.",
         ("test_a_thread_is_wrested_from_the_owner_that_was_meant_alone",),
-        ("Leases.wrest", "if self._holding(db, thread_id) != epoch:", "if False:"),
+        ("Leases.force_acquire", "if self._holding(db, thread_id) != epoch:", "if False:"),
     ),
     mutant(
         "stop-asks-any-epoch",

@@ -28,13 +28,13 @@ VISIBLE: Final = (
         "pages-repeat-the-last",
         "A reader of pages does not get again what he has seen.",
         ("test_every_number_gives_the_next_ones_after_the_end",),
-        ("behind", "if start + i > after]", "if start + i >= after]"),
+        ("events_after", "if start + i > after]", "if start + i >= after]"),
     ),
     mutant(
         "pages-numbered-wrong",
         "An event has one number, whichever page it is in.",
         ("test_every_number_gives_the_next_ones_after_the_end",),
-        ("behind", "- len(page) + 1", "- len(page) + 2"),
+        ("events_after", "- len(page) + 1", "- len(page) + 2"),
     ),
     mutant(
         "tail-numbered-wrong",
@@ -57,7 +57,7 @@ VISIBLE: Final = (
         "run-reads-the-next-one",
         "A run's stream ends where the next run begins.",
         ("test_a_run_s_stream_ends_where_the_next_run_begins",),
-        ("bound", "else row[0] - 1", "else row[0] + 3"),
+        ("last_number", "else row[0] - 1", "else row[0] + 3"),
         ("events_after", 'if event["event"] in TERMINAL:\n                return', "pass"),
     ),
     mutant(
@@ -76,7 +76,7 @@ VISIBLE: Final = (
         "two-ends",
         "A run that another server ended is not ended again.",
         ("test_a_run_has_one_end",),
-        ("Streams.append", "if not going_on:", "if False:"),
+        ("ServerRuns.append", "if not going_on:", "if False:"),
     ),
     mutant(
         "journal-not-masked",

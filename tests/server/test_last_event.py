@@ -16,7 +16,7 @@ from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.service import event_log
 from wick_graph.service.event_log import Channel, events_after
 from wick_graph.store import SqlSaver, cleanup
-from wick_graph.store.server_rows import Streams
+from wick_graph.store.server_rows import ServerRuns
 
 RUNS = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222")
 ASKED = {"agent": "default", "kind": "message", "messages": []}
@@ -203,7 +203,7 @@ async def test_readers_are_told_of_nothing_that_is_not_written(
     def full(*_: object) -> None:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(Streams, "append", full)
+    monkeypatch.setattr(ServerRuns, "append", full)
     reader = asyncio.create_task(told(channel, first, channel, EVENTS))
     await channel.put(event(first + 1))
     with pytest.raises(StorageError, match="the disk is full"):

@@ -17,7 +17,7 @@ from wick_graph.service import service
 from wick_graph.service.event_log import TERMINAL
 from wick_graph.service.options import Problem
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import Streams
+from wick_graph.store.server_rows import ServerRuns
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 ASKED = {"agent": "default", "kind": "message", **ASK}
@@ -147,7 +147,7 @@ async def test_what_is_wrong_with_one_tenant_keeps_nobody_from_being_served(
         recovered.append(tenant.name)
         raise StorageError("a page is damaged")
 
-    monkeypatch.setattr(Streams, "tenants", lambda streams: ["anna", "bert"])
+    monkeypatch.setattr(ServerRuns, "tenants", lambda streams: ["anna", "bert"])
     monkeypatch.setattr(service.Tenant, "recover", recover)
     async with served.running():
         assert recovered == ["anna", "bert"]

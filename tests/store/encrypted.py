@@ -136,7 +136,7 @@ def readers(thread_id: str) -> dict[str, Callable[[SqlSaver], Any]]:
         return [*saver.list(config)]
 
     def calls(saver: SqlSaver) -> Any:
-        lease = saver.leases.take(thread_id)
+        lease = saver.leases.acquire(thread_id)
         try:
             ledger = saver.ledger(lease)
             with saver._core.reading() as db:

@@ -209,9 +209,9 @@ def test_nothing_waits_longer_than_a_moment(saver: SqlSaver, outside: Outside) -
     seen = Commits(saver)
     saver.put_writes(at, [("log", ["x"])], "task", PULL)
     assert seen.happened.wait(10)
-    with saver._core._turn:  # the commit is over
+    with saver._core._db_lock:  # the commit is over
         pass
-    assert saver._core.pending.since is None
+    assert saver._core.deferred.since is None
     assert outside.count("writes") == 1
 
 
@@ -514,11 +514,11 @@ def test_what_a_refused_batch_took_along_waits_again_and_holds_nothing(
 ) -> None:
     at = head(still)
     with SqlSaver.from_url(url) as other:
-        lease = other.leases.take("busy")
+        lease = other.leases.acquire("busy")
         still.put_writes(at, [("log", ["b"])], "task", PULL)
         assert outside.count("writes") == 0
         with pytest.raises(ThreadBusyError):
-            still.leases.together(lambda: void(still.leases.take("busy")))
+            still.leases.together(lambda: void(still.leases.acquire("busy")))
         other.leases.release(lease)  # nobody holds the database meanwhile
         assert outside.count("writes") == 0
         still._core.flush()
@@ -530,13 +530,13 @@ def test_callers_that_fail_again_and_again_do_not_keep_writes_waiting(
 ) -> None:
     at = head(saver)
     with SqlSaver.from_url(url) as other:
-        other.leases.take("busy")
+        other.leases.acquire("busy")
         saver.put_writes(at, [("log", ["b"])], "task", PULL)
         until = time.monotonic() + 20
         while outside.count("writes") == 0 and time.monotonic() < until:
             for _ in range(20):
                 with pytest.raises(ThreadBusyError):
-                    saver.leases.take("busy")
+                    saver.leases.acquire("busy")
     assert outside.count("writes") == 1
 
 
@@ -591,13 +591,13 @@ def test_what_a_hook_injects_at_each_step_is_stored_once(tmp_path: Path) -> None
 
 def test_a_lease_is_checked_anew_by_each_writer_of_a_commit(tmp_path: Path) -> None:
     with SqlSaver.from_url(f"sqlite:///{tmp_path}/a.db") as saver:
-        by = {langgraph_config.WRITER: Writer(saver.leases.take("t"))}
+        by = {langgraph_config.WRITER: Writer(saver.leases.acquire("t"))}
         at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", **by}}
         first, second = empty_checkpoint(), empty_checkpoint()
 
         def work() -> None:
             saver.put(at, first, {"source": "input", "step": -1, "parents": {}}, {})
-            saver.leases.take("t", force=True)
+            saver.leases.acquire("t", force=True)
             at["configurable"]["checkpoint_id"] = first["id"]
             saver.put(at, second, {"source": "loop", "step": 0, "parents": {}}, {})
 

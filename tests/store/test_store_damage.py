@@ -282,9 +282,9 @@ def test_filters_are_values_not_sql(url: str) -> None:
 
 def test_e14_a_forged_lease_neither_lasts_nor_overflows(url: str, outside: Outside) -> None:
     with SqlSaver.from_url(url) as saver:
-        saver.leases.release(saver.leases.take("t"))
+        saver.leases.release(saver.leases.acquire("t"))
         forged = (2**63 - 1, 253_402_300_799.0, b"another machine/1/1")
         outside.run("UPDATE leases SET epoch=?, until=?, owner=?", *forged)
-        lease = saver.leases.take("t")
+        lease = saver.leases.acquire("t")
         assert 0 < lease.epoch < 2**62
         assert saver.leases.epoch("t") is not None

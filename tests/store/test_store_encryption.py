@@ -271,7 +271,7 @@ def test_a_thread_lives_as_without_keys(
 
 def recorded(saver: SqlSaver, thread_id: str) -> Any:
     """Ask the ledger for a finished call of a thread, as a run does before it would run it."""
-    lease = saver.leases.take(thread_id)
+    lease = saver.leases.acquire(thread_id)
     try:
         return saver.ledger(lease).begin("step:0", "pay", {"cents": 7}, "never")
     finally:
@@ -287,7 +287,7 @@ def test_a_thread_moves_between_stores(
     file = tmp_path / "a.thread"
     with SqlSaver.from_url(url, keys=of) as saver:
         fill(saver)
-        lease = saver.leases.take("a")
+        lease = saver.leases.acquire("a")
         saver.ledger(lease).begin("step:0", "pay", {"cents": 7}, "never")
         saver.ledger(lease).finish("step:0", "pay", {"cents": 7}, {"paid": CANARY})
         saver.leases.release(lease)
@@ -364,7 +364,7 @@ def test_a_change_that_others_write_against_is_not_finished(
         fill(saver, "a")
     with SqlSaver.from_url(url, keys=KEYS) as saver:
         monkeypatch.setattr(verify, "_texts", lambda core: 1)  # there is always one more
-        with pytest.raises(StorageError, match="somebody still writes"):
+        with pytest.raises(StorageError, match="a process still writes"):
             rotate(saver)
     with SqlSaver.from_url(url, keys=OLD) as saver:  # the store is under the old key as before
         assert saver.threads.list()

@@ -92,7 +92,7 @@ def test_e13_what_is_too_large_of_a_tools_result_is_replaced_at_its_edge(
     saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_format, "MAX_BYTES", 10_000)
-    ledger = saver.ledger(saver.leases.take("t"))
+    ledger = saver.ledger(saver.leases.acquire("t"))
     huge = "x" * 20_000
     made = ToolResult("call_1", "look", "seen", artifact=huge, update={"notes": huge})
     kept = storable(made, ledger)

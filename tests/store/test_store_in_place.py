@@ -22,7 +22,7 @@ from tests.store.store_graphs import CountingModel, config, look
 from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.store import Keys, SqlSaver
-from wick_graph.store.sharing import Writer
+from wick_graph.store.sharing import ItemWriter
 from wick_graph.testing import ScriptedModel, call
 
 AT = config()
@@ -348,9 +348,9 @@ def test_equal_elements_are_not_one_object(saver: SqlSaver) -> None:
 def test_an_append_encodes_what_is_new(saver: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step costs what it writes, however long the list is."""
     seen: list[Any] = []
-    real = Writer._element
+    real = ItemWriter._element
 
-    def counted(self: Writer, lane: Any, paired: bool, key: Any, value: Any) -> int:
+    def counted(self: ItemWriter, lane: Any, paired: bool, key: Any, value: Any) -> int:
         seen.append(value)
         return real(self, lane, paired, key, value)
 
@@ -360,7 +360,7 @@ def test_an_append_encodes_what_is_new(saver: SqlSaver, monkeypatch: pytest.Monk
     ]
     graph = graph_of(saver, *nodes)
     graph.invoke({"messages": [HumanMessage("h", id=f"h{n}") for n in range(300)]}, AT)
-    monkeypatch.setattr(Writer, "_element", counted)
+    monkeypatch.setattr(ItemWriter, "_element", counted)
     graph.invoke({"messages": [HumanMessage("again", id="again")]}, AT)
     written = [one for one in seen if isinstance(one, (AIMessage, HumanMessage))]
     assert {one.id for one in written} == {"again", "n0-305", "n1-306", "n2-307", "n3-308"}

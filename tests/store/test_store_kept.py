@@ -47,7 +47,7 @@ def pinned(saver: SqlSaver) -> None:
 
 def held(saver: SqlSaver) -> None:
     """A run of this process; its lease looks over, since nobody renewed it by this clock."""
-    saver.leases.take("t")
+    saver.leases.acquire("t")
     opened(saver)
 
 

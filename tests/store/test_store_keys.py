@@ -88,16 +88,16 @@ def test_what_is_no_key_is_refused_and_never_quoted(tmp_path: Path, text: str, s
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660, 0o622])
 def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path / "keys", NEW, mode)
-    with pytest.raises(StorageError, match=rf"mode {mode:04o}\); say chmod 600"):
+    with pytest.raises(StorageError, match=rf"mode {mode:04o}\); run chmod 600"):
         Keys.from_file(path)
 
 
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        (NEW, "are named as file:PATH or env:NAME"),
-        ("file:", "are named as file:PATH or env:NAME"),
-        ("env:", "are named as file:PATH or env:NAME"),
+        (NEW, "name them as file:PATH or env:NAME"),
+        ("file:", "name them as file:PATH or env:NAME"),
+        ("env:", "name them as file:PATH or env:NAME"),
         ("env:no name", "not its value"),
         (f"env:{NEW}", "not its value"),
         ("env:WICK_NO_SUCH_KEYS", "WICK_NO_SUCH_KEYS is not set"),

@@ -39,7 +39,7 @@ class Told(SqlSaver):
 
     def put(self, config: RunnableConfig, *args: Any) -> RunnableConfig:
         made = super().put(config, *args)
-        if not self._core.pending.holds(None):  # else it waits, and may be made again
+        if not self._core.deferred.holds(None):  # else it waits, and may be made again
             self.note("checkpoint", made["configurable"]["checkpoint_id"])
         return made
 

@@ -391,7 +391,7 @@ def test_what_waits_for_a_locked_thread_is_in_nobodys_way(url: str) -> None:
         with one._core.writing("t"):
             two.put_writes(at, [("log", ["x"])], "task", PULL)
             lines["u"].put(log=["a", "b"])
-            assert two._core.pending.holds("t")
+            assert two._core.deferred.holds("t")
         found = two.get_tuple(at)
         assert found is not None
         assert found.pending_writes == [("task", "log", ["x"])]
@@ -424,7 +424,7 @@ def test_one_of_many_takes_a_lease(url: str) -> None:
         def take(n: int) -> Any:
             gate.wait()
             try:
-                return (one, two)[n % 2].leases.take("t")
+                return (one, two)[n % 2].leases.acquire("t")
             except ThreadBusyError:
                 return None
 
@@ -502,7 +502,7 @@ def test_e17_a_pooler_that_hands_out_other_sessions_is_noticed(saver: SqlSaver) 
     line = Line(saver)
     line.put(log=["a"])
     raw_of(saver).execute("RESET search_path")  # as a new session has it
-    with pytest.raises(StorageError, match="a pooler in between must be in session mode"):
+    with pytest.raises(StorageError, match="set the connection pooler to session mode"):
         line.put(log=["a", "b"])
 
 

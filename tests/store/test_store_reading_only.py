@@ -22,7 +22,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.verify import verify
 
-SENTENCE = r"is open for reading only, because nothing may be written to it; give this user"
+SENTENCE = r"is open for reading only, so nothing can be written to it; give this user"
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def looked_at(path: Path) -> None:
             lambda: saver.threads.pin("loop"),
             lambda: graph.invoke({"log": ["more"]}, config("loop")),
             lambda: graph.update_state(config("loop"), {"log": ["more"]}),
-            lambda: saver.leases.take("loop"),
+            lambda: saver.leases.acquire("loop"),
             saver.sweep,
         ):
             with pytest.raises(StorageError, match=SENTENCE):

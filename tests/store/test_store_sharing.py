@@ -424,7 +424,7 @@ def test_a_subgraphs_checkpoint_may_be_stored_before_its_graphs(
         if parent:
             at["checkpoint_id"] = made[parent]["id"]
             saver.get_tuple({"configurable": at})
-        saver._core.forks.ask(("t", ""), pack_id(made["x"]["id"]))
+        saver._core.forks.allow(("t", ""), pack_id(made["x"]["id"]))
         saver.put({"configurable": at}, made[name], known, {})
 
     for name in ("x", "y"):

@@ -179,7 +179,7 @@ def test_a_result_is_that_of_its_arguments(url: str, full: SqlSaver, outside: Ou
     (first, mine), (_, other) = hashes[:2]
     outside.run("UPDATE calls SET args=? WHERE rid=?", bytes(other), first)
     with SqlSaver.from_url(url, keys=KEYS) as saver:
-        lease = saver.leases.take("a")
+        lease = saver.leases.acquire("a")
         ledger = saver.ledger(lease)
         key = bytes(outside.run("SELECT key FROM calls WHERE rid=?", first)[0][0]).decode()
         with pytest.raises(StorageError, match="does not fit its key and its place"):

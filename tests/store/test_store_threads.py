@@ -200,7 +200,7 @@ def test_a_clock_that_jumps_takes_no_thread_from_a_run(
     saver: SqlSaver, clock: Clock, hours: float
 ) -> None:
     """Its lease looks over, or as if it came from the future; its process is there all the same."""
-    lease = saver.leases.take("t")
+    lease = saver.leases.acquire("t")
     open_thread(saver, "t", ttl=60.0)
     run(saver, "idle")
     clock.forward(hours * 60)
@@ -212,7 +212,7 @@ def test_a_clock_that_jumps_takes_no_thread_from_a_run(
     saver.leases.renew()
     assert not lease.lost
     with pytest.raises(ThreadBusyError):
-        saver.leases.take("t")
+        saver.leases.acquire("t")
     saver.threads.close("t", status="idle", stopped_because="done", lease=lease)
     saver.leases.release(lease)
     clock.forward(2)
@@ -505,9 +505,9 @@ async def test_the_history_of_a_thread_in_a_loop(saver: SqlSaver) -> None:
 def test_a_run_that_lost_its_thread_unnoticed_does_not_end_the_other_one(
     saver: SqlSaver, url: str
 ) -> None:
-    frozen = saver.leases.take("t")
+    frozen = saver.leases.acquire("t")
     with SqlSaver.from_url(url) as other:
-        lease = other.leases.take("t", force=True)
+        lease = other.leases.acquire("t", force=True)
         other.threads.open("t", agent="a", ttl=60.0, run_id="r")
         saver.threads.close("t", status="failed", stopped_because="failed", lease=frozen)
         known = other.threads.get("t")

@@ -782,7 +782,7 @@ async def start_journal(call: RunCall, io: Leaves) -> None:
             run.journal = start(rows, lease, begun, options)
 
         await io.either(work, lambda: rows.run_in_store(work))
-        lease.along = run.journal.along
+        lease.before_commit = run.journal.along
     recorder: Port = NULL_PORT if run.journal is None else run.journal
     if run.debugger is not None:
         recorder = run.debugger.attach(run, io, spec, run.journal, call.saver)

@@ -86,7 +86,7 @@ async def _as_suspect(
         )
     except ThreadBusyError:
         return False  # whoever has it now is told of, waited for, or cancelled
-    if not standing.waits:
+    if not standing.needs_slot:
         return False
     waiting = Waiting(standing, leases.now)
     PLACE.join(waiting)
@@ -131,7 +131,7 @@ async def cancel(store: EngineStore, thread_id: str, io: Leaves) -> bool:
         return True
 
     def end() -> None:
-        lease = leases.wrest(thread_id, epoch)
+        lease = leases.force_acquire(thread_id, epoch)
         if lease is not None:
             threads.close(thread_id, status="idle", stopped_because="cancelled", lease=lease)
             leases.release(lease)
@@ -151,7 +151,7 @@ async def _take(
         lease.on_stop = _stopper(run, lease)
 
     def take() -> None:
-        run.writer.lease = leases.take(run.thread_id or "", asking, judged=True, ready=ready)
+        run.writer.lease = leases.acquire(run.thread_id or "", asking, judged=True, ready=ready)
         then()
 
     await io.whole(lambda: leases.together(take), lambda: leases.atogether(take))

@@ -35,7 +35,7 @@ from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.content import is_deep
 from wick_graph.runtime.context import NodeContext
 from wick_graph.runtime.durability import must_record_result
-from wick_graph.store.ledger import Ledger, Recorded, Unknown
+from wick_graph.store.ledger import Finished, Ledger, OutcomeUnknown
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.execute import execute
 from wick_graph.tools.result import failure
@@ -327,9 +327,9 @@ async def _through(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> 
         lambda: ledger.begin(key, name, args, tool.replay),
         lambda: ledger.abegin(key, name, args, tool.replay),
     )
-    if isinstance(verdict, Recorded):
+    if isinstance(verdict, Finished):
         return recorded(call, verdict.fields)
-    if isinstance(verdict, Unknown):
+    if isinstance(verdict, OutcomeUnknown):
         return failure(call, ToolError(UNKNOWN))
     return await _executed(again(call) if verdict.again else call, tool, ctx, ledger)
 
@@ -343,7 +343,7 @@ async def _repeatable(
         known = await ctx.io.either(
             lambda: ledger.begun(key, name, args), lambda: ledger.abegun(key, name, args)
         )
-        if isinstance(known, Recorded):
+        if isinstance(known, Finished):
             return recorded(call, known.fields)
         call = again(call) if known is not None or _may_repeat(ctx) else call
     if must_record_result(observed=ctx.run.observed, replay=tool.replay):
@@ -359,7 +359,8 @@ async def _executed(
         result = await execute(call, tool, ctx.io, ctx.spec.tool_timeout, checked=True)
     except GraphBubbleUp:
         await ctx.io.either(
-            lambda: ledger.wait(key, name, args), lambda: ledger.await_(key, name, args)
+            lambda: ledger.mark_waiting(key, name, args),
+            lambda: ledger.amark_waiting(key, name, args),
         )
         raise
     result = storable(result, ledger)

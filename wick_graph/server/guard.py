@@ -35,7 +35,7 @@ from wick_graph.service.options import (
 )
 from wick_graph.service.service import Service, Tenant
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import Streams, TokenScope, includes
+from wick_graph.store.server_rows import ServerRuns, TokenScope, includes
 from wick_graph.store.threads import ThreadInfo
 from wick_graph.tracing import recording
 from wick_graph.tracing.otel import RequestTracer
@@ -565,7 +565,7 @@ class Asker:
         return self.tenant.saver
 
     @property
-    def streams(self) -> Streams:
+    def streams(self) -> ServerRuns:
         """The tenant's streams."""
         return self.tenant.saver.streams
 

@@ -282,7 +282,7 @@ class Service:
         self.draining = True
         for tenant in [*self._tenants.values()]:
             with contextlib.suppress(StorageError):  # then a kill while it drains counts as a death
-                await tenant.saver.leases.aspare()
+                await tenant.saver.leases.anote_shutdown()
         left = [tenant.runs.suspend(seconds, self.hurry) for tenant in self._tenants.values()]
         await asyncio.gather(*left)
 

@@ -1,4 +1,4 @@
-"""Classes whose objects may be stored, and those that a compiled graph names."""
+"""The allow-list of classes that may be stored, and the classes that a compiled graph names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wick_graph.errors import StorageError
 
 
 _MANY: Final = 5_000
-"""Objects that are looked at in the code of one graph."""
+"""The most objects that are examined in the code of one graph."""
 
 _PARTS: Final = ("func", "afunc", "coroutine", "bound", "steps", "tools_by_name", "__wrapped__")
 """Where runnables, tools and wrappers keep the functions that they call."""
@@ -31,14 +31,14 @@ _PARTS: Final = ("func", "afunc", "coroutine", "bound", "steps", "tools_by_name"
 _FOREIGN: Final = frozenset(
     {"langgraph", "langchain", "langchain_core", "pydantic", "wick_graph", "nodes"}
 )
-"""Packages whose functions name no class of a user."""
+"""Packages with functions that name no class of a user."""
 
 
 def graph_above() -> Any:
     """Return the compiled graph for which LangGraph calls a saver; None if there is none.
 
-    LangGraph tells a saver what a graph's schemas name only where the environment says
-    `LANGGRAPH_STRICT_MSGPACK`; the graph itself is always among the callers.
+    LangGraph tells a saver the classes in a graph's schemas only if the environment says
+    `LANGGRAPH_STRICT_MSGPACK`. But the graph itself is always among the callers.
     """
     main = sys.modules.get("langgraph.pregel.main")
     frame = sys._getframe(2) if main is not None else None
@@ -66,7 +66,7 @@ def classes_of(graph: Any) -> set[type]:
 
 
 def _in_code(left: list[Any]) -> Iterator[Any]:
-    """Yield the types that functions name, their annotations, and those of what they call."""
+    """Yield the types that functions name, in code and annotations, and those of their callees."""
     seen: dict[int, Any] = {}
     while left and len(seen) < _MANY:
         thing = left.pop()
@@ -89,7 +89,7 @@ def _with_subgraphs(graph: Any) -> list[Any]:
 
 
 def _nodes(graph: Any) -> Iterable[Any]:
-    """Return a graph's nodes, without LangGraph's functions around those of the user."""
+    """Return a graph's nodes, without the functions that LangGraph puts around the user's."""
     built = getattr(getattr(graph, "builder", None), "nodes", {})
     nodes: Iterable[Any] = (node.runnable for node in built.values())
     return nodes if built else getattr(graph, "nodes", {}).values()
@@ -111,9 +111,9 @@ def _schemas(graph: Any) -> Iterator[Any]:
 
 
 def _formats(runnable: Any) -> Iterator[Any]:
-    """Yield the classes of the structured answers that an agent of LangChain's is to give.
+    """Yield the classes of the structured answers of a LangChain agent.
 
-    Its state leaves them open; they are held by the functions of its nodes.
+    Its state does not name them; the functions of its nodes hold them.
     """
     for function in (getattr(runnable, "func", None), getattr(runnable, "afunc", None)):
         for held in _closure(function):
@@ -128,12 +128,12 @@ def _closure(function: Any) -> Iterator[Any]:
 
 
 def _walk(annotation: Any, seen: set[Any]) -> None:
-    """Add a type and all that it names."""
+    """Add a type and all types that it names."""
     try:
         if annotation in seen:
             return
         seen.add(annotation)
-    except TypeError:  # something that cannot be hashed is no class
+    except TypeError:  # what cannot be hashed is no class
         return
     below: Iterable[Any] = get_args(annotation)
     alias = getattr(annotation, "__value__", None) or getattr(annotation, "__supertype__", None)
@@ -189,11 +189,11 @@ def _mentioned(function: FunctionType) -> Iterator[Any]:
                 yield thing
 
 
-# --- Classes whose objects may be stored: dataclasses, enums, pydantic models, named tuples.
+# --- Classes that may be stored: dataclasses, enums, pydantic models, named tuples.
 #
-# A stored object names its class by a key, `module:qualified.name`. The key is looked up among the
-# classes that this process was given, by hand (`allow=`) or by a compiled graph, and nowhere else:
-# nothing is imported or found by a name because a database says so.
+# A stored object names its class by a key, `module:qualified.name`. The key is looked up only among
+# the classes that this process was given, by hand (`allow=`) or by a compiled graph. Nothing is
+# imported, and no class is found by a name from the database.
 
 
 _LANGCHAIN: Final[tuple[type, ...]] = (
@@ -220,17 +220,17 @@ _set: Final = object.__setattr__
 
 
 def key_of(cls: type) -> str:
-    """Return the key under which objects of a class are stored."""
+    """Return the key of a class in stored objects."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object whose class this process does not know, or no longer fits; it can be stored again.
+    """An object of a class that this process does not know, or that changed; can be stored again.
 
     `name` is `module:qualified.name` of its class. `data` is what was stored of it: a dict of a
-    dataclass's fields, a list of a named tuple's, an enum's name; of a pydantic model the fields,
-    the extra ones, and the names of those that were set.
+    dataclass's fields, a list of a named tuple's, an enum's name; for a pydantic model its fields,
+    its extra fields, and the names of the fields that were set.
     """
 
     name: str
@@ -238,7 +238,7 @@ class StoredObject:
 
 
 class AllowList:
-    """Classes given by hand, by graphs, and (module, name) pairs that LangGraph collected."""
+    """The classes given by hand and by graphs, and (module, name) pairs from LangGraph."""
 
     def __init__(self, classes: Iterable[type] = (), names: Iterable[tuple[str, str]] = ()) -> None:
         self._classes: dict[str, type] = {}
@@ -268,12 +268,12 @@ class AllowList:
         return made
 
     def note_graph(self, graph: Any) -> None:
-        """Take in a compiled graph; what it names is looked at when a class is unknown."""
+        """Note a compiled graph; it is searched for classes when an unknown one comes."""
         if graph not in self._read:
             self._unread.add(graph)
 
     def key(self, cls: type) -> str | None:
-        """Return the key of an allowed class, None for any other."""
+        """Return the key of an allowed class; None for any other."""
         if cls not in self._given and kind_of(cls) is not None:
             self._look_at_graphs()
             if (cls.__module__, cls.__name__) in self._names:
@@ -281,7 +281,7 @@ class AllowList:
         return key_of(cls) if cls in self._given else None
 
     def find(self, key: str) -> type | None:
-        """Return the class of a stored key; None if this process was not given it."""
+        """Return the class of a stored key; None if this process does not know it."""
         if key not in self._classes:
             self._look_at_graphs()
         return self._classes.get(key)
@@ -293,7 +293,7 @@ class AllowList:
             self._take(classes_of(graph))
 
     def _take(self, classes: Iterable[type]) -> None:
-        """Allow classes; of two that have one key, objects are read back as the later one."""
+        """Allow classes; if two have the same key, objects are read back as the later one."""
         for cls in classes:
             if kind_of(cls) is not None:
                 self._classes[key_of(cls)] = cls
@@ -301,7 +301,7 @@ class AllowList:
 
 
 def kind_of(cls: type) -> str | None:
-    """Say how objects of a class are taken apart; None if they cannot be."""
+    """Return the kind of a class, by which its objects are stored; None if they cannot be."""
     if issubclass(cls, Enum):
         return "enum"
     if issubclass(cls, BaseModel):
@@ -332,8 +332,7 @@ def take_apart(value: Any) -> Any:
 def put_together(key: str, cls: type[Any] | None, data: Any) -> Any:
     """Rebuild an allowed object without running its constructor or validators.
 
-    A class that is not known, or that changed so that the data no longer fits it, makes a
-    `StoredObject`.
+    Return a `StoredObject` if the class is unknown, or changed so that the data no longer fits.
     """
     if cls is None:
         return StoredObject(key, data)

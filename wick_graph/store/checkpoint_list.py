@@ -24,7 +24,7 @@ from wick_graph.langgraph_config import (
 from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, Row, body_of, is_before, numbers_of
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import Core
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.row_format import (
     Seals,
@@ -38,7 +38,7 @@ from wick_graph.store.row_format import (
 from wick_graph.store.schema import checkpoints, names, threads
 from wick_graph.store.statements import compiled
 
-# --- Listing checkpoints in batches, so that no lock is held while the caller looks at one.
+# --- Listing checkpoints in batches: no lock is held while the caller looks at one.
 
 
 _BATCH: Final = 32
@@ -49,7 +49,7 @@ class Listing:
 
     def __init__(
         self,
-        core: Core,
+        core: StoreConnection,
         codec: Codec,
         config: RunnableConfig | None,
         wanted: dict[str, Any] | None,
@@ -97,8 +97,8 @@ class Listing:
             if any(metadata.get(key) != value for key, value in self._wanted.items()):
                 return
         found.append(made := reader.checkpoint(row))
-        if self._single:  # how LangGraph looks for the checkpoint from which a subgraph replays
-            self._core.forks.ask((thread_id, address_of(made.config).ns), row.id)
+        if self._single:  # LangGraph looks for the checkpoint to replay a subgraph from
+            self._core.forks.allow((thread_id, address_of(made.config).ns), row.id)
         if self._left is not None:
             self._left -= 1
 
@@ -111,11 +111,11 @@ class Listing:
         return query.where(order < (self._last.seq if self._of is not None else self._last.rid))
 
     def _order(self) -> ColumnElement[int]:
-        """Return what is newest: in one thread its numbers, among many the order of the rows."""
+        """Return the column to order by: the numbers in one thread, the row keys across many."""
         return checkpoints.c.rid if self._of is None else checkpoints.c.seq
 
     def _older(self, db: Database, checkpoint: bytes) -> Select[Any]:
-        """Leave what comes before a checkpoint."""
+        """Select only what comes before a checkpoint."""
         if self._of is None:
             return self._base.where(is_before(checkpoint, numbers_of(db, checkpoint)))
         mine = select(threads.c.id).where(
@@ -145,7 +145,7 @@ class Listing:
         return self._filtered(query)
 
     def _filtered(self, query: Select[Any]) -> Select[Any]:
-        """Let the database drop what cannot match; the comparison proper is made in Python."""
+        """Let the database drop rows that cannot match; Python makes the full comparison."""
         source, step = self._wanted.get("source"), self._wanted.get("step")
         if is_source(source):
             query = query.where(checkpoints.c.source == source)
@@ -165,7 +165,7 @@ _PAGE: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepInfo:
-    """What a list of checkpoints says about one."""
+    """One checkpoint in a thread's history."""
 
     checkpoint_id: str
     parent_id: str | None
@@ -178,10 +178,12 @@ class StepInfo:
     at: datetime
 
 
-class Past:
-    """The checkpoints of one thread's outermost graph, the newest first."""
+class CheckpointHistory:
+    """The checkpoints of a thread's outermost graph, the newest first."""
 
-    def __init__(self, core: Core, thread_id: str, limit: int | None, before: str | None) -> None:
+    def __init__(
+        self, core: StoreConnection, thread_id: str, limit: int | None, before: str | None
+    ) -> None:
         self._core = core
         self._thread_id = thread_id
         self._left = limit

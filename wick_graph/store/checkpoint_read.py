@@ -1,4 +1,4 @@
-"""From rows to checkpoint tuples, and the ways to find the rows."""
+"""Find checkpoint rows, and rebuild checkpoint tuples from them."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from wick_graph.store.statements import compiled
 from wick_graph.store.thread_cache import Known, ThreadCache, learn, read_items
 
 _MANY: Final = 8
-"""Items of a list from which it is not looked at what they hold, until somebody asks."""
+"""Length of a list from which the places of its items are learned only when they are needed."""
 
 
 class Row(NamedTuple):
-    """A row of `checkpoints`, the columns of `sql.COLUMNS`."""
+    """A row of `checkpoints`: the columns of `statements.COLUMNS`."""
 
     rid: int
     thread: int
@@ -61,15 +61,15 @@ class Row(NamedTuple):
     """Its number in the thread."""
 
     def context(self) -> tuple[Context, ...]:
-        """Return what the body's check value covers besides the body."""
+        """Return the columns that the body's check value covers besides the body."""
         return (*self[1:9],)
 
 
 def body_of(row: Row, seals: Seals, what: str) -> CheckpointBody:
-    """Decode a checkpoint's body after its check value.
+    """Decode a checkpoint's body after verifying its check value.
 
     Raises:
-        StorageError: The row is damaged, or has another number than it was given.
+        StorageError: The row is damaged, or its number was changed.
     """
     body = CheckpointBody.load(seals.unseal(row.body, what, *row.context()))
     if body.seq is not None and body.seq != row.seq:
@@ -78,9 +78,9 @@ def body_of(row: Row, seals: Seals, what: str) -> CheckpointBody:
 
 
 class Reader:
-    """Rebuild values of one thread; items are read once for each reader.
+    """Rebuilds the values of one thread; a reader reads each item once.
 
-    Each value is decoded anew where it occurs: whoever gets it may change it.
+    Each occurrence of a value is decoded separately, so callers may change what they get.
     """
 
     def __init__(self, db: Database, cache: ThreadCache, codec: Codec, thread_id: str) -> None:
@@ -93,14 +93,14 @@ class Reader:
         self._learning = False
 
     def continued(self, db: Database, cache: ThreadCache) -> Reader:
-        """Return this reader for a new transaction, with what it has read."""
+        """Return this reader, with what it has read, for a new transaction."""
         if cache.id != self.cache.id or cache.generation != self.cache.generation:
             return Reader(db, cache, self._codec, self.thread_id)
         self.db, self.cache = db, cache
         return self
 
     def body(self, row: Row) -> CheckpointBody:
-        """Decode a checkpoint's body after its check value."""
+        """Decode a checkpoint's body after verifying its check value."""
         return body_of(row, self.cache.seals, self._what("checkpoints"))
 
     def metadata(self, row: Row) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Reader:
     def checkpoint(self, row: Row, *, remember: bool = False) -> CheckpointTuple:
         """Rebuild a checkpoint with its pending writes.
 
-        With `remember`, the lists that are handed out are known to the next `put`.
+        With `remember`, the next `put` recognises the lists that this returns.
         """
         body = self.body(row)
         text = self._text
@@ -158,7 +158,7 @@ class Reader:
     def writes(
         self, ns: int, checkpoint: bytes, channels: frozenset[str] | None = None
     ) -> list[PendingWrite]:
-        """Return the writes filed under a checkpoint in the order in which a run applies them."""
+        """Return the writes under a checkpoint, in the order in which a run applies them."""
         found: list[tuple[tuple[str, str, int], str, Form]] = []
         where, unseal = (self.cache.id, ns, checkpoint), self.cache.seals.unseal
         for task, path, sealed in self.db.execute(statements.WRITES, where):
@@ -172,7 +172,7 @@ class Reader:
         return [(key[1], channel, self.value(form)) for key, channel, form in found]
 
     def stored(self, row: Row, channels: Collection[str]) -> dict[str, Any]:
-        """Return those of the channels of which a checkpoint holds a value."""
+        """Return the values that a checkpoint holds of these channels."""
         named = ((self._text(number), form) for number, form in self.body(row).forms())
         return {name: self.value(form) for name, form in named if name in channels}
 
@@ -192,7 +192,7 @@ class Reader:
         return _DeltaSnapshot(value) if kind & DELTA else value
 
     def warm(self, row: Row) -> None:
-        """Learn where the content of a checkpoint lies, without decoding it."""
+        """Learn the places of a checkpoint's content, without decoding it."""
         for _, form in self.body(row).forms():
             for lane, *ranges in form[1:] if isinstance(form, list) else ():
                 for start, count in zip(ranges[::2], ranges[1::2], strict=True):
@@ -222,7 +222,7 @@ class Reader:
         return [join(*items[rid], texts) for rid in range(first, last + 1)]
 
     def _long_text(self, hashed: bytes) -> str:
-        """Find a text that is stored apart from the values it occurs in."""
+        """Return a text that is stored apart from the values that it occurs in."""
         text = self._long_texts.get(hashed)
         if text is None:
             key = codec.blob_key(hashed)
@@ -278,21 +278,21 @@ def find(db: Database, cache: ThreadCache, ns: str, checkpoint_id: str | None) -
 
 
 def numbers_of(db: Database, checkpoint: bytes, *where: ColumnElement[bool]) -> dict[int, int]:
-    """Return by thread the number of a checkpoint, in whichever namespace it is."""
+    """Return, by thread, the number of a checkpoint in any namespace."""
     query = select(checkpoints.c.thread, func.min(checkpoints.c.seq))
     query = query.where(checkpoints.c.id == checkpoint, *where).group_by(checkpoints.c.thread)
     return dict(db.execute(*compiled(query)).fetchall())
 
 
 def is_before(checkpoint: bytes, numbers: Mapping[int, int]) -> ColumnElement[bool]:
-    """Say which checkpoints come before one: by its number, or by its id where it is not stored."""
+    """Select the checkpoints before one: by its number, or by its id if it is not stored."""
     own = checkpoints.c
     known = (and_(own.thread == thread, own.seq < seq) for thread, seq in numbers.items())
     return or_(*known, and_(own.thread.not_in([*numbers]), own.id < checkpoint))
 
 
 def wrote(db: Database, cache: ThreadCache, row: Row, channel: str) -> bool:
-    """Say whether a write to a channel is filed under a checkpoint; no value is read."""
+    """Return whether there is a write to a channel under a checkpoint; read no value."""
     number = cache.find_name(db, row.ns, channel)
     where = (cache.id, row.ns, row.id)
     for task, path, sealed in db.execute(statements.WRITES, where):
@@ -330,10 +330,10 @@ def _as_metadata(made: dict[str, Any]) -> CheckpointMetadata:
 def delta_history(
     reader: Reader | None, row: Row | None, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
-    """Return per channel the writes on the path to a checkpoint, and the value they start from.
+    """Return, by channel, the writes on the path to a checkpoint, and the value they start from.
 
-    The walk ends for each channel at the nearest ancestor that stores a value of it; the writes
-    filed under that ancestor still count, they led to its child.
+    For each channel the walk ends at the nearest ancestor that stores a value of it. The writes
+    under that ancestor still count: they led to its child.
     """
     steps: dict[str, list[list[PendingWrite]]] = {channel: [] for channel in channels}
     result: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}

@@ -22,7 +22,7 @@ from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, find
 from wick_graph.store.codec import Codec
 from wick_graph.store.commit_policy import Apply, Entry
-from wick_graph.store.connection import Core, Strays
+from wick_graph.store.connection import StoreConnection, Strays
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import CHECKPOINTS, WRITES, changing, row_hash
 from wick_graph.store.leases import Lease, fence, writer_of
@@ -35,10 +35,10 @@ from wick_graph.store.row_format import (
     text_bytes,
 )
 from wick_graph.store.schema import checkpoints
-from wick_graph.store.sharing import NOTHING, Writer
-from wick_graph.store.thread_cache import Lane, MeantForks, ThreadCache
+from wick_graph.store.sharing import NOTHING, ItemWriter
+from wick_graph.store.thread_cache import AllowedBranches, ChannelItems, ThreadCache
 
-# --- Saving one step: a checkpoint, or the writes of one task.
+# --- Saving one superstep: a checkpoint, or the writes of one task.
 
 
 _KNOWN: Final = frozenset(
@@ -46,7 +46,7 @@ _KNOWN: Final = frozenset(
 )
 
 
-class Step:
+class StepTransaction:
     """One transaction's access to a namespace of a thread."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Step:
         codec: Codec,
         thread_id: str,
         ns: str,
-        forks: MeantForks,
+        forks: AllowedBranches,
         strays: Strays,
     ) -> None:
         self._forks = forks
@@ -69,7 +69,7 @@ class Step:
         self._ns = cache.name(db, 0, ns)
         self._names = cache.scope(db, self._ns)
         self._lanes = cache.channels.setdefault(self._ns, {})
-        self._writer = Writer(db, cache, codec, thread_id)
+        self._writer = ItemWriter(db, cache, codec, thread_id)
 
     def checkpoint(
         self,
@@ -81,14 +81,14 @@ class Step:
     ) -> None:
         """Insert a checkpoint, or replace the one that has its id.
 
-        `held` are the channels' own objects, of which the checkpoint may have copies.
+        `held` are the channels' own objects; the checkpoint may have copies of them.
 
         Raises:
-            ThreadBusyError: It does not continue the thread's head, and no fork was meant.
+            ThreadBusyError: It does not continue the thread's head, and no branch is allowed.
         """
         own, before = pack_id(checkpoint["id"]), pack_id(parent) if parent else None
         head = self._cache.head(self._db, self._ns)
-        if metadata.get("source") != "fork":  # which nobody makes without meaning it
+        if metadata.get("source") != "fork":  # a fork is never made by accident
             place = (self._thread_id, self._namespace)
             self._forks.check(place, own, before, None if head is None else head[0])
         self._warm(parent)
@@ -119,7 +119,7 @@ class Step:
             self._strays.sweep(self._db, self._cache.id, (self._ns, own))
 
     def _number_outer(self, parents: Any) -> None:
-        """Let the checkpoints of graphs around this one have lower numbers than its own."""
+        """Reserve lower numbers for the checkpoints of the graphs around this one."""
         if isinstance(parents, dict):
             cache, db = self._cache, self._db
             for name, outer in parents.items():
@@ -127,7 +127,7 @@ class Step:
                     cache.reserve(db, name, pack_id(outer))
 
     def _put(self, context: tuple[Any, ...], meta: bytes | None, body: CheckpointBody) -> None:
-        """Write a checkpoint's row: a new one has the next number, and is the head."""
+        """Write a checkpoint's row; a new one gets the next number and becomes the head."""
         db, cache, own, parent = self._db, self._cache, context[2], context[3]
         step = cache.seq(db, self._ns, parent)
         body.seq = seq = cache.take_seq(db, self._namespace, own)
@@ -154,10 +154,10 @@ class Step:
         *,
         alone: bool = False,
     ) -> None:
-        """File a task's writes under a checkpoint; one that is there already stays.
+        """Store a task's writes under a checkpoint; those that are there already stay.
 
         Errors, interrupts and resumes replace the earlier one of their task. The items of a task
-        that is `alone` in its step lie where the channels will look for them.
+        that is `alone` in its step go to the lanes where the channels will look for them.
         """
         keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
         home = None if alone else self._cache.lane(self._ns)
@@ -179,7 +179,7 @@ class Step:
             self._merge(keys, path, made)
         saved = self._cache.saved.get(self._ns)
         if saved is not None and saved[3] == checkpoint:
-            # another thread was faster with the step's checkpoint, and did not know these writes
+            # another thread stored the step's checkpoint first, without knowing these writes
             self._cache.take_written(self._ns, keys[2])
             self.checkpoint(*saved)
 
@@ -190,12 +190,12 @@ class Step:
         self._db.account.add_body(WRITES, self._cache.id, sealed, step)
 
     def has_checkpoint(self, checkpoint: str) -> bool:
-        """Say whether a checkpoint is stored already."""
+        """Return whether a checkpoint is stored already."""
         key = (self._cache.id, self._ns, pack_id(checkpoint), 1)
         return self._db.execute(statements.EXACT, key).fetchone() is not None
 
     def has_writes(self, checkpoint: str, writes: Sequence[tuple[str, Any]], task: str) -> bool:
-        """Say whether all of a task's writes are stored already."""
+        """Return whether all of a task's writes are stored already."""
         keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
         row = self._db.execute(statements.TASK, keys).fetchone()
         if row is None:
@@ -210,7 +210,7 @@ class Step:
         return wanted <= stored
 
     def _merge(self, keys: tuple[int, int, bytes, bytes], path: str, later: WritesBody) -> None:
-        """Add to what a task has written before."""
+        """Add to a task's earlier writes."""
         old, sealed = self._db.execute(statements.TASK, keys).fetchone()
         what = f"table writes of thread {self._thread_id!r}"
         seals = self._cache.seals
@@ -224,7 +224,7 @@ class Step:
             self._count(keys, made)
 
     def _warm(self, parent: str | None) -> None:
-        """Find out what can be shared, if this process does not know it."""
+        """Read the parent checkpoint for what can be shared, if this process does not know it."""
         if self._ns in self._cache.warm:
             return
         self._cache.warm.add(self._ns)
@@ -277,7 +277,7 @@ class Step:
         except KeyError:
             return [part for name, v in versions.items() for part in (self._number(name), v)]
 
-    def _lane(self, channel: str) -> Lane:
+    def _lane(self, channel: str) -> ChannelItems:
         lane = self._lanes[channel] = self._cache.lane(self._number(channel))
         return lane
 
@@ -286,21 +286,21 @@ class Step:
         return self._cache.name(self._db, self._ns, name) if number is None else number
 
 
-# --- Saving a step's parts: at once, or with the next commit where that loses nothing.
+# --- Saving a superstep's parts: at once, or with the next commit if that loses nothing.
 
 
 _CHANGED: Final = frozenset({list, dict})
 """Types of values that a reducer may change in place before they are written."""
 
 MAX_WRITES: Final = 100_000
-"""Writes that one task may make."""
+"""The most writes that one task may make."""
 
 Now = Callable[[], None]
-"""Does in one transaction what could not wait."""
+"""Saves in one transaction what may not wait."""
 
 
-class Tried:
-    """Whether something was tried before: its commit may have been done without an answer."""
+class Attempts:
+    """Whether a save was tried before: its commit may have succeeded though the answer was lost."""
 
     __slots__ = ("_once",)
 
@@ -308,16 +308,16 @@ class Tried:
         self._once = False
 
     def again(self) -> bool:
-        """Note a try; say whether it is a further one."""
+        """Note a try; return whether there was one before."""
         before, self._once = self._once, True
         return before
 
 
 @dataclass(slots=True)  # not frozen: one is made for each call
-class Saving:
-    """One store, and how values are written to it."""
+class CheckpointWriter:
+    """Saves checkpoints and writes of one store, at once or deferred."""
 
-    core: Core
+    core: StoreConnection
     codec: Codec
 
     def checkpoint(
@@ -328,22 +328,22 @@ class Saving:
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Now | None:
-        """Let a checkpoint wait if it may; else return what saves it."""
+        """Defer a checkpoint if the policy allows it; otherwise return what saves it."""
         full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
         lease, policy = writer_of(config, at.checkpoint_id)
-        waits = self.core.pending.checkpoint_can_wait(at, policy)
+        waits = self.core.deferred.checkpoint_can_wait(at, policy)
         held = checkpoint["channel_values"]
         if waits:
             values = {n: v.copy() if type(v) in _CHANGED else v for n, v in held.items()}
             kept: Any = {**checkpoint, "channel_values": values}
             checkpoint = kept
 
-        tried = Tried()
+        attempts = Attempts()
 
         def save(db: Database) -> None:
-            self.core.pending.refuse(at)
+            self.core.deferred.raise_lost_write(at)
             step = self._step(db, at, lease)
-            if not (tried.again() and step.has_checkpoint(checkpoint["id"])):
+            if not (attempts.again() and step.has_checkpoint(checkpoint["id"])):
                 step.checkpoint(checkpoint, full, new_versions, at.checkpoint_id, held)
 
         return self._now_or_later(at, save, waits=waits)
@@ -355,10 +355,10 @@ class Saving:
         task_id: str,
         path: str,
     ) -> Now | None:
-        """Let a task's writes wait if they may; else return what saves them.
+        """Defer a task's writes if the policy allows it; otherwise return what saves them.
 
         Raises:
-            StorageError: if there are more than `MAX_WRITES`.
+            StorageError: There are more than `MAX_WRITES`.
         """
         at = address_of(config)
         if not writes:
@@ -369,31 +369,33 @@ class Saving:
                 "most; let it write one list"
             )
         lease, policy = writer_of(config, at.checkpoint_id)
-        waits = self.core.pending.writes_can_wait(at, policy, writes, path)
+        waits = self.core.deferred.writes_can_wait(at, policy, writes, path)
         alone = waits and (PUSH not in path or policy.single_call)
         if waits:
             writes = [(name, v.copy() if type(v) in _CHANGED else v) for name, v in writes]
 
-        tried = Tried()
-        # such a write takes the place of the task's last one: written twice it is the same
+        attempts = Attempts()
+        # such a write replaces the task's last one: written twice it is the same
         replaces = any(channel in WRITES_IDX_MAP for channel, _ in writes)
 
         def save(db: Database) -> None:
             step, checkpoint = self._step(db, at, lease), at.checkpoint_id or ""
-            if replaces or not (tried.again() and step.has_writes(checkpoint, writes, task_id)):
+            if replaces or not (attempts.again() and step.has_writes(checkpoint, writes, task_id)):
                 step.writes(checkpoint, writes, task_id, path, alone=alone)
 
         return self._now_or_later(at, save, waits=waits)
 
-    def _step(self, db: Database, at: Address, lease: Lease | None) -> Step:
-        """Check the lease, once for all that one member of a transaction writes."""
+    def _step(self, db: Database, at: Address, lease: Lease | None) -> StepTransaction:
+        """Check the lease, once per member of a transaction, and return its access."""
         cache = self.core.thread_for_writing(db, at.thread_id)
         of = (self.core.member, id(lease), id(self.codec), at.ns)
         if cache.step is not None and cache.step[0] == of:
-            known: Step = cache.step[1]
+            known: StepTransaction = cache.step[1]
             return known
         fence(self.core, db, lease, cache.id, at.thread_id)
-        made = Step(db, cache, self.codec, at.thread_id, at.ns, self.core.forks, self.core.strays)
+        made = StepTransaction(
+            db, cache, self.codec, at.thread_id, at.ns, self.core.forks, self.core.strays
+        )
         cache.step = (of, made)
         return made
 
@@ -403,7 +405,7 @@ class Saving:
             return None
 
         def now() -> None:
-            # LangGraph may save a checkpoint after what its tasks wrote, and it needs none of that
+            # LangGraph may save a checkpoint after its tasks' writes, and it needs none of them
             self.core.apply(at.thread_id, save, regardless=True)
 
         return now

@@ -1,14 +1,13 @@
-"""Encrypted rows: AES-256-GCM, under a key of each thread's own.
+"""Encrypted rows: AES-256-GCM, with a key of its own for each thread.
 
-A row is a version byte, the id of its key, a random nonce, and the ciphertext with its tag. What
-is authenticated besides is where the row stands: its table and its own keys; the thread is bound
-by the key itself, which is derived from the store's key, the store's salt, the thread's number, its
-tenant and its id. So no row fits another place, another thread or another store, and no thread fits
-another name.
+A row is a version byte, the id of its key, a random nonce, and the ciphertext with its tag. The tag
+also covers the place of the row: its table and its own keys. The key binds it to the thread: it is
+derived from the store's key, the store's salt, and the thread's number, tenant and id. So no row
+fits another place, another thread or another store, and no thread fits another name.
 
-The store's own row holds the salt, and a secret with which hashes are covered that stand in columns
-of their own: nobody who lacks it can try whether a guessed text is there. No change of keys changes
-these two, so a hash stays the same for as long as the store does.
+The store's own row holds the salt, and a secret that covers the hashes in columns of their own:
+without it, an attacker cannot test whether a guessed text is there. Both stay the same when the
+keys change, so hashes never change.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _START: Final = _HEAD + _NONCE
 _LEAST: Final = _START + _TAG
 
 _KEPT: Final = 512
-"""Threads whose keys are kept."""
+"""The most threads with keys in memory."""
 
 _STORE: Final = b"wick_graph store"
 
@@ -55,14 +54,14 @@ _HASHES: Final = b"wick_graph hashes"
 
 
 def key_of(sealed: bytes) -> bytes:
-    """Return the id of the key with which a row is encrypted."""
+    """Return the id of the key that a row is encrypted with."""
     return sealed[1:_HEAD]
 
 
 def new_mark(keys: Keys, old: Encrypted | None = None) -> bytes:
-    """Make the row that says that a store is encrypted, under the current key.
+    """Make the row that marks a store as encrypted, under the current key.
 
-    With `old`, it keeps that store's salt and secret: only the key is another one.
+    With `old`, keep the salt and the secret of that store, and change only the key.
     """
     salt, secret = (os.urandom(_SALT), os.urandom(KEY_BYTES)) if old is None else old.kept
     head = VERSION + keys.current + salt
@@ -72,13 +71,13 @@ def new_mark(keys: Keys, old: Encrypted | None = None) -> bytes:
 
 
 class Encrypted:
-    """A store whose rows are encrypted."""
+    """A store with encrypted rows."""
 
     def __init__(self, mark: bytes, keys: Keys, name: str) -> None:
         """Open a store's own row.
 
         Raises:
-            StorageError: no key fits it, or it was tampered with.
+            StorageError: No key fits it, or it was tampered with.
         """
         self.keys: Keys | None = keys
         self._keys = keys
@@ -94,11 +93,11 @@ class Encrypted:
                 "does not fit its key; restore a backup"
             ) from None
         self.kept = salt, secret
-        """The store's salt and secret, which no change of keys changes."""
+        """The store's salt and secret, which stay the same when the keys change."""
         self._threads: dict[tuple[int, bytes, bytes], Seals] = {}
 
     def of(self, thread: int, tenant: bytes, key: bytes) -> Seals:
-        """Return the way of a thread's rows."""
+        """Return how the rows of a thread are sealed and opened."""
         name = thread, tenant, key
         seals = self._threads.get(name)
         if seals is None:
@@ -114,7 +113,7 @@ class Encrypted:
         return self.of(NOBODY, b"", b"")
 
     def close_text(self, text: str, *context: row_format.Context) -> bytes:
-        """Encrypt a text that stands in a row of `threads`."""
+        """Encrypt a text for a row of `threads`."""
         return self._texts.seal(row_format.text_bytes(text), *context)
 
     def open_text(self, data: bytes, *context: row_format.Context) -> str:
@@ -132,7 +131,7 @@ class _Thread:
         }
         self._current = self._ciphers[keys.current]
         self._head = VERSION + keys.current
-        # One block under a key of its own: a permutation, so that copies can be covered anew.
+        # One block under its own key is a permutation: a copy can be uncovered and covered again.
         self._hashes = Cipher(AES(_derived(secret, salt, _HASHES + name)), ECB())
 
     def seal(self, payload: bytes, *context: row_format.Context) -> bytes:
@@ -162,7 +161,7 @@ class _Thread:
         return self._hashes.decryptor().update(marked)
 
     def _refused(self, body: bytes, what: str, context: Any) -> StorageError:
-        """Say what is wrong with a row."""
+        """Return the error for a row that cannot be opened."""
         try:
             row_format.unseal(body, what, *context)
         except StorageError:
@@ -183,7 +182,7 @@ def _found(keys: Keys, sealed: bytes, what: str, least: int) -> bytes:
     """Return the key of a row.
 
     Raises:
-        StorageError: it is cut short, of a newer release, or under a key that was not given.
+        StorageError: It is cut short, of a newer release, or under a key that was not given.
     """
     if len(sealed) < least:
         raise StorageError(f"{what} is damaged: a row is cut short; restore a backup")

@@ -26,7 +26,7 @@ from wick_graph.store.codec import (
     is_text_key,
     unfold,
 )
-from wick_graph.store.connection import Core, drop_old
+from wick_graph.store.connection import StoreConnection, drop_old
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import BLOBS, EVENTS, changing, drop_steps, erase, row_hash
 from wick_graph.store.journal_rows import ALL, KEY, RUN_BYTES, page_run
@@ -56,8 +56,8 @@ from wick_graph.store.statements import checked, compiled
 def drop_blobs(db: Database, seals: Seals, thread: int, garbage: frozenset[int]) -> None:
     """Delete the texts that only garbage items refer to.
 
-    This must be in the transaction that declares the items garbage: whoever writes afterwards
-    relies on every text that he finds.
+    Call it in the transaction that declares the items garbage: later writers rely on every text
+    that they find.
     """
     unused = {*keys(db, thread)}
     if not unused:
@@ -85,7 +85,7 @@ def copy(
     target: int,
     wanted: Collection[bytes],
 ) -> None:
-    """Copy a thread's texts to another, here or elsewhere; their keys stay as they are."""
+    """Copy a thread's texts to another thread, in any database; their keys stay the same."""
     columns = (blobs.c.hash, blobs.c.size, blobs.c.body)
     found = db.execute(*compiled(select(*columns).where(_of(source)))).fetchall()
     for key, size, sealed in found:
@@ -109,19 +109,17 @@ def _items(db: Database, thread: int) -> Iterator[tuple[int, int | None, bytes]]
         yield from db.execute(*compiled(own))
 
 
-# --- The ledger of a thread when its checkpoints are deleted: which rows can still be asked
-# for.
+# --- The ledger of a thread when its checkpoints are deleted: the rows that are still of use.
 #
-# A call's key begins with the id of the step that made it, and so does whatever was filed beside
-# the call. That id stands in the reply that asked for the call, and in what its task was sent. A
-# row of which no stored value holds that id is one that no run, resume or fork can ask for any
-# more.
+# A call's key begins with the id of the step that made it, and so do the facts recorded beside the
+# call. The reply that asked for the call holds that id, and so does what its task was sent. If no
+# stored value holds it, no run, resume or fork can ask for the row any more.
 
 
 _UUID: Final = re.compile(rb"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 _BESIDE: Final = re.compile(r"(?::\d+)?(?:/\w+)?\Z")
-"""What follows a step's id in a key: the call's index, and what is filed beside the call."""
+"""What follows a step's id in a key: the call's index, and the name of a fact beside the call."""
 
 
 def step_of(key: str) -> str:
@@ -136,26 +134,26 @@ def drop_calls(
     garbage: Collection[int],
     bodies: Iterable[bytes],
 ) -> None:
-    """Delete the calls of which no stored value knows any more.
+    """Delete the calls that no stored value refers to any more.
 
     Args:
         db: The transaction that deleted the checkpoints.
         seals: How the thread's rows are opened.
         thread: The thread's number.
         garbage: Items that are about to be deleted.
-        bodies: What the checkpoints and the pending writes hold themselves.
+        bodies: The bodies of the checkpoints and the pending writes.
     """
     mine = select(calls.c.rid, calls.c.key).where(calls.c.thread == thread)
     by_step: dict[bytes, list[int]] = {}
     for rid, key in db.execute(*compiled(mine)).fetchall():
         step = step_of(bytes_text(key))
-        if step and step.isascii():  # what is written otherwise somewhere else is not looked for
+        if step and step.isascii():  # other texts may be encoded differently in values: keep them
             by_step.setdefault(text_bytes(step), []).append(rid)
     if not by_step:
         return
     others = {step for step in by_step if not _UUID.fullmatch(step)}
     for content in _contents(db, seals, thread, garbage, bodies):
-        if not by_step:  # all are known; what is left need not be read
+        if not by_step:  # all are in use: stop reading
             return
         for step in {*_UUID.findall(content), *(other for other in others if other in content)}:
             by_step.pop(step, None)
@@ -186,31 +184,33 @@ def _contents(
             yield seals.unseal(sealed, what, "blobs", key[-HASH_BYTES:])
 
 
-# --- Pages of a thread's events, inside a transaction: which there are, and what they hold.
+# --- Pages of a thread's events, inside a transaction.
 
 
 _PAGES: Final = 32
-"""Pages that are read at once."""
+"""Pages per read."""
 
 Event = Mapping[str, Any]
 
 
 def last_event(db: Any, thread: int) -> int:
-    """Return the number of a thread's last event, 0 if it has none."""
+    """Return the number of a thread's last event; 0 if it has none."""
     low = thread << LANE_BITS
     row = db.execute(statements.LAST_EVENT, (low, low | PLACES)).fetchone()
     return 0 if row is None or row[0] is None else row[0] & PLACES
 
 
-def bound(db: Any, thread: int, first: int) -> int:
-    """Return the highest number that an event of the run which begins with this one may have."""
+def last_number(db: Any, thread: int, first: int) -> int:
+    """Return the highest number that an event of a run may have, by its first event."""
     later = (streams.c.thread == thread, streams.c.first > first)
     row = db.execute(*compiled(select(func.min(streams.c.first)).where(*later))).fetchone()
     return PLACES if row is None or row[0] is None else row[0] - 1
 
 
-def behind(db: Any, thread: int, after: int, high: int, seals: Any) -> list[tuple[int, Event]]:
-    """Return events behind a number, at most some pages of them, with their numbers.
+def events_after(
+    db: Any, thread: int, after: int, high: int, seals: Any
+) -> list[tuple[int, Event]]:
+    """Return some pages of the events after a number, with their numbers.
 
     Raises:
         StorageError: A page is damaged.
@@ -224,14 +224,14 @@ def behind(db: Any, thread: int, after: int, high: int, seals: Any) -> list[tupl
     return found
 
 
-def add(db: Any, thread: int, rid: int, sealed: bytes) -> None:
+def add_page(db: Any, thread: int, rid: int, sealed: bytes) -> None:
     """Write a page."""
     db.execute(statements.PUT_EVENTS, (rid, sealed))
     db.account.add_body(EVENTS, thread, sealed)
 
 
-def forget(db: Any, thread: int, keep: int) -> None:
-    """Forget the events of all but the last runs of a thread."""
+def trim_events(db: Any, thread: int, keep: int) -> None:
+    """Delete the events of all but the last `keep` runs of a thread."""
     begins = select(streams.c.first).where(streams.c.thread == thread)
     oldest = begins.order_by(streams.c.first.desc()).limit(1).offset(keep - 1)
     row = db.execute(*compiled(oldest)).fetchone()
@@ -245,14 +245,14 @@ def forget(db: Any, thread: int, keep: int) -> None:
 
 
 _REFERENCE: Final = b"#"
-"""Stands before a blob's hash in a page, and in what a page refers to."""
+"""The mark before a blob's hash in a page, and in what a page refers to."""
 
 _ZLIB: Final = b"\x01"
-"""The first byte of a content that is compressed."""
+"""The first byte of a compressed content."""
 
 
 def drop_runs(db: Database, seals: Seals, thread: int, gone: Collection[bytes]) -> None:
-    """Delete runs with their moments, and the values that no other run's moments hold."""
+    """Delete runs with their moments, and the values that no other run's moments refer to."""
     ids = frozenset(gone)
     found = db.execute(statements.JOURNAL_RUNS, (thread,)).fetchall() if ids else []
     numbers = {row[0] for row in found if row[1] in ids}
@@ -267,7 +267,7 @@ def drop_runs(db: Database, seals: Seals, thread: int, gone: Collection[bytes]) 
 
 
 def _drop_values(db: Database, seals: Seals, thread: int) -> None:
-    """Delete the journal's values that nothing leads to."""
+    """Delete the journal's values that nothing refers to."""
     found = db.execute(statements.BLOBS, (thread,)).fetchall()
     held = {bytes(key): body for key, _, body in found if len(key) == HASH_BYTES}
     todo = list(_roots(db, seals, thread))
@@ -295,7 +295,7 @@ def _pages(db: Database, thread: int) -> Iterable[Any]:
 
 
 def _content(seals: Seals, sealed: bytes, mark_at: int | None, *context: Any) -> list[bytes]:
-    """Return a row's content, unfolded; nothing of a damaged one, which leads nowhere."""
+    """Return a row's content, unfolded; nothing if the row is damaged."""
     try:
         body = seals.unseal(sealed, "a row", *context)
     except StorageError:
@@ -308,10 +308,10 @@ def _content(seals: Seals, sealed: bytes, mark_at: int | None, *context: Any) ->
 def drop_streams(
     db: Database, seals: Seals, thread: int, gone: Collection[bytes], before: float
 ) -> None:
-    """Delete what a server keeps of runs that are deleted, or long over and without a checkpoint.
+    """Delete a server's rows of runs that are deleted, or long over and without a checkpoint.
 
-    A run that ended later than `before` stays known: whoever asks for it again under its
-    idempotency key gets it, and not a second one.
+    A run that ended later than `before` stays known: a second request with its idempotency key
+    gets this run, not a new one.
     """
     left = select(checkpoints.c.run).where(checkpoints.c.thread == thread)
     over = and_(
@@ -322,7 +322,7 @@ def drop_streams(
     query = query.where(streams.c.thread == thread).order_by(streams.c.first)
     found = db.execute(*compiled(query)).fetchall()
     later = [row[1] for row in found][1:]
-    ranges = zip([0, *later], [*later, PLACES + 1], strict=True)  # what stood before goes too
+    ranges = zip([0, *later], [*later, PLACES + 1], strict=True)  # earlier events go too
     for (rid, _, run, is_over), (first, end) in zip(found, ranges, strict=False):
         if is_over or run in ids:
             erase(db, streams, thread, streams.c.rid == rid)
@@ -330,16 +330,16 @@ def drop_streams(
 
 
 def _drop_events(db: Database, seals: Seals, thread: int, first: int, end: int) -> None:
-    """Delete events; an empty page stays for the thread's last one, whose number is not free."""
+    """Delete events; keep the thread's last number in use with an empty page."""
     low, last = thread << LANE_BITS, last_event(db, thread)
     own = events.c.rid.between(low | first, low | (end - 1))
     dropped = erase(db, events, thread, own)
     if dropped and first <= last < end:
         rid = low | last
-        add(db, thread, rid, seals.seal(b"[]", "events", rid))
+        add_page(db, thread, rid, seals.seal(b"[]", "events", rid))
 
 
-# --- What a store's threads take up, and giving back what nobody uses.
+# --- The size of a store's threads, and giving back free space.
 
 
 _PARTS: Final[dict[str, tuple[Table, ...]]] = {
@@ -351,10 +351,10 @@ _PARTS: Final[dict[str, tuple[Table, ...]]] = {
 }
 
 
-def sizes(core: Core) -> dict[str, dict[str, int]]:
-    """Return the bytes of content of each thread, by what they are for.
+def sizes(core: StoreConnection) -> dict[str, dict[str, int]]:
+    """Return the bytes of content of each thread, by purpose.
 
-    What the database needs around its rows, and free pages, are not counted.
+    The database's own overhead and free pages are not counted.
     """
     with core.reading() as db:
         query = select(threads.c.id, threads.c.thread).where(threads.c.tenant == core.tenant)
@@ -389,8 +389,8 @@ def _bytes(table: Table) -> ColumnElement[int]:
     return func.sum(func.length(table.c.body))
 
 
-def vacuum(core: Core) -> None:
-    """Give free space back to the file system, some at a time."""
+def vacuum(core: StoreConnection) -> None:
+    """Give free space back to the file system, a part at a time."""
     more = True
     while more:
         with core.idle() as db:
@@ -401,10 +401,10 @@ def vacuum(core: Core) -> None:
 
 
 BATCH: Final = 1_000
-"""Rows that one transaction deletes at most."""
+"""The most rows that one transaction deletes."""
 
 Wanted = Callable[[list[Row]], set[int]]
-"""Chooses the checkpoints that stay."""
+"""Chooses the checkpoints that are kept."""
 
 _GONE: Final = b"\xff"
 """The tenant of threads that are being deleted; no text encodes to it."""
@@ -414,14 +414,14 @@ GONE: Final = "deleted"
 
 
 class Writing(Protocol):
-    """How a transaction is begun."""
+    """A function that begins a transaction."""
 
     def __call__(self, *, alone: bool) -> AbstractContextManager[Database]:
         """Hold the database for writing."""
 
 
-def condemn(db: Database, *conditions: ColumnElement[bool]) -> list[int]:
-    """Make threads invisible, so that nobody sees half of one, and return their numbers."""
+def mark_deleted(db: Database, *conditions: ColumnElement[bool]) -> list[int]:
+    """Hide threads that are to be deleted, so that no reader sees half of one; return numbers."""
     statement = select(threads.c.id).where(threads.c.tenant != _GONE, *conditions)
     found = [row[0] for row in db.execute(*compiled(statement))]
     for number in found:
@@ -432,17 +432,17 @@ def condemn(db: Database, *conditions: ColumnElement[bool]) -> list[int]:
     return found
 
 
-def condemned(db: Database) -> list[int]:
-    """Return threads whose deletion was begun, here or by a process that died."""
+def marked_deleted(db: Database) -> list[int]:
+    """Return the threads that are marked as deleted, here or by a process that died."""
     statement = select(threads.c.id).where(threads.c.tenant == _GONE)
     return [row[0] for row in db.execute(*compiled(statement))]
 
 
 def remove(writing: Writing, number: int) -> None:
-    """Delete everything of a condemned thread, at most `BATCH` rows at a time."""
+    """Delete all rows of a thread that is marked as deleted, at most `BATCH` at a time."""
     while True:
         with writing(alone=True) as db:
-            db.execute(statements.LOCK_NUMBER, (number,))  # others may be about to remove it too
+            db.execute(statements.LOCK_NUMBER, (number,))  # others may remove it at the same time
             if not _remove_some(db, number):
                 return
 
@@ -468,33 +468,37 @@ def _remove_some(db: Database, number: int) -> bool:
 
 
 def _remove_range(db: Database, table: Table, owner: int) -> bool:
-    """Delete a batch of the rows whose keys begin with a number; False where none is left."""
+    """Delete a batch of the rows with keys that begin with a number; False if none is left."""
     low = owner << LANE_BITS
     some = select(table.c.rid).where(table.c.rid.between(low, low | PLACES)).limit(BATCH)
     return db.execute(*compiled(delete(table).where(table.c.rid.in_(some)))).rowcount > 0
 
 
-def delete_thread(core: Core, thread_id: str) -> bool:
-    """Delete a thread with everything that is its; False if there was none."""
+def delete_thread(core: StoreConnection, thread_id: str) -> bool:
+    """Delete a thread with all its rows; False if there was none."""
     with core.writing(thread_id, alone=True) as db:
         key = text_bytes(thread_id)
-        found = condemn(db, threads.c.tenant == core.tenant, threads.c.thread == key)
+        found = mark_deleted(db, threads.c.tenant == core.tenant, threads.c.thread == key)
         core.caches.pop(key, None)
     for number in found:
         remove(core.writing, number)
     return bool(found)
 
 
-def keep(
-    core: Core, codec: Codec, thread_id: str, wanted: Wanted, gone: Collection[bytes] = ()
+def prune_thread(
+    core: StoreConnection,
+    codec: Codec,
+    thread_id: str,
+    wanted: Wanted,
+    gone: Collection[bytes] = (),
 ) -> None:
     """Delete a thread's checkpoints except the wanted ones and what those are rebuilt from.
 
     `wanted` gets all rows, oldest first, and returns the keys of those to keep. Delta channels
     need the writes of ancestors: these stay, hidden, back to each channel's last stored value.
-    What nothing can ask for any more goes too: calls of the ledger, long texts, what a server
-    keeps of runs that are long over, and the journal of the runs that are `gone`. Items that
-    nothing refers to are deleted afterwards, in bounded transactions.
+    Rows that are of no more use go too: calls of the ledger, long texts, a server's rows of runs
+    that are long over, and the journal of the runs that are `gone`. Items that nothing refers to
+    are deleted afterwards, in bounded transactions.
     """
     with core.writing(thread_id, alone=True) as db:
         garbage = prune(core, codec, db, thread_id, wanted, gone)
@@ -505,12 +509,12 @@ def keep(
                 drop_items(db, cache.id, garbage[start : start + BATCH])
 
 
-def traced(
-    core: Core,
+def threads_of_runs(
+    core: StoreConnection,
     gone: Collection[bytes],
     tables: Sequence[Table] = (checkpoints, runs, streams),
 ) -> list[str]:
-    """Return the threads that hold something of these runs, in these tables."""
+    """Return the threads that have rows of these runs in these tables."""
     found: dict[str, None] = {}
     packed = [*gone]
     with core.reading() as db:
@@ -530,14 +534,14 @@ def traced(
 
 
 def prune(
-    core: Core,
+    core: StoreConnection,
     codec: Codec,
     db: Database,
     thread_id: str,
     wanted: Wanted,
     gone: Collection[bytes] = (),
 ) -> list[int]:
-    """Do what `keep` does within somebody's transaction, and return the items to be dropped."""
+    """Do as `prune_thread` within the caller's transaction, and return the items to drop."""
     cache = core.thread(db, thread_id)
     if cache is None:
         return []
@@ -548,7 +552,7 @@ def prune(
     return garbage
 
 
-def _drop_checkpoints(core: Core, reader: Reader, wanted: Wanted) -> list[int]:
+def _drop_checkpoints(core: StoreConnection, reader: Reader, wanted: Wanted) -> list[int]:
     db, number = reader.db, reader.cache.id
     rows = all_rows(db, number)
     stored = ((row.ns, row.id) for row, _ in rows)
@@ -573,7 +577,7 @@ def _drop_checkpoints(core: Core, reader: Reader, wanted: Wanted) -> list[int]:
 
 
 def _bodies(db: Database, reader: Reader) -> Iterator[bytes]:
-    """Yield what a thread's checkpoints and pending writes hold themselves."""
+    """Yield the bodies of a thread's checkpoints and pending writes."""
     what, unseal = f"thread {reader.thread_id!r}", reader.cache.seals.unseal
     for row, _ in all_rows(db, reader.cache.id):
         yield unseal(row.body, what, *row.context())
@@ -629,7 +633,7 @@ def _needed(db: Database, reader: Reader, kept: Iterable[Row]) -> set[int]:
 
 
 def _unstored(reader: Reader, row: Row) -> set[int]:
-    """Return the delta channels of which a checkpoint holds no value."""
+    """Return the delta channels that a checkpoint holds no value of."""
     counted = reader.metadata(row).get("counters_since_delta_snapshot") or {}
     stored = {channel for channel, _ in reader.body(row).forms()}
     numbers = (reader.cache.find_name(reader.db, row.ns, channel) for channel in counted)
@@ -665,7 +669,7 @@ def _garbage(db: Database, reader: Reader) -> list[int]:
 
 
 def writes_of(number: int) -> Any:
-    """Select a thread's pending writes, with what their check values cover."""
+    """Select a thread's pending writes, with the columns that their check values cover."""
     columns = (writes.c.thread, writes.c.ns, writes.c.checkpoint, writes.c.task, writes.c.path)
     return select(*columns, writes.c.body).where(writes.c.thread == number)
 
@@ -681,7 +685,7 @@ def _items_of(db: Database, number: int) -> list[tuple[int, int | None]]:
 
 
 def spans(form: Form) -> Iterable[tuple[int, int]]:
-    """Yield the first and last key of every range that a form refers to."""
+    """Yield the first and the last key of each range that a form refers to."""
     if isinstance(form, int):
         yield form, form
     elif isinstance(form, list):

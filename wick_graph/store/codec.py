@@ -1,9 +1,9 @@
-"""The data-only codec: a closed set of types as msgpack, nothing rebuilt by a name.
+"""The data-only codec: a closed set of types as msgpack; no class is found by a stored name.
 
-Every type that plain msgpack lacks has a number in `Tag`; the table is part of the file format.
-Lists and dicts of a subclass come back as `list` and `dict`, `bytearray` as `bytes`, an exception
-as its `repr`, as with LangGraph's savers; an object of a class that is not known as `StoredObject`.
-Everything else comes back equal, NaN, huge integers and lone surrogates included.
+Each type that plain msgpack lacks has a number in `Tag`; the table is part of the file format.
+Lists and dicts of a subclass come back as `list` and `dict`, `bytearray` as `bytes`, and an
+exception as its `repr`, as with LangGraph's savers. An object of an unknown class comes back as
+`StoredObject`. Everything else comes back equal, NaN, huge integers and lone surrogates included.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ from pydantic import BaseModel
 from wick_graph.errors import StorageError
 from wick_graph.store.allowlist import AllowList, StoredObject, key_of, put_together, take_apart
 
-# --- The parts of the codec that know single values: dates, paths, patterns, arrays,
-# exceptions.
+# --- Single values: dates, paths, patterns, arrays, exceptions.
 
 
 IP: Final[dict[str, Any]] = {
@@ -74,7 +73,7 @@ def read_pattern(parts: list[Any]) -> re.Pattern[Any]:
 
 
 def exception_text(error: BaseException) -> str:
-    """Return what stands for an exception, as with LangGraph's savers: its `repr`."""
+    """Return the text that an exception is stored as: its `repr`, as in LangGraph's savers."""
     try:
         return repr(error)
     except Exception:  # a user's __repr__ may raise anything
@@ -82,7 +81,7 @@ def exception_text(error: BaseException) -> str:
 
 
 def read_exception(parts: str | list[str]) -> str:
-    """Return an exception's text; older rows hold the name of its class, and its message."""
+    """Return an exception's text; older rows hold the name of its class and its message."""
     return parts if isinstance(parts, str) else f"{parts[0].rpartition('.')[2]}({parts[1]!r})"
 
 
@@ -96,7 +95,7 @@ def text(value: str, tag: int) -> str | Ext:
 
 
 def moment_parts(value: datetime | time) -> list[Any]:
-    """Take a date or time apart: naive ISO text, name of the zone, offset in seconds, fold."""
+    """Split a date or time into naive ISO text, name of the zone, offset in seconds, and fold."""
     offset = value.utcoffset()
     name = getattr(value.tzinfo, "key", None)
     return [
@@ -112,7 +111,7 @@ def _zone(name: str | None, offset: float | None) -> tzinfo | None:
         try:
             return ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            pass  # this machine does not know the zone; the offset is right all the same
+            pass  # this machine does not know the zone; the offset is still right
     if offset is None:
         return None
     return timezone(timedelta(seconds=offset)) if offset else UTC
@@ -129,15 +128,15 @@ def read_time(parts: list[Any]) -> time:
 
 
 def read_path(parts: str) -> Path:
-    """Rebuild a path; it is text until somebody opens it."""
+    """Rebuild a path, without opening it."""
     return Path(parts)
 
 
-# --- Compressed contents: bounded while they unfold, since a file may come from elsewhere.
+# --- Compressed contents; decompression is bounded, because a file may come from elsewhere.
 
 
 MAX_UNFOLDED: Final = 64 * 2**20
-"""Bytes of a content that is compressed; longer ones are kept as they are."""
+"""The most bytes of a content that is compressed; longer ones are stored as they are."""
 
 
 def fold(data: bytes, level: int) -> bytes | None:
@@ -152,14 +151,15 @@ def unfold(small: bytes) -> bytes:
     """Undo `fold`.
 
     Raises:
-        StorageError: It unfolds to more than is ever folded.
+        StorageError: It unfolds to more than `MAX_UNFOLDED`.
         zlib.error: It is damaged.
     """
     unfolding = zlib.decompressobj()
     data = unfolding.decompress(small, MAX_UNFOLDED + 1)
     if len(data) > MAX_UNFOLDED:
         raise StorageError(
-            f"a content unfolds to more than {MAX_UNFOLDED // 2**20} MiB; it was not written here"
+            f"a compressed value unfolds to more than {MAX_UNFOLDED // 2**20} MiB, which "
+            "wick_graph never writes; do not use this store"
         )
     if not unfolding.eof:
         raise zlib.error("incomplete data")
@@ -169,8 +169,8 @@ def unfold(small: bytes) -> bytes:
 # --- LangChain's messages and documents as their non-default fields, and back without
 # validation.
 #
-# Numbers stand for classes and single letters for fields; both tables are part of the file format,
-# so entries are added and never changed. A rebuilt object equals the one that was stored.
+# Classes are encoded as numbers, and fields as single letters. Both tables are part of the file
+# format: add entries, never change one. A rebuilt object equals the one that was stored.
 
 
 _CLASSES: Final[dict[int, type[BaseModel]]] = {
@@ -218,20 +218,20 @@ _set: Final = object.__setattr__
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one class is written and rebuilt."""
+    """The fields of one class, to write and to rebuild its objects."""
 
     number: int
     cls: type[BaseModel]
     fields: tuple[tuple[str, str, Any], ...]
-    """Name, letter and default of every field; a required field has a default nothing equals."""
+    """Name, letter and default of each field; nothing equals the default of a required field."""
     fixed: dict[str, Any]
-    """Every field with its immutable default, in the order of the class."""
+    """Each field with its immutable default, in the order of the class."""
     fresh: tuple[tuple[str, Callable[[], Any]], ...]
-    """Fields whose default must be made anew for each object."""
+    """Fields with a mutable default, made for each object."""
     names: dict[str, str]
-    """Letters to names."""
+    """By letter, the names of the fields."""
     open: bool
-    """Whether the class takes fields that it does not declare."""
+    """Whether the class accepts fields that it does not declare."""
 
     def write(self, value: BaseModel, *, with_id: bool = True) -> list[Any]:
         """Return number, non-default fields and extras; leave the id out on request."""
@@ -249,7 +249,7 @@ class Shape:
         return [self.number, parts, extra] if extra else [self.number, parts]
 
     def read(self, parts: dict[str, Any], extra: dict[str, Any] | None = None) -> Any:
-        """Rebuild an object from its non-default fields; raises KeyError for an unknown letter."""
+        """Rebuild an object from its non-default fields; raise KeyError for an unknown letter."""
         held = self.fixed.copy()
         for fresh, make in self.fresh:
             held[fresh] = make()
@@ -289,13 +289,13 @@ BY_CLASS: Final[dict[type, Shape]] = {shape.cls: shape for shape in BY_NUMBER.va
 MESSAGES: Final[dict[type, Shape]] = {
     cls: shape for cls, shape in BY_CLASS.items() if issubclass(cls, BaseMessage)
 }
-"""The classes whose objects carry an id that is kept beside the rest."""
+"""The classes of messages: their id is stored apart from the rest."""
 
 
-# --- Long texts inside values, stored once per thread however often they come.
+# --- Long texts inside values, stored once per thread.
 #
-# A state that holds the same long text in ever new surroundings (a system prompt that is composed
-# anew for each model call) would otherwise cost that text at each step.
+# A state may hold the same long text in ever new surroundings, such as a system prompt that is
+# composed again for each model call. Each step would then store that text again.
 
 
 HASH_BYTES: Final = 16
@@ -304,7 +304,7 @@ LONG: Final = 512
 """Bytes from which a text is stored apart."""
 
 WORTH: Final = 1_024
-"""Bytes of a value from which it is searched for long texts."""
+"""Size of a value from which it is searched for long texts."""
 
 _TEXT: Final = b"text"
 
@@ -317,7 +317,7 @@ _NARROW: Final = LONG // 4
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Stands in a value for a text that lies elsewhere."""
+    """A reference, inside a value, to a text that is stored apart."""
 
     hash: bytes
 
@@ -328,17 +328,17 @@ def hash_of(data: bytes) -> bytes:
 
 
 def blob_key(hashed: bytes) -> bytes:
-    """Return the key of a text's row; no other rows of that table have such keys."""
+    """Return the key of a text's row; no other row of the table has such a key."""
     return _TEXT + hashed
 
 
 def is_text_key(key: bytes) -> bool:
-    """Say whether a row of the table is a text's."""
+    """Return whether a key of the table is that of a text."""
     return key.startswith(_TEXT) and len(key) == len(_TEXT) + HASH_BYTES
 
 
 def lifted(value: Any, lift: Callable[[str], Blob], levels: int = _LEVELS) -> Any:
-    """Copy plain containers with a `Blob` for each long text; return the very value if none is."""
+    """Copy plain containers with a `Blob` for each long text; return the value itself if none."""
     if type(value) not in _CONTAINERS or not levels:
         return lift(value) if type(value) is str and _is_long(value) else value
     if type(value) is dict:
@@ -353,7 +353,7 @@ def lifted(value: Any, lift: Callable[[str], Blob], levels: int = _LEVELS) -> An
 
 
 def hashes_in(data: bytes, mark: bytes) -> Iterator[bytes]:
-    """Yield everything in encoded bytes that may be a blob's key; `mark` stands before each."""
+    """Yield all that may be a blob's key in encoded bytes: what follows each `mark`."""
     at = data.find(mark)
     while at >= 0:
         start = at + len(mark)
@@ -371,17 +371,17 @@ def _is_long(text: str) -> bool:
     )
 
 
-# --- numpy's arrays and scalars as data: numpy is not needed until one is read.
+# --- numpy's arrays and scalars as data; numpy is not needed until one is read.
 
 
 NAME: Final = "numpy:ndarray"
-"""Of the `StoredObject` that stands for an array where there is no numpy."""
+"""The name of the `StoredObject` that replaces an array if numpy is not installed."""
 
 
 def array_parts(value: Any) -> list[Any] | None:
-    """Take an array or a scalar of numpy apart: type, shape (None of a scalar), bytes.
+    """Split a numpy array or scalar into type, shape (None for a scalar) and bytes.
 
-    None for anything else, and for arrays of Python objects or of records.
+    Return None for anything else, and for arrays of Python objects or of records.
     """
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or not (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
@@ -393,7 +393,7 @@ def array_parts(value: Any) -> list[Any] | None:
 
 
 def read(data: list[Any]) -> Any:
-    """Rebuild an array or scalar; without numpy it is a `StoredObject`."""
+    """Rebuild an array or scalar; without numpy, return a `StoredObject`."""
     kind, shape, body = data
     try:
         numpy: Any = importlib.import_module("numpy")
@@ -407,13 +407,13 @@ FORMAT: Final = 1
 """The first byte of everything that is stored."""
 
 MAX_DEPTH: Final = 200
-"""Levels of lists and dicts that a value may have."""
+"""The most levels of lists and dicts in a value."""
 
 MAX_NESTED: Final = 60
-"""Levels of other types (messages, tuples, sends) among them; each costs stack when read."""
+"""The most levels of other types (messages, tuples, sends) in it; each costs stack when read."""
 
 BLOB_MARK: Final = b"\xd8\x1a"
-"""What stands before a blob's key in encoded bytes."""
+"""The bytes before a blob's key in encoded values."""
 
 _END: Final = object()
 
@@ -480,7 +480,7 @@ _END_TAG: Final = int(Tag.END)
 
 
 class Codec:
-    """Turn values into bytes and back; also LangGraph's serializer protocol."""
+    """Encodes values and decodes them; implements LangGraph's serializer protocol."""
 
     def __init__(self, allow: AllowList | None = None) -> None:
         self.allow = allow or AllowList()
@@ -498,24 +498,24 @@ class Codec:
         """Decode what `dumps_typed` made.
 
         Raises:
-            StorageError: for any other type, version or damaged bytes.
+            StorageError: The type or the version is another one, or the bytes are damaged.
         """
         kind, body = data
         if kind != "wick" or body[:1] != bytes((FORMAT,)):
-            raise StorageError(f"unknown format {kind!r}: this is no value that wick_graph stored")
+            raise StorageError(f"unknown format {kind!r}: wick_graph did not store this value")
         return self.unpack(body[1:])
 
     def pack(self, value: Any) -> bytes:
         """Encode a value.
 
         Raises:
-            StorageError: for a type outside the closed set and the allow-list, naming it and
-                saying how to allow it; for nesting deeper than `MAX_DEPTH`.
+            StorageError: A type is neither in the closed set nor on the allow-list (the text says
+                how to allow it), or the value is nested deeper than `MAX_DEPTH`.
         """
         try:
             return ormsgpack.packb(value, default=self._default, option=_OPTIONS)
         except (TypeError, RecursionError):
-            pass  # the slow way handles what ormsgpack refuses, and says why it cannot
+            pass  # the slow way handles what ormsgpack refuses, or raises the reason
         try:
             return self._slow(value, 0, 0)
         except RecursionError:
@@ -525,7 +525,7 @@ class Codec:
         """Decode one value; `texts` finds the texts that are stored apart from it.
 
         Raises:
-            StorageError: if the bytes are not exactly one value of the closed set.
+            StorageError: The bytes are not exactly one value of the closed set.
         """
         failed: list[StorageError] = []
 
@@ -547,7 +547,7 @@ class Codec:
         return value
 
     def split(self, value: Any) -> tuple[bytes, bytes]:
-        """Encode a value as head and core: a message's id, and all the rest."""
+        """Encode a value as head and core: a message's id, and everything else."""
         shape = MESSAGES.get(type(value))
         if shape is None:
             return b"", self.pack(value)
@@ -558,9 +558,9 @@ class Codec:
         return self.pack(name), self.pack(Ext(Tag.COMPACT, parts))
 
     def join(self, head: bytes, core: bytes, texts: Texts | None = None) -> Any:
-        """Rebuild what `split` took apart."""
+        """Undo `split`."""
         start = _message_start(core) if head else 0
-        try:  # a history is read message by message: what can be left out counts
+        try:  # a fast path: a history is read message by message
             parts = ormsgpack.unpackb(core[start:]) if start else None
         except ValueError:  # it holds more than plain data
             parts = None
@@ -575,7 +575,7 @@ class Codec:
         return self._extend(other, lambda part: self._fast(part, 1))
 
     def _fast(self, value: Any, nested: int) -> bytes:
-        """Encode a part with ormsgpack alone; raises TypeError where it cannot."""
+        """Encode a part with ormsgpack alone; raise TypeError if that is impossible."""
         if nested > MAX_NESTED:
             raise TypeError
         return ormsgpack.packb(
@@ -590,7 +590,7 @@ class Codec:
         return ormsgpack.packb(self._careful(value, depth, nested), option=_OPTIONS)
 
     def _careful(self, value: Any, depth: int, nested: int) -> Any:
-        """Rewrite a value so that ormsgpack takes it as it is."""
+        """Rewrite a value so that ormsgpack can encode it as it is."""
         kind = type(value)
         if kind in _PLAIN:
             return value
@@ -666,7 +666,7 @@ class Codec:
 
 
 def _message_start(core: bytes) -> int:
-    """Return where the parts of a message begin if that is all these bytes are, else 0."""
+    """Return the offset of a message's parts; 0 if the bytes are not exactly one message."""
     if core[0] == _EXT_8 and core[2] == Tag.COMPACT and core[1] == len(core) - 3:
         return 3
     long = core[0] == _EXT_16 and core[3] == Tag.COMPACT
@@ -688,8 +688,8 @@ def _pairs(flat: list[Any]) -> dict[Any, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _again(value: StoredObject) -> tuple[int, Any]:
-    """Return what an object was stored as."""
+def _stored_form(value: StoredObject) -> tuple[int, Any]:
+    """Return the stored form of an object of an unknown class."""
     return (
         (Tag.ARRAY, value.data)
         if value.name == NAME
@@ -726,7 +726,7 @@ _WRITERS: Final[dict[type, Callable[[Any], tuple[int, Any]]]] = {
     Command: lambda v: (Tag.COMMAND, [v.graph, v.update, v.resume, v.goto]),
     Overwrite: lambda v: (Tag.OVERWRITE, v.value),
     _DeltaSnapshot: lambda v: (Tag.DELTA, v.value),
-    StoredObject: _again,
+    StoredObject: _stored_form,
     re.Pattern: lambda v: (Tag.PATTERN, [v.pattern, v.flags]),
     **{cls: lambda v: (Tag.IP, [type(v).__name__, str(v)]) for cls in IP.values()},
     Blob: lambda v: (Tag.BLOB, v.hash),

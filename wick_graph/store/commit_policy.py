@@ -1,9 +1,9 @@
-"""What may wait a moment for the next commit: writes and checkpoints that can be made again.
+"""Deferred writes: what may wait for the next commit, because it can be made again.
 
-A step's writes are worth nothing once its checkpoint stands, so a task that is alone in its step
-has its writes committed together with the checkpoint that follows: one commit in place of two.
-What waits is in the way of nobody: every other transaction takes it along, every read lets it be
-written first, and nothing waits longer than `WAIT_SECONDS`.
+A step's writes are worth nothing once its checkpoint is stored. So the writes of a task that is
+alone in its step are committed with the checkpoint that follows: one commit instead of two. Every
+other transaction commits the deferred writes too, every read has them written first, and none
+waits longer than `WAIT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from wick_graph.langgraph_config import PULL, PUSH, Address
 
 WAIT_SECONDS: Final = 0.01
-"""Age at which the flusher takes what still waits; it looks as often as this, so 20 ms at most."""
+"""Age at which the flusher commits deferred writes; it also looks this often, so 20 ms at most."""
 
 _OPEN: Final = 1_024
-"""Steps that are followed at once."""
+"""The most steps that are followed at a time."""
 
 Apply = Callable[[Any], None]
 """Writes an entry within a transaction."""
@@ -34,20 +34,20 @@ class CommitPolicy:
     """What of one superstep may wait for the next commit; by default nothing."""
 
     began_from: str = ""
-    """The checkpoint that the superstep began from: no other superstep may take the policy."""
+    """The checkpoint that the superstep began from; the policy is for this superstep alone."""
     checkpoint: bool = False
-    """Its checkpoint: a crash makes the same one again, or nothing follows before that commit."""
+    """Its checkpoint may wait: a crash makes it again, or nothing follows before that commit."""
     call_results: bool = False
-    """What its tool calls write: the results are in the ledger, or the calls are safe to repeat."""
+    """What its tool calls write may wait: the ledger has it, or the calls are safe to repeat."""
     single_call: bool = False
-    """It is one tool call."""
+    """The superstep is one tool call."""
 
 
 COMMIT_NOW: Final = CommitPolicy()
 
 
 class Entry(NamedTuple):
-    """What waits."""
+    """One deferred write."""
 
     at: Address
     """The checkpoint that the entry builds on."""
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class _Step:
-    """Who has written under a checkpoint so far."""
+    """The tasks that have written under a checkpoint so far, by kind."""
 
     checkpoint: str | None
     pulls: int = 0
@@ -64,8 +64,8 @@ class _Step:
     others: bool = False
 
 
-class Pending:
-    """Entries that wait, per thread and in their order; shared by threads and event loops."""
+class DeferredWrites:
+    """Deferred writes per thread, in their order; shared by threads and event loops."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,7 +73,7 @@ class Pending:
         self._steps: OrderedDict[tuple[str, str], _Step] = OrderedDict()
         self._errors: dict[str, BaseException] = {}
         self._lost: OrderedDict[Address, BaseException] = OrderedDict()
-        """By checkpoint: what its tasks wrote and cannot be stored."""
+        """By checkpoint, the error of what its tasks wrote and the database cannot hold."""
         self.since: float | None = None
         """When the oldest entry came, by the monotonic clock; None if nothing waits."""
 
@@ -87,7 +87,7 @@ class Pending:
         """Decide whether a task's writes may wait for the checkpoint that follows.
 
         They may if the task seems to be alone in its step, or if its result is durable elsewhere.
-        Errors, interrupts and answers never wait. What was lost before is made good by them.
+        Errors, interrupts and answers never wait. New writes clear a kept error of the checkpoint.
         """
         with self._lock:
             self._lost.pop(at, None)
@@ -107,7 +107,7 @@ class Pending:
     def checkpoint_can_wait(self, at: Address, policy: CommitPolicy) -> bool:
         """Decide whether a checkpoint may wait for the next one.
 
-        It may if the policy says so, after one node, or after pushed tasks alone.
+        It may if the policy says so and the step was one node, or pushed tasks only.
         """
         with self._lock:
             step = self._steps.pop((at.thread_id, at.ns), None)
@@ -116,32 +116,32 @@ class Pending:
         return policy.checkpoint and step.pulls == (0 if step.pushes else 1)
 
     def add(self, entry: Entry) -> None:
-        """Let an entry wait."""
+        """Defer an entry."""
         with self._lock:
             self._waiting.setdefault(entry.at.thread_id, []).append(entry)
             if self.since is None:
                 self.since = time.monotonic()
 
     def holds(self, thread_id: str | None) -> bool:
-        """Say whether something of a thread waits; of any thread, for None."""
+        """Return whether a thread has deferred writes; for None, whether any thread has."""
         if self.since is None:
             return False
         return thread_id is None or thread_id in self._waiting
 
     def threads(self) -> list[str]:
-        """Return the threads of which something waits."""
+        """Return the threads that have deferred writes."""
         with self._lock:
             return list(self._waiting)
 
     def take(self) -> dict[str, list[Entry]]:
-        """Take everything out."""
+        """Remove and return all entries."""
         with self._lock:
             taken, self._waiting = self._waiting, {}
             self.since = None
             return taken
 
     def put_back(self, taken: dict[str, list[Entry]]) -> None:
-        """Let entries wait again, before all that came meanwhile; they have waited long enough."""
+        """Defer entries again, before all that came meanwhile; they are due at once."""
         with self._lock:
             for thread_id, entries in taken.items():
                 self._waiting[thread_id] = [*entries, *self._waiting.get(thread_id, ())]
@@ -151,7 +151,7 @@ class Pending:
     def fail(self, at: Address, error: BaseException) -> None:
         """Keep the error of an entry that cannot be written.
 
-        The next call to the thread tells it, and so does the next checkpoint that needs the entry.
+        The next call to the thread raises it, and so does the next checkpoint that needs the entry.
         """
         with self._lock:
             self._errors.setdefault(at.thread_id, error)
@@ -159,23 +159,23 @@ class Pending:
             while len(self._lost) > _OPEN:
                 self._lost.popitem(last=False)
 
-    def refuse(self, at: Address) -> None:
-        """Raise the kept error of what a checkpoint builds on, once."""
+    def raise_lost_write(self, at: Address) -> None:
+        """Raise, once, the kept error of what a checkpoint builds on."""
         if self._lost:
             with self._lock:
                 error = self._lost.pop(at, None)
             if error is not None:
                 raise error
 
-    def known(self, thread_id: str) -> None:
-        """Note that somebody reads what is stored of a thread, to go on from that."""
+    def forget_errors(self, thread_id: str) -> None:
+        """Forget the kept errors of a thread: a caller reads its stored state, to go on from it."""
         if self._lost:
             with self._lock:
                 for at in [at for at in self._lost if at.thread_id == thread_id]:
                     del self._lost[at]
 
-    def complain(self, thread_id: str | None) -> None:
-        """Raise the kept error of a thread, once; for None, that of any thread."""
+    def raise_deferred_error(self, thread_id: str | None) -> None:
+        """Raise, once, the kept error of a thread; for None, that of any thread."""
         if not self._errors:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""The one connection of a store, what is known of its threads, its clock, and life after a fork."""
+"""The one connection of a store, the caches of its threads, its clock, and life after a fork."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sea
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.schema import checkpoints, clock, threads, writes
 from wick_graph.store.statements import checked, compiled, prepared
-from wick_graph.store.thread_cache import MeantForks, ThreadCache
+from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
 from wick_graph.store.transactions import Group, Transactions, Worker, closed
 
-# --- Who holds a thread: a process, named so that nobody else is it, and whether it is alive.
+# --- The owner of a thread: a process with a unique name, and whether it is alive.
 
 
 LEASE_SECONDS: Final = 30.0
-"""How long a lease holds without being renewed; a frozen owner is passed over after that."""
+"""Seconds that a lease holds without being renewed; a frozen owner then loses it."""
 
 
 def owner() -> bytes:
-    """Name this process: its machine, its boot, its id and start, so that nobody else is it."""
+    """Name this process by its machine, boot, id and start, so that no other has its name."""
     return text_bytes(f"{_boot()}/{os.getpid()}/{_started(os.getpid())}")
 
 
 def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
-    """Say whether an owner may still be at work.
+    """Return whether an owner may still be at work.
 
-    Of another machine nobody can tell but by time; of that the answer is `elsewhere`.
+    A process of another machine cannot be checked: for it the answer is `elsewhere`.
     """
     boot, _, rest = bytes_text(holder).partition("/")
     pid, started = rest.split("/")[:2]
@@ -54,9 +54,9 @@ def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
 
 
 def is_at_work(holder: bytes, seconds: float) -> bool:
-    """Say whether a process is still at what it began some seconds ago.
+    """Return whether a process still does what it began some seconds ago.
 
-    One of another machine is believed for as long as a lease holds.
+    A process of another machine counts as alive for as long as a lease holds.
     """
     return is_alive(holder, elsewhere=0 <= seconds < LEASE_SECONDS)
 
@@ -65,7 +65,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot() -> str:
-    """Identify this boot of this machine, in all of its containers; this process if it cannot."""
+    """Identify this boot of the machine, the same in all containers; else this process."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -76,10 +76,10 @@ _boot_id: list[str] = []
 
 
 def _boot() -> str:
-    """Identify this boot of this machine, and where its process ids mean what they mean here.
+    """Identify this boot of the machine and this namespace of process ids.
 
-    Containers of one machine share its boot, but not their process ids. A random stand-in where
-    the system has no such ids.
+    Containers of one machine share its boot, but not their process ids. If the system has no such
+    ids, a random one is made.
     """
     if not _boot_id:
         try:
@@ -91,7 +91,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in the kernel's ticks; empty if there is none."""
+    """Return when a process started, in the kernel's ticks; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -100,17 +100,16 @@ def _started(pid: int) -> str:
     return "" if state == "Z" else fields[19]
 
 
-# --- Two clocks: the wall's, which people set, and a steady one, which only runs.
+# --- Two clocks: the wall clock, which people set, and a steady one, which only runs.
 #
-# Idle time is told by the wall clock, because a store outlives the machine's boot. So the store
-# remembers when it was used last by both clocks. Where they disagree about the time since then, the
-# wall clock was set, and idle time begins to count anew. After a restart of the machine there is no
-# steady time to compare with: a gap of more than an hour cannot be told from a clock that is wrong,
-# and counts as one.
+# The wall clock measures idle time, because a store outlives the machine's boot. So the store
+# records its last use by both clocks. If they disagree about the time since then, the wall clock
+# was set, and idle time starts to count again. After a restart of the machine there is no steady
+# time to compare with: a gap of more than an hour then counts as a clock that was set.
 
 
 JUMP_SECONDS: Final = 3600.0
-"""How far the two clocks may be apart before the wall clock counts as set."""
+"""Difference of the two clocks from which the wall clock counts as set."""
 
 _ROW: Final = 1
 
@@ -133,28 +132,28 @@ _NOTE: Final = prepared(
 )
 
 SINCE: Final = func.coalesce(select(clock.c.since).scalar_subquery(), 0.0)
-"""The time from which on idleness counts."""
+"""The time from which idleness counts."""
 
 
 def steady_time() -> float:
-    """Return the seconds since the machine was started, the time that it slept included."""
+    """Return the seconds since the machine started, including the time that it slept."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 def note_time(db: Database, wall: float, steady: float) -> float | None:
-    """Note that the store is used now, in the transaction that uses it.
+    """Record, in the current transaction, that the store is used now.
 
     Returns:
-        By how much the wall clock seems to have been set since the last use; None if it was not.
+        The seconds by which the wall clock was set since the last use; None if it was not.
     """
     here = text_bytes(boot())
     row = db.execute(_LAST, (_ROW,)).fetchone()
     since = 0.0 if row is None else row[3]
     if row is not None and bytes(row[0]) == here:
         off = wall - row[1] - (steady - row[2])
-    else:  # the machine was restarted, or this is another one; or nobody has noted anything yet
+    else:  # the machine was restarted, or is another one, or this is the first use
         last = db.execute(*compiled(select(func.max(threads.c.last_access)))).fetchone()[0]
         used = [at for at in (last, None if row is None else row[1]) if at is not None]
         off = wall - max(used) if used else 0.0
@@ -163,18 +162,18 @@ def note_time(db: Database, wall: float, steady: float) -> float | None:
     return off if jumped else None
 
 
-# --- How long idle threads are kept, where nobody said it of the very thread.
+# --- Default TTLs, by thread namespace.
 
 
 Ttl = str | float | None
-"""A duration (`5m`, `7d`, seconds), or for ever: `never`, None."""
+"""A duration (`5m`, `7d`, seconds); `never` or None for no limit."""
 
 STORES: Final = "store"
-"""In place of a duration: as the store says for the thread's namespace."""
+"""In place of a duration: the store's TTL for the thread's namespace."""
 
 
-class Lives:
-    """A time to live for each namespace: what stands before the first colon of a thread's id."""
+class TtlRules:
+    """Default TTLs by namespace: the part of a thread's id before its first colon."""
 
     def __init__(self, ttl: Ttl | Mapping[str, Ttl]) -> None:
         given = ttl if isinstance(ttl, Mapping) else {"": ttl}
@@ -184,11 +183,11 @@ class Lives:
         self._default = self._by_namespace.get("", float(THREAD_TTL_SECONDS))
 
     def chosen(self, ttl: str | float | None, thread_id: str) -> float | None:
-        """Return a time to live that was asked for, or the store's own."""
+        """Return the TTL that a caller asked for, or the store's own."""
         return self.of(thread_id) if ttl == STORES else None if ttl is None else float(ttl)
 
     def of(self, thread_id: str) -> float | None:
-        """Return the seconds that an idle thread is kept; None for ever."""
+        """Return the seconds that an idle thread is kept; None for no limit."""
         namespace, colon, _ = thread_id.partition(":")
         return self._by_namespace.get(namespace, self._default) if colon else self._default
 
@@ -197,31 +196,31 @@ def _seconds(ttl: Ttl) -> float | None:
     return None if ttl is None else seconds(ttl)
 
 
-# --- Writes whose checkpoint is not stored: it comes in a moment, or its commit has failed.
+# --- Writes without a stored checkpoint: it comes in a moment, or its commit has failed.
 #
-# LangGraph saves in the background, so writes may be filed before the checkpoint that they name.
-# Those that stay without it belong to nothing, and are deleted as soon as it cannot come any more.
+# LangGraph saves in the background, so writes may be stored before the checkpoint that they name.
+# If it never comes they belong to nothing, and are deleted as soon as it cannot come any more.
 
 
 class Strays:
-    """The writes of this process that were filed before their checkpoint; mostly there are none."""
+    """The writes that this process stored before their checkpoint; mostly there are none."""
 
     def __init__(self) -> None:
         self._early: dict[int, set[tuple[int, bytes]]] = {}
-        """By thread: the namespaces and ids of checkpoints."""
+        """By thread, the namespaces and ids of checkpoints."""
 
     def __bool__(self) -> bool:
         return bool(self._early)
 
     def note(self, thread: int, ns: int, checkpoint: bytes) -> None:
-        """Note that writes were filed under a checkpoint that is not stored."""
+        """Note writes under a checkpoint that is not stored."""
         self._early.setdefault(thread, set()).add((ns, checkpoint))
 
     def sweep(self, db: Database, thread: int, before: tuple[int, bytes] | None = None) -> None:
-        """Delete what has no checkpoint: all of a thread whose run is over, or what is older.
+        """Delete writes without a checkpoint: all of a thread when its run ends, or older ones.
 
-        `before` is a checkpoint that is stored now: no older one of its namespace comes after it.
-        Places where nothing is left to delete are forgotten; others are looked at again, because
+        `before` is a checkpoint that is being stored: no older one of its namespace comes after
+        it. A place with nothing left to delete is forgotten. The others are checked again, because
         the transaction may fail.
         """
         early = self._early.get(thread, set())
@@ -237,10 +236,10 @@ class Strays:
 def drop_old(
     db: Database, thread: int, stored: Iterable[tuple[int, bytes]], root: int | None
 ) -> int:
-    """Delete the writes of a thread whose checkpoint is not stored, and cannot come any more.
+    """Delete a thread's writes if their checkpoint is not stored and cannot come any more.
 
-    That is so where its namespace, or the graph around all others, `root`, has a newer checkpoint.
-    Returns how many there were.
+    It cannot if its namespace, or the outermost graph, `root`, has a newer checkpoint. Returns how
+    many writes were deleted.
     """
     known, latest, dropped = set(stored), dict[int, bytes](), 0
     for ns, checkpoint in known:
@@ -255,7 +254,7 @@ def drop_old(
 
 
 def _erase(db: Database, thread: int, ns: int, checkpoint: bytes) -> int:
-    """Delete the writes under a checkpoint unless that is stored; return how many there were."""
+    """Delete the writes under a checkpoint unless it is stored; return how many there were."""
     mine = (writes.c.thread == thread, writes.c.ns == ns, writes.c.checkpoint == checkpoint)
     own = checkpoints.c
     stored = exists().where(own.thread == thread, own.ns == ns, own.id == checkpoint)
@@ -265,14 +264,14 @@ def _erase(db: Database, thread: int, ns: int, checkpoint: bytes) -> int:
 T = TypeVar("T")
 
 _KEPT: Final = 512
-"""Threads whose cache is kept."""
+"""The most threads with a cache."""
 
 _TRIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """A lease that was given back, which the database may not know."""
+    """A lease that was given back, though the database may not know."""
 
     lease: Any
     epoch: int
@@ -280,8 +279,8 @@ class Owed:
     since: float = field(default_factory=time.monotonic)
 
 
-class Core(Transactions):
-    """Everything mutable of a saver; its clones share one."""
+class StoreConnection(Transactions):
+    """A saver's connection with all its mutable state; the saver's clones share it."""
 
     def __init__(
         self,
@@ -291,40 +290,40 @@ class Core(Transactions):
         ttl: Ttl | Mapping[str, Ttl],
         debug: bool = False,
         keys: Keys | None = None,
-        either: bool = False,
+        accept_plain: bool = False,
     ) -> None:
         super().__init__(dialect)
         self.tenant = text_bytes(tenant)
-        self.lives = Lives(ttl)
+        self.ttl_rules = TtlRules(ttl)
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
-        self.forks = MeantForks()
+        self.forks = AllowedBranches()
         self.strays = Strays()
         self.owed: dict[int, Owed] = {}
-        """By thread: leases of this store that are nobody's any more."""
+        """By thread, leases of this store that are given back."""
         self._debug = debug
-        self._keys, self._either = keys, either
+        self._keys, self._accept_plain = keys, accept_plain
         self.sealing: Sealing = Plain()
-        """How the rows are closed; known as soon as the database is open."""
+        """How rows are sealed; known as soon as the database is open."""
         self._lost = False
         self._open()
-        transactions.watch(self)
+        transactions.register_fork_handlers(self)
 
     def now(self) -> float:
-        """Return the time, in seconds since 1970; the only clock of the store."""
+        """Return the store's time, in seconds since 1970."""
         return self.clock()
 
     def steady(self) -> float:
-        """Return a time that nobody sets; a clock that a test sets counts as time that passes."""
+        """Return the steady time; a clock that a test sets counts as time that passes."""
         ahead = 0.0 if self.clock == self.dialect.now else self.clock() - self.dialect.now()
         return steady_time() + ahead
 
     def seals(self, number: int, key: bytes) -> Seals:
-        """Return how the rows of a thread are closed and opened."""
+        """Return how the rows of a thread are sealed and opened."""
         return self.sealing.of(number, self.tenant, key)
 
     def close_text(self, text: str | None, key: bytes, column: str) -> bytes | None:
-        """Encode a text that stands in the row of a thread; None stays None."""
+        """Encode a text for the row of a thread; None stays None."""
         return None if text is None else self.sealing.close_text(text, self.tenant, key, column)
 
     def open_text(self, data: bytes | None, key: bytes, column: str) -> str | None:
@@ -334,10 +333,10 @@ class Core(Transactions):
     def apply(
         self, thread_id: str, work: Callable[[Database], T], *, regardless: bool = False
     ) -> T:
-        """Write to a thread; do it again where that helps. What was done twice must do no harm.
+        """Write to a thread, and retry errors that may pass; `work` must be safe to repeat.
 
         Raises:
-            StorageError: as `writing`.
+            StorageError: As in `writing`.
         """
         for tries in range(1, _TRIES + 1):
             try:
@@ -356,7 +355,7 @@ class Core(Transactions):
         return False
 
     def thread(self, db: Database, thread_id: str) -> ThreadCache | None:
-        """Return what is known of a thread, None if the store has no such thread."""
+        """Return the cache of a thread; None if the store has no such thread."""
         key = text_bytes(thread_id)
         if self._locks:
             row = self.dialect.find(db, self.tenant, key)
@@ -369,32 +368,32 @@ class Core(Transactions):
         return self._cache(key, row[0], row[1], version, version)
 
     def thread_for_writing(self, db: Database, thread_id: str) -> ThreadCache:
-        """Return what is known of a thread; make it if there is none, and note the access.
+        """Return the cache of a thread; make the thread if there is none, and note the access.
 
-        The time of access is written at most every 1/120 of the time to live: an eviction may
-        come that much early.
+        The time of access is written at most every 1/120 of the TTL: a thread may be swept that
+        much early.
         """
         key = text_bytes(thread_id)
         known = self.caches.get(key)
         if known is not None and known.within is self._group:
-            return known  # nobody else can have changed the row in this transaction
+            return known  # the row cannot have changed within this transaction
         now = self.now()
         if self._locks:
             row = self._locked(db, thread_id)
         else:
             row = db.execute(statements.THREAD, (self.tenant, key)).fetchone()
         if row is None:
-            row = self.new_thread(db, thread_id, "idle", self.lives.of(thread_id))
+            row = self.new_thread(db, thread_id, "idle", self.ttl_rules.of(thread_id))
         number, generation, seen, ttl = row[:4]
         if abs(now - seen) >= min(30.0, (ttl or 3600.0) / 120):
             self._note_time(db, now)
             db.execute(statements.SEEN, (now, None if ttl is None else now + ttl, number))
-        if self._locks:  # the lock itself has counted the version up
+        if self._locks:  # the lock itself has incremented the version
             return self._cache(key, number, generation, row[4], row[4] - 1)
         return self._cache(key, number, generation, self._others_seen, self._others_seen)
 
     def new_thread(self, db: Database, thread_id: str, status: str, ttl: float | None) -> ThreadRow:
-        """Insert a thread, unless somebody else is faster, and return its row."""
+        """Insert a thread, unless another writer is faster, and return its row."""
         now, key = self.now(), text_bytes(thread_id)
         self._note_time(db, now)
         until = None if ttl is None else now + ttl
@@ -403,17 +402,19 @@ class Core(Transactions):
             self._must_fit(db)
             return (db.execute(statements.NEW_THREAD, values).fetchone()[0], 0, now, ttl)
         number = self.dialect.make(db, values)
-        self._must_fit(db)  # behind the insert, which waits for whoever marks the store
+        self._must_fit(db)  # after the insert, which waits for a process that marks the store
         row = self._locked(db, thread_id) if number is None else (number, 0, now, ttl, 0)
         if row is None:
-            raise StorageError(f"thread {thread_id} comes and goes at the same time; try again")
+            raise StorageError(
+                f"thread {thread_id} was made and deleted at the same moment; try again"
+            )
         if self._group is not None:
             self._group.locked = True
             self._group.held[thread_id] = row
         return row
 
     def _note_time(self, db: Database, now: float) -> None:
-        """Note the time of an access; where all writers would wait for one row, openings do it."""
+        """Note the time of an access; if writers would wait for that row, only openings do it."""
         if not self._locks:
             note_time(db, now, self.steady())
 
@@ -427,12 +428,12 @@ class Core(Transactions):
             must_be_plain(db, self.dialect)
 
     def lock(self, db: Database, thread_id: str) -> None:
-        """Lock one more thread; whoever does must name threads in their order."""
+        """Lock one more thread; callers must name threads in sorted order."""
         if self._locks:
             self._locked(db, thread_id)
 
     def _locked(self, db: Database, thread_id: str) -> ThreadRow | None:
-        """Return the row of a thread that this transaction holds, or can hold; None without one."""
+        """Lock a thread for this transaction, and return its row; None if there is none."""
         group = self._group
         assert group is not None
         if thread_id not in group.held:
@@ -450,7 +451,7 @@ class Core(Transactions):
     def _cache(
         self, key: bytes, number: int, generation: int, version: int, since: int
     ) -> ThreadCache:
-        """Return the cache of a thread; what others wrote after `since` is not in it."""
+        """Return the cache of a thread, without what others wrote after `since`."""
         cache = self.caches.get(key)
         if cache is None or cache.id != number or cache.generation != generation:
             cache = ThreadCache(number, generation, seals=self.seals(number, key))
@@ -459,7 +460,7 @@ class Core(Transactions):
             while len(self.caches) > _KEPT:
                 self.caches.popitem(last=False)
         elif cache.seen_others < since:
-            cache.doubt()
+            cache.invalidate_shared()
         cache.seen_others = version
         self.caches.move_to_end(key)
         cache.within = self._group
@@ -469,16 +470,15 @@ class Core(Transactions):
         """Finish what is under way and close the database; closing twice is harmless.
 
         Raises:
-            StorageError: something that waited cannot be written; the store is closed all the
-                same.
+            StorageError: Deferred writes cannot be written; the store is closed all the same.
         """
         self.worker.close()
         self._flusher.close()
-        with self._turn:
+        with self._db_lock:
             try:
                 if self._connection is not None:
                     self._settle(None)
-                    self.pending.complain(None)
+                    self.deferred.raise_deferred_error(None)
             finally:
                 self._closed = True
                 self.caches.clear()
@@ -495,7 +495,9 @@ class Core(Transactions):
             )
         db = self.dialect.open(self.now)
         try:
-            self.sealing = sealing_of(db, self.dialect, self.now, self._keys, either=self._either)
+            self.sealing = sealing_of(
+                db, self.dialect, self.now, self._keys, accept_plain=self._accept_plain
+            )
             if self._locks and not self.dialect.reads_only:
                 self._note_opening(db)
         except BaseException:
@@ -508,12 +510,12 @@ class Core(Transactions):
         self.caches.clear()
 
     def before_fork(self) -> None:
-        """Let no transaction go on, and no file be open, while this process is doubled.
+        """End the transaction and close the file before the process forks.
 
-        SQLite keeps locks of a file per process; a child that inherited them would believe that
+        SQLite keeps the locks of a file per process: a child that inherits them would believe that
         it holds what only its parent holds.
         """
-        self._turn.acquire()
+        self._db_lock.acquire()
         with contextlib.suppress(StorageError):
             self._settle(None)
         if self.dialect.lasts and self._connection is not None:
@@ -523,17 +525,17 @@ class Core(Transactions):
             self._others = None
 
     def after_fork(self) -> None:
-        """Go on in the parent; the next call opens the file again."""
-        self._turn.release()
+        """Resume in the parent; the next call opens the file again."""
+        self._db_lock.release()
 
     def in_child(self) -> None:
-        """Begin anew in the child; what waits is the parent's."""
+        """Start afresh in the child; deferred writes belong to the parent."""
         self._renew()
         self.caches = OrderedDict()
         self.strays = Strays()
         if not self._closed:
             self.worker = Worker(self)
-        if self._connection is not None:  # in memory, and the parent's
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # never to be closed
+        if self._connection is not None:  # in memory, and owned by the parent
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # never close it
             self._connection = None
             self._lost = True

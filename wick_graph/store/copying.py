@@ -1,8 +1,8 @@
-"""Copying threads: beside themselves, as forks, and from one database to another.
+"""Copying threads: within a database, as forks, and from one database to another.
 
 A copy has everything of its thread: checkpoints, pending writes, items, long texts, the ledger of
-tool calls and the journal. Rows are numbered anew and sealed anew; ids of checkpoints and tasks
-stay, so that a copy knows which calls have run.
+tool calls and the journal. Rows are renumbered and sealed again. Ids of checkpoints and tasks stay
+the same, so that a copy knows which calls have run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wick_graph.store import cleanup, journal_rows, statements
 from wick_graph.store.checkpoint_read import Row, body_of
 from wick_graph.store.cleanup import all_rows, drop_items, prune, writes_of
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import Core
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import CALLS, CHECKPOINTS, ITEMS, WRITES, erase, row_hash
 from wick_graph.store.ledger import place_of
@@ -44,11 +44,11 @@ _FACTS: Final = (
 _TEXTS: Final = ("title", "last_error")
 
 
-def copy_thread(core: Core, source: str, target: str) -> None:
+def copy_thread(core: StoreConnection, source: str, target: str) -> None:
     """Copy all checkpoints and writes of a thread to a new one.
 
     Raises:
-        StorageError: if the target has checkpoints already.
+        StorageError: The target has checkpoints already.
     """
     with core.writing(min(source, target), alone=True) as db:
         old = core.thread(db, source)
@@ -60,12 +60,12 @@ def copy_thread(core: Core, source: str, target: str) -> None:
                 db.execute(*compiled(noted.values(**checked(threads, parent))))
 
 
-def transfer(core: Core, source: str, other: Core, target: str) -> None:
-    """Copy a thread to another database, with its title, its agent and how it stands.
+def transfer(core: StoreConnection, source: str, other: StoreConnection, target: str) -> None:
+    """Copy a thread to another database, with its title, agent and status.
 
     Raises:
-        ThreadNotFoundError: there is no such thread.
-        StorageError: the target exists already.
+        ThreadNotFoundError: There is no such thread.
+        StorageError: The target exists already.
     """
     with core.reading(source) as db, other.writing(target, alone=True) as to:
         old = core.thread(db, source)
@@ -80,12 +80,16 @@ def transfer(core: Core, source: str, other: Core, target: str) -> None:
 
 
 def save_sound(
-    core: Core, db: Database, other: Core, thread_id: str, sound: Callable[[Table, Any], bool]
+    core: StoreConnection,
+    db: Database,
+    other: StoreConnection,
+    thread_id: str,
+    sound: Callable[[Table, Any], bool],
 ) -> None:
-    """Copy those rows of a thread to another database that are `sound`, by table and key.
+    """Copy the rows of a thread that are `sound`, by table and key, to another database.
 
     Raises:
-        StorageError: the thread exists there already.
+        StorageError: The thread exists there already.
     """
     with other.writing(thread_id, alone=True) as to:
         old = core.thread(db, thread_id)
@@ -106,17 +110,17 @@ def _all(table: Table, key: Any) -> bool:
 
 
 def fork_thread(
-    core: Core, codec: Codec, source: str, target: str, checkpoint: str | None = None
+    core: StoreConnection, codec: Codec, source: str, target: str, checkpoint: str | None = None
 ) -> None:
-    """Make a thread that goes on from a checkpoint of another; the latest one by default.
+    """Make a thread that continues a checkpoint of another; by default its latest.
 
-    This is one transaction: whoever dies meanwhile leaves no half fork behind.
+    This is one transaction: a process that dies meanwhile leaves no half fork behind.
 
     Raises:
-        ThreadNotFoundError: there is no such thread.
-        StorageError: it has no such checkpoint, or the target exists already.
+        ThreadNotFoundError: There is no such thread.
+        StorageError: It has no such checkpoint, or the target exists already.
     """
-    with core.reading(source) as db:  # what waits is written, and no new row for a mistake
+    with core.reading(source) as db:  # commits deferred writes; a wrong name makes no row
         if core.thread(db, source) is None:
             raise _unknown(source)
     with core.writing(min(source, target), alone=True) as db:
@@ -131,7 +135,7 @@ def fork_thread(
             facts |= _stood("idle", "interrupted" if "loop" in behind else "done")
             followed = bool(behind)
         new = _copied(core, db, old, source, target)
-        if followed:  # what was made of the checkpoint is not the fork's: that makes its own of it
+        if followed:  # the writes that led to its child: the fork makes its own
             mine = (writes.c.thread == new, writes.c.checkpoint == at)
             erase(db, writes, new, *mine)
         if at is not None:
@@ -140,8 +144,8 @@ def fork_thread(
         _note(core, db, new, target, facts)
 
 
-def _copied(core: Core, db: Database, old: ThreadCache, source: str, target: str) -> int:
-    """Copy a thread in somebody's transaction, and return the number of the new one."""
+def _copied(core: StoreConnection, db: Database, old: ThreadCache, source: str, target: str) -> int:
+    """Copy a thread in the caller's transaction, and return the number of the new one."""
     core.lock(db, max(source, target))
     new = core.thread_for_writing(db, target)
     _refuse_taken(db, old.id == new.id, new, target)
@@ -150,8 +154,8 @@ def _copied(core: Core, db: Database, old: ThreadCache, source: str, target: str
     return new.id
 
 
-def _cut(core: Core, codec: Codec, db: Database, thread_id: str, at: bytes) -> None:
-    """Leave of a copy what led to a checkpoint, in the transaction that makes the copy."""
+def _cut(core: StoreConnection, codec: Codec, db: Database, thread_id: str, at: bytes) -> None:
+    """Keep of a copy only what led to a checkpoint, in the transaction that makes the copy."""
     gone: set[bytes] = set()
 
     def wanted(rows: list[Row]) -> set[int]:
@@ -184,7 +188,7 @@ def _find(rows: list[Row], home: int | None, source: str, checkpoint: str) -> by
         at = b""
     if not any(row.id == at and row.ns == home for row in rows):
         raise StorageError(
-            f"thread {source} has no checkpoint {checkpoint!r:.60}; its history lists those it has"
+            f"thread {source} has no checkpoint {checkpoint!r:.60}; list its history to find one"
         )
     return at
 
@@ -194,8 +198,8 @@ def _refuse_taken(db: Database, same: bool, new: ThreadCache, target: str) -> No
         raise StorageError(f"thread {target!r} exists already; copy to a new thread id")
 
 
-def _facts(core: Core, db: Database, number: int, thread_id: str) -> dict[str, Any]:
-    """Read how a thread stands; of a run that goes on, a copy knows where it stood."""
+def _facts(core: StoreConnection, db: Database, number: int, thread_id: str) -> dict[str, Any]:
+    """Read the facts of a thread; a copy of a running one counts as interrupted."""
     row = db.execute(*compiled(select(*_FACTS).where(threads.c.id == number))).fetchone()
     facts = dict(zip((column.name for column in _FACTS), row, strict=True))
     key = text_bytes(thread_id)
@@ -204,7 +208,7 @@ def _facts(core: Core, db: Database, number: int, thread_id: str) -> dict[str, A
 
 
 def _parent(db: Database, number: int) -> dict[str, Any]:
-    """Read whose child a thread is: it may be bound by rules, and then its copy is, too."""
+    """Read the parent of a thread: its rules may bind the thread, and so its copy."""
     row = db.execute(*compiled(select(threads.c.parent).where(threads.c.id == number))).fetchone()
     assert row is not None
     return {"parent": row[0]}
@@ -214,7 +218,9 @@ def _stood(status: str, because: str) -> dict[str, Any]:
     return {"status": status, "stopped_because": because, "last_error": None}
 
 
-def _note(core: Core, db: Database, number: int, thread_id: str, facts: dict[str, Any]) -> None:
+def _note(
+    core: StoreConnection, db: Database, number: int, thread_id: str, facts: dict[str, Any]
+) -> None:
     now, key = core.now(), text_bytes(thread_id)
     facts |= {name: core.close_text(facts[name], key, name) for name in _TEXTS}
     until = None if facts["ttl"] is None else now + facts["ttl"]
@@ -224,7 +230,7 @@ def _note(core: Core, db: Database, number: int, thread_id: str, facts: dict[str
 
 
 class _Copy:
-    """Renumbers a thread's rows."""
+    """Copies a thread's rows under new numbers."""
 
     def __init__(
         self,
@@ -245,7 +251,7 @@ class _Copy:
         old.scope(db, 0)
         self._lanes: dict[int, int] = {0: 0}
         self._seqs: dict[tuple[int, bytes], int] = {}
-        """By namespace and id, the numbers of the checkpoints."""
+        """The numbers of the checkpoints, by namespace and id."""
         named = [
             (number, scope, text)
             for scope, numbers in (old.names or {}).items()
@@ -265,7 +271,7 @@ class _Copy:
         for *keys, sealed in self._db.execute(*compiled(writes_of(self._old))).fetchall():
             step = self._seqs.get((keys[1], bytes(keys[2])))
             if step is None or not self._sound(writes, (keys[1], *keys[2:4])):
-                continue  # without its checkpoint it belongs to nothing
+                continue  # writes without their checkpoint belong to nothing
             body = WritesBody.load(self._from.unseal(sealed, self._what, *keys))
             parts = ((i, self._lanes[c], self._form(form)) for i, c, form in body.entries())
             body.flat = [part for entry in parts for part in entry]
@@ -277,7 +283,7 @@ class _Copy:
         journal_rows.copy(self._db, self._from, self._old, self._to, self._into, self._new)
 
     def _calls(self) -> None:
-        """Copy the ledger: what ran in the source is not run again in the copy."""
+        """Copy the ledger: a call that ran in the source does not run again in the copy."""
         own = select(*(column for column in calls.c if column.name not in ("rid", "thread")))
         found = self._db.execute(*compiled(own.where(calls.c.thread == self._old)))
         old, new = self._from, self._into

@@ -1,4 +1,4 @@
-"""What differs between databases: how one is opened, begun and locked, and what its errors mean."""
+"""What differs between databases: opening, transactions, locks, and what errors mean."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Synchronous = Literal["FULL", "NORMAL"]
 Now = Callable[[], float]
 
 ThreadRow = tuple[Any, ...]
-"""Id, generation, last access and time to live of a thread; where threads are locked, also its
-version, which grows with each transaction that writes to the thread."""
+"""Id, generation, last access and TTL of a thread. If threads are locked, also its version, which
+grows with each transaction that writes to the thread."""
 
 
 class Rows(Protocol):
-    """What a statement found."""
+    """The result of a statement."""
 
     @property
     def rowcount(self) -> int:
         """Rows that it changed."""
 
     def fetchone(self) -> Any:
-        """Return the next row, None if there is none."""
+        """Return the next row; None if there is none."""
 
     def fetchall(self) -> list[Any]:
         """Return all rows that are left."""
@@ -35,10 +35,10 @@ class Rows(Protocol):
 
 
 class Database(Protocol):
-    """A connection. Statements are texts of the module `sql`, with values in their order."""
+    """A connection; statements are texts of the module `statements`, with values in their order."""
 
     account: Any
-    """What the transaction adds to the digests of threads: a `digests.Account`."""
+    """The `digests.Account` of the transaction: what it adds to the digests of threads."""
 
     @property
     def in_transaction(self) -> bool:
@@ -58,24 +58,24 @@ class Dialect(ABC):
     """One database, as the rest of the store sees it."""
 
     errors: tuple[type[Exception], ...]
-    """What its driver raises."""
+    """The exceptions of its driver."""
     locks: ClassVar[bool]
-    """Writers go side by side, and each locks the rows of the threads that it writes to."""
+    """Writers work in parallel, and each locks the rows of the threads that it writes to."""
     lasts: bool
-    """What is stored outlives the process, and a child opens it again after a fork."""
+    """The data outlives the process, and a child opens it again after a fork."""
 
     reads_only: bool = False
-    """The database may not be written; known as soon as it is open."""
+    """The database cannot be written; known as soon as it is open."""
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The file that it is in on this machine, absolute; none by default."""
+        """The absolute path of its file on this machine; none by default."""
         return ()
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What the database is called in errors; never with a password."""
+        """The name of the database in errors, without a password."""
 
     @abstractmethod
     def now(self) -> float:
@@ -83,58 +83,58 @@ class Dialect(ABC):
 
     @abstractmethod
     def open(self, now: Now) -> Database:
-        """Open the database, or make one where there is nothing; `now` is the store's clock.
+        """Open the database, or make one if there is none; `now` is the store's clock.
 
         Raises:
-            StorageError: it is foreign, newer, damaged or out of reach; nothing was changed.
+            StorageError: It is foreign, newer, damaged or out of reach; nothing was changed.
         """
 
     @abstractmethod
     def begin(self, db: Database, now: Now, *, write: bool) -> int:
-        """Begin a transaction; the number returned differs when others have written anywhere."""
+        """Begin a transaction; return a number that changes whenever others have written."""
 
     @abstractmethod
     def explained(self, error: Exception) -> StorageError:
-        """Return the sentence for an error of the driver."""
+        """Turn an error of the driver into a sentence with a remedy."""
 
     @abstractmethod
     def is_final(self, error: BaseException) -> bool:
-        """Say whether the same write would fail again: a value, not the database, is the cause."""
+        """Return whether the same write would fail again, because of a value in it."""
 
     def look(self) -> None:
         """Raise if the database is not the one that was opened."""
         return
 
     def is_lost(self, db: Database) -> bool:
-        """Say whether a connection is of no use any more."""
+        """Return whether a connection can no longer be used."""
         return False
 
     def began(self, db: Database) -> float:
-        """Return when the database was last started, 0 where it is no program of its own."""
+        """Return when the database server started; 0 if there is no server."""
         return 0.0
 
     def may_pass(self, error: BaseException) -> bool:
-        """Say whether a transaction may go well if it is simply tried again."""
+        """Return whether a transaction may succeed if it is tried again."""
         return False
 
     def find(self, db: Database, tenant: bytes, key: bytes) -> ThreadRow | None:
-        """Return the row of a thread with its version, where threads are locked."""
+        """Return the row of a thread with its version, if threads are locked."""
         raise NotImplementedError
 
     def lock(self, db: Database, tenant: bytes, key: bytes, *, wait: bool) -> ThreadRow | None:
-        """Lock a thread and count its version up; None if there is no such thread.
+        """Lock a thread and increment its version; None if there is no such thread.
 
-        Without `wait`, it is None too if somebody else holds it. Only who holds nothing may wait:
-        so nobody ever waits in a circle.
+        Without `wait`, return None also if another transaction holds it. A transaction may wait
+        only while it holds no lock, so there are no deadlocks.
         """
         raise NotImplementedError
 
     def alone(self, db: Database) -> None:
-        """Let nobody else make a thread until this transaction ends; one writer at a time is so."""
+        """Keep others from making threads until this transaction ends."""
         return
 
     def make(self, db: Database, values: Sequence[Any]) -> int | None:
-        """Insert a thread and return its number; None if somebody else was faster."""
+        """Insert a thread and return its number; None if another writer was faster."""
         raise NotImplementedError
 
     def shrink(self, db: Database) -> bool:
@@ -142,17 +142,17 @@ class Dialect(ABC):
         return False
 
     def problems(self, db: Database) -> list[str]:
-        """Return what the database says is wrong with its pages; some look by themselves."""
+        """Return what the database finds wrong with its pages; none if it checks them itself."""
         return []
 
     def exists(self) -> bool:
-        """Say whether a store was ever made here; nothing is made, and nothing is opened for long.
+        """Return whether a store was ever made here; make nothing.
 
         Raises:
-            StorageError: it cannot be reached.
+            StorageError: It cannot be reached.
         """
         raise NotImplementedError
 
 
 OPENING: Final = threading.RLock()
-"""Held while a file is looked at and opened."""
+"""Held while a file is checked and opened."""

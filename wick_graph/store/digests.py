@@ -34,18 +34,17 @@ from wick_graph.store.schema import (
 )
 from wick_graph.store.statements import checksum_of, compiled, prepared
 
-# --- Digests of threads: sums over their rows, so that a row that is missing or foreign is
-# noticed.
+# --- Digests of threads: sums over their rows, which reveal missing and foreign rows.
 #
-# A row's own check value says that the row is whole; it says nothing of a row that is gone, that is
-# an older version, or that was copied from another database. So each row also has a hash, made of
-# its check value and of the columns that this does not cover, and each transaction adds the hashes
-# of what it writes to the sums of the thread, and takes away those of what it deletes. A sum's low
-# bits count the rows.
+# A row's own check value shows that the row is whole. It does not reveal a row that is gone, is an
+# older version, or was copied from another database. So each row also has a hash, made of its check
+# value and of the columns that this does not cover. Each transaction adds the hashes of the rows
+# that it writes to the sums of the thread, and subtracts those of the rows that it deletes. A sum's
+# low bits count the rows.
 #
 # The sums are kept per step. The writes under a checkpoint, and the checkpoints that continue it,
-# are counted at that checkpoint's number; all else goes wherever its transaction counts, for only
-# the total of a thread is compared there.
+# are counted at that checkpoint's number. Everything else is counted at any step of the
+# transaction, because only the total of a thread is compared.
 
 
 BITS: Final = 62
@@ -70,7 +69,7 @@ HASHED: Final[dict[Table, tuple[str, ...]]] = {
     streams: ("run", "status", "started", "ended", "first", "key"),
     events: (),
 }
-"""The columns of each table that its body's check value does not cover; never reordered."""
+"""The columns of each table that its body's check value does not cover; do not reorder them."""
 
 TABLES: Final = tuple(HASHED)
 
@@ -97,7 +96,7 @@ _ADD: Final = prepared(
 
 
 def row_hash(columns: Sequence[Any], body: bytes | None) -> int:
-    """Return the hash of a row: of a body's check value, or tag, and of the columns beside it."""
+    """Return the hash of a row, from its body's check value or tag and the columns beside it."""
     made = 0
     if body is not None:
         made = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
@@ -113,13 +112,13 @@ def term(hashed: int) -> int:
 
 
 Sums = dict[int, list[int]]
-"""What is added to the sums of each table, by row of `digests` or by thread."""
+"""Additions to the sums of each table, by row of `digests` or by thread."""
 
 
 class Account:
-    """What the transaction under way adds to the digests of threads; `write` comes before its end.
+    """What the current transaction adds to the digests of threads; call `write` before its end.
 
-    What belongs to no step is counted at any of its thread.
+    Rows that belong to no step are counted at any step of their thread.
     """
 
     __slots__ = ("_rows", "_threads")
@@ -127,29 +126,29 @@ class Account:
     def __init__(self) -> None:
         self._rows: Sums = {}
         self._threads: Sums = {}
-        """What may be counted at any step."""
+        """The additions that may be counted at any step."""
 
     def add(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
-        """Count a row that was written; `step` is the number of the checkpoint it belongs to."""
+        """Count a written row; `step` is the number of the checkpoint that it belongs to."""
         self._sums(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
 
     def add_body(self, table: int, thread: int, body: bytes, step: int | None = None) -> None:
-        """Count a row of which the body's check value covers all columns."""
-        # on the path of every step: what `row_hash` and `term` do
+        """Count a written row with a check value that covers all its columns."""
+        # `row_hash` and `term`, inlined: this is on the path of every step
         hashed = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
         self._sums(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
 
     def remove(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
-        """Count a row that was deleted, or is about to be replaced."""
+        """Subtract a row that was deleted, or is about to be replaced."""
         self._sums(thread, step)[table] -= term(hashed)
 
     def move(self, thread: int, sums: Sequence[int]) -> None:
-        """Count at the thread itself what was counted at a step that is deleted."""
+        """Move the counts of a deleted step to the thread itself."""
         own = self._sums(thread, 0)
         own[:] = map(add, own, sums)
 
     def write(self, db: Database) -> None:
-        """Add everything to the digests' rows."""
+        """Add all counts to the rows of `digests`."""
         rows = self._rows
         for thread, sums in self._threads.items():
             near = (rid for rid in rows if rid >> LANE_BITS == thread)
@@ -160,18 +159,18 @@ class Account:
             db.executemany(_ADD, [(rid, *map(MASK.__and__, rows[rid])) for rid in rows])
 
     def mark(self) -> tuple[Sums, Sums]:
-        """Return what `restore` goes back to."""
+        """Return a state that `restore` can go back to."""
         return (
             {rid: sums[:] for rid, sums in self._rows.items()},
             {thread: sums[:] for thread, sums in self._threads.items()},
         )
 
     def restore(self, mark: tuple[Sums, Sums]) -> None:
-        """Forget what was counted since, because nothing of it was stored."""
+        """Forget what was counted since the mark, because none of it was stored."""
         self._rows, self._threads = mark
 
     def forget(self) -> None:
-        """Forget everything, because the transaction is over."""
+        """Forget all counts, because the transaction is over."""
         self._rows, self._threads = {}, {}
 
     def _sums(self, thread: int, step: int | None) -> list[int]:
@@ -198,9 +197,9 @@ CALL_ROW: Final = prepared(
     ),
     *("t", "k"),
 )
-"""What the hashes of such rows are made of, for the path of every turn."""
+"""The columns that such a row's hash is made of; on the path of every turn."""
 
-# --- what is not on the path of every step ----------------------------------------------------
+# --- Off the path of every step.
 
 
 def hashes(db: Database, table: Table, *where: ColumnElement[bool]) -> list[int]:
@@ -210,7 +209,7 @@ def hashes(db: Database, table: Table, *where: ColumnElement[bool]) -> list[int]
 
 
 def columns_of(table: Table) -> list[ColumnElement[Any]]:
-    """Return the columns of which a row's hash is made: the body last, where there is one."""
+    """Return the columns that a row's hash is made of; the body, if there is one, is last."""
     body = [table.c.body] if "body" in table.c else []
     return [*(table.c[name] for name in HASHED[table]), *body]
 
@@ -238,7 +237,7 @@ def erase(
 def changing(
     db: Database, table: Table, thread: int, *where: ColumnElement[bool]
 ) -> Iterator[None]:
-    """Let rows of a thread be changed, or made, inside of the block."""
+    """Account for rows of a thread that the block changes or makes."""
     account, at = db.account, _AT[table]
     for hashed in hashes(db, table, *where):
         account.remove(at, thread, hashed)
@@ -248,7 +247,7 @@ def changing(
 
 
 def drop_steps(db: Database, thread: int, steps: Iterable[int]) -> None:
-    """Give up the rows of steps that are deleted; what else they count stays counted."""
+    """Delete the digests of deleted steps; their remaining counts move to the thread."""
     db.account.write(db)
     for step in steps:
         rid = thread << LANE_BITS | step
@@ -268,8 +267,8 @@ def sums_of(db: Database, thread: int) -> dict[int, list[int]]:
 
 # --- From schema 1 to schema 2: numbers for checkpoints, digests of threads, checksums of rows.
 #
-# A thread whose clock once stepped back goes on from what was stored last. What is written here is
-# the schema of its release, and does not follow later ones.
+# If a clock stepped back, its thread continues what was stored last. The names here are those of
+# schema 2, and do not follow later ones.
 
 
 _LANE_BITS: Final = 32
@@ -311,7 +310,7 @@ UPDATE checkpoints SET seq = numbered.n FROM (
     ) AS n FROM checkpoints
 ) AS numbered WHERE numbered.r = checkpoints.rid
 """
-"""By id, as schema 1 had it; but by row where a clock stepped back and ids contradict the rows."""
+"""By id, as in schema 1; but by row if a clock stepped back, so that ids contradict the rows."""
 
 _STEP_OF: Final = {
     "checkpoints": "SELECT c.rid, b.seq FROM checkpoints c JOIN checkpoints b "
@@ -324,7 +323,7 @@ _STEP_OF: Final = {
 def to_schema_2(db: Database) -> None:
     """Add the columns and tables, and fill them from the rows as they are."""
     is_sqlite = isinstance(db, sqlite3.Connection)
-    for statement in _made(is_sqlite):
+    for statement in _new_tables(is_sqlite):
         db.execute(statement)
     fill(db)
     db.execute("CREATE UNIQUE INDEX checkpoints_seq ON checkpoints (thread, seq)")
@@ -332,7 +331,7 @@ def to_schema_2(db: Database) -> None:
 
 
 def fill(db: Database) -> None:
-    """Number the checkpoints, and compute the digests and checksums of rows of schema 1."""
+    """Number the checkpoints, and compute the digests and checksums of the rows of schema 1."""
     is_sqlite = isinstance(db, sqlite3.Connection)
     db.execute(_NUMBERS)
     if is_sqlite:
@@ -341,7 +340,7 @@ def fill(db: Database) -> None:
     _add_digests(db, "?" if is_sqlite else "%s")
 
 
-def _made(is_sqlite: bool) -> Iterator[str]:
+def _new_tables(is_sqlite: bool) -> Iterator[str]:
     key, blob = ("INTEGER", "BLOB") if is_sqlite else ("BIGINT", "BYTEA")
     yield "ALTER TABLE checkpoints ADD COLUMN seq BIGINT"
     for table in _CHECKED:
@@ -371,7 +370,7 @@ def _add_digests(db: Database, mark: str) -> None:
                 thread = key >> _LANE_BITS
                 thread = lanes.get(thread, 0) if table == "items" else thread
             body = row.pop() if table != "names" else None
-            if thread:  # else it is the store's own row, or one that belongs to nobody
+            if thread:  # otherwise it is the store's own row, or one that belongs to no thread
                 own = sums.setdefault((thread, steps.get(key, 0)), [0] * len(_HASHED))
                 own[at] += term(row_hash(row, body))
     places = ", ".join([mark] * (1 + len(_HASHED)))
@@ -398,22 +397,22 @@ def _rows(db: Database, table: str, columns: Sequence[str]) -> Iterable[Any]:
 
 # --- Numbered steps from one schema to the next, the same for every database.
 #
-# A SQLite file knows in `user_version` where it is, a PostgreSQL schema in its table `wick_meta`.
+# A SQLite file has its version in `user_version`, a PostgreSQL schema in its table `wick_meta`.
 
 
 Migration = Callable[[Database], None]
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2,)
-"""The step at index 0 leads from schema 1 to schema 2, and so on; released steps never change."""
+"""The step at index 0 leads from schema 1 to schema 2, and so on; never change a released step."""
 
 
 def migrate(
     connection: sqlite3.Connection, path: Path | None, steps: Sequence[Migration] = MIGRATIONS
 ) -> None:
-    """Bring a database up to the newest schema, all in one transaction.
+    """Bring a database up to the newest schema in one transaction.
 
-    Of several processes that come at the same time, one does it and the others wait. A process
-    that dies meanwhile leaves the database as it was.
+    If several processes come at the same time, one does it and the others wait. A process that
+    dies meanwhile leaves the database as it was.
 
     Raises:
         StorageError: A step failed, or the schema is newer than this release knows.

@@ -1,4 +1,4 @@
-"""Encryption at rest: the keys of a store, and how rows are sealed and opened."""
+"""Encryption at rest: the keys of a store, and the sealing of its rows."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from wick_graph.store.row_format import PLAIN, Seals
 from wick_graph.store.schema import threads
 from wick_graph.store.statements import compiled
 
-# --- The keys of an encrypted store: where they come from, and what each is called.
+# --- The keys of an encrypted store: their sources and ids.
 #
-# A key is 32 random bytes, written as base64, one a line; the first is the current one, with which
-# everything new is encrypted, and the others still open what was encrypted with them. What a key is
-# called is made of the key itself, so no file can name one wrongly.
+# A key is 32 random bytes, written as base64, one per line. The first is the current one: it
+# encrypts everything new. The others still open what was encrypted with them. The id of a key is
+# computed from the key itself, so no file can name one wrongly.
 
 
 KEY_BYTES: Final = 32
@@ -36,7 +36,7 @@ ID_BYTES: Final = 4
 _OTHERS: Final = 0o077
 
 _LARGEST: Final = 65_536
-"""Bytes that a file of keys may have."""
+"""The most bytes of a file of keys."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -44,13 +44,13 @@ _MAKE: Final = "make one with `wick store key`"
 
 
 class Keys:
-    """One key or several, of which the first is the current one; `repr` shows ids alone."""
+    """One key or several; the first is the current one. `repr` shows only their ids."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         """Take keys of 32 random bytes each.
 
         Raises:
-            StorageError: there is none, one is no such key, or two are the same.
+            StorageError: There is none, one is not valid, or two are the same.
         """
         made: dict[bytes, bytes] = {}
         for key in keys:
@@ -62,14 +62,14 @@ class Keys:
             raise StorageError(f"the store's keys are empty; {_MAKE}")
         self.by_id: Mapping[bytes, bytes] = MappingProxyType(made)
         self.current: bytes = next(iter(made))
-        """The id of the key with which everything new is encrypted."""
+        """The id of the key that encrypts everything new."""
 
     @classmethod
     def of(cls, source: Keys | str) -> Keys:
-        """Return the keys that `file:PATH` or `env:NAME` means.
+        """Read the keys that `file:PATH` or `env:NAME` names.
 
         Raises:
-            StorageError: they cannot be read, or are none; no error ever quotes a key.
+            StorageError: They cannot be read, or are not valid; no error ever quotes a key.
         """
         if isinstance(source, Keys):
             return source
@@ -78,14 +78,14 @@ class Keys:
             return cls.from_file(name)
         if kind == "env" and name:
             return cls.from_environment(name)
-        raise StorageError("the store's keys are named as file:PATH or env:NAME")
+        raise StorageError("the store's keys cannot be found; name them as file:PATH or env:NAME")
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """Read a file that nobody but its owner may read (mode 0600 or less).
+        """Read a file that only its owner may read (mode 0600 or less).
 
         Raises:
-            StorageError: as `of`, or others may read the file.
+            StorageError: As in `of`, or others may read the file.
         """
         file = Path(path)
         try:
@@ -97,7 +97,7 @@ class Keys:
                     mode = stat.S_IMODE(status.st_mode)
                     raise StorageError(
                         f"the file of keys {file} may be used by others (mode {mode:04o}); "
-                        f"say chmod 600 {file}, and think of its keys as known"
+                        f"run chmod 600 {file}, and treat its keys as leaked"
                     )
                 data = opened.read(_LARGEST + 1)
         except OSError as error:
@@ -105,7 +105,7 @@ class Keys:
                 f"the file of keys {file} cannot be read: {error.strerror}; {_MAKE}"
             ) from None
         if len(data) > _LARGEST:
-            raise StorageError(f"the file of keys {file} is too large to be one")
+            raise StorageError(f"{file} is too large for a file of keys; name another file")
         return cls(_parsed(data.decode("utf-8", "replace"), f"the file of keys {file}"))
 
     @classmethod
@@ -113,47 +113,48 @@ class Keys:
         """Read an environment variable.
 
         Raises:
-            StorageError: as `of`.
+            StorageError: As in `of`.
         """
         if not _NAME.fullmatch(name):
             raise StorageError(
-                "the store's keys are named as env:NAME, with the name of a variable, not its value"
+                "the store's keys cannot be found; name them as env:NAME, with the name of a "
+                "variable, not its value"
             )
         text = os.environ.get(name)
         if not text:
             raise StorageError(
-                f"the environment variable {name} is not set, and the store's keys are to stand "
-                f"there; {_MAKE}"
+                f"the environment variable {name} is not set, but must hold the store's keys; "
+                f"{_MAKE}"
             )
         return cls(_parsed(text, f"the environment variable {name}"))
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """What the keys are called, the current one first."""
+        """The ids of the keys, the current one first."""
         return tuple(key.hex() for key in self.by_id)
 
     def __repr__(self) -> str:
         return f"Keys({', '.join(self.ids)})"
 
     def __reduce__(self) -> str:
-        raise TypeError("keys stay in the process that read them")
+        raise TypeError("keys cannot be pickled; they stay in the process that read them")
 
 
 def id_of(key: bytes) -> bytes:
-    """Return what a key is called: it stands in each row, and tells nothing of the key."""
+    """Return the id of a key: each row holds it, and it reveals nothing of the key."""
     return hmac.digest(key, b"wick_graph key id", "sha256")[:ID_BYTES]
 
 
 def new_key() -> str:
-    """Make a key, as it is written down."""
+    """Make a key, in its written form."""
     return base64.b64encode(os.urandom(KEY_BYTES)).decode("ascii")
 
 
 def add_key(path: str | Path) -> None:
-    """Put a new key before those of a file, or into a new one that only its owner can read.
+    """Put a new key before those of a file, or into a new file that only its owner can read.
 
     Raises:
-        StorageError: the file cannot be written, or is no file of keys.
+        StorageError: The file cannot be written, or is no file of keys.
     """
     file = Path(path)
     rest = b""
@@ -195,18 +196,17 @@ def _check(key: bytes) -> None:
         raise StorageError(f"a key of the store is text or a pattern, not random bytes; {_MAKE}")
 
 
-# --- How rows are closed and opened: with a check value, or encrypted where keys were given.
+# --- Sealing rows: with a check value, or encrypted if keys were given.
 #
-# A store says of itself, in one row that belongs to no thread, whether it is encrypted. Which of
-# the two it is gets decided when it is opened, and holds for all of its rows: neither is ever taken
-# for the other.
+# One row of the store, which belongs to no thread, marks it as encrypted. The store reads the mark
+# when it opens, and applies it to all rows: a plain row is never taken for an encrypted one.
 
 
 NOBODY: Final = 0
-"""The number that no thread has; the store's own row bears it."""
+"""The thread number of the store's own row; no thread has it."""
 
 MARK: Final = b"seal"
-"""The key of the row that says that a store is encrypted."""
+"""The key of the row that marks a store as encrypted."""
 
 _MISSING: Final = (
     "an encrypted store needs cryptography, which is not installed; install wick-graph[encrypt]"
@@ -214,20 +214,20 @@ _MISSING: Final = (
 
 
 class Sealing(Protocol):
-    """How a store's rows are closed."""
+    """How a store's rows are sealed."""
 
     @property
     def keys(self) -> Keys | None:
-        """The keys; None where nothing is encrypted."""
+        """The keys; None if nothing is encrypted."""
 
     def of(self, thread: int, tenant: bytes, key: bytes) -> Seals:
-        """Return the way of a thread's rows, by its number, and by whose it is and its id."""
+        """Return how a thread's rows are sealed, by its number, tenant and id."""
 
     def close_text(self, text: str, *context: row_format.Context) -> bytes:
-        """Encode a text that stands in a row of `threads`."""
+        """Encode a text for a row of `threads`."""
 
     def open_text(self, data: bytes, *context: row_format.Context) -> str:
-        """Undo `close_text`; raises StorageError for what was tampered with."""
+        """Undo `close_text`; raise StorageError if the text was tampered with."""
 
 
 class Plain:
@@ -236,7 +236,7 @@ class Plain:
     keys: Keys | None = None
 
     def of(self, thread: int, tenant: bytes, key: bytes) -> Seals:
-        """Return the one way there is."""
+        """Return the plain form."""
         return PLAIN
 
     def close_text(self, text: str, *context: row_format.Context) -> bytes:
@@ -252,7 +252,7 @@ def check_keys(keys: Keys | str | None) -> Keys | None:
     """Return the keys to open a store with, before anything is opened or made.
 
     Raises:
-        StorageError: they cannot be read, or the library is not installed.
+        StorageError: They cannot be read, or the library is not installed.
     """
     if keys is None:
         return None
@@ -262,29 +262,29 @@ def check_keys(keys: Keys | str | None) -> Keys | None:
 
 
 def sealing_of(
-    db: Database, dialect: Dialect, now: Now, keys: Keys | None, *, either: bool = False
+    db: Database, dialect: Dialect, now: Now, keys: Keys | None, *, accept_plain: bool = False
 ) -> Sealing:
-    """Find out how an open store's rows are closed; a new one is marked as encrypted.
+    """Return how an open store's rows are sealed; mark a new store as encrypted.
 
     Args:
         db: Its connection, with no transaction under way.
-        dialect: What it is.
+        dialect: Its database.
         now: The store's clock.
-        keys: What is to open it; None for a store that is not encrypted.
-        either: Whether a store that is not encrypted is welcome too, though there are keys.
+        keys: The keys to open it with; None for a store that is not encrypted.
+        accept_plain: Whether to accept a store that is not encrypted although there are keys.
 
     Raises:
-        StorageError: it is encrypted and no key fits, or it is not and there are keys; nothing was
+        StorageError: It is encrypted and no key fits, or it is not and there are keys; nothing was
             changed.
     """
     try:
         marked = _marked(db)
-        if marked is None and keys is not None and not either and not dialect.reads_only:
+        if marked is None and keys is not None and not accept_plain and not dialect.reads_only:
             marked = _mark(db, dialect, now, keys)
     except dialect.errors as error:
         raise dialect.explained(error) from error
     if marked is None:
-        if keys is None or either:
+        if keys is None or accept_plain:
             return Plain()
         raise StorageError(
             f"{dialect.name} is not encrypted, and keys were given for it; open it without keys, "
@@ -297,10 +297,10 @@ def sealing_of(
 
 
 def must_be_plain(db: Database, dialect: Dialect) -> None:
-    """Refuse a new thread in plain rows where the store was marked after it was opened here.
+    """Refuse a new thread in plain rows if the store was marked after this process opened it.
 
     Raises:
-        StorageError: somebody who has keys has opened the store too, while it was empty.
+        StorageError: A process with keys has opened the store too, while it was empty.
     """
     if _marked(db) is not None:
         raise _locked(dialect)
@@ -319,7 +319,7 @@ def _marked(db: Database) -> bytes | None:
 
 
 def _mark(db: Database, dialect: Dialect, now: Now, keys: Keys) -> bytes | None:
-    """Mark a store as encrypted that never held a thread; None for any other."""
+    """Mark a store as encrypted if it never held a thread; return None if it did."""
     if _is_used(db):
         return None
     dialect.begin(db, now, write=True)
@@ -328,7 +328,7 @@ def _mark(db: Database, dialect: Dialect, now: Now, keys: Keys) -> bytes | None:
         if not _is_used(db):
             made = _cipher().new_mark(keys)
             db.execute(statements.NEW_BLOB, (NOBODY, MARK, len(made), made))
-        found = _marked(db)  # somebody else may have been faster
+        found = _marked(db)  # another process may have been faster
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:

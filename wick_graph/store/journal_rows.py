@@ -13,7 +13,7 @@ from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, find
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import Core, is_alive
+from wick_graph.store.connection import StoreConnection, is_alive
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import BLOBS, MOMENTS, RUN_ROW, RUNS, hash_of, row_hash
 from wick_graph.store.row_format import Seals, bytes_text, pack_id, text_bytes, unpack_id
@@ -23,24 +23,25 @@ from wick_graph.store.thread_cache import ThreadCache
 
 # --- The rows of a thread's journal: pages of moments, runs, and blobs.
 #
-# What a page holds is the journal's business (`wick_graph.journal`); here it is bytes with a check
-# value. Pages are added and never changed; a page's key ends in the number of its last moment.
+# The journal (`wick_graph.journal`) defines the content of a page; the store only sees bytes with a
+# check value. Pages are added and never changed. A page's key ends in the number of its last
+# moment.
 
 
 KEY: Final = b""
-"""The hash of the blob that is no content but the thread's key."""
+"""The hash of the blob that holds the thread's key instead of content."""
 
 _KEY_BYTES: Final = 16
 
 _PAGES: Final = 64
-"""Pages that are read at once."""
+"""Pages per read."""
 
 ALL: Final = 2**62
 
 
 @dataclass(slots=True, kw_only=True)
 class RunRow:
-    """A run, as its row has it."""
+    """A row of `runs`."""
 
     number: int
     run: bytes
@@ -49,12 +50,12 @@ class RunRow:
     started: float
     ended: float | None
     body: bytes | None
-    """None where the row is damaged."""
+    """None if the row is damaged."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction adds to a journal."""
+    """The additions of one transaction to a journal."""
 
     page: tuple[int, bytes] | None = None
     """The number of its last moment, and its content."""
@@ -68,13 +69,13 @@ class Page:
 
     last: int
     body: bytes | None
-    """None where the row is damaged."""
+    """None if the row is damaged."""
 
 
 class JournalRows:
     """The journal of one thread in a store."""
 
-    def __init__(self, core: Core, codec: Codec, thread_id: str) -> None:
+    def __init__(self, core: StoreConnection, codec: Codec, thread_id: str) -> None:
         self._core = core
         self.codec = codec
         self.thread_id = thread_id
@@ -84,13 +85,13 @@ class JournalRows:
         self._cache: ThreadCache | None = None
         self._reader: Reader | None = None
 
-    # --- writing ---------------------------------------------------------------------------------
+    # --- Writing.
 
     def write(self, db: Database, thread: int, batch: Batch) -> None:
-        """Add a batch in somebody's transaction.
+        """Add a batch in the caller's transaction.
 
-        The transaction may still fail, and then be tried again without this batch: so the last
-        ones are kept, and added once more where the store has forgotten what was not committed.
+        The transaction may still fail, and be tried again without this batch. So the last batches
+        are kept, and added again if the transaction was rolled back.
         """
         cache = self._core.caches.get(self._name)
         if cache is not self._cache:
@@ -102,13 +103,13 @@ class JournalRows:
         del self._kept[:-_PAGES]
 
     def flush(self, apply: Any) -> None:
-        """Commit now what a function adds in a transaction of its own."""
+        """Run a function in a transaction of its own, and commit it."""
         with self._core.writing(self.thread_id) as db:
             apply(db)
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether nothing of a value may be seen in the database, its hash included."""
+        """Whether the database must reveal nothing of a value, not even its hash."""
         return self._core.sealing.keys is not None
 
     async def aflush(self, apply: Any) -> None:
@@ -120,7 +121,7 @@ class JournalRows:
         keys = [(thread << LANE_BITS | last,) for last in pages]
         return any(db.execute(statements.HAS_PAGE, key).fetchone() is None for key in keys)
 
-    # --- reading ---------------------------------------------------------------------------------
+    # --- Reading.
 
     def reading(self) -> Any:
         """Hold one consistent view of the thread."""
@@ -131,7 +132,7 @@ class JournalRows:
         return self._core.now()
 
     async def run_in_store(self, work: Any) -> Any:
-        """Do something in the store's thread."""
+        """Run a function in the store's thread."""
         return await self._core.worker.run(work)
 
     def thread(self, db: Database) -> int:
@@ -148,13 +149,13 @@ class JournalRows:
         return int(row[0])
 
     def last(self, db: Database, thread: int) -> int:
-        """Return the number of the thread's last moment, 0 if there is none."""
+        """Return the number of the thread's last moment; 0 if there is none."""
         low = thread << LANE_BITS
         row = db.execute(statements.LAST_PAGE, (low, low | PLACES)).fetchone()
         return 0 if row[0] is None else int(row[0]) & PLACES
 
     def pages(self, db: Database, thread: int, after: int) -> list[Page]:
-        """Return some pages: those that end behind a moment, in their order."""
+        """Return the next pages that end after a moment, in order."""
         low = thread << LANE_BITS
         found = db.execute(
             statements.PAGES_FROM, (low | after + 1, low | PLACES, _PAGES, 0)
@@ -164,7 +165,7 @@ class JournalRows:
         ]
 
     def pages_back(self, db: Database, thread: int, upto: int) -> Iterator[Page]:
-        """Yield pages backwards, from the one that holds a moment."""
+        """Yield pages backwards, from the one with a given moment."""
         low = thread << LANE_BITS
         held = db.execute(statements.PAGES_FROM, (low | upto, low | PLACES, 1, 0)).fetchone()
         at = held[0] if held is not None else low | upto
@@ -213,7 +214,7 @@ class JournalRows:
         return None if row is None else self.blob(db, thread, KEY)
 
     def is_running(self, db: Database, thread: int) -> bool:
-        """Say whether some run holds the thread now."""
+        """Return whether a run holds the thread now."""
         row = db.execute(statements.HOLDER, (thread,)).fetchone()
         return row is not None and row[1] > self._core.now() and is_alive(row[0])
 
@@ -238,7 +239,7 @@ class JournalRows:
         return None if found is None else unpack_id(found)
 
     def checkpoint(self, db: Database, checkpoint_id: str) -> CheckpointTuple | None:
-        """Return a checkpoint with its writes; what was decoded once is not decoded again."""
+        """Return a checkpoint with its writes; items are read once."""
         cache = self._core.thread(db, self.thread_id)
         row = None if cache is None else find(db, cache, "", checkpoint_id)
         if cache is None or row is None:
@@ -285,7 +286,7 @@ class JournalRows:
 
 
 def copy(db: Database, old: Seals, source: int, to: Database, new: Seals, target: int) -> None:
-    """Copy a thread's journal to another, here or elsewhere; damaged rows stay behind."""
+    """Copy a thread's journal to another thread, in any database; leave damaged rows out."""
 
     def moved(sealed: bytes, before: tuple[Any, ...], after: tuple[Any, ...]) -> bytes | None:
         try:
@@ -317,7 +318,7 @@ RUN_BYTES: Final = 4
 
 
 def page_run(seals: Seals, rid: int, sealed: bytes) -> int | None:
-    """Return the run to which a sealed page belongs; None if that cannot be read."""
+    """Return the number of the run that a sealed page belongs to; None if it cannot be read."""
     try:
         content = seals.content(sealed, "a page", "moments", rid)
     except StorageError:
@@ -343,14 +344,14 @@ def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
         sealed = seal(row.body or b"", thread, row.number)
         before = db.execute(RUN_ROW, (thread, row.number)).fetchone()
         db.execute(statements.PUT_JOURNAL_RUN, (*keys, sealed))
-        told = [*keys[1:]]
-        if before is not None:  # its run, and when that began, stay as they were
+        columns = [*keys[1:]]
+        if before is not None:  # the run's id and start stay as they were
             db.account.remove(RUNS, thread, hash_of(runs, before))
-            told[1], told[4] = before[1], before[4]
-        db.account.add(RUNS, thread, row_hash(told, sealed))
+            columns[1], columns[4] = before[1], before[4]
+        db.account.add(RUNS, thread, row_hash(columns, sealed))
 
 
-# --- Recorded runs, found without knowing their thread.
+# --- Recorded runs, across threads.
 
 
 _b = bindparam
@@ -381,24 +382,24 @@ _BELOW: Final = prepared(
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """Where a run is recorded, and when it ran."""
+    """The thread and the times of a recorded run."""
 
     thread_id: str
     run_id: str
     status: str
     started: float
     ended: float | None
-    """None while it goes on, and where its process died."""
+    """None while it goes on, or if its process died."""
 
 
 class RecordedRuns:
     """The recorded runs of a tenant, over all its threads."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: StoreConnection) -> None:
         self._core = core
 
     def by_id(self, run_id: str) -> RecordedRun | None:
-        """Return a run; the latest part of one that a crash cut in two."""
+        """Return a run; if a crash cut it in two, its latest part."""
         found = self._all(_BY_ID, pack_id(run_id))
         return found[0] if found else None
 

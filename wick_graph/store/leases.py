@@ -1,4 +1,4 @@
-"""Leases: one run at a time in a thread, its fence, and runs whose process died."""
+"""Leases: one run at a time in a thread, its fence, and runs of a process that died."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from wick_graph import langgraph_config
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import statements
 from wick_graph.store.commit_policy import COMMIT_NOW, CommitPolicy
-from wick_graph.store.connection import LEASE_SECONDS, Core, Owed, is_alive, owner
+from wick_graph.store.connection import LEASE_SECONDS, Owed, StoreConnection, is_alive, owner
 from wick_graph.store.dialect import Database
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.statements import compiled
 
-# --- Suspects: runs whose process died, which may have killed it, or may only have been in it.
+# --- Suspects: unfinished runs of a process that died. Each may have killed it, or only been in it.
 #
-# A death says nothing of the run that caused it: every unfinished run of the process is a suspect,
-# and none is charged. A process then runs one suspect at a time beside its other runs, so a death
-# while a suspect runs alone tells something of that one, and it alone is charged. Whatever is newly
-# recorded in its thread clears it. A suspect that was charged waits before it is tried again.
+# The death of a process does not show which run caused it: every unfinished run is a suspect, and
+# none is charged. The next process runs one suspect at a time beside its other runs. If it dies
+# meanwhile, that suspect alone is charged. A new record in its thread clears a suspect. A suspect
+# that was charged waits before it is tried again.
 #
-# Everything that outlives a process stands in the row of the lease:
+# The row of the lease holds everything that outlives a process:
 #
 # - `until` > 0: the lease is held, or its owner died; 0: it was given back; < 0: its owner died and
-#   was judged, and its negative is the moment before which the run is not tried again;
+#   was judged, and `-until` is the moment before which the run is not tried again;
 # - `tries`: the charges, n, of a run; ~n while it runs alone;
 # - `head`: a mark of what was recorded when the suspect began; NULL for all other runs.
 
 
 MAX_CHARGES: Final = 3
-"""Deaths of a process while a run was alone in it, without progress, that poison its thread."""
+"""A thread is poisoned after so many deaths with its run as the only suspect, without progress."""
 
 BACKOFF_SECONDS: Final = (0.0, 1.0, 5.0)
-"""How long a run waits before it is tried again, by its charges."""
+"""Seconds before a run is tried again, by its charges."""
 
 POLITE_SECONDS: Final = 0.25
-"""How long a suspect lets others go first, for each of its charges."""
+"""Seconds for which a suspect lets others go first, per charge."""
 
 _LOOK_SECONDS: Final = 0.1
 
@@ -56,47 +56,47 @@ _MARK_BYTES: Final = 12
 
 
 class Suspected(Exception):
-    """Signal that a thread's run is a suspect: it needs the place for suspects."""
+    """Signal that a thread's run is a suspect: it needs the slot for suspects."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a run stands that is to go on in a thread."""
+class Suspicion:
+    """What the last run of a thread is suspected of, when a run continues it."""
 
     suspect: bool = False
     charges: int = 0
     due: float = 0.0
     """The moment before which it is not tried again, by the store's clock."""
     mark: bytes | None = None
-    """What is recorded of its thread."""
+    """A digest of what its thread has recorded."""
     new: bool = False
-    """It was charged just now: the row of the lease does not say so yet."""
+    """It was charged just now; the row of the lease does not say so yet."""
 
     @property
-    def waits(self) -> bool:
-        """Whether it needs the place; one that is poisoned is refused, and needs none."""
+    def needs_slot(self) -> bool:
+        """Whether it needs the slot; a poisoned run is refused, and needs none."""
         return self.suspect and self.charges < MAX_CHARGES
 
 
-INNOCENT: Final = Standing()
+INNOCENT: Final = Suspicion()
 
 
 def unpacked(tries: int) -> tuple[int, bool]:
-    """Read `tries`: the charges, and whether the run was alone."""
+    """Return the charges in `tries`, and whether the run was alone."""
     return (~tries, True) if tries < 0 else (tries, False)
 
 
 def judge(
     db: Database, thread: int, row: tuple[Any, ...], *, now: float, survived: bool
-) -> Standing:
-    """Say how the run stands that a thread's last owner left unfinished.
+) -> Suspicion:
+    """Judge the run that a thread's last owner left unfinished.
 
     Args:
         db: The database.
         thread: The number of the thread.
-        row: Its lease; nobody holds it.
+        row: Its lease, which has no holder.
         now: The time.
-        survived: Whether the owner did not die: it is at work still, or the database was away.
+        survived: Whether the owner is not to blame: it is alive, or the database was away.
     """
     until, tries, stood = row[2:5]
     charges, alone = unpacked(tries)
@@ -104,19 +104,19 @@ def judge(
         return INNOCENT
     mark = mark_of(db, thread)
     if mark != stood:  # it got further
-        return Standing(suspect=until != 0, mark=mark)
+        return Suspicion(suspect=until != 0, mark=mark)
     if until > 0 and alone and not survived:
         charges += 1
         due = now + BACKOFF_SECONDS[charges] if charges < MAX_CHARGES else now
-        return Standing(True, charges, due, mark, new=True)
-    return Standing(True, charges, max(-until, 0.0), mark)
+        return Suspicion(True, charges, due, mark, new=True)
+    return Suspicion(True, charges, max(-until, 0.0), mark)
 
 
 def mark_of(db: Database, thread: int) -> bytes:
-    """Digest what was recorded of a thread and of those that work for it.
+    """Digest what was recorded of a thread and of the threads that work for it.
 
-    Checkpoints, writes of steps that are under way, and results of calls count; the intent of a
-    call does not: it is noted before anything has happened.
+    Checkpoints, writes of unfinished steps and results of calls count. The intent of a call does
+    not: it is recorded before anything has happened.
     """
     seen: list[int] = [thread]
     level = [thread]
@@ -146,26 +146,26 @@ def _children(db: Database, numbers: list[int]) -> list[int]:
 
 
 Watched = tuple[Any, Any]
-"""The leases of a store, and one of them."""
+"""The leases of a store, and the lease of the suspect that is in the slot."""
 
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A suspect that waits for the place."""
+    """A suspect that waits for the slot."""
 
-    standing: Standing
+    suspicion: Suspicion
     now: Callable[[], float]
     """The store's clock."""
     since: float = field(default_factory=time.monotonic)
 
     def is_ready(self) -> bool:
-        """Say whether it may be tried: its back-off is over, and it has let others go first."""
-        polite = time.monotonic() - self.since >= POLITE_SECONDS * self.standing.charges
-        return polite and self.now() >= self.standing.due
+        """Return whether it may be tried: its back-off is over, and it has let others go first."""
+        polite = time.monotonic() - self.since >= POLITE_SECONDS * self.suspicion.charges
+        return polite and self.now() >= self.suspicion.due
 
 
-class Place:
-    """The one place of a process in which a suspect runs, and the line before it."""
+class SuspectSlot:
+    """The one slot of a process in which a suspect runs, and the queue for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -176,34 +176,34 @@ class Place:
         self._looked = 0.0
 
     def join(self, waiting: Waiting) -> None:
-        """Stand in line."""
+        """Join the queue."""
         with self._lock:
-            if self._pid != os.getpid():  # after a fork: the parent's line is the parent's
+            if self._pid != os.getpid():  # after a fork: the queue belongs to the parent
                 self._pid, self._line, self._holder = os.getpid(), [], None
             self._line.append(waiting)
 
     def enter(self, waiting: Waiting) -> bool:
-        """Take the place if it is free, and nobody who was charged less waits for it too."""
+        """Take the slot if it is free and no other suspect in the queue has fewer charges."""
         with self._lock:
             if self._holder is not None or not waiting.is_ready():
                 return False
             ready = [one for one in self._line if one.is_ready()]
-            if min(ready, key=lambda one: one.standing.charges) is not waiting:
+            if min(ready, key=lambda one: one.suspicion.charges) is not waiting:
                 return False
             self._holder, self._watched = waiting, None
             self._line.remove(waiting)
             return True
 
     def watch(self, waiting: Waiting, watched: Watched) -> None:
-        """Note the lease of who is in the place, and where it is found out if that got further."""
+        """Note the lease of the suspect in the slot, and the leases that show its progress."""
         with self._lock:
             if self._holder is waiting:
                 self._watched, self._looked = watched, time.monotonic()
 
     def look(self) -> Watched | None:
-        """Return the lease of who is in the place, if it is time to look whether that got further.
+        """Return the lease of the suspect in the slot, if its progress is due for a check.
 
-        Of those that wait one looks for all.
+        One of the waiting suspects checks for all of them.
         """
         with self._lock:
             now = time.monotonic()
@@ -213,13 +213,13 @@ class Place:
             return self._watched
 
     def clear(self, watched: Watched) -> None:
-        """Free the place of a run that got further: it is a suspect no more."""
+        """Free the slot of a run that made progress: it is no longer a suspect."""
         with self._lock:
             if self._watched is watched:
                 self._holder = self._watched = None
 
     def leave(self, waiting: Waiting) -> None:
-        """Leave the place, or the line."""
+        """Leave the slot, or the queue."""
         with self._lock:
             if self._holder is waiting:
                 self._holder = self._watched = None
@@ -227,30 +227,30 @@ class Place:
                 self._line.remove(waiting)
 
 
-PLACE: Final = Place()
-"""This process's own: a death is the whole process's, whatever stores it has open."""
+PLACE: Final = SuspectSlot()
+"""The slot of this process; one for all its stores, because they die together."""
 
 
-# --- Leases: one run at a time per thread, and a fence that stops whoever lost it.
+# --- Leases: one run at a time per thread, and a fence that stops a run that lost its lease.
 #
 # A lease has an owner, an end, and an epoch that grows with each change of owner. Every write of a
-# run carries its epoch and is refused when the thread has a newer one, so a worker that was frozen
-# past its lease cannot commit when it wakes. A lease whose owner is a dead process of this machine
-# is free at once; nobody waits for its end. What its run is suspected of is in `suspects`.
+# run carries its epoch and is refused if the thread has a newer one. So a worker that was frozen
+# past its lease cannot commit when it wakes. If the owner is a dead process of this machine, its
+# lease is free at once.
 
 
 LOOK_SECONDS: Final = 1.0
-"""How often a run looks whether its lease is still its own."""
+"""Interval at which the store checks that its leases are still its own."""
 
 _BUSY: Final = "thread {} is busy: another run goes on in it; wait for its end, or cancel it"
 
 _CREDIBLE: Final = 100 * LEASE_SECONDS
 
 _MOST: Final = 2**62
-"""Epochs begin anew behind this one; they are only ever compared for being the same."""
+"""Epochs start again after this one; they are compared for equality only."""
 
 _APART: Final = 2**40
-"""How far one epoch is from the next at the most."""
+"""The largest distance from one epoch to the next."""
 
 
 @dataclass(slots=True, eq=False)
@@ -261,27 +261,27 @@ class Lease:
     thread_id: str
     epoch: int
     charges: int = 0
-    """Deaths of a process in which this run was the only suspect, since it last got further."""
+    """Deaths of a process with this run as the only suspect, since its last progress."""
     mark: bytes | None = field(default=None, repr=False)
-    """What was recorded of the thread when this run began; None of a run that is no suspect."""
+    """A digest of what the thread had recorded when this run began; None if it is no suspect."""
     place: Waiting | None = field(default=None, repr=False)
-    """The suspects' place of this process, which the run has; None of all other runs."""
+    """The run's hold on the suspects' slot of this process; None if it is no suspect."""
     until: float = 0.0
     """When it ends unless it is renewed, by the store's clock."""
     clock: Callable[[], float] = field(default=time.time, repr=False)
     lost: bool = field(default=False)
     """Another owner has taken the thread over."""
     forced: bool = field(default=False)
-    """That owner did so while this one was alive, because somebody cancelled its run."""
+    """The new owner took the thread from a live run, because that run was cancelled."""
     on_stop: Callable[[str], object] | None = field(default=None, repr=False)
-    """Called with a reason when the run is to stop; with an empty one when the lease is lost."""
-    along: Callable[[Database], None] | None = field(default=None, repr=False)
-    """Writes what belongs into every transaction under this lease: the run's journal."""
+    """Called with a reason to stop the run, or with an empty text if the lease is lost."""
+    before_commit: Callable[[Database], None] | None = field(default=None, repr=False)
+    """Adds the run's journal to every transaction under this lease."""
     ending: Callable[[Database], None] | None = field(default=None, repr=False)
-    """Writes how its run ended; once more where the commit of that may have failed."""
+    """Writes how the run ended; called again if that commit may have failed."""
 
     def lose(self) -> None:
-        """Note that the thread has another owner, and end what still runs under this lease."""
+        """Note that the thread has another owner, and stop the run."""
         if not self.lost:
             self.lost, self.forced = True, self.clock() < self.until
             self.leave_place()
@@ -296,7 +296,7 @@ class Lease:
 
 @dataclass(slots=True)
 class Writer:
-    """Who writes: it stands in the config of a run, and the engine keeps it up to date."""
+    """The writer of a run: the engine puts it into the run's config and keeps it up to date."""
 
     lease: Lease | None = None
     policy: CommitPolicy = COMMIT_NOW
@@ -304,35 +304,35 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """How a run asks for its thread."""
+    """The terms on which a run asks for its thread."""
 
     force: bool = False
-    """Take it from a live owner too: the fence then stops that one's writes."""
+    """Take the thread from a live owner too; the fence then stops the owner's writes."""
     begins: str | None = None
-    """The id of a run that brings a new input; None of one that goes on where the thread stands."""
+    """The id of a run that brings a new input; None if it continues the thread."""
     pardon: bool = False
-    """What the run is charged with is forgotten."""
+    """Forget the charges of the run."""
     part: bool = False
-    """It is a part of another run of this process, which answers for it."""
+    """The run is part of another run of this process, which is judged in its place."""
     place: Waiting | None = None
-    """The suspects' place, which the run has."""
+    """The run's hold on the suspects' slot."""
 
 
 class Leases:
-    """Take, renew and give back leases; a daemon thread renews those that are held."""
+    """Takes, renews and gives back leases; a daemon thread renews those that are held."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: StoreConnection) -> None:
         self._core = core
         self._held: set[Lease] = set()
-        self._sparing = False
-        """This process goes down on purpose: that is the fault of no run."""
+        self._shutting_down = False
+        """The process shuts down on purpose: no run is charged with its end."""
         self._nonce = secrets.token_hex(4).encode()
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._wake = threading.Event()
         self._keeper: threading.Thread | None = None
 
-    def take(
+    def acquire(
         self,
         thread_id: str,
         asking: Asking = Asking(),
@@ -341,21 +341,21 @@ class Leases:
         ready: Callable[[Lease], object] | None = None,
         judged: bool = False,
     ) -> Lease:
-        """Take the lease of a thread; the thread is made if there is none.
+        """Take the lease of a thread, and make the thread if there is none.
 
-        With `force` it is taken from a live owner too: the fence then stops that one's writes.
-        `ready` is called before anybody else can find the lease, and ask its run to stop.
+        With `force`, take it from a live owner too; the fence then stops the owner's writes.
+        `ready` is called before a caller can find the lease and ask its run to stop.
 
         Raises:
             ThreadBusyError: Another live owner holds it.
-            Suspected: `judged` is asked for, and the run is a suspect without a place.
+            Suspected: `judged` is asked for, and the run is a suspect without the slot.
         """
         taken: Lease | None = None
         asking = replace(asking, force=True) if force else asking
         try:
             with self._core.writing(thread_id) as db:
-                taken = self._taken(db, thread_id, asking, judged)
-        except StorageError:  # the commit may have got there all the same: then it is given back
+                taken = self._acquired(db, thread_id, asking, judged)
+        except StorageError:  # the commit may have succeeded all the same: give the lease back
             if taken is not None:
                 self._owe(taken, taken.charges)
             raise
@@ -364,42 +364,42 @@ class Leases:
         self._hold(taken)
         return taken
 
-    def wrest(self, thread_id: str, epoch: int) -> Lease | None:
-        """Take a thread from the live owner that holds it under an epoch; None if that one left."""
+    def force_acquire(self, thread_id: str, epoch: int) -> Lease | None:
+        """Take a thread from the live owner that holds it under an epoch; None if it has left."""
         with self._core.writing(thread_id) as db:
             if self._holding(db, thread_id) != epoch:
                 return None
-            lease = self._taken(db, thread_id, Asking(force=True), False)
+            lease = self._acquired(db, thread_id, Asking(force=True), False)
         self._hold(lease)
         return lease
 
-    def _taken(self, db: Database, thread_id: str, asking: Asking, judged: bool) -> Lease:
+    def _acquired(self, db: Database, thread_id: str, asking: Asking, judged: bool) -> Lease:
         core = self._core
         thread = core.thread_for_writing(db, thread_id).id
         row = db.execute(statements.LEASE, (thread,)).fetchone()
-        standing = self._standing(db, thread, thread_id, row, asking)
-        alone = asking.place is not None and standing.suspect and not self._sparing
-        if judged and standing.waits and not (asking.place or asking.part):
+        suspicion = self._suspicion(db, thread, thread_id, row, asking)
+        alone = asking.place is not None and suspicion.suspect and not self._shutting_down
+        if judged and suspicion.needs_slot and not (asking.place or asking.part):
             raise Suspected
         lease = Lease(
             thread,
             thread_id,
-            _after(0 if row is None else row[1]),
-            standing.charges,
-            mark=standing.mark if alone else None,
+            _next_epoch(0 if row is None else row[1]),
+            suspicion.charges,
+            mark=suspicion.mark if alone else None,
             place=asking.place,
             until=core.now() + LEASE_SECONDS,
             clock=core.now,
         )
-        tries = ~standing.charges if alone else standing.charges
-        values = (self._name(), lease.epoch, lease.until, tries, standing.mark)
+        tries = ~suspicion.charges if alone else suspicion.charges
+        values = (self._name(), lease.epoch, lease.until, tries, suspicion.mark)
         db.execute(statements.PUT_LEASE, (thread, *values))
         return lease
 
-    def _standing(
+    def _suspicion(
         self, db: Database, thread: int, thread_id: str, row: Any, asking: Asking
-    ) -> Standing:
-        """Say how the run stands that the last owner of a thread left.
+    ) -> Suspicion:
+        """Judge the run that the last owner of a thread left.
 
         Raises:
             ThreadBusyError: A live owner holds it.
@@ -409,37 +409,40 @@ class Leases:
         row = self._known(thread, tuple(row))
         holder, _, until, tries, _ = row
         if _holds(self._core, holder, until):
-            if asking.force:  # it is alive, and is told to stop: nothing died
+            if asking.force:  # it is alive, and is asked to stop: nothing died
                 return INNOCENT
             raise ThreadBusyError(_BUSY.format(thread_id))
         if until == 0 and tries == 0:
             return INNOCENT
         if asking.begins is not None and not self._began(db, thread, asking.begins):
-            return INNOCENT  # what the last run was at is left
-        standing = self._judged(db, thread, row)
-        return replace(standing, charges=0, due=0.0, new=False) if asking.pardon else standing
+            return INNOCENT  # a new run: the last one is abandoned
+        suspicion = self._judged(db, thread, row)
+        return replace(suspicion, charges=0, due=0.0, new=False) if asking.pardon else suspicion
 
     def _known(self, thread: int, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Read a lease of this saver's own as given back, which the database may not know."""
+        """Return the row as given back if this saver gave it back, and the database may not know.
+
+        All other rows are returned as they are.
+        """
         owed = self._core.owed.get(thread)
         if owed is None or owed.epoch != row[1]:
             return row
         return (*row[:2], 0.0, owed.charges, row[4])
 
     def _began(self, db: Database, thread: int, run_id: str) -> bool:
-        """Say whether a run is the last that was begun in a thread."""
+        """Return whether a run is the last that began in a thread."""
         query = select(threads.c.run).where(threads.c.id == thread)
         row = db.execute(*compiled(query)).fetchone()
         return row is not None and row[0] is not None and bytes(row[0]) == pack_id(run_id)
 
-    def _judged(self, db: Database, thread: int, row: tuple[Any, ...]) -> Standing:
+    def _judged(self, db: Database, thread: int, row: tuple[Any, ...]) -> Suspicion:
         now, since = self._core.now(), row[2] - LEASE_SECONDS
-        # Of another machine nobody can tell but by time: it counts as dead.
+        # A process of another machine cannot be checked: it counts as dead.
         survived = is_alive(row[0], elsewhere=False) or self._core.dialect.began(db) > since
         return judge(db, thread, row, now=now, survived=survived)
 
-    def judge(self, thread_id: str, asking: Asking) -> Standing:
-        """Say how the run of a thread stands; a new charge is written down.
+    def judge(self, thread_id: str, asking: Asking) -> Suspicion:
+        """Judge the last run of a thread, and record a new charge.
 
         Raises:
             ThreadBusyError: A live owner holds the thread.
@@ -447,13 +450,13 @@ class Leases:
         with self._core.writing(thread_id) as db:
             thread = self._core.thread_for_writing(db, thread_id).id
             row = db.execute(statements.LEASE, (thread,)).fetchone()
-            standing = self._standing(db, thread, thread_id, row, asking)
-            if standing.new:
-                values = (-standing.due, standing.charges, standing.mark)
+            suspicion = self._suspicion(db, thread, thread_id, row, asking)
+            if suspicion.new:
+                values = (-suspicion.due, suspicion.charges, suspicion.mark)
                 db.execute(statements.PUT_LEASE, (thread, *row[:2], *values))
-        return standing
+        return suspicion
 
-    async def ajudge(self, thread_id: str, asking: Asking) -> Standing:
+    async def ajudge(self, thread_id: str, asking: Asking) -> Suspicion:
         """Do `judge` in the store's thread."""
         return await self._core.worker.run(self.judge, thread_id, asking)
 
@@ -462,7 +465,7 @@ class Leases:
         return self._core.now()
 
     def has_progressed(self, lease: Lease) -> bool:
-        """Say whether anything was recorded in a suspect's thread since its run began."""
+        """Return whether a suspect's thread has recorded anything since its run began."""
         with self._core.reading() as db:
             return mark_of(db, lease.thread) != lease.mark
 
@@ -470,18 +473,18 @@ class Leases:
         """Do `has_progressed` in the store's thread."""
         return await self._core.worker.run(self.has_progressed, lease)
 
-    def spare(self) -> None:
-        """Note that this process goes down on purpose: whatever comes is the fault of no run."""
-        self._sparing = True
+    def note_shutdown(self) -> None:
+        """Note that this process shuts down on purpose: no run is charged with its end."""
+        self._shutting_down = True
         with self._lock:
             held = [lease for lease in self._held if lease.mark is not None]
         for lease in held:
             with self._core.writing(lease.thread_id) as db:
                 db.execute(statements.SPARE_LEASE, (lease.charges, lease.thread, lease.epoch))
 
-    async def aspare(self) -> None:
-        """Do `spare` in the store's thread."""
-        await self._core.worker.run(self.spare)
+    async def anote_shutdown(self) -> None:
+        """Do `note_shutdown` in the store's thread."""
+        await self._core.worker.run(self.note_shutdown)
 
     def _holding(self, db: Database, thread_id: str) -> int | None:
         thread = self._core.thread(db, thread_id)
@@ -489,7 +492,7 @@ class Leases:
         return row[1] if row is not None and _holds(self._core, row[0], row[2]) else None
 
     def together(self, work: Callable[[], None]) -> None:
-        """Do what belongs to taking or giving back a lease with one commit."""
+        """Take or give back a lease, with all that belongs to it, in one commit."""
         self._core.together(work)
 
     async def atogether(self, work: Callable[[], None]) -> None:
@@ -497,7 +500,7 @@ class Leases:
         await self._core.worker.run(self._core.together, work)
 
     def epoch(self, thread_id: str) -> int | None:
-        """Return the epoch under which a live owner holds a thread; None if it is free."""
+        """Return the epoch of a thread's live owner; None if the thread is free."""
         with self._core.reading() as db:
             return self._holding(db, thread_id)
 
@@ -508,7 +511,7 @@ class Leases:
     def ask_to_stop(self, thread_id: str, why: str, epoch: int | None = None) -> bool:
         """Ask the run of this process that holds a thread to stop; False if none does.
 
-        With an epoch, only the run that took the thread with it is asked.
+        With an epoch, ask only the run that took the thread under it.
         """
         with self._lock:
             held = [
@@ -522,10 +525,10 @@ class Leases:
         return bool(asked)
 
     def release(self, lease: Lease, *, charges: int = 0) -> None:
-        """Give a lease back; one that was lost is only forgotten. `charges` stay on record.
+        """Give a lease back; a lost one is only forgotten. `charges` stay on record.
 
-        Where the database does not let that in, it is told of it as soon as it does; this store
-        knows it at once.
+        This store treats it as free at once. If the database refuses the write, the store tries
+        again later.
         """
         self._drop(lease)
         self._owe(lease, charges)
@@ -543,22 +546,22 @@ class Leases:
                 return
             if ending is not None:
                 ending(db)
-            if lease.along is not None:
-                lease.along(db)
+            if lease.before_commit is not None:
+                lease.before_commit(db)
             if self._core.strays:
                 self._core.strays.sweep(db, lease.thread)
 
     def _owe(self, lease: Lease, charges: int) -> None:
-        """Note that a lease is nobody's, whatever the database may say.
+        """Note that a lease is given back, even if the database does not know it.
 
-        A full disk may not let that in, and of a lease that was taken the answer may be lost.
+        A full disk may refuse the write, and the answer to a taking may be lost.
         """
         self._core.owed[lease.thread] = Owed(lease, lease.epoch, charges)
 
     def settle(self, *, at_once: bool = False) -> None:
-        """Give back what the database has not taken yet; what it refuses again is kept.
+        """Give back leases that the database does not know to be free; keep those it refuses.
 
-        A commit may still be under way for others, so it waits a moment unless `at_once`.
+        A commit may still be under way, so a lease waits a moment first, unless `at_once`.
         """
         before = time.monotonic() - (0.0 if at_once else LOOK_SECONDS / 2)
         owed = {thread: one for thread, one in self._core.owed.items() if one.since <= before}
@@ -576,7 +579,7 @@ class Leases:
                     del self._core.owed[thread]
 
     def renew(self) -> None:
-        """Renew every held lease; mark those that somebody else has taken."""
+        """Renew every held lease; mark those that another owner has taken."""
         with self._lock:
             held = list(self._held)
         if not held:
@@ -590,11 +593,11 @@ class Leases:
                 else:
                     lost.append(lease)
         for lease in lost:
-            if lease in self._held:  # else it was given back meanwhile
+            if lease in self._held:  # otherwise it was given back meanwhile
                 lease.lose()
 
-    def look(self) -> None:
-        """Notice leases that somebody else has taken; their runs are ended."""
+    def check_ownership(self) -> None:
+        """Find leases that another owner has taken, and stop their runs."""
         with self._lock:
             held = {lease.thread: lease for lease in self._held}
         if not held:
@@ -608,7 +611,7 @@ class Leases:
 
     def _hold(self, lease: Lease) -> None:
         with self._lock:
-            if self._pid != os.getpid():  # after a fork: the parent's leases are the parent's
+            if self._pid != os.getpid():  # after a fork: the leases belong to the parent
                 self._pid, self._held, self._keeper = os.getpid(), set(), None
             self._held.add(lease)
             self._core.owed.pop(lease.thread, None)
@@ -617,7 +620,7 @@ class Leases:
                 self._keeper.start()
 
     def _name(self) -> bytes:
-        """Name this saver among those of all processes."""
+        """Return a name of this saver that no other process or saver has."""
         return owner() + b"/" + self._nonce
 
     def _drop(self, lease: Lease) -> None:
@@ -626,36 +629,36 @@ class Leases:
         lease.leave_place()
 
     def _keep(self) -> None:
-        turn = 0
+        rounds = 0
         while not self._wake.wait(LOOK_SECONDS):
-            turn += 1
+            rounds += 1
             try:
                 self.settle()
-                if turn * LOOK_SECONDS >= LEASE_SECONDS / 3:
-                    turn = 0
+                if rounds * LOOK_SECONDS >= LEASE_SECONDS / 3:
+                    rounds = 0
                     self.renew()
                 else:
-                    self.look()
-            except Exception:  # a busy or full database: the next turn is before the lease's end
+                    self.check_ownership()
+            except Exception:  # a busy or full database: the next attempt is before the lease's end
                 continue
 
     def close(self) -> None:
-        """End the keeper and give back what is owed; leases that are held end by themselves."""
+        """End the keeper and give back what is owed; held leases expire by themselves."""
         self._wake.set()
         self.settle(at_once=True)
 
 
-def _after(epoch: int) -> int:
-    """Choose the next epoch, which nobody chooses again.
+def _next_epoch(epoch: int) -> int:
+    """Choose the next epoch at random, so that no owner gets the same one again.
 
-    A taking whose commit failed counts as held by whoever tried, until its run is closed: by
-    chance alone may the next owner's epoch be the same.
+    A run may believe that it holds a thread though the commit of its lease failed. Only by chance
+    does the next owner get the same epoch.
     """
     return (epoch if epoch < _MOST else 0) + 1 + secrets.randbelow(_APART)
 
 
 def check(db: Database, lease: Lease) -> None:
-    """Refuse to write for a run that lost its thread.
+    """Refuse a write of a run that lost its thread.
 
     Raises:
         ThreadBusyError: The thread has a newer epoch, or is gone.
@@ -663,24 +666,24 @@ def check(db: Database, lease: Lease) -> None:
     if not holds(db, lease):
         lease.lose()
         raise ThreadBusyError(
-            f"thread {lease.thread_id} was taken over by another run while this one stood still; "
+            f"thread {lease.thread_id} was taken over by another run while this one was stalled; "
             "nothing of this step was stored"
         )
-    if lease.along is not None:
-        lease.along(db)
+    if lease.before_commit is not None:
+        lease.before_commit(db)
 
 
 def holds(db: Database, lease: Lease) -> bool:
-    """Say whether a thread is still a lease's, whether or not its run has noticed."""
+    """Return whether a lease still holds its thread, whether or not its run has noticed."""
     row = db.execute(statements.EPOCH, (lease.thread,)).fetchone()
     return row is not None and row[0] == lease.epoch
 
 
-def check_free(core: Core, db: Database, thread: int, thread_id: str) -> None:
-    """Refuse where a live owner holds a thread.
+def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str) -> None:
+    """Refuse a write if a live owner holds the thread.
 
     Raises:
-        ThreadBusyError: It does.
+        ThreadBusyError: A live owner holds it.
     """
     row = db.execute(statements.LEASE, (thread,)).fetchone()
     if row is None or ((owed := core.owed.get(thread)) is not None and owed.epoch == row[1]):
@@ -689,8 +692,8 @@ def check_free(core: Core, db: Database, thread: int, thread_id: str) -> None:
         raise ThreadBusyError(_BUSY.format(thread_id))
 
 
-def _holds(core: Core, holder: bytes, until: float) -> bool:
-    """Say whether a lease holds; one that ends later than any was taken for is nobody's."""
+def _holds(core: StoreConnection, holder: bytes, until: float) -> bool:
+    """Return whether a lease holds; one that ends later than any can be taken for does not."""
     return 0 < until - core.now() < _CREDIBLE and is_alive(holder)
 
 
@@ -699,8 +702,8 @@ def writer_of(
 ) -> tuple[Lease | None, CommitPolicy]:
     """Return the lease and the policy under which a superstep is written.
 
-    Graphs of others have neither. A policy is for one superstep: LangGraph may save a step when
-    the next one has run.
+    Other graphs have neither. A policy is for one superstep: LangGraph may save a step after the
+    next one has run.
     """
     writer = langgraph_config.configurable(config).get(langgraph_config.WRITER)
     if not isinstance(writer, Writer):
@@ -709,14 +712,16 @@ def writer_of(
     return writer.lease, policy if policy.began_from == began_from else COMMIT_NOW
 
 
-def fence(core: Core, db: Database, lease: Lease | None, thread: int, thread_id: str) -> None:
+def fence(
+    core: StoreConnection, db: Database, lease: Lease | None, thread: int, thread_id: str
+) -> None:
     """Check a writer's lease.
 
-    Who has none (a graph of others, `update_state` from outside) may write where no run goes on:
-    else that run would find the thread changed under its feet, and die of it.
+    A writer without one (another graph, or `update_state` from outside) may write only if no run
+    goes on in the thread: that run would fail when it finds the thread changed.
 
     Raises:
-        ThreadBusyError: The run lost its thread, or has none and another one goes on there.
+        ThreadBusyError: The run lost its thread, or it has no lease and another run goes on there.
     """
     if lease is not None:
         check(db, lease)

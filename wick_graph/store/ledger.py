@@ -1,8 +1,8 @@
-"""The ledger of tool calls: what was begun, and what came of it.
+"""The ledger of tool calls: their intents and results.
 
-A call that is not safe to repeat has its intent committed before it starts and its result before
-anybody is told. After a crash a finished call is never run again; one that was in flight is run
-again only if its tool says that this is safe.
+If a call is not safe to repeat, its intent is committed before it starts, and its result before
+anyone sees it. After a crash a finished call never runs again; one that was in flight runs again
+only if its tool says that this is safe.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from wick_graph.errors import StorageError
 from wick_graph.store import statements
 from wick_graph.store.codec import HASH_BYTES, Codec
-from wick_graph.store.connection import Core
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import CALL_ROW, CALLS, changing, hash_of, row_hash
 from wick_graph.store.leases import Lease, check
@@ -26,46 +26,46 @@ from wick_graph.types import Replay
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Execute:
     """Run the call."""
 
     again: bool
-    """It was begun before: a run ended while it was in flight, or it stopped to ask somebody."""
+    """It began before: a run ended while it was in flight, or it stopped to wait for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """Take this as the call's result: it has run already."""
+class Finished:
+    """Use this as the call's result: it has run already."""
 
     fields: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class OutcomeUnknown:
     """The call was in flight when a run died, and must not be run again."""
 
 
-Verdict = Go | Recorded | Unknown
+Verdict = Execute | Finished | OutcomeUnknown
 
 
 class Ledger:
     """The calls of one thread, written under one lease."""
 
-    def __init__(self, core: Core, codec: Codec, lease: Lease) -> None:
+    def __init__(self, core: StoreConnection, codec: Codec, lease: Lease) -> None:
         self._core = core
         self._codec = codec
         self._lease = lease
         self._written: dict[str, int] = {}
-        """Hashes of the rows that were written under this lease, and may be written again."""
+        """Hashes of the rows that this lease has written, and may write again."""
         self._asked: dict[str, bytes] = {}
-        """What the calls under way ask for: their tools may change the arguments meanwhile."""
+        """Hashes of the running calls' arguments, which their tools may change meanwhile."""
 
     @property
     def _seals(self) -> Seals:
         return self._core.seals(self._lease.thread, text_bytes(self._lease.thread_id))
 
     def begin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
-        """Look a call up, and commit the intent to run it where that is what follows.
+        """Look a call up; if it is to run, commit the intent to run it.
 
         A row with other arguments is another call: the reply was edited since.
 
@@ -81,41 +81,43 @@ class Ledger:
                 return self._known(db, key, row, replay)
             made = self._put(db, key, name, hashed, "intent", 1, new=row is None)
         self._written[key], self._asked[key] = made, hashed
-        return Go(again=False)
+        return Execute(again=False)
 
     def identify(self, key: str, name: str, args: Mapping[str, Any]) -> None:
-        """Remember what a call asks for that begins without an intent."""
+        """Remember the arguments of a call that begins without an intent."""
         self._asked[key] = self._hash(name, args)
 
-    def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
+    def recorded(self, key: str, name: str, args: Mapping[str, Any]) -> Finished | None:
         """Look a finished call up without writing anything."""
         known = self.begun(key, name, args)
-        return known if isinstance(known, Recorded) else None
+        return known if isinstance(known, Finished) else None
 
-    def begun(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Go | None:
-        """Look a call up that may be repeated, without writing anything; None of one unknown."""
+    def begun(self, key: str, name: str, args: Mapping[str, Any]) -> Finished | Execute | None:
+        """Look up a call that may be repeated, without writing anything; None if it is unknown."""
         with self._core.reading() as db:
             row = self._row(db, key)
             if row is None or row[0] != self._hash(name, args):
                 return None
-            return self._result(key, row) if row[1] == "done" else Go(again=True)
+            return self._result(key, row) if row[1] == "done" else Execute(again=True)
 
-    def look(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Unknown | None:
-        """Say what is known of a call that will not be run: its result, that it began, nothing."""
+    def lookup(
+        self, key: str, name: str, args: Mapping[str, Any]
+    ) -> Finished | OutcomeUnknown | None:
+        """Return what is known of a call that will not run; None if nothing is."""
         with self._core.reading() as db:
             row = self._row(db, key)
             if row is None or row[0] != self._hash(name, args) or row[1] == "waiting":
                 return None
-            return self._result(key, row) if row[1] == "done" else Unknown()
+            return self._result(key, row) if row[1] == "done" else OutcomeUnknown()
 
-    async def alook(
+    async def alookup(
         self, key: str, name: str, args: Mapping[str, Any]
-    ) -> Recorded | Unknown | None:
-        """Do `look` in the store's thread."""
-        return await self._core.worker.run(self.look, key, name, args)
+    ) -> Finished | OutcomeUnknown | None:
+        """Do `lookup` in the store's thread."""
+        return await self._core.worker.run(self.lookup, key, name, args)
 
     def finish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
-        """Commit a call's whole result: nobody is told of it before this returns.
+        """Commit a call's whole result; only then may it be used.
 
         Raises:
             StorageError: The result cannot be stored, or the run lost its thread.
@@ -130,20 +132,22 @@ class Ledger:
         """Do `finish` in the store's thread."""
         await self._core.worker.run(self.finish, key, name, args, fields)
 
-    async def arecorded(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | None:
+    async def arecorded(self, key: str, name: str, args: Mapping[str, Any]) -> Finished | None:
         """Do `recorded` in the store's thread."""
         return await self._core.worker.run(self.recorded, key, name, args)
 
-    async def abegun(self, key: str, name: str, args: Mapping[str, Any]) -> Recorded | Go | None:
+    async def abegun(
+        self, key: str, name: str, args: Mapping[str, Any]
+    ) -> Finished | Execute | None:
         """Do `begun` in the store's thread."""
         return await self._core.worker.run(self.begun, key, name, args)
 
-    async def await_(self, key: str, name: str, args: Mapping[str, Any]) -> None:
-        """Do `wait` in the store's thread."""
-        await self._core.worker.run(self.wait, key, name, args)
+    async def amark_waiting(self, key: str, name: str, args: Mapping[str, Any]) -> None:
+        """Do `mark_waiting` in the store's thread."""
+        await self._core.worker.run(self.mark_waiting, key, name, args)
 
     def note(self, key: str, what: str, state: str, fields: Any) -> None:
-        """File a fact beside a call, or in the place of the fact that was filed there.
+        """Record a fact beside a call, and replace the fact that was recorded there.
 
         Raises:
             StorageError: The fact cannot be stored, or the run lost its thread.
@@ -151,13 +155,13 @@ class Ledger:
         self._file(key, what, {}, state, fields)
 
     def noted(self, key: str) -> tuple[str, Any] | None:
-        """Return the state and the fields of a fact that `note` filed; None if there is none."""
+        """Return the state and the fields of a fact that `note` recorded; None if there is none."""
         with self._core.reading() as db:
             row = self._row(db, key)
             return None if row is None else (row[1], self._result(key, row).fields)
 
     def noted_as(self, state: str) -> dict[str, Any]:
-        """Return the fields of all facts of a state, by key."""
+        """Return the fields of all facts in a state, by key."""
         with self._core.reading() as db:
             found = db.execute(statements.CALLS_IN, (self._lease.thread, state)).fetchall()
             rows = ((bytes_text(key), row) for key, *row in found)
@@ -176,14 +180,14 @@ class Ledger:
         return await self._core.worker.run(self.noted_as, state)
 
     def refusal(self, value: Any) -> str | None:
-        """Say why a value cannot be stored, or None if it can."""
+        """Return why a value cannot be stored; None if it can."""
         try:
             return too_large(self._codec.pack(value))
         except StorageError as error:
             return str(error)
 
-    def wait(self, key: str, name: str, args: Mapping[str, Any]) -> None:
-        """Note that a call stopped to ask somebody: the answer starts it anew, by right."""
+    def mark_waiting(self, key: str, name: str, args: Mapping[str, Any]) -> None:
+        """Mark a call as waiting for an answer; the answer may start it again."""
         with self._core.writing(self._lease.thread_id) as db:
             check(db, self._lease)
             hashed = self._asked.pop(key, None) or self._hash(name, args)
@@ -205,20 +209,20 @@ class Ledger:
             return self._result(key, row)
         if state != "waiting" and (replay == "never" or state == "unknown"):
             self._state(db, key, "unknown", tries)
-            return Unknown()
+            return OutcomeUnknown()
         self._state(db, key, "intent", tries + 1)
         self._asked[key] = row[0]
-        return Go(again=True)
+        return Execute(again=True)
 
     def _row(self, db: Database, key: str) -> tuple[Any, ...] | None:
         found = db.execute(statements.CALL, (self._lease.thread, text_bytes(key))).fetchone()
         return None if found is None else tuple(found)
 
-    def _result(self, key: str, row: tuple[Any, ...]) -> Recorded:
+    def _result(self, key: str, row: tuple[Any, ...]) -> Finished:
         what = f"a recorded tool result of thread {self._lease.thread_id}"
         seals = self._seals
         place = place_of(seals, self._lease.thread, text_bytes(key), row[0])
-        return Recorded(self._codec.unpack(seals.unseal(row[3], what, *place)))
+        return Finished(self._codec.unpack(seals.unseal(row[3], what, *place)))
 
     def _state(self, db: Database, key: str, state: str, tries: int) -> None:
         lease, packed = self._lease, text_bytes(key)
@@ -254,7 +258,7 @@ class Ledger:
         return made
 
     def _hash(self, name: str, args: Mapping[str, Any]) -> bytes:
-        """Identify a call by what it asks for."""
+        """Identify a call by its name and arguments."""
         text = json.dumps([name, args], sort_keys=True, ensure_ascii=True, default=str)
         return self._seals.mark(blake2b(text.encode(), digest_size=HASH_BYTES).digest())
 
@@ -262,6 +266,6 @@ class Ledger:
 def place_of(seals: Seals, thread: int, key: bytes, args: bytes) -> tuple[Context, ...]:
     """Return what the check of a call's result covers besides the result.
 
-    An encrypted result is that of its arguments: under the hash of others it cannot be read.
+    An encrypted result is bound to its arguments: under the hash of others it cannot be read.
     """
     return ("calls", thread, key, args) if seals.hides else ("calls", thread, key)

@@ -17,7 +17,7 @@ from sqlalchemy.sql.expression import Select
 from wick_graph.errors import StorageError
 from wick_graph.store.cleanup import GONE, all_rows
 from wick_graph.store.codec import BLOB_MARK, HASH_BYTES, Codec, hashes_in, is_text_key
-from wick_graph.store.connection import Core
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.copying import save_sound, transfer
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import fill
@@ -38,8 +38,7 @@ from wick_graph.store.sqlite import Sqlite
 from wick_graph.store.statements import compiled
 from wick_graph.store.verify import Finding, Progress, Report, ThreadRows
 
-# --- Files of threads that come from elsewhere: checked before anything of them is read as a
-# store.
+# --- Files of threads from elsewhere: checked before they are opened as a store.
 
 
 MAX_FILE_BYTES: Final = 4 * 2**30
@@ -50,14 +49,16 @@ OR (type = 'table' AND rootpage = 0) UNION ALL
 SELECT m.name FROM sqlite_master AS m, pragma_table_xinfo(m.name) AS c
 WHERE m.type = 'table' AND c.hidden > 1
 """
-"""Views, triggers, virtual tables, computed columns: few bytes may stand for endless rows."""
+"""Views, triggers, virtual tables, computed columns: a few bytes of them can make endless rows."""
 
 
 def check_arrived(file: Path) -> None:
-    """Refuse a file that is too large, or that computes what it says.
+    """Refuse a file that is too large, or that computes its content.
+
+    Whether it is a store is checked later.
 
     Raises:
-        StorageError: It is, with the reason. Whether it is a store is for others to say.
+        StorageError: The file is refused.
     """
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
@@ -69,13 +70,15 @@ def check_arrived(file: Path) -> None:
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
             db.execute("PRAGMA trusted_schema = OFF")
-            db.text_factory = bytes  # a name may be no text
+            db.text_factory = bytes  # a name may be invalid text
             found = db.execute(_MADE_UP).fetchone()
-    except (sqlite3.Error, UnicodeDecodeError):  # what SQLite quotes of it may be no text either
+    except (sqlite3.Error, UnicodeDecodeError):  # SQLite's error may quote invalid text too
         return
     if found is not None:
         name = _text(found[0] or b"")
-        raise StorageError(f"{file} computes {name!r:.80}, which no export does; do not use it")
+        raise StorageError(
+            f"{file} computes content ({name!r:.80}), which no export does; do not use it"
+        )
 
 
 # --- A thread as a file: exported to a database of its own, and imported from one.
@@ -86,12 +89,12 @@ def export_thread(
 ) -> None:
     """Write a thread to a file: a SQLite database that any `SqlSaver` of its tenant opens.
 
-    It holds everything of the thread: checkpoints, the ledger of its calls, its journal. That of an
-    encrypted store is encrypted with the same keys, unless it is to be `plain`.
+    It holds everything of the thread: checkpoints, the ledger of its calls, its journal. If the
+    store is encrypted, the file is encrypted with the same keys, unless it is to be `plain`.
 
     Raises:
         ThreadNotFoundError: There is no such thread; no file is made.
-        StorageError: The file is there already.
+        StorageError: The file exists already.
     """
     file = Path(path)
     if file.exists():
@@ -120,17 +123,17 @@ def import_thread(
     to: str | None = None,
     keys: Keys | str | None = None,
 ) -> str:
-    """Take a thread over from a file that `export_thread` wrote, or from any store's file.
+    """Import a thread from a file that `export_thread` wrote, or from any store's file.
 
     Args:
-        saver: Where it goes.
+        saver: The store to import into.
         path: The file.
-        thread_id: Which thread; may be left out where the file holds one.
-        to: The id that it gets; its own by default.
-        keys: What opens the file where it is encrypted; the keys of `saver` by default.
+        thread_id: The thread to import; not needed if the file holds only one.
+        to: Its new id; by default it keeps its own.
+        keys: The keys of an encrypted file; by default those of `saver`.
 
     Returns:
-        The id that it got.
+        The id of the imported thread.
 
     Raises:
         StorageError: The file cannot be read, or the id is taken.
@@ -145,24 +148,26 @@ def import_thread(
             infos = other.threads.list(limit=2)
             if len(infos) != 1:
                 count = "no thread" if not infos else "several threads"
-                raise StorageError(f"{file} holds {count}; name the one to take over")
+                raise StorageError(f"{file} holds {count}; name the one to import")
             thread_id = infos[0].thread_id
         transfer(other._core, thread_id, saver._core, to or thread_id)
     return to or thread_id
 
 
 def tenant_of(saver: SqlSaver) -> str:
-    """Name the tenant whose threads a saver sees."""
+    """Return the tenant of a saver."""
     return bytes_text(saver._core.tenant)
 
 
 def _opened(file: Path, keys: Keys | None, wanted: str) -> SqlSaver:
-    """Open a file that may be encrypted or not, as the tenant whose threads it holds.
+    """Open a file, encrypted or not, as the wanted tenant, or else as the only one in it.
 
     Raises:
         StorageError: It holds threads of several tenants, and none of the wanted one.
     """
-    core = Core(dialect_of(_url(file)), tenant=wanted, ttl=None, keys=keys, either=True)
+    core = StoreConnection(
+        dialect_of(_url(file)), tenant=wanted, ttl=None, keys=keys, accept_plain=True
+    )
     saver = SqlSaver(core, Codec())
     try:
         with core.reading() as db:
@@ -185,11 +190,10 @@ def _url(file: Path) -> str:
     return f"sqlite:///{file.absolute()}"
 
 
-# --- `repair`: what is sound of a damaged store, saved into a new one.
+# --- `repair`: save what is sound of a damaged store into a new one.
 #
-# The damaged store is only read. First its rows are copied as far as SQLite can reach them; then
-# each thread is saved with those of its steps of which every row is there, and is as it was
-# written.
+# The damaged store is only read. First all rows that SQLite can reach are copied. Then each thread
+# is saved with its complete steps: those with every row present and unchanged.
 
 
 _PAGE: Final = 500
@@ -215,16 +219,16 @@ def repair(
 
     Args:
         url: The damaged store.
-        to: The URL of the new one, which must be empty.
-        keys: What both are encrypted with.
-        progress: Told after each thread.
+        to: The URL of the new store, which must be empty.
+        keys: The keys of both stores.
+        progress: Called after each thread.
 
     Raises:
-        StorageError: Nothing of the store can be read, or the new one holds threads already.
+        StorageError: The damaged store cannot be read, or the new one holds threads already.
     """
     made = Repaired()
     with _readable(url, made) as source:
-        core = Core(dialect_of(source), tenant="local", ttl=None, keys=check_keys(keys))
+        core = StoreConnection(dialect_of(source), tenant="local", ttl=None, keys=check_keys(keys))
         with closing(core), closing(_empty(to, keys)) as target:
             _tokens(core, target)
             with core.reading() as db:
@@ -238,8 +242,8 @@ def repair(
     return made
 
 
-def _empty(url: str, keys: Keys | str | None) -> Core:
-    core = Core(dialect_of(url), tenant="local", ttl=None, keys=check_keys(keys))
+def _empty(url: str, keys: Keys | str | None) -> StoreConnection:
+    core = StoreConnection(dialect_of(url), tenant="local", ttl=None, keys=check_keys(keys))
     with core.reading() as db:
         if db.execute(*compiled(select(threads.c.id).limit(1))).fetchone() is not None:
             core.close()
@@ -247,7 +251,7 @@ def _empty(url: str, keys: Keys | str | None) -> Core:
     return core
 
 
-def _tokens(core: Core, target: Core) -> None:
+def _tokens(core: StoreConnection, target: StoreConnection) -> None:
     query: Select[Any] = select(*(column for column in tokens.c if column.name != "rid"))
     with core.reading() as db, target.writing(alone=True) as to:
         for row in db.execute(*compiled(query)).fetchall():
@@ -256,7 +260,12 @@ def _tokens(core: Core, target: Core) -> None:
 
 
 def _thread(
-    core: Core, target: Core, number: int, tenant: bytes, key: bytes, made: Repaired
+    core: StoreConnection,
+    target: StoreConnection,
+    number: int,
+    tenant: bytes,
+    key: bytes,
+    made: Repaired,
 ) -> None:
     """Save the sound steps of one thread."""
     core.tenant = target.tenant = tenant
@@ -284,7 +293,7 @@ def _thread(
 
 
 class _Sound:
-    """Which rows of a thread are saved."""
+    """The rows of a thread that are saved."""
 
     def __init__(self, db: Database, rows: ThreadRows, lost_text: bool) -> None:
         whole, broken = rows.whole, rows.incomplete
@@ -318,24 +327,24 @@ class _Sound:
         return key in self._sound[table]
 
     def counts(self) -> tuple[int, int]:
-        """Return how many steps are saved, and how many are not."""
+        """Return the numbers of steps that are saved, and that are not."""
         return self._counts
 
     def _leave_out(self, db: Database, rows: ThreadRows) -> None:
-        """Take items for damaged whose long texts are missing, and with them their steps."""
+        """Count items without their long texts as damaged, and with them their steps."""
         texts = {key[-HASH_BYTES:] for key in rows.whole[blobs] if is_text_key(key)}
         for rid, body in rows.bodies(items):
             if any(hashed not in texts for hashed in hashes_in(body, BLOB_MARK)):
                 rows.whole[items].discard(rid)
-        rows.look_again()
+        rows.check_references()
 
 
-# --- the rows of a file, as far as they can be reached ----------------------------------------
+# --- The rows of a file that can be reached.
 
 
 @contextmanager
 def _readable(url: str, made: Repaired) -> Iterator[str]:
-    """Give the URL of a database that can be read from end to end: of a file, a copy."""
+    """Yield the URL of a readable database: for a file, of a copy with its readable rows."""
     dialect = dialect_of(url, reads_only=True)
     if not isinstance(dialect, Sqlite) or dialect.path is None:
         yield url
@@ -356,7 +365,7 @@ def _readable(url: str, made: Repaired) -> Iterator[str]:
                     _reach(source, to, made)
             except sqlite3.Error as error:
                 raise StorageError(
-                    f"nothing of {dialect.path} can be read ({error}); restore a backup"
+                    f"{dialect.path} cannot be read at all ({error}); restore a backup"
                 ) from error
         yield f"sqlite:///{reached}"
 
@@ -389,7 +398,7 @@ def _reach(source: sqlite3.Connection, to: Any, made: Repaired) -> None:
 def _rows(
     source: sqlite3.Connection, table: str, key: str, columns: list[str], made: Repaired
 ) -> Iterator[Any]:
-    """Yield a table's rows in the order of their keys; what cannot be read is leapt over."""
+    """Yield a table's rows in the order of their keys; skip those that cannot be read."""
     query = f"SELECT {key}, {', '.join(columns)} FROM {table} WHERE {key} >= ? ORDER BY {key}"
     at, leap, size = -1, 0, _PAGE
     while at < _FAR:

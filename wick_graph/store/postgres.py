@@ -1,9 +1,9 @@
-"""PostgreSQL: many processes on many machines, each of which locks the threads that it writes to.
+"""PostgreSQL: many processes on many machines; each locks the threads that it writes to.
 
-A thread's row is locked and its version counted up in one statement, the first of a transaction
-that writes to the thread. Nobody waits for a row while he holds one. The clock is the server's:
-each transaction begins by asking for it, and the time goes on from there by this machine's steady
-clock. Who sets `wick.now` for a session, a role or a database sets the time; so do tests.
+The first statement of a transaction that writes to a thread locks the thread's row and increments
+its version. No transaction waits for a row while it holds one. The clock is the server's: each
+transaction begins by reading it, and this machine's steady clock continues from there. To set the
+time for a session, a role or a database, set `wick.now`; tests do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from psycopg import Connection, Cursor
 
 
-# --- What a PostgreSQL URL says: where the server is, which schema is ours, what may be shown.
+# --- PostgreSQL URLs: the server, our schema, and the secrets to hide.
 
 
 SCHEMES: Final = ("postgresql", "postgres", "postgresql+psycopg")
@@ -49,18 +49,18 @@ _MISSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a store is."""
+    """The server, database and schema of a store."""
 
     conninfo: str = field(repr=False)
     schema: str
     timeout: str
-    """Longest time of one statement."""
+    """The longest time of one statement."""
     name: str
-    """The place for people: neither user nor password."""
+    """The name in messages, without user and password."""
     secrets: tuple[str, ...] = field(repr=False)
 
     def redacted(self, text: str) -> str:
-        """Return a text of the driver without the URL's secrets."""
+        """Remove the URL's secrets from a text of the driver."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return " ".join(text.split())
@@ -70,7 +70,7 @@ def driver() -> Any:
     """Import psycopg.
 
     Raises:
-        StorageError: it is not installed.
+        StorageError: It is not installed.
     """
     try:
         import psycopg  # noqa: PLC0415 - an optional extra
@@ -80,10 +80,10 @@ def driver() -> Any:
 
 
 def target_of(url: str) -> Target:
-    """Read `postgresql://user:password@host:port/name?schema=wick`; libpq knows further options.
+    """Parse `postgresql://user:password@host:port/name?schema=wick`; libpq takes other options.
 
     Raises:
-        StorageError: if it cannot be read; the text never quotes the URL, which may hold a
+        StorageError: The URL cannot be parsed; the text never quotes it, because it may hold a
             password.
     """
     psycopg = driver()
@@ -91,7 +91,9 @@ def target_of(url: str) -> Target:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema, timeout = options.pop("schema", "wick"), options.pop("statement_timeout", "30s")
     if not _SCHEMA.fullmatch(schema):
-        raise StorageError("the schema of a PostgreSQL store must be a plain name of letters")
+        raise StorageError(
+            "the schema of a PostgreSQL store is not valid; use letters, digits and _ in ?schema="
+        )
     if not _TIMEOUT.fullmatch(timeout):
         raise StorageError("statement_timeout takes a time such as 30s or 500ms")
     query = urlencode(options, quote_via=quote)
@@ -122,7 +124,7 @@ _texts: Final[dict[str, str]] = {}
 def compiled(statement: Executable) -> tuple[str, list[Any], list[str]]:
     """Return the text of a statement, its values, and the names of its parameters, in order."""
     if isinstance(statement, Insert):
-        statement = statement.inline()  # nobody asks for keys that were not named
+        statement = statement.inline()  # return no keys
     made = statement.compile(  # type: ignore[attr-defined]  # Executable lacks it in the stubs
         dialect=DIALECT, compile_kwargs={"render_postcompile": True}
     )
@@ -132,7 +134,7 @@ def compiled(statement: Executable) -> tuple[str, list[Any], list[str]]:
 
 
 class Postgres:
-    """One session. Statements are translated once; bytes go and come as they are."""
+    """One session; each statement is translated once, and bytes are passed as they are."""
 
     def __init__(self, raw: Connection[Any]) -> None:
         self.raw = raw
@@ -141,11 +143,11 @@ class Postgres:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open, be it a failed one."""
+        """Whether a transaction is open, even a failed one."""
         return not self.raw.closed and self.raw.info.transaction_status.value in (1, 2, 3)
 
     def execute(self, text: str, values: Sequence[Any] = (), /) -> Rows:
-        """Run a statement, with SQLite's text or as it was made for one call."""
+        """Run a prepared statement, by its SQLite text, or one that was made for this call."""
         known = _texts.get(text)
         if known is None:
             if isinstance(text, StatementText):
@@ -155,7 +157,7 @@ class Postgres:
         return self._run(known, values)
 
     def executemany(self, text: str, rows: Iterable[Sequence[Any]], /) -> None:
-        """Run a statement once for each row, without waiting in between."""
+        """Run a statement once for each row of values, without waiting in between."""
         known = _texts.get(text) or _translated(text)
         self.raw.cursor().executemany(known, rows)
 
@@ -176,7 +178,7 @@ class Postgres:
 
 
 def _translated(text: str) -> str:
-    """Return PostgreSQL's text for a prepared statement; any other text is the same for both."""
+    """Return PostgreSQL's text of a prepared statement; any other text is returned as it is."""
     found = statement_of(text)
     if found is None:
         return text
@@ -186,11 +188,10 @@ def _translated(text: str) -> str:
     return own
 
 
-# --- Our tables in a PostgreSQL schema: made, brought up to date, and told from anybody else's.
+# --- Our tables in a PostgreSQL schema: made, brought up to date, and checked.
 #
-# The table `wick_meta` says whose they are, and which release wrote them. Everything that changes
-# the schema is one transaction under one lock, so of several processes one does it and the others
-# wait.
+# The table `wick_meta` marks them as ours and holds their version. All changes of the schema are
+# one transaction under one lock, so one process makes them while others wait.
 
 
 _TYPES: Final = {
@@ -205,7 +206,7 @@ _TYPES: Final = {
 _NO_COLUMN: Final = "42703"
 
 _VERSION: Final = "version bigint"
-"""Counts the transactions that wrote to a thread: caches of other processes hold for one only."""
+"""Counts the transactions that wrote to a thread; a process's cache is for one version."""
 
 _FOUND: Final = """
 WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = '{schema}')
@@ -230,10 +231,10 @@ WHERE k.contype IN ('c', 'f', 'x')
 
 
 def version_of(db: Postgres, target: Target, newest: int = len(MIGRATIONS) + 1) -> int:
-    """Return the schema's version, 0 where nothing of ours was made yet.
+    """Return the schema's version; 0 if there are no tables of ours yet.
 
     Raises:
-        StorageError: somebody else's tables are there, or a newer release's; nothing was changed.
+        StorageError: It holds tables of another program or a newer release; nothing was changed.
     """
     names = {name for name, _ in _found(db, target)}
     if "wick_meta" not in names:
@@ -265,7 +266,7 @@ def version_of(db: Postgres, target: Target, newest: int = len(MIGRATIONS) + 1) 
 
 
 def is_read_only(db: Postgres, target: Target) -> bool:
-    """Say whether this session may not write: a standby, a read-only role, or no rights."""
+    """Return whether this session may not write: a standby, a read-only role, or no rights."""
     held = f"has_table_privilege(to_regclass('\"{target.schema}\".threads'), 'UPDATE')"
     query = f"SELECT current_setting('transaction_read_only') = 'on' OR NOT coalesce({held}, true)"
     return bool(db.script(query)[0][0])
@@ -281,14 +282,14 @@ def prepare(
     """Make the tables, or bring them up to date, and compare them with ours.
 
     Raises:
-        StorageError: as `version_of`; or they were changed by somebody else.
+        StorageError: As in `version_of`, or another program has changed them.
     """
     newest = len(steps) + 1
     if (version := version_of(db, target, newest)) != newest:
         if reads_only:
             raise StorageError(
-                f"the database {target.name} has schema {version}, and nothing may be written to "
-                f"it to bring it to {newest}; open it once with the right to write"
+                f"the database {target.name} has schema {version}, needs {newest}, and is open for "
+                "reading only; open it once with the right to write"
             )
         lock = f"SELECT pg_advisory_xact_lock({APPLICATION_ID}, hashtext('{target.schema}'))"
         db.script(f"BEGIN; {lock}")
@@ -307,7 +308,7 @@ def prepare(
 
 
 def schema_statements(schema: str) -> Iterator[str]:
-    """Yield what makes a schema with our tables and indexes, in order."""
+    """Yield the statements that make a schema with our tables and indexes, in order."""
     yield f'CREATE SCHEMA IF NOT EXISTS "{schema}"'
     yield "CREATE TABLE wick_meta (application bigint NOT NULL, version integer NOT NULL)"
     yield f"INSERT INTO wick_meta VALUES ({APPLICATION_ID}, {SCHEMA_VERSION})"
@@ -320,10 +321,10 @@ def schema_statements(schema: str) -> Iterator[str]:
 
 
 def check(db: Postgres, target: Target) -> None:
-    """Compare the schema with ours: our tables, and nothing in them that runs by itself.
+    """Compare the schema with ours: it has our tables, and nothing in them runs by itself.
 
     Raises:
-        StorageError: names what differs; nothing was changed.
+        StorageError: It differs; the text names the first difference. Nothing was changed.
     """
     found: dict[str, set[str]] = {}
     for name, part in _found(db, target):
@@ -360,13 +361,13 @@ def _expected(table: Table) -> set[str]:
 CONNECT_SECONDS: Final = 10
 
 LOCK_SECONDS: Final = 5
-"""Longest wait for a thread that somebody else writes to."""
+"""The longest wait for a thread that another process writes to."""
 
 IDLE_SECONDS: Final = 30
-"""Time after which the server gives up a transaction whose process was frozen or cut off."""
+"""Seconds after which the server ends an idle transaction, if its process is frozen or cut off."""
 
 _SOON: Final = 2
-"""Times that a statement is sent before the server keeps its plan."""
+"""How often a statement is sent before the server keeps its plan."""
 
 _BEGIN: Final = {
     True: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
@@ -390,7 +391,7 @@ _FIND: Final = (
 )
 
 _LOST: Final = ("08", "57P0", "25P03", "25P04")
-"""Beginnings of the codes with which a server ends a session."""
+"""Prefixes of the error codes that end a session."""
 
 _AGAIN: Final = ("40001", "40P01")
 
@@ -409,7 +410,7 @@ _ADVICE: Final = (
 
 _CUT: Final = (
     "the connection was lost, and is opened again at the next call; what was not acknowledged may "
-    "or may not be stored, so look before you try again"
+    "or may not be stored, so check before you try again"
 )
 
 _STARTED: Final = "SELECT extract(epoch FROM pg_postmaster_start_time())::float8"
@@ -435,15 +436,15 @@ class PostgresDialect(Dialect):
 
     @property
     def name(self) -> str:
-        """The server's, the database's and the schema's names."""
+        """The names of the server, the database and the schema."""
         return f"the database {self._target.name}"
 
     def now(self) -> float:
-        """Return the server's time as of the last transaction, gone on by the steady clock."""
+        """Return the server's time of the last transaction plus the steady time since then."""
         return time.monotonic() + self._ahead
 
     def open(self, now: Now) -> Database:
-        """Connect, and make the tables where there are none."""
+        """Connect, and make the tables if there are none."""
         db = self._connected()
         try:
             self.reads_only = self._reads_only or is_read_only(db, self._target)
@@ -457,7 +458,7 @@ class PostgresDialect(Dialect):
         return db
 
     def begin(self, db: Database, now: Now, *, write: bool) -> int:
-        """Begin a transaction and ask for the time; who else wrote is seen at each thread."""
+        """Begin a transaction and read the time; each thread's version shows other writers."""
         assert isinstance(db, Postgres)
         own = now == self.now
         clock = POSTGRES_NOW if own else f"set_config('wick.now', '{now()!r}', true)"
@@ -468,19 +469,19 @@ class PostgresDialect(Dialect):
             db.script("ROLLBACK")
             raise StorageError(
                 f"the database {self._target.name} answers from another session than the one that "
-                "was opened; a pooler in between must be in session mode"
+                "was opened; set the connection pooler to session mode"
             )
         if own:
             self._ahead = moment - time.monotonic()
         return 0
 
     def began(self, db: Database) -> float:
-        """Return when the server was started."""
+        """Return when the server started."""
         assert isinstance(db, Postgres)
         return float(db.script(_STARTED)[0][0])
 
     def explained(self, error: Exception) -> StorageError:
-        """Return the sentence for an error of the server or of the connection."""
+        """Turn an error of the server or the connection into a sentence with a remedy."""
         code = getattr(error, "sqlstate", None) or ""
         text = self._target.redacted(str(error)) or type(error).__name__
         advice = next((say for codes, say in _ADVICE if code.startswith(codes)), None)
@@ -490,7 +491,7 @@ class PostgresDialect(Dialect):
         return StorageError(f"the database {self._target.name} failed ({text}): {advice}")
 
     def is_final(self, error: BaseException) -> bool:
-        """Say whether the same write would fail again."""
+        """Return whether the same write would fail again."""
         final = (
             *(self._driver.IntegrityError, self._driver.ProgrammingError),
             *(self._driver.DataError, self._driver.NotSupportedError),
@@ -498,11 +499,11 @@ class PostgresDialect(Dialect):
         return not isinstance(error, self.errors) or isinstance(error, final)
 
     def is_lost(self, db: Database) -> bool:
-        """Say whether the session is over."""
+        """Return whether the session is over."""
         return isinstance(db, Postgres) and db.raw.closed
 
     def may_pass(self, error: BaseException) -> bool:
-        """Say whether others were in the way, or the connection was lost."""
+        """Return whether another transaction was in the way, or the connection was lost."""
         code = getattr(error, "sqlstate", None) or ""
         lost = not code and isinstance(error, self._driver.OperationalError)
         return lost or code.startswith((*_AGAIN, *_LOST))
@@ -513,22 +514,22 @@ class PostgresDialect(Dialect):
         return row
 
     def lock(self, db: Database, tenant: bytes, key: bytes, *, wait: bool) -> ThreadRow | None:
-        """Lock a thread and count its version up."""
+        """Lock a thread and increment its version."""
         row: ThreadRow | None = db.execute(_WAIT if wait else _TRY, (tenant, key)).fetchone()
         return row
 
     def alone(self, db: Database) -> None:
-        """Wait for all that are making a thread, and let nobody begin."""
+        """Wait for the transactions that make threads, and block new ones."""
         assert isinstance(db, Postgres)
         db.script("LOCK TABLE threads IN SHARE ROW EXCLUSIVE MODE")
 
     def make(self, db: Database, values: Sequence[Any]) -> int | None:
-        """Insert a thread, unless somebody else does so first; then wait for him."""
+        """Insert a thread, unless another transaction does so first; then wait for it."""
         row = db.execute(statements.NEW_THREAD_OR_NONE, values).fetchone()
         return None if row is None else int(row[0])
 
     def exists(self) -> bool:
-        """Say whether our tables are there."""
+        """Return whether there are tables of ours."""
         db = self._connected()
         try:
             return version_of(db, self._target) > 0
@@ -568,7 +569,7 @@ class PostgresDialect(Dialect):
         return db
 
     def _settings(self) -> dict[str, Any]:
-        """Return libpq's settings that the URL does not name."""
+        """Return our defaults for libpq's settings that the URL does not set."""
         known = self._driver.conninfo.conninfo_to_dict(self._target.conninfo)
         ours = {
             "connect_timeout": CONNECT_SECONDS,
@@ -580,9 +581,9 @@ class PostgresDialect(Dialect):
 
 
 def postgres(url: str, synchronous: Synchronous, *, reads_only: bool = False) -> PostgresDialect:
-    """Return the database that a PostgreSQL URL means; nothing is opened yet.
+    """Return the database of a PostgreSQL URL, without opening it.
 
     Raises:
-        StorageError: the URL cannot be read, or psycopg is not installed.
+        StorageError: The URL cannot be parsed, or psycopg is not installed.
     """
     return PostgresDialect(target_of(url), synchronous, reads_only=reads_only)

@@ -16,13 +16,13 @@ from langchain_core.messages import BaseMessage
 from wick_graph.errors import StorageError
 from wick_graph.store.codec import FORMAT, Codec
 
-# --- What a row's bytes look like: ids, check values, and the bodies of checkpoints and writes.
+# --- The bytes of a row: ids, check values, and the bodies of checkpoints and writes.
 
 
 CHECK_BYTES: Final = 8
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""Bytes that a row's body may have; every database and every driver takes as much."""
+"""The most bytes of a row's body; every database and driver accepts as many."""
 
 _FORMAT_BYTE: Final = bytes((FORMAT,))
 
@@ -39,12 +39,12 @@ Context = bytes | int | str | None
 Form = bytes | int | list[Any]
 """A stored value: its encoding, the key of the item that holds it, or a sequence of items.
 
-A sequence is `[kind, [lane, start, count, start, count, …], [lane, …]]`; see `writing`.
+A sequence is `[kind, [lane, start, count, start, count, …], [lane, …]]`; see `sharing`.
 """
 
 
 def text_bytes(text: str) -> bytes:
-    """Encode text as a database column holds it; lone surrogates and NUL included."""
+    """Encode text for a database column, lone surrogates and NUL included."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -55,7 +55,7 @@ def bytes_text(data: bytes) -> str:
 
 @lru_cache(maxsize=1024)
 def pack_id(text: str) -> bytes:
-    """Encode an id: 16 bytes for a canonical UUID, else its text in a form of another length.
+    """Encode an id: a canonical UUID as 16 bytes, any other text in a form of another length.
 
     The order of UUIDs is kept. The mark 0xFF occurs in no UTF-8 text, so the two never collide.
     """
@@ -74,23 +74,23 @@ def unpack_id(data: bytes) -> str:
 
 
 def is_source(value: object) -> bool:
-    """Say whether the metadata's source stands in its own column."""
+    """Return whether the metadata's source has its own column."""
     return isinstance(value, str) and value in _SOURCES
 
 
 def is_step(value: object) -> bool:
-    """Say whether the metadata's step stands in its own column."""
+    """Return whether the metadata's step has its own column."""
     return type(value) is int and abs(value) < 2**62
 
 
 def seal(payload: bytes, *context: Context) -> bytes:
     """Put a check value and the format byte before a body.
 
-    The check covers the context too (the row's own keys), so that a row which was moved or whose
-    other columns changed is found.
+    The check also covers the context, which is the row's own keys. So it reveals a row that was
+    moved, or that has changed columns.
 
     Raises:
-        StorageError: if the body is larger than `MAX_BYTES`.
+        StorageError: The body is larger than `MAX_BYTES`.
     """
     if (why := too_large(payload)) is not None:
         raise StorageError(why)
@@ -102,7 +102,7 @@ def unseal(body: bytes, what: str, *context: Context) -> bytes:
     """Return the payload of a sealed body.
 
     Raises:
-        StorageError: if the check value or the format byte is wrong, naming `what`.
+        StorageError: The check value or the format byte is wrong; the text names `what`.
     """
     if type(body) is not bytes:
         raise StorageError(f"{what} is damaged: a row has no body; restore a backup")
@@ -115,12 +115,12 @@ def unseal(body: bytes, what: str, *context: Context) -> bytes:
 
 
 def too_large(payload: bytes) -> str | None:
-    """Say why a body is not stored that is larger than any may be; None of others."""
+    """Return why a body is too large to store; None if it is not."""
     if len(payload) <= MAX_BYTES:
         return None
     return (
         f"a value of {len(payload):,} bytes cannot be stored, {MAX_BYTES:,} is the most; "
-        "write it to a file, and store where that is"
+        "write it to a file, and store the path"
     )
 
 
@@ -130,7 +130,7 @@ def _check(payload: bytes, context: tuple[Context, ...]) -> bytes:
 
 @dataclass(slots=True)
 class CheckpointBody:
-    """A checkpoint without its values: versions, who saw them, and where the values lie.
+    """A checkpoint without its values: versions, the nodes that saw them, and the values' forms.
 
     Channels and nodes are numbers of the thread's name table.
     """
@@ -147,7 +147,7 @@ class CheckpointBody:
     extra: bytes | None
     """Keys of the checkpoint that this release does not know."""
     seq: int | None = None
-    """The number of the row, which so is covered by the check value; None in rows of schema 1."""
+    """The number of the row, so that the check value covers it; None in rows of schema 1."""
 
     def dump(self) -> bytes:
         """Encode the body."""
@@ -157,12 +157,12 @@ class CheckpointBody:
 
     @classmethod
     def load(cls, data: bytes) -> CheckpointBody:
-        """Decode a body whose check value was right."""
+        """Decode a body after its check value was verified."""
         v, stamp, *rest = ormsgpack.unpackb(data)
         return cls(v, _unpack_time(stamp), *rest)
 
     def forms(self) -> Iterable[tuple[int, Form]]:
-        """Yield every channel with the form of its value."""
+        """Yield each channel with the form of its value."""
         return zip(self.values[::2], self.values[1::2], strict=True)
 
 
@@ -178,25 +178,25 @@ class WritesBody:
 
     @classmethod
     def load(cls, data: bytes) -> WritesBody:
-        """Decode a body whose check value was right."""
+        """Decode a body after its check value was verified."""
         return cls(ormsgpack.unpackb(data))
 
     def entries(self) -> Iterable[tuple[int, int, Form]]:
-        """Yield index, channel and form of every write."""
+        """Yield the index, the channel and the form of each write."""
         flat = self.flat
         return zip(flat[::3], flat[1::3], flat[2::3], strict=True)
 
     def put(self, index: int, channel: int, form: Form) -> None:
-        """Add a write; one that has a negative index replaces the earlier one."""
+        """Add a write; one with a negative index replaces the earlier one."""
         if index < 0 and index in self.flat[::3]:
             self.merge(WritesBody([index, channel, form]))
         else:
             self.flat += (index, channel, form)
 
     def merge(self, later: WritesBody) -> bool:
-        """Take in later writes: those with a negative index replace, others only fill gaps.
+        """Add later writes: those with a negative index replace, others only fill gaps.
 
-        Returns whether anything changed.
+        Return whether anything changed.
         """
         held = {index: (channel, form) for index, channel, form in self.entries()}
         before = dict(held)
@@ -208,7 +208,7 @@ class WritesBody:
 
 
 def _pack_time(text: str) -> int | str:
-    """Shorten the time stamp that LangGraph writes; anything else stays text."""
+    """Shorten a time stamp that LangGraph wrote; any other stays text."""
     try:
         moment = datetime.fromisoformat(text)
     except (ValueError, TypeError):
@@ -224,9 +224,9 @@ def _unpack_time(stamp: int | str) -> str:
 
 # --- Debug mode: find elements that were changed in place and not written.
 #
-# Elements are recognised by identity, which is what makes a step cheap. One that a step writes is
-# compared with what is stored; one that is changed in place without that is not saved again. In
-# debug mode each is encoded again at every step and compared.
+# Elements are recognised by identity, which makes a step cheap. If a step writes an element, it is
+# compared with what is stored. If an element is only changed in place, it is not saved again. Debug
+# mode encodes and compares all elements at every step.
 
 
 _KEPT: Final = 200_000
@@ -235,7 +235,7 @@ _CHANGEABLE: Final = (list, dict, set, bytearray)
 
 
 class Marks:
-    """What the elements of a thread's values looked like when they were saved."""
+    """Digests of the elements of a thread's values, as they were saved."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[Any, bytes]] = {}
@@ -247,12 +247,12 @@ class Marks:
         channel: str,
         changed: Collection[int] | None = (),
     ) -> None:
-        """Compare elements with what they were; new ones are noted.
+        """Compare elements with their earlier digests, and note new ones.
 
-        Those of the ids `changed` are saved again, and may differ; None for all.
+        Elements with ids in `changed` are saved again, and may differ; None means all.
 
         Raises:
-            StorageError: names the first element that was changed in place.
+            StorageError: An element was changed in place; the text names the first one.
         """
         for index, value in enumerate(values):
             if not isinstance(value, _CHANGEABLE) and not hasattr(value, "__dict__"):
@@ -282,20 +282,20 @@ _BEFORE: Final = CHECK_BYTES + 1
 
 @dataclass(frozen=True, slots=True)
 class Seals:
-    """How the rows of one thread are closed and opened; the plain form calls `rows` directly."""
+    """How the rows of one thread are sealed and opened."""
 
     seal: Callable[..., bytes]
-    """Close a payload; what follows is the context, the keys of the very row."""
+    """Seal a payload; the further arguments are the context, the keys of the row."""
     unseal: Callable[..., bytes]
-    """Open a row: the sealed bytes, what to call it in an error, and the same context."""
+    """Open a row: the sealed bytes, its name in an error, and the same context."""
     content: Callable[..., bytes]
-    """As `unseal`; a plain row is not checked, and may be damaged."""
+    """As `unseal`, but a plain row is not checked, and may be damaged."""
     mark: Callable[[bytes], bytes]
-    """Cover a hash of content, of 16 bytes, that stands in a column of its own."""
+    """Cover a hash of content, of 16 bytes, for a column of its own."""
     unmark: Callable[[bytes], bytes]
     """Undo `mark`."""
     hides: bool
-    """Nothing of a value may stand outside of a sealed row."""
+    """Nothing of a value may be visible outside of a sealed row."""
 
 
 def _content(sealed: bytes, what: str, *context: Context) -> bytes:
@@ -307,7 +307,7 @@ def _same(hashed: bytes) -> bytes:
 
 
 PLAIN: Final = Seals(seal, unseal, _content, _same, _same, False)
-"""Check values alone."""
+"""Rows with check values, not encrypted."""
 
 
 LIST: Final = 0

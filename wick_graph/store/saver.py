@@ -31,9 +31,9 @@ from wick_graph.store import cleanup, copying
 from wick_graph.store.allowlist import AllowList, graph_above
 from wick_graph.store.checkpoint_list import Listing
 from wick_graph.store.checkpoint_read import Reader, Row, delta_history, find
-from wick_graph.store.checkpoint_write import Saving
+from wick_graph.store.checkpoint_write import CheckpointWriter
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import Core, Ttl
+from wick_graph.store.connection import StoreConnection, Ttl
 from wick_graph.store.dialect import Dialect, Synchronous
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
@@ -41,7 +41,7 @@ from wick_graph.store.leases import Lease, Leases
 from wick_graph.store.ledger import Ledger
 from wick_graph.store.postgres import SCHEMES, postgres
 from wick_graph.store.row_format import pack_id
-from wick_graph.store.server_rows import Streams, Tokens
+from wick_graph.store.server_rows import ServerRuns, Tokens
 from wick_graph.store.sqlite import Sqlite, path_of
 from wick_graph.store.threads import Sweeper, Threads, sweep
 
@@ -49,12 +49,12 @@ from wick_graph.store.threads import Sweeper, Threads, sweep
 
 
 def dialect_of(url: str, synchronous: Synchronous = "FULL", *, reads_only: bool = False) -> Dialect:
-    """Return the database that a URL means; nothing is opened yet.
+    """Return the database of a URL, without opening it.
 
-    One that `reads_only` is never changed, whatever rights this process has.
+    With `reads_only` it is never changed, even if this process has the right to.
 
     Raises:
-        StorageError: if it cannot be read, or is of a database that we do not know; the text never
+        StorageError: The URL cannot be read, or is of an unsupported database; the text never
             quotes the URL, which may hold a password.
     """
     if url.partition("://")[0] in SCHEMES:
@@ -68,22 +68,21 @@ _RANDOM_BITS: Final = 20
 class SqlSaver(BaseCheckpointSaver[int]):
     """A checkpointer for any LangGraph graph, from any thread, in any event loop, after a fork.
 
-    Lists and dicts are shared between checkpoints element by element, so a step stores what is
-    new in it. An element that is changed in place is stored anew if a step writes it; one that is
-    changed and never written is not (`debug=True` names it). Of two runs that continue
-    one thread at the same time the second is refused with a `ThreadBusyError`. Nothing that the
-    database holds is run or imported.
+    Checkpoints share lists and dicts element by element, so a step stores only what is new in it.
+    An element that is changed in place is stored again if a step writes it, and not otherwise
+    (`debug=True` names it). If two runs continue one thread at the same time, the second gets a
+    `ThreadBusyError`. Nothing that the database holds is run or imported.
     """
 
     serde: Codec
 
-    def __init__(self, core: Core, codec: Codec) -> None:
+    def __init__(self, core: StoreConnection, codec: Codec) -> None:
         super().__init__(serde=codec)
         self._core = core
         self.leases = Leases(core)
-        """Who may write to which thread; runs of wick_graph's agents take one each."""
+        """The right to write to threads; each run of a wick_graph agent takes one lease."""
         self.closing: list[Callable[[], object]] = []
-        """What is called before the database is closed, while it can be read; none may raise."""
+        """Functions to call before the database is closed; none may raise."""
 
     @classmethod
     def from_url(
@@ -100,34 +99,36 @@ class SqlSaver(BaseCheckpointSaver[int]):
     ) -> Self:
         """Open `sqlite:///path.db`, or `sqlite://` for a database in memory.
 
-        `ttl` is how long an idle thread is kept once somebody sweeps (`30s`, `5m`, `7d`, `never`);
-        `{"": "7d", "scratch": "5m"}` tells threads `scratch:…` apart. `synchronous="NORMAL"` is
-        faster and may lose the last commits when the machine loses power. `allow` names classes
-        that may be stored besides those that the compiled graph names: dataclasses, enums,
-        pydantic models, named tuples.
-        `debug` makes a step fail that would miss an element changed in place, at the cost of
-        encoding all of them again; by default it is on where the environment says `WICK_DEBUG=1`.
-        `keys` (`file:PATH`, `env:NAME`, or `Keys`) encrypts all content of a new store, and opens
-        it again. A store that this process may not write to opens for reading, and so does any
-        other with `read_only`: nothing of it is changed then.
+        A sweep deletes threads that were idle for longer than `ttl` (`30s`, `5m`, `7d`, `never`);
+        `{"": "7d", "scratch": "5m"}` sets another one for threads `scratch:…`.
+        `synchronous="NORMAL"` is faster, but may lose the last commits when the machine loses
+        power. `allow` names classes that may be stored besides those that the compiled graph
+        names: dataclasses, enums, pydantic models, named tuples.
+        With `debug`, a step fails if it would miss an element that was changed in place; all
+        elements are encoded again for this. By default it is on if the environment says
+        `WICK_DEBUG=1`. `keys` (`file:PATH`, `env:NAME`, or `Keys`) encrypts all content of a new
+        store, and opens it again. A store that this process may not write to opens for reading;
+        with `read_only`, any store does, and nothing in it is changed.
 
         Raises:
-            StorageError: if the URL, the file or the keys are not usable; nothing is changed then.
-            ConfigError: if `ttl` is no duration.
+            StorageError: The URL, the file or the keys cannot be used; nothing was changed.
+            ConfigError: `ttl` is no duration.
         """
         codec = Codec(AllowList(allow))
         watchful = os.environ.get("WICK_DEBUG") == "1" if debug is None else debug
         known = check_keys(keys)
         dialect = dialect_of(url, synchronous, reads_only=read_only)
-        return cls(Core(dialect, tenant=tenant, ttl=ttl, debug=watchful, keys=known), codec)
+        return cls(
+            StoreConnection(dialect, tenant=tenant, ttl=ttl, debug=watchful, keys=known), codec
+        )
 
     @property
-    def _saving(self) -> Saving:
-        return Saving(self._core, self.serde)
+    def _saving(self) -> CheckpointWriter:
+        return CheckpointWriter(self._core, self.serde)
 
     @property
     def clock(self) -> Callable[[], float]:
-        """The store's only clock: seconds since 1970. Tests set it."""
+        """The store's clock, in seconds since 1970; tests set it."""
         return self._core.clock
 
     @clock.setter
@@ -136,7 +137,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The database's file on this machine, absolute; none where it is elsewhere."""
+        """The absolute path of the database's file on this machine; none if it is elsewhere."""
         return self._core.dialect.files
 
     @property
@@ -145,9 +146,9 @@ class SqlSaver(BaseCheckpointSaver[int]):
         return Threads(self._core, self.serde)
 
     @property
-    def streams(self) -> Streams:
-        """What servers were asked for, and what their readers were told."""
-        return Streams(self._core)
+    def streams(self) -> ServerRuns:
+        """The runs that servers were asked for, and the events that their readers got."""
+        return ServerRuns(self._core)
 
     @property
     def recorded_runs(self) -> RecordedRuns:
@@ -156,11 +157,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
     @property
     def tokens(self) -> Tokens:
-        """Who may speak to a server of this database."""
+        """The access tokens of this database's servers."""
         return Tokens(self._core)
 
     def sweep(self) -> list[str]:
-        """Delete idle threads whose time is up, and return their ids.
+        """Delete expired idle threads, and return their ids.
 
         Running, waiting and pinned threads stay. Each transaction deletes at most 1000 rows.
         """
@@ -182,7 +183,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         return JournalRows(self._core, self.serde, thread_id)
 
     def ledger(self, lease: Lease) -> Ledger:
-        """Return the tool calls of the thread that a lease is for."""
+        """Return the ledger of the thread that a lease is for."""
         return Ledger(self._core, self.serde, lease)
 
     def __enter__(self) -> Self:
@@ -209,7 +210,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def get_next_version(self, current: int | str | None, channel: None) -> Any:
         """Return a version above `current`: a counter, and 20 random bits so that forks differ."""
         chance = random.getrandbits(_RANDOM_BITS)
-        if isinstance(current, str):  # a thread that another saver began
+        if isinstance(current, str):  # another saver began the thread
             return f"{int(current.split('.')[0]) + 1:032}.{chance / 2**_RANDOM_BITS:016}"
         return ((current or 0) >> _RANDOM_BITS) + 1 << _RANDOM_BITS | chance
 
@@ -222,13 +223,13 @@ class SqlSaver(BaseCheckpointSaver[int]):
     ) -> RunnableConfig:
         """Store a checkpoint; it is durable when this returns.
 
-        One that a crash would make again from what is durable (the step of an agent's tool calls)
-        may wait up to 20 ms for the next one instead; no reader ever misses it.
+        If a crash would make it again from what is durable (the step of an agent's tool calls), it
+        may wait up to 20 ms for the next one. No reader ever misses it.
 
         Raises:
-            StorageError: for a value that cannot be stored, saying how to allow it; for whatever
-                the database reports; nothing is stored then. For what a task wrote before and
-                cannot be stored; the checkpoint is stored then.
+            StorageError: A value cannot be stored (the text says how to allow it), or the database
+                reports an error; nothing is stored. Or an earlier write of a task cannot be
+                stored; the checkpoint is stored all the same.
         """
         at = address_of(config)
         now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
@@ -249,7 +250,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         follows, or after 20 ms; no reader ever misses them.
 
         Raises:
-            StorageError: as `put`.
+            StorageError: As in `put`.
         """
         now = self._saving.writes(config, writes, task_id, task_path)
         if now is not None:
@@ -259,21 +260,21 @@ class SqlSaver(BaseCheckpointSaver[int]):
         """Return the checkpoint that a config names, or the latest one; None if there is none.
 
         Raises:
-            StorageError: if a row is damaged, naming the table and the thread.
+            StorageError: A row is damaged; the text names the table and the thread.
         """
         self._note_graph(graph_above())
         thread_id, ns, checkpoint = address_of(config)
         with self._core.reading(thread_id) as db:
-            self._core.pending.known(thread_id)
+            self._core.deferred.forget_errors(thread_id)
             cache = self._core.thread(db, thread_id)
             row = None if cache is None else find(db, cache, ns, checkpoint)
             forks = self._core.forks
             if checkpoint is None:
-                forks.look((thread_id, ns), found=row is not None)
+                forks.note_head((thread_id, ns), found=row is not None)
             if cache is None or row is None:
                 return None
             if checkpoint is not None:
-                forks.ask((thread_id, ns), row.id)
+                forks.allow((thread_id, ns), row.id)
             return Reader(db, cache, self.serde, thread_id).checkpoint(row, remember=True)
 
     def list(
@@ -289,7 +290,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         `filter` compares metadata for equality; its keys and values never become SQL text.
 
         Raises:
-            StorageError: as `get_tuple`.
+            StorageError: As in `get_tuple`.
         """
         self._note_graph(graph_above())
         listing = Listing(self._core, self.serde, config, filter, before, limit)
@@ -308,33 +309,35 @@ class SqlSaver(BaseCheckpointSaver[int]):
             return delta_history(reader, row, channels)
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with everything that is its."""
+        """Delete a thread with all its rows."""
         cleanup.delete_thread(self._core, str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints that runs made, with their writes, their journal and their events.
 
-        What delta channels of later checkpoints are rebuilt from is hidden instead.
+        A checkpoint that delta channels of later ones are rebuilt from is hidden instead.
         """
         gone = frozenset(map(pack_id, run_ids))
-        for thread_id in cleanup.traced(self._core, gone):
-            cleanup.keep(self._core, self.serde, thread_id, lambda rows: _not_of(rows, gone), gone)
+        for thread_id in cleanup.threads_of_runs(self._core, gone):
+            cleanup.prune_thread(
+                self._core, self.serde, thread_id, lambda rows: _not_of(rows, gone), gone
+            )
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy all checkpoints and writes to a new thread; ids stay as they are.
+        """Copy all checkpoints and writes to a new thread; ids stay the same.
 
         Raises:
-            StorageError: if the target has checkpoints already.
+            StorageError: The target has checkpoints already.
         """
         copying.copy_thread(self._core, str(source_thread_id), str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Delete all but the latest checkpoint of every namespace, or whole threads (`delete`).
+        """Delete all but the latest checkpoint of each namespace, or whole threads (`delete`).
 
-        The state stays as it was, also that of delta channels.
+        The state does not change, that of delta channels included.
 
         Raises:
-            ValueError: for an unknown strategy.
+            ValueError: The strategy is unknown.
         """
         if strategy not in ("keep_latest", "delete"):
             raise ValueError(f"unknown strategy {strategy!r}; use keep_latest or delete")
@@ -342,7 +345,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
             else:
-                cleanup.keep(self._core, self.serde, str(thread_id), _latest)
+                cleanup.prune_thread(self._core, self.serde, str(thread_id), _latest)
 
     async def aput(
         self,
@@ -351,7 +354,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Do `put` in the store's thread; what may wait is put aside at once."""
+        """Do `put` in the store's thread; a checkpoint that may wait is deferred at once."""
         at = address_of(config)
         now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
         if now is not None:
@@ -365,7 +368,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Do `put_writes` in the store's thread; what may wait is put aside at once."""
+        """Do `put_writes` in the store's thread; writes that may wait are deferred at once."""
         now = self._saving.writes(config, writes, task_id, task_path)
         if now is not None:
             await self._core.worker.run(now)
@@ -383,7 +386,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """Do `list` in the store's thread, some checkpoints at a time."""
+        """Do `list` in the store's thread, a batch at a time."""
         self._note_graph(graph_above())
         listing = Listing(self._core, self.serde, config, filter, before, limit)
         while batch := await self._core.worker.run_long(listing.batch):
@@ -415,7 +418,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         await self._core.worker.run_long(self.prune, thread_ids, strategy=strategy)
 
     def _note_graph(self, graph: Any) -> None:
-        """Learn which classes may be stored: what a graph's schemas name."""
+        """Learn the classes that may be stored: those that a graph's schemas name."""
         if graph is not None:
             self.serde.allow.note_graph(graph)
 

@@ -1,12 +1,12 @@
-"""The tables, one description for SQLite and PostgreSQL.
+"""The tables, in one description for SQLite and PostgreSQL.
 
-Text that a user may have written lies in binary columns only: no database refuses or changes a
-NUL or a lone surrogate there. Ids are 16 bytes, threads are integers, times are seconds since
-1970. An item's key is its lane (a row of `names`) times 2**32 plus its place in the lane, so a
-range of a list is a range of the key and needs no second index.
+Text that a user may have written is in binary columns only: no database refuses or changes a NUL
+or a lone surrogate there. Ids are 16 bytes, threads are integers, times are seconds since 1970. An
+item's key is its lane (a row of `names`) times 2**32 plus its place in the lane. So a range of a
+list is a range of keys, and needs no second index.
 
-A `checksum` covers all other columns of its row, in SQLite files alone: PostgreSQL checks its own
-pages. Columns that a later schema added stand last, as `ALTER TABLE` puts them.
+In SQLite files a `checksum` covers all other columns of its row; PostgreSQL checks its own pages.
+Columns that a later schema added come last, where `ALTER TABLE` puts them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LANE_BITS: Final = 32
 """An item's key is `lane << LANE_BITS | place`."""
 
 PLACES: Final = (1 << LANE_BITS) - 1
-"""The highest place there is."""
+"""The highest place in a lane."""
 
 metadata: Final = MetaData()
 
@@ -77,7 +77,7 @@ threads: Final = Table(
     Index("threads_expiry", "expires_at"),
     sqlite_autoincrement=True,
 )
-"""`generation` grows whenever rows of a thread are removed; caches of items hold for one only."""
+"""`generation` grows when rows of a thread are removed; a cache of items is for one generation."""
 
 names: Final = Table(
     "names",
@@ -89,7 +89,7 @@ names: Final = Table(
     UniqueConstraint("thread", "scope", "text"),
     sqlite_autoincrement=True,
 )
-"""Scope 0: a checkpoint namespace. Else the scope is a namespace's id: a channel or node in it."""
+"""In scope 0 a checkpoint namespace; otherwise a channel or node of the namespace `scope`."""
 
 checkpoints: Final = Table(
     "checkpoints",
@@ -108,8 +108,8 @@ checkpoints: Final = Table(
     Column("seq", BigInteger),
     UniqueConstraint("thread", "ns", "id"),
 )
-"""`seq` counts a thread's checkpoints in the order in which they were stored, in all namespaces
-together. The highest number of a namespace is its head. No id and no time orders anything."""
+"""`seq` counts a thread's checkpoints over all namespaces, in the order in which they were stored.
+The highest number in a namespace is its head. Ids and times order nothing."""
 
 Index("checkpoints_seq", checkpoints.c.thread, checkpoints.c.seq, unique=True)
 
@@ -121,7 +121,7 @@ Index(
     sqlite_where=checkpoints.c.hidden == literal_column("1"),
     postgresql_where=checkpoints.c.hidden == literal_column("1"),
 )
-"""`hidden` rows are not listed: delta channels of later checkpoints are rebuilt from them."""
+"""`hidden` rows are not listed; delta channels of later checkpoints are rebuilt from them."""
 
 writes: Final = Table(
     "writes",
@@ -143,7 +143,7 @@ items: Final = Table(
     Column("base", _Key),
     Column("body", LargeBinary, nullable=False),
 )
-"""With `base`, the row repeats that row's content under another message id."""
+"""With `base`, the row has the content of the row `base` under another message id."""
 
 calls: Final = Table(
     "calls",
@@ -174,8 +174,8 @@ leases: Final = Table(
     Column("head", LargeBinary),
     Column("checksum", BigInteger),
 )
-"""`until` is 0 for a lease that was given back. `until` below 0, `tries` and `head` are of runs
-whose process died: see `store.checkpoints.suspects`."""
+"""`until` is 0 for a lease that was given back. `until` below 0, `tries` and `head` are for runs of
+a process that died: see `store.leases`."""
 
 runs: Final = Table(
     "runs",
@@ -199,8 +199,8 @@ moments: Final = Table(
     Column("rid", _Key, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
 )
-"""The journal, in pages: what one commit added to it. A page's key is its thread times 2**32 plus
-the number of its last moment."""
+"""The journal, in pages; each is the addition of one commit. A page's key is its thread times 2**32
+plus the number of its last moment."""
 
 blobs: Final = Table(
     "blobs",
@@ -212,8 +212,8 @@ blobs: Final = Table(
     Column("body", LargeBinary, nullable=False),
     UniqueConstraint("thread", "hash"),
 )
-"""What the journal's moments refer to by its content. The row with an empty hash holds the key
-with which the thread's journal hides secrets."""
+"""What moments and values refer to by hash. The row with an empty hash holds the key that the
+thread's journal hides secrets with."""
 
 streams: Final = Table(
     "streams",
@@ -230,8 +230,8 @@ streams: Final = Table(
     UniqueConstraint("thread", "run"),
     UniqueConstraint("key"),
 )
-"""Runs that a server was asked for: what was asked, and from which event on its readers read.
-`key` is a hash of the caller's idempotency key."""
+"""The runs of a server: their requests, and the number of their first event. `key` is a hash of the
+caller's idempotency key."""
 
 events: Final = Table(
     "events",
@@ -239,8 +239,8 @@ events: Final = Table(
     Column("rid", _Key, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
 )
-"""What a server's readers were told, in pages. A page's key is its thread times 2**32 plus the
-number of its last event."""
+"""The events of a server's runs, in pages. A page's key is its thread times 2**32 plus the number
+of its last event."""
 
 tokens: Final = Table(
     "tokens",
@@ -257,7 +257,7 @@ tokens: Final = Table(
     Column("checksum", BigInteger),
     UniqueConstraint("token"),
 )
-"""Who may speak to a server; of a token only a hash is kept."""
+"""The access tokens of a server; only hashes of them are stored."""
 
 _ACCOUNTED: Final = (
     *(names, checkpoints, writes, items, blobs, calls, runs, moments, streams, events),
@@ -269,8 +269,8 @@ digests: Final = Table(
     Column("rid", _Key, primary_key=True, autoincrement=False),
     *(Column(table.name, BigInteger, nullable=False) for table in _ACCOUNTED),
 )
-"""Sums over the rows of a thread, by table: what is missing, or came from elsewhere, changes a sum.
-A row's key is its thread times 2**32 plus the number of a step, or 0 (`database.digests`)."""
+"""Sums over the rows of a thread, by table: a missing or foreign row changes a sum. A row's key is
+its thread times 2**32 plus the number of a step, or 0 (`store.digests`)."""
 
 clock: Final = Table(
     "clock",
@@ -282,9 +282,9 @@ clock: Final = Table(
     Column("since", Float, nullable=False),
     Column("checksum", BigInteger),
 )
-"""One row: which boot of which machine used the store last, and when by both of its clocks. Idle
-time counts from `since` on at the earliest (`keeping.sweeper`)."""
+"""One row: the boot that used the store last, and the time by both of its clocks. Idle time counts
+from `since` at the earliest (`store.threads`)."""
 
 OWNED: Final = (writes, checkpoints, calls, leases, runs, blobs, streams)
-"""Tables whose rows carry their thread; `moments`, `events`, `digests` and `items` go by ranges of
-their keys, `names` and `threads` last."""
+"""Tables with a column for the thread. Rows of `moments`, `events`, `digests` and `items` are
+deleted by ranges of their keys, those of `names` and `threads` last."""

@@ -17,23 +17,23 @@ from sqlalchemy import insert, select, update
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.store import cleanup, statements
 from wick_graph.store.cleanup import Event
-from wick_graph.store.connection import Core, is_at_work, owner
+from wick_graph.store.connection import StoreConnection, is_at_work, owner
 from wick_graph.store.digests import changing
 from wick_graph.store.leases import check_free
 from wick_graph.store.row_format import Context, bytes_text, pack_id, text_bytes, unpack_id
 from wick_graph.store.schema import LANE_BITS, PLACES, streams, threads, tokens
 from wick_graph.store.statements import Now, checked, compiled
 
-# --- Tokens: who may speak to a server. Of a token only a hash is kept.
+# --- Access tokens of a server; only their hashes are stored.
 #
-# A token is `wk_<id>_<secret>` with 256 random bits in the secret, so a plain hash is enough: there
-# is nothing to guess. The id finds the row; the secret is compared in constant time.
+# A token is `wk_<id>_<secret>`. The secret has 256 random bits and cannot be guessed, so a plain
+# hash is enough. The id finds the row; the secret is compared in constant time.
 
 
 TokenScope = Literal["read", "run", "approve", "admin"]
 
 SCOPES: Final[tuple[TokenScope, ...]] = get_args(TokenScope)
-"""All include `read`, and `admin` includes all. `run` and `approve` are apart."""
+"""Each includes `read`, and `admin` includes all; `run` and `approve` are independent."""
 
 _FORM: Final = re.compile(r"wk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 
@@ -41,14 +41,14 @@ _TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 def includes(held: str, wanted: TokenScope) -> bool:
-    """Say whether a token's scope allows what needs another one."""
+    """Return whether a token's scope includes the wanted one."""
     scopes = held.split(",")
     return wanted in scopes or "admin" in scopes or (wanted == "read" and scopes != [""])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenInfo:
-    """A token, without what it takes to use it."""
+    """A token, without its secret."""
 
     id: str
     tenant: str
@@ -61,15 +61,15 @@ class TokenInfo:
 
 
 class Tokens:
-    """The tokens of a database, of all tenants."""
+    """The tokens of all tenants of a database."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: StoreConnection) -> None:
         self._core = core
 
     def create(
         self, tenant: str, *, name: str = "", scope: str = "run", lasts: float | None = None
     ) -> tuple[str, TokenInfo]:
-        """Make a token and return it, this once, with what is known of it; `lasts` is in seconds.
+        """Make a token that lasts for some seconds; return it, this once, with its facts.
 
         The scope is one of `SCOPES`, or several with commas between them: `run,approve`.
 
@@ -102,7 +102,7 @@ class Tokens:
         return f"wk_{key}_{secret}", made[0]
 
     def check(self, token: str) -> TokenInfo | None:
-        """Return whose token it is; None for one that is unknown, expired or revoked.
+        """Return the facts of a token; None if it is unknown, expired or revoked.
 
         An unknown id takes as long as a wrong secret.
         """
@@ -119,7 +119,7 @@ class Tokens:
         return None if info.expires is not None and info.expires.timestamp() <= now else info
 
     def list(self, tenant: str | None = None) -> list[TokenInfo]:
-        """Return tokens, the oldest first; those of one tenant, if one is named."""
+        """Return the tokens of a tenant, or of all; the oldest first."""
         query = select(*statements.TOKEN_COLUMNS).order_by(tokens.c.rid)
         if tenant is not None:
             query = query.where(tokens.c.tenant == text_bytes(tenant))
@@ -127,7 +127,7 @@ class Tokens:
             return [_info(row)[0] for row in db.execute(*compiled(query)).fetchall()]
 
     def revoke(self, key: str) -> bool:
-        """End a token by its id, or by the token itself; False if there is none such."""
+        """Revoke a token by its id, or by the token itself; False if there is no such token."""
         form = _FORM.fullmatch(key)
         with self._core.writing() as db:
             mine = (tokens.c.token == text_bytes(form[1] if form else key),)
@@ -158,10 +158,10 @@ def _hash(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-# --- What a server was asked for, and what its readers were told: rows beside a thread's own.
+# --- A server's runs and their events: rows beside a thread's own.
 #
-# Events of a thread are numbered from 1. They are kept in pages, one for each write; a reader who
-# lost its connection, or whose server was killed, goes on behind the last number that it saw.
+# Events of a thread are numbered from 1, and stored in pages, one for each write. A reader that
+# lost its connection or its server continues after the last number that it saw.
 
 
 RUNNING: Final = "running"
@@ -171,7 +171,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _BY: Final = "by"
-"""The key of a row's data that says who is at the run."""
+"""The key, in a row's data, of the server that executes the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,37 +187,40 @@ class StreamRow:
     first: int
     """The number of its first event."""
     asked: Mapping[str, Any]
-    """What was asked for, as data."""
+    """The request, as data."""
     server: str = ""
-    """Who is at it: a process, and its store; empty where nobody is."""
+    """The process and store that execute the run; empty if none does."""
     since: float = 0.0
-    """When that one began."""
+    """When that server began."""
     named: bool = False
-    """Whether it was asked for in a thread that the caller named."""
+    """Whether the caller named the thread."""
 
     def tell(self, event: str, data: Mapping[str, Any]) -> dict[str, Any]:
         """Make an event of this run."""
         return {"event": event, "run_id": self.run_id, "data": data, "thread_id": self.thread_id}
 
 
-class Streams:
-    """The streams of a store's threads; `run` does any of its methods in the store's thread."""
+class ServerRuns:
+    """The runs that a store's servers were asked for, and their events.
 
-    def __init__(self, core: Core) -> None:
+    `run` calls any of the methods in the store's thread.
+    """
+
+    def __init__(self, core: StoreConnection) -> None:
         self._core = core
 
     @property
     def server(self) -> str:
-        """Name this store's user among those of all processes."""
+        """The name of this process and store; no other has it."""
         return f"{bytes_text(owner())}#{id(self._core):x}"
 
     def tenants(self) -> list[str]:
-        """Name the tenants of the database that have runs which have not ended."""
+        """Return the tenants of the database that have unfinished runs."""
         going_on = streams.c.status == RUNNING
         return self._tenants(threads.join(streams, streams.c.thread == threads.c.id), going_on)
 
     def tenants_to_sweep(self) -> list[str]:
-        """Name the tenants of the database that have threads whose time is up."""
+        """Return the tenants of the database that have expired threads."""
         return self._tenants(threads, threads.c.expires_at <= Now())
 
     def _tenants(self, source: Any, condition: Any) -> list[str]:
@@ -227,7 +230,7 @@ class Streams:
         return sorted(bytes_text(name) for (name,) in found if name != b"\xff")
 
     def give_up(self, row: StreamRow, error: str, status: str = "failed") -> None:
-        """End a run that nobody goes on with; its readers are told why. What has ended stays so.
+        """End an unfinished run that no server executes; its readers get the error.
 
         Raises:
             ThreadNotFoundError: The thread was deleted.
@@ -238,7 +241,7 @@ class Streams:
                 self._cut(db, thread, row, status, error)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do one of these methods in the store's thread."""
+        """Call one of these methods in the store's thread."""
         return await self._core.worker.run(work, *args, **kwargs)
 
     def begin(
@@ -251,19 +254,20 @@ class Streams:
         *,
         named: bool = False,
     ) -> StreamRow | None:
-        """Note that a run begins; the row of an earlier one if the key was used before.
+        """Record the beginning of a run.
 
-        What a dead server left running in the thread ends here: its readers are told so.
+        A run that a dead server left in the thread ends, and its readers get an event.
 
         Returns:
-            None where the thread would be new, and its tenant has as many as it may have.
+            The row of the run; that of the earlier run if the key was used before; None if the
+            thread would be new and its tenant has the most threads that it may have.
 
         Raises:
             ThreadBusyError: Another run goes on in the thread.
         """
         try:
             return self._begin(thread_id, run_id, asked, key, most_threads, named)
-        except StorageError:  # perhaps two servers took the same key at the same moment
+        except StorageError:  # two servers may have taken the same key at the same moment
             if key is None or (known := self.by_key(key)) is None:
                 raise
             return known
@@ -305,10 +309,10 @@ class Streams:
         )
 
     def claim(self, row: StreamRow) -> bool:
-        """Take up a run that nobody is at any more; False where it has ended.
+        """Claim an unfinished run that no server executes; False if it has ended.
 
         Raises:
-            ThreadBusyError: Another server is at it, or another run goes on in its thread.
+            ThreadBusyError: Another server executes it, or another run goes on in its thread.
             ThreadNotFoundError: The thread was deleted.
         """
         with self._core.writing(row.thread_id) as db:
@@ -324,7 +328,7 @@ class Streams:
         return True
 
     def leave(self, row: StreamRow) -> None:
-        """Let whoever comes first take up a run that has not ended.
+        """Release a run that has not ended, so that any server may claim it.
 
         Raises:
             ThreadNotFoundError: The thread was deleted.
@@ -335,19 +339,19 @@ class Streams:
                 self._put_by(db, thread, row, "")
 
     def append(
-        self, row: StreamRow, last: int, told: Sequence[Event], status: str | None = None
+        self, row: StreamRow, last: int, added: Sequence[Event], status: str | None = None
     ) -> None:
-        """Write events of a run, the last of which has this number.
+        """Append events to a run.
 
         Args:
             row: The run.
-            last: The number.
-            told: The events.
-            status: Why the run stopped, where its last event is among them: both are written, or
-                neither, so a run that is taken up again never ends a second time.
+            last: The number of the last event.
+            added: The events.
+            status: Why the run stopped, if its last event is among them. Events and status are
+                written together, so a resumed run never ends a second time.
 
         Raises:
-            ThreadBusyError: Somebody else ended the run meanwhile; nothing is written.
+            ThreadBusyError: Another server ended the run meanwhile; nothing is written.
             ThreadNotFoundError: The thread was deleted meanwhile.
         """
         with self._core.writing(row.thread_id) as db:
@@ -355,15 +359,15 @@ class Streams:
             if not going_on:
                 raise ThreadBusyError(f"the run {row.run_id} was ended by another server")
             rid = thread << LANE_BITS | last
-            body = self._seal(thread, row.thread_id, list(told), "events", rid)
-            cleanup.add(db, thread, rid, body)
+            body = self._seal(thread, row.thread_id, list(added), "events", rid)
+            cleanup.add_page(db, thread, rid, body)
             if status is not None:
                 self._end(db, thread, row, status)
 
     def trim(self, thread_id: str, keep: int) -> None:
-        """Forget the events of all but the last runs of a thread."""
+        """Delete the events of all but the last `keep` runs of a thread."""
         with self._core.writing(thread_id) as db:
-            cleanup.forget(db, self._thread(db, thread_id), keep)
+            cleanup.trim_events(db, self._thread(db, thread_id), keep)
 
     def get(self, thread_id: str, run_id: str) -> StreamRow | None:
         """Return a run of a thread."""
@@ -371,13 +375,13 @@ class Streams:
             return self._one(db, streams.c.run == pack_id(run_id), self._is(thread_id))
 
     def by_run(self, run_id: str) -> StreamRow | None:
-        """Return a run, whatever thread it is of."""
+        """Return a run of any thread."""
         with self._core.reading() as db:
             row = db.execute(statements.RUN, (self._core.tenant, pack_id(run_id))).fetchone()
         return None if row is None else self._row(row)
 
     def by_key(self, key: bytes) -> StreamRow | None:
-        """Return the run that was asked for under a hashed idempotency key."""
+        """Return the run with a hashed idempotency key."""
         with self._core.reading() as db:
             return self._by_key(db, key)
 
@@ -388,7 +392,7 @@ class Streams:
             return [self._row(row) for row in db.execute(*compiled(query.limit(limit))).fetchall()]
 
     def latest(self, limit: int) -> list[StreamRow]:
-        """Return the runs that began last, of all threads."""
+        """Return the runs of all threads that began last."""
         with self._core.reading() as db:
             query = self._query().order_by(streams.c.started.desc(), streams.c.rid.desc())
             return [self._row(row) for row in db.execute(*compiled(query.limit(limit))).fetchall()]
@@ -400,22 +404,22 @@ class Streams:
             return [self._row(row) for row in db.execute(*compiled(query)).fetchall()]
 
     def last(self, row: StreamRow) -> int:
-        """Return the number of a run's last event, kept or not; below its first if it has none.
+        """Return the number of a run's last event, stored or not; below its first if it has none.
 
         Raises:
             ThreadNotFoundError: There is no such thread.
         """
         with self._core.reading(row.thread_id) as db:
             thread = self._thread(db, row.thread_id)
-            last = min(cleanup.last_event(db, thread), cleanup.bound(db, thread, row.first))
+            last = min(cleanup.last_event(db, thread), cleanup.last_number(db, thread, row.first))
             return max(last, row.first - 1)
 
     def read(
         self, thread_id: str, after: int, row: StreamRow | None = None
     ) -> list[tuple[int, Event]]:
-        """Return events behind a number, at most some pages of them, with their numbers.
+        """Return some pages of the events after a number, with their numbers.
 
-        With a run's row they are that run's, and those of no later one.
+        With a run's row, return no events of later runs.
 
         Raises:
             ThreadNotFoundError: There is no such thread.
@@ -423,11 +427,11 @@ class Streams:
         """
         with self._core.reading(thread_id) as db:
             thread = self._thread(db, thread_id)
-            high = PLACES if row is None else cleanup.bound(db, thread, row.first)
+            high = PLACES if row is None else cleanup.last_number(db, thread, row.first)
             seals = self._core.seals(thread, text_bytes(thread_id))
-            return cleanup.behind(db, thread, after, high, seals)
+            return cleanup.events_after(db, thread, after, high, seals)
 
-    # --- inside a transaction --------------------------------------------------------------------
+    # --- Inside a transaction.
 
     def _thread(self, db: Any, thread_id: str) -> int:
         thread = self._core.thread(db, thread_id)
@@ -436,7 +440,7 @@ class Streams:
         return thread.id
 
     def _is_full(self, db: Any, thread_id: str, most: int) -> bool:
-        """Say whether a thread would be one too many for its tenant."""
+        """Return whether a new thread would exceed its tenant's limit."""
         if self._core.thread(db, thread_id) is not None:
             return False
         row = db.execute(statements.THREADS, (self._core.tenant,)).fetchone()
@@ -454,13 +458,13 @@ class Streams:
         return self._core.tenant, thread, RUNNING
 
     def _refuse_anothers(self, db: Any, thread: int, row: StreamRow) -> None:
-        """Refuse where another server is at a run: it may be about to take its lease, or to end."""
+        """Refuse if another server executes a run: it may be about to take its lease, or to end."""
         if row.server in ("", self.server):
             return
         now, lease = self._core.now(), db.execute(statements.HOLDER, (thread,)).fetchone()
-        stands_still = lease is not None and row.since < lease[1] < now
+        has_expired = lease is not None and row.since < lease[1] < now
         server = text_bytes(row.server.rpartition("#")[0])
-        if stands_still or not is_at_work(server, now - row.since):
+        if has_expired or not is_at_work(server, now - row.since):
             return
         raise ThreadBusyError(f"thread {row.thread_id} is busy: a run of another server goes on")
 
@@ -478,9 +482,9 @@ class Streams:
 
     def _cut(self, db: Any, thread: int, row: StreamRow, status: str, error: str) -> None:
         rid = thread << LANE_BITS | max(cleanup.last_event(db, thread) + 1, row.first)
-        told = row.tell("error", {"error": error, "stopped_because": status})
-        body = self._seal(thread, row.thread_id, [told], "events", rid)
-        cleanup.add(db, thread, rid, body)
+        event = row.tell("error", {"error": error, "stopped_because": status})
+        body = self._seal(thread, row.thread_id, [event], "events", rid)
+        cleanup.add_page(db, thread, rid, body)
         self._end(db, thread, row, status)
 
     def _end(self, db: Any, thread: int, row: StreamRow, status: str) -> None:

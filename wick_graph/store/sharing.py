@@ -1,4 +1,4 @@
-"""Structural sharing: only elements of a channel that are new become rows."""
+"""Structural sharing: only new elements of a channel become rows."""
 
 from __future__ import annotations
 
@@ -16,18 +16,24 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.digests import BLOBS, ITEMS, row_hash
 from wick_graph.store.row_format import DELTA, DICT, Form, text_bytes
 from wick_graph.store.schema import LANE_BITS, PLACES
-from wick_graph.store.thread_cache import Known, Lane, ThreadCache, digest, learn_lately_read
+from wick_graph.store.thread_cache import (
+    ChannelItems,
+    Known,
+    ThreadCache,
+    digest,
+    learn_lately_read,
+)
 
 # --- Which elements of a channel a step may have changed in place: those that it wrote.
 #
-# Elements that are stored are recognised by identity, so that a step costs what is new in it. An
-# object that was changed and written back is the same object with another content: it is encoded
-# again. What a reducer made of the writes is not known here; if it did not put them into the value,
-# one for one, it may have changed any element, and all are encoded again.
+# Stored elements are recognised by identity, so that a step costs what is new in it. An object
+# that was changed and written back is the same object with other content: it is encoded again.
+# The store does not know what a reducer made of the writes. If the reducer did not put them into
+# the value, one for one, it may have changed any element, and all are encoded again.
 
 
 FIXED: Final = frozenset({str, int, float, bool, bytes, type(None)})
-"""Types whose objects never change."""
+"""Immutable types."""
 
 NOTHING: Final[tuple[Any, ...]] = ()
 """The writes to a channel that did not change."""
@@ -36,18 +42,18 @@ ALL: Final = None
 """In place of suspects: any element may have changed."""
 
 Suspects = set[int] | None
-"""Ids of the objects whose identity says nothing; `ALL` if none does."""
+"""Ids of the objects that may have changed; `ALL` if any may have."""
 
 
 def suspects(
     written: Sequence[Any] | None, values: Collection[Any], tail: Collection[Any], paired: bool
 ) -> Suspects:
-    """Return which elements of a channel's value must be compared by their content.
+    """Return the elements of a channel's value that must be compared by content.
 
     Args:
-        written: What the step wrote to the channel; None if that is not known.
+        written: What the step wrote to the channel; None if that is unknown.
         values: The elements of the channel's value.
-        tail: Those that are not known to be stored, as far as identity says.
+        tail: The elements that are not known, by identity, to be stored.
         paired: The channel holds a dict.
     """
     if written is None:
@@ -73,30 +79,29 @@ def _elements(value: Any, paired: bool) -> Iterable[Any]:
     return value.values() if paired and isinstance(value, dict) else (value,)
 
 
-# --- Structural sharing: values become forms, and only elements that are new become rows.
+# --- Structural sharing: values become forms, and only new elements become rows.
 #
-# A list or dict is stored as ranges over items. What was in the last list of its channel is found
-# by the objects themselves, unless the step wrote them; anything else by its content. So an append
-# writes one row, an edit or a removal writes what changed, a fork shares with its parent, whatever
-# reducer made the list.
+# A list or dict is stored as ranges over items. Elements of the channel's last list are found by
+# identity, unless the step wrote them; all others by content. So an append writes one row, an edit
+# or a removal writes what changed, and a fork shares with its parent, for any reducer.
 #
 # A value's form is its encoding if it is small, the key of one item, or a sequence
 # `[kind, [lane, start, count, …], [lane, …]]`.
 
 
 _INLINE: Final = 96
-"""Bytes that a value may have to stand in its checkpoint's own row."""
+"""The most bytes of a value that is stored in its checkpoint's own row."""
 
 _FEW: Final = 8
 
 _POINTER: Final = 48
-"""Bytes of content from which a row that points to it is smaller."""
+"""Bytes of content from which a row that points to it saves space."""
 
 
 class _Lately:
-    """Where elements of writes lie that the transaction under way has encoded.
+    """The places of elements of writes that the current transaction has encoded.
 
-    A checkpoint that is saved along with its step's writes holds the same objects.
+    A checkpoint that is saved together with its step's writes holds the same objects.
     """
 
     __slots__ = ("_alive", "places")
@@ -106,7 +111,7 @@ class _Lately:
         self._alive: list[Any] = []
 
     def add(self, one: tuple[Any, ...], place: int, value: Any) -> None:
-        """Note the place of an element, which is known by its identity."""
+        """Note the place of an element by its identity."""
         self.places[one] = place
         self._alive.append(value)
 
@@ -114,7 +119,7 @@ class _Lately:
 _NOTHING_YET: Final = _Lately()
 
 
-class Writer:
+class ItemWriter:
     """Collects the item rows of one transaction."""
 
     def __init__(self, db: Database, cache: ThreadCache, codec: Codec, thread_id: str) -> None:
@@ -124,7 +129,7 @@ class Writer:
         self._codec = codec
         self._rows: list[tuple[int, int | None, bytes]] = []
         self._lately: dict[int, _Lately] = {}
-        """By lane: where this transaction has put the elements of writes."""
+        """By lane, where this transaction has put the elements of writes."""
 
     def flush(self) -> None:
         """Insert the collected rows."""
@@ -135,35 +140,39 @@ class Writer:
             self._rows = []
 
     def channel(
-        self, lane: Lane, version: Any, held: Any, written: Sequence[Any] | None, value: Any
+        self, lane: ChannelItems, version: Any, held: Any, written: Sequence[Any] | None, value: Any
     ) -> Form:
         """Return the form of a channel's value, and remember it as the channel's last one.
 
-        `held` is the object by which the channel is known again; the value may be a copy of it.
-        `written` is what this step wrote to it: `NOTHING` if it did not change, None if that is
-        not known.
+        `held` is the object by which the channel is recognised; the value may be a copy of it.
+        `written` is what this step wrote to it: `NOTHING` if it did not change, None if unknown.
         """
         form = self._form(value, lane, lane, written, keep=True)
         lane.last = (version, held, form)
         return form
 
-    def write(self, channel: Lane, home: Lane | None, value: Any) -> Form:
+    def write(self, channel: ChannelItems, home: ChannelItems | None, value: Any) -> Form:
         """Return the form of a pending write to a channel; new items go to `home`.
 
-        Without a home they lie in the channel's own lane. They must not where tasks run side by
-        side: these write in another order than the channel will have, and its ranges would fall
-        apart.
+        Without a home they go to the channel's own lane. Parallel tasks need a home: they write in
+        another order than the channel will have, which would break its ranges apart.
         """
         return self._form(value, channel, home or channel, NOTHING, keep=False)
 
-    def share(self, lane: Lane, data: bytes) -> Form:
-        """Return the form of bytes that are likely to come again."""
+    def share(self, lane: ChannelItems, data: bytes) -> Form:
+        """Return the form of bytes that are likely to occur again."""
         if len(data) <= _FEW and not self._cache.seals.hides:
             return data
         return lane.id << LANE_BITS | self._place(lane, b"", data)
 
     def _form(
-        self, value: Any, lane: Lane, home: Lane, written: Sequence[Any] | None, *, keep: bool
+        self,
+        value: Any,
+        lane: ChannelItems,
+        home: ChannelItems,
+        written: Sequence[Any] | None,
+        *,
+        keep: bool,
     ) -> Form:
         if isinstance(value, (list, dict)):
             return self._sequence(value, value, 0, lane, home, written, keep=keep)
@@ -186,8 +195,8 @@ class Writer:
         whole: Any,
         value: list[Any] | dict[Any, Any],
         kind: int,
-        lane: Lane,
-        home: Lane,
+        lane: ChannelItems,
+        home: ChannelItems,
         written: Sequence[Any] | None,
         *,
         keep: bool,
@@ -229,7 +238,7 @@ class Writer:
 
     def _found(
         self,
-        lane: Lane,
+        lane: ChannelItems,
         keys: list[Any] | None,
         values: list[Any],
         written: Sequence[Any] | None,
@@ -251,13 +260,13 @@ class Writer:
             known, index = None, index or _index(lane.recent)
         if known is None and changed != set():
             trusted = _trusted(index, values, changed)
-            if len(trusted) < len(index):  # the objects of older lists have other places now
+            if len(trusted) < len(index):  # objects of older lists have other places now
                 lane.recent.clear()
                 learn_lately_read(self._db, self._cache, self._thread_id)
             index = trusted
         return known, index
 
-    def _inline(self, whole: Any, values: list[Any], lane: Lane) -> bytes | None:
+    def _inline(self, whole: Any, values: list[Any], lane: ChannelItems) -> bytes | None:
         if values and (lane.recent or len(values) > _FEW):
             return None
         if any(type(value) in codec.MESSAGES for value in values):
@@ -265,7 +274,7 @@ class Writer:
         data = self._codec.pack(whole)
         return data if not values or len(data) <= _INLINE else None
 
-    def _element(self, lane: Lane, paired: bool, key: Any, value: Any) -> int:
+    def _element(self, lane: ChannelItems, paired: bool, key: Any, value: Any) -> int:
         if paired:
             core = self._codec.pack([key, value])
             if len(core) >= codec.WORTH and type(value) is not str:
@@ -277,7 +286,7 @@ class Writer:
         return self._place(lane, head, core)
 
     def _blob(self, text: str) -> codec.Blob:
-        """Store a long text once for the thread, and return what stands for it."""
+        """Store a long text once per thread, and return its reference."""
         cache = self._cache
         hashed = cache.texts_apart.get(text)
         if hashed is None:
@@ -290,8 +299,8 @@ class Writer:
             cache.keep_text(text, hashed)
         return codec.Blob(hashed)
 
-    def _place(self, lane: Lane, head: bytes, core: bytes) -> int:
-        """Return the place of content in a lane, from an earlier row or a new one."""
+    def _place(self, lane: ChannelItems, head: bytes, core: bytes) -> int:
+        """Return the place of content in a lane; add a row if there is none."""
         cache = self._cache
         key = digest(core)
         found = cache.exact.get((lane.id, head, key))
@@ -306,7 +315,7 @@ class Writer:
         cache.learn(lane.id, head, key, place, full=base is None)
         return place
 
-    def _next(self, lane: Lane) -> int:
+    def _next(self, lane: ChannelItems) -> int:
         if lane.next is None:
             low = lane.id << LANE_BITS
             last = self._db.execute(statements.LAST_ITEM, (low, low | PLACES)).fetchone()[0]
@@ -325,7 +334,7 @@ def _identity(paired: bool, key: Any, value: Any) -> tuple[Any, ...]:
 
 
 def _covers(places: dict[tuple[Any, ...], int], keys: list[Any] | None, values: list[Any]) -> bool:
-    """Say whether the places of all elements of a dict are known by identity."""
+    """Return whether the places of all elements of a dict are known by identity."""
     if not places or keys is None:
         return False
     return all(map(places.__contains__, zip(map(id, values), map(type, keys), keys, strict=True)))
@@ -345,7 +354,7 @@ def _index(recent: Iterable[Known]) -> dict[tuple[Any, ...], int]:
 def _trusted(
     index: dict[tuple[Any, ...], int], values: list[Any], changed: Suspects
 ) -> dict[tuple[Any, ...], int]:
-    """Return the places of those objects whose identity is enough."""
+    """Return the places of the objects that identity is enough to recognise."""
     if changed is ALL:
         fixed = {id(value) for value in values if type(value) in FIXED}
         return {one: place for one, place in index.items() if one[0] in fixed}
@@ -353,7 +362,7 @@ def _trusted(
 
 
 def _prefix(recent: Iterable[Known], keys: list[Any] | None, values: list[Any]) -> Known | None:
-    """Find a recent list that the new one continues, by identity of every element."""
+    """Find a recent list that the new one continues, by the identity of every element."""
     for known in recent:
         if (known.keys is None) is not (keys is None) or len(known.values) > len(values):
             continue

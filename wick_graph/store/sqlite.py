@@ -1,7 +1,7 @@
-"""Opening a SQLite file: look at its first bytes, then let SQLite touch it.
+"""Opening a SQLite file: check its header, then let SQLite open it.
 
-SQLite itself would switch a foreign database to WAL, or create an empty one where a file was
-lost. So whose file it is gets decided on the 100 bytes of its header, read as plain bytes.
+SQLite itself would switch a foreign database to WAL, or make an empty one if a file was lost. So
+the store first reads the 100 bytes of the header as plain bytes, and refuses a foreign file.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ from wick_graph.store.digests import Account, migrate
 from wick_graph.store.schema import SCHEMA_VERSION, metadata
 from wick_graph.store.statements import checksum_of
 
-# --- Whose file is it: decided on the 100 bytes of its header, before SQLite touches it.
+# --- Check the 100 bytes of a file's header before SQLite opens it.
 #
-# SQLite itself would switch a foreign database to WAL, or create an empty one where a file was
-# lost. A file that this process has open already is not looked at: closing a second descriptor of
-# it would drop all locks that SQLite holds for this process, and another process could then take
-# the write-ahead log away from under it.
+# A file that this process has open already is not checked: closing a second descriptor of it would
+# drop all locks that SQLite holds for this process, and another process could then delete the
+# write-ahead log that is in use.
 
 
 APPLICATION_ID: Final = 0x5749434B
@@ -57,13 +56,13 @@ _REMOTE: Final = frozenset(
 _MOUNTS: Final = Path("/proc/self/mounts")
 
 Place = tuple[int, int]
-"""Device and inode: what tells a file from any other."""
+"""Device and inode, which identify a file."""
 
 _in_use: Final[dict[Place, set[int]]] = {}
 
 
 class Connection(sqlite3.Connection):
-    """A connection that is counted while its file is open."""
+    """A connection that marks its file as open in this process."""
 
     place: Place | None = None
 
@@ -73,7 +72,7 @@ class Connection(sqlite3.Connection):
         self.create_function("wick_checksum", -1, checksum_of, deterministic=True)
 
     def claim(self, path: Path) -> None:
-        """Count this connection's file as open."""
+        """Mark this connection's file as open."""
         place = place_of(path)
         if place is not None:
             _in_use.setdefault(place, set()).add(id(self))
@@ -94,10 +93,10 @@ class Connection(sqlite3.Connection):
 
 
 def place_of(path: Path) -> Place | None:
-    """Return what tells a file from any other, None if there is no file.
+    """Return a file's device and inode; None if there is no file.
 
     Raises:
-        StorageError: if the file cannot be looked at.
+        StorageError: The file cannot be examined.
     """
     try:
         status = path.stat()
@@ -108,18 +107,18 @@ def place_of(path: Path) -> Place | None:
     return status.st_dev, status.st_ino
 
 
-def inspect(path: Path) -> None:
-    """Refuse a file that is not ours, or that lies where SQLite cannot lock it.
+def check_file_header(path: Path) -> None:
+    """Refuse a file that is not ours, or that is in a place where SQLite cannot lock it.
 
-    Looks again while another process is still making the file.
+    Check again while another process is still making the file.
 
     Raises:
-        StorageError: says what was found and what to do; the file is unchanged.
+        StorageError: The file is refused; it is unchanged.
     """
     kind = file_system(path, _mounts())
     if kind in _REMOTE:
         raise StorageError(
-            f"{path} lies on a network file system ({kind}), where SQLite's locks do not hold; "
+            f"{path} is on a network file system ({kind}), where SQLite's locks do not hold; "
             "put it on a local disk"
         )
     place = place_of(path)
@@ -127,16 +126,16 @@ def inspect(path: Path) -> None:
         return None
     for _ in range(_LOOKS):
         try:
-            return _inspect(path)
+            return _check_file_header(path)
         except StorageError:
             if not path.with_name(path.name + "-journal").exists():
                 break
             time.sleep(_HEADER_RETRY_PAUSE)
-    return _inspect(path)
+    return _check_file_header(path)
 
 
 def file_system(path: Path, mounts: str) -> str:
-    """Return the kind of file system that a path lies on, by a mount table; empty if unknown."""
+    """Return the kind of a path's file system, by a mount table; empty if unknown."""
     best, kind = "", ""
     for line in mounts.splitlines():
         fields = line.split(" ")
@@ -156,8 +155,8 @@ def _mounts() -> str:
         return ""
 
 
-def _inspect(path: Path) -> None:
-    """Refuse a file that is not ours, on its header alone."""
+def _check_file_header(path: Path) -> None:
+    """Refuse a file that is not ours, by its header alone."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -177,7 +176,7 @@ def _inspect(path: Path) -> None:
 def _judge(path: Path, head: bytes, size: int) -> None:
     if len(head) < _HEADER or not head.startswith(_MAGIC):
         raise StorageError(
-            f"{path} is not a SQLite database, or its beginning is damaged; name another file"
+            f"{path} is not a SQLite database, or its header is damaged; name another file"
         )
     page = struct.unpack_from(">H", head, 16)[0]
     page = 65_536 if page == 1 else page
@@ -194,27 +193,27 @@ def _judge(path: Path, head: bytes, size: int) -> None:
             f"{SCHEMA_VERSION}); upgrade wick_graph"
         )
     if version < 1 or page < 512 or page & (page - 1):
-        raise StorageError(f"{path} is damaged: its header makes no sense; restore a backup")
+        raise StorageError(f"{path} is damaged: its header is not valid; restore a backup")
     if changed == valid_for and size < pages * page:
         raise StorageError(
             f"{path} is damaged: it has {size} of {pages * page} bytes; restore a backup"
         )
 
 
-# --- What a database must consist of: our tables and indexes, and nothing that runs by itself.
+# --- The schema of a database: our tables and indexes, and nothing that runs by itself.
 #
-# A trigger, a view, a generated column or a constraint in a prepared file would be executed by our
-# own statements. So everything in the schema is compared with what this release makes.
+# Our own statements would execute a trigger, a view, a generated column or a constraint of a
+# prepared file. So everything in the schema is compared with what this release makes.
 
 
 _ALIVE: Final = re.compile(
     r"\b(check|generated|collate|default|references|virtual|strict|without)\b", re.IGNORECASE
 )
-"""Words that our own tables do without."""
+"""Words that do not occur in our own tables."""
 
 
 def statements() -> Iterator[str]:
-    """Yield what makes our tables and indexes, in order."""
+    """Yield the statements that make our tables and indexes, in order."""
     for table in metadata.sorted_tables:
         yield str(CreateTable(table).compile(dialect=dialect.dialect()))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
@@ -225,11 +224,12 @@ def check_schema(connection: sqlite3.Connection, path: Path | None) -> None:
     """Compare a database's schema with ours.
 
     Raises:
-        StorageError: names what differs; nothing of the file was run or changed.
+        StorageError: It differs; the text names the first difference. Nothing in the file was run
+            or changed.
     """
     try:
         found = _schema(connection)
-    except (TypeError, ValueError, AttributeError):  # names and texts that are none
+    except (TypeError, ValueError, AttributeError):  # invalid names and texts
         raise StorageError(
             f"{path or 'the database in memory'} is damaged: its schema cannot be read; "
             "restore a backup"
@@ -256,7 +256,7 @@ def _expected() -> dict[str, frozenset[str]]:
 
 
 def _schema(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
-    """Describe every object of a schema; what its text may say freely is left out."""
+    """Describe each object of a schema, without the parts of its text that may differ."""
     rows = connection.execute(
         "SELECT type, name, tbl_name, sql FROM sqlite_master "
         "WHERE name NOT LIKE 'sqlite~_stat%' ESCAPE '~' AND name <> 'sqlite_sequence'"
@@ -288,18 +288,18 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# --- A SQLite file that may not be written is opened for reading.
+# --- A SQLite file that cannot be written is opened for reading.
 #
-# SQLite needs a file beside the database to share a write-ahead log. Where none can be made, a
-# database without a log is read as one that nobody changes, and of one with a log a copy is read. A
-# copy is also made of a database of an older schema, which is brought up to date there.
+# SQLite needs a file beside the database to share a write-ahead log. If it cannot make one, a
+# database without a log is opened as immutable, and a database with a log is copied. A database of
+# an older schema is copied too, and the copy is brought up to date.
 
 
 _BUSY_SECONDS: Final = 5.0
 
 
 def may_write(path: Path) -> bool:
-    """Say whether this process may write to a database, or make one."""
+    """Return whether this process may write to a database, or make one."""
     if not path.exists():
         return True
     beside = [path.with_name(path.name + end) for end in ("-wal", "-shm")]
@@ -308,7 +308,7 @@ def may_write(path: Path) -> bool:
 
 
 def connect_to_read(path: Path) -> Connection:
-    """Open a file of ours; it is not changed.
+    """Open a file of ours without changing it.
 
     Raises:
         StorageError: There is no such file, or it is foreign, newer or damaged.
@@ -316,7 +316,7 @@ def connect_to_read(path: Path) -> Connection:
     with OPENING:
         if not path.exists():
             raise StorageError(f"there is no database {path}; name one that is there")
-        inspect(path)
+        check_file_header(path)
         try:
             connection = _opened(path)
             connection.execute("PRAGMA trusted_schema=OFF")
@@ -355,7 +355,7 @@ def _opened(path: Path) -> Connection:
 
 
 def _copied(source: Connection, path: Path) -> Connection:
-    """Copy a database to a temporary one of this process, of the newest schema."""
+    """Copy a database to a temporary one, and bring that to the newest schema."""
     made = _connect("")
     source.backup(made)
     migrate(made, path)
@@ -384,7 +384,7 @@ def _has_log(path: Path) -> bool:
 
 try:
     import fcntl
-except ImportError:  # where there are no such locks
+except ImportError:  # this system has no such locks
     fcntl = None  # type: ignore[assignment]  # the same name for both
 
 BUSY_SECONDS: Final = 5.0
@@ -401,23 +401,23 @@ _FINAL: Final = (
 _DAMAGED: Final = ("malformed", "not a database", "disk I/O", "decode")
 
 _ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
-"""What the driver raises: its own sentence about a damaged schema may be no text."""
+"""The driver's exceptions; its own message about a damaged schema may be invalid text."""
 
 _LOCK_RETRY_PAUSE: Final = 0.02
 
 _PAGES: Final = 1_000
-"""Free pages that are given back to the file system at once."""
+"""The number of free pages that are given back to the file system at a time."""
 
 
 def files_behind(connection: object) -> tuple[str, ...]:
-    """Return the files of a connection that somebody else has opened; none if it is no such one."""
+    """Return the files of another program's SQLite connection; none for any other object."""
     if not isinstance(connection, sqlite3.Connection):
         return ()
     return tuple(row[2] for row in connection.execute("PRAGMA database_list") if row[2])
 
 
 class Sqlite(Dialect):
-    """A file, or a database in memory. One writer at a time; the others wait for it."""
+    """A file, or a database in memory; one writer at a time, and the others wait."""
 
     errors = _ERRORS
     locks = False
@@ -442,11 +442,11 @@ class Sqlite(Dialect):
         return () if self.path is None else (str(self.path.absolute()),)
 
     def now(self) -> float:
-        """Return this machine's time: the file is on it."""
+        """Return the time of this machine, which has the file."""
         return time.time()
 
     def open(self, now: Now) -> Database:
-        """Open the file that was opened before, or make one where there is nothing."""
+        """Open the file that was opened before, or make one if there is none."""
         self.look()
         if self.path is not None and (self._reads_only or not may_write(self.path)):
             connection = connect_to_read(self.path)
@@ -460,7 +460,7 @@ class Sqlite(Dialect):
         return connection
 
     def begin(self, db: Database, now: Now, *, write: bool) -> int:
-        """Begin a transaction; its number is SQLite's own for changes by other connections."""
+        """Begin a transaction; return SQLite's number for changes by other connections."""
         db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         version: int = db.execute("PRAGMA data_version").fetchone()[0]
         return version
@@ -468,7 +468,7 @@ class Sqlite(Dialect):
     def look(self) -> None:
         """Make sure that the file is still the one that was opened.
 
-        SQLite would go on writing to a file that nobody finds any more, or make an empty one.
+        SQLite would go on writing to a file that was deleted, or make an empty one.
         """
         if self.path is None or self._place is None:
             return
@@ -481,35 +481,35 @@ class Sqlite(Dialect):
             )
 
     def explained(self, error: Exception) -> StorageError:
-        """Return the sentence for an error of SQLite."""
+        """Turn an error of SQLite into a sentence with a remedy."""
         return explained(error, self.path)
 
     def is_final(self, error: BaseException) -> bool:
-        """Say whether the same write would fail again."""
+        """Return whether the same write would fail again."""
         return not isinstance(error, sqlite3.Error) or isinstance(error, _FINAL)
 
     def shrink(self, db: Database) -> bool:
         """Give some free pages back to the file system."""
         free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
-        # One `execute` of this pragma frees a single page; a script steps it to its end.
+        # `execute` of this pragma frees a single page; a script runs it to its end.
         cast("sqlite3.Connection", db).executescript(f"PRAGMA incremental_vacuum({_PAGES})")
         return free >= _PAGES
 
     def problems(self, db: Database) -> list[str]:
-        """Let SQLite look through all of its pages."""
+        """Let SQLite check all of its pages."""
         found = [str(row[0]) for row in db.execute("PRAGMA integrity_check").fetchall()]
         return [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
 
     def exists(self) -> bool:
-        """Say whether there is a file."""
+        """Return whether there is a file."""
         return self.path is not None and self.path.exists()
 
 
 def path_of(url: str) -> Path | None:
-    """Return the file that a database URL means, None for a database in memory.
+    """Return the file of a database URL; None for a database in memory.
 
     Raises:
-        StorageError: if it is no SQLite URL, or one with options.
+        StorageError: It is not a SQLite URL, or has options.
     """
     try:
         parts = make_url(url)
@@ -528,22 +528,22 @@ def path_of(url: str) -> Path | None:
     if not name or name == ":memory:":
         return None
     try:
-        return Path(name).resolve()  # once: a link that changes later changes nothing here
+        return Path(name).resolve()  # only once: later changes of a link have no effect
     except (OSError, RuntimeError, ValueError) as error:
-        raise StorageError(f"the path {name!r} leads nowhere ({error}); name a file") from None
+        raise StorageError(f"the path {name!r} cannot be resolved ({error}); name a file") from None
 
 
 def connect(path: Path | None, synchronous: Synchronous) -> Connection:
-    """Open a database of ours, or make one where there is nothing.
+    """Open a database of ours, or make one if there is none.
 
     Raises:
-        StorageError: if the file is foreign, newer, damaged or no file, which is then unchanged.
+        StorageError: The file is foreign, newer, damaged or not a file; it is unchanged.
     """
     if synchronous not in _LEVELS:
         raise StorageError(f"synchronous must be FULL or NORMAL, not {synchronous!r}")
     with OPENING:
         if path is not None:
-            inspect(path)
+            check_file_header(path)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -576,18 +576,18 @@ def _connected(path: Path | None, synchronous: Synchronous) -> Connection:
 
 
 def advice(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
-    """Return a sentence for users of a SQLite with a known defect, None for a good one."""
+    """Return a warning if this version of SQLite has a known defect; None if it has not."""
     if version >= SAFE_VERSION:
         return None
     return (
-        f"SQLite {'.'.join(map(str, version))} can damage a database that several processes write "
-        f"to at once, in rare cases; {'.'.join(map(str, SAFE_VERSION))} cannot, so upgrade it "
-        "where several processes share a database"
+        f"SQLite {'.'.join(map(str, version))} can, in rare cases, damage a database that several "
+        "processes write to at once; if several processes share a database, upgrade SQLite to "
+        f"{'.'.join(map(str, SAFE_VERSION))}"
     )
 
 
 def explained(error: Exception, path: Path | None) -> StorageError:
-    """Return the sentence for an error of SQLite."""
+    """Turn an error of SQLite into a sentence with a remedy."""
     place, text = _name(path), str(error)
     if "locked" in text or "busy" in text:
         advice = "another process keeps it locked; try again"
@@ -607,10 +607,10 @@ def _name(path: Path | None) -> str:
 
 
 def _make(path: Path) -> None:
-    """Put a whole new database in the place of nothing, or of an empty file, in one step.
+    """Make a new database in one step, if there is no file or an empty one.
 
-    Made in place it would be half there for a moment, and a process killed in that moment would
-    leave a file that is nobody's.
+    A process that is killed while it makes the file in place would leave one that belongs to no
+    program.
     """
     if path.exists() and path.stat().st_size:
         return
@@ -622,7 +622,7 @@ def _make(path: Path) -> None:
         finally:
             connection.close()
         try:
-            os.link(made, path)  # never takes another's place
+            os.link(made, path)  # never replaces a file
         except FileExistsError:
             _replace_empty(path, made)
         except OSError:  # a file system without links
@@ -637,7 +637,7 @@ def _make(path: Path) -> None:
 
 
 def _replace_empty(path: Path, made: Path) -> None:
-    """Take the place of an empty file, which means a new database, unless somebody was faster."""
+    """Replace an empty file with a new database, unless another process was faster."""
     with path.open("rb") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -663,7 +663,7 @@ def _prepare(connection: sqlite3.Connection, path: Path | None, synchronous: Syn
 
 
 def _with_log(connection: sqlite3.Connection) -> str:
-    """Switch to a write-ahead log; SQLite itself does not wait here for who reads meanwhile."""
+    """Switch to a write-ahead log; SQLite itself does not wait for readers here."""
     until = time.monotonic() + BUSY_SECONDS
     while True:
         try:

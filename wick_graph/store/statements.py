@@ -43,10 +43,10 @@ from wick_graph.store.schema import (
     writes,
 )
 
-# --- How the text of a statement is made, and the clock that statements read.
+# --- The texts of statements, and the clock that statements read.
 #
-# The text is SQLite's, which costs SQLite nothing more. A database that speaks otherwise finds the
-# statement behind a text with `statement_of`.
+# A text is in SQLite's dialect, so it costs SQLite nothing more. For another database,
+# `statement_of` returns the statement behind a text.
 
 
 _DIALECT: Final = sqlite.dialect(paramstyle="qmark")
@@ -78,7 +78,7 @@ def _postgres_now(element: Now, compiler: SQLCompiler, **_: Any) -> str:
 
 
 class Checksum(FunctionElement[int]):
-    """The checksum of a row's other columns; NULL where the database checks its own pages."""
+    """The checksum of a row's other columns; NULL if the database checks its own pages."""
 
     type = BigInteger()
     inherit_cache = True
@@ -101,7 +101,7 @@ def checksum_of(*values: Any) -> int:
 
 
 def checked(table: Table, values: Mapping[str, Any], *, new: bool = False) -> dict[str, Any]:
-    """Add a row's checksum to what is written to it; `new` where there is no row yet."""
+    """Add a row's checksum to the values that are written to it; `new` if there is no row yet."""
     own = [values.get(column.name, null() if new else column) for column in checked_columns(table)]
     typed = [
         cast(value, Float) if isinstance(column.type, Float) else value
@@ -111,12 +111,12 @@ def checked(table: Table, values: Mapping[str, Any], *, new: bool = False) -> di
 
 
 def checked_columns(table: Table) -> list[Any]:
-    """Return the columns that a row's checksum covers: not the number the database chose."""
+    """Return the columns that a row's checksum covers: all but those that the database sets."""
     return [column for column in table.c if column.name not in ("id", "rid", "checksum")]
 
 
 class StatementText(str):
-    """The text of a statement that was made for one call; it knows its statement."""
+    """The text of a statement that was made for one call, with the statement."""
 
     __slots__ = ("statement",)
     statement: Executable
@@ -135,7 +135,7 @@ def compiled(statement: Executable) -> tuple[str, list[Any]]:
 
 
 def prepared(statement: Executable, *order: str) -> str:
-    """Return the text of a statement whose parameters are given in this order."""
+    """Return the text of a statement that takes its parameters in this order."""
     made = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # as above
     assert isinstance(made, SQLCompiler)
     named, text = list(made.positiontup or ()), str(made)
@@ -153,7 +153,7 @@ def statement_of(text: str) -> tuple[Executable, tuple[str, ...]] | None:
     return _statements.get(text)
 
 
-# --- SQL text made once from SQLAlchemy Core statements, for the path that every step takes.
+# --- Prepared SQL of the path that every step takes.
 
 
 _b = bindparam
@@ -219,7 +219,7 @@ THREAD_COLUMNS: Final = (
     threads.c.last_error,
     _of_thread.scalar_subquery() - _hidden.scalar_subquery(),
 )
-"""What `threads.ThreadInfo` is made of; both counts are read from an index alone."""
+"""The columns of `threads.ThreadInfo`; both counts are read from an index alone."""
 
 INFO: Final = prepared(
     select(*THREAD_COLUMNS).where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
@@ -340,7 +340,7 @@ REPLACE: Final = prepared(
     ),
     *_put_in_order,
 )
-"""One that replaces another has its number."""
+"""A checkpoint that replaces another has its number."""
 
 LAST_SEQ: Final = prepared(
     select(func.max(checkpoints.c.seq)).where(checkpoints.c.thread == _b("t")), "t"
@@ -363,7 +363,7 @@ COLUMNS: Final = (
     checkpoints.c.body,
     checkpoints.c.seq,
 )
-"""What `reading.Row` holds, in its order."""
+"""The columns of `checkpoint_read.Row`, in its order."""
 
 LATEST: Final = prepared(
     select(*COLUMNS)
@@ -539,7 +539,7 @@ RENEW_LEASE: Final = prepared(
     .where(*_held, leases.c.until > literal_column("0")),
     *("u", "t", "e"),
 )
-"""One that was given back meanwhile stays given back."""
+"""A lease that was given back meanwhile stays given back."""
 
 SPARE_LEASE: Final = prepared(
     update(leases)
@@ -554,7 +554,7 @@ END_LEASE: Final = prepared(
 )
 
 
-# --- SQL text of the journal's statements, made once; see `wick_graph.store.statements`.
+# --- Prepared SQL of the journal.
 
 
 _moment_range = moments.c.rid.between(_b("low"), _b("high"))
@@ -654,7 +654,7 @@ LAST_OF_RUN: Final = prepared(
 )
 
 
-# --- SQL text of what a server does for every request, made once; see the module `sql`.
+# --- Prepared SQL of a server's requests.
 
 
 _event_range = events.c.rid.between(_b("low"), _b("high"))

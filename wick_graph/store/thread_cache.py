@@ -15,12 +15,11 @@ from wick_graph.store.digests import NAMES, row_hash
 from wick_graph.store.row_format import PLAIN, Form, Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.schema import LANE_BITS, PLACES
 
-# --- Which forks of a thread are meant: two runs that know nothing of each other must not make
-# one.
+# --- Allowed branches of a thread: two runs must not branch it by accident.
 #
-# LangGraph itself lets two runs continue the same checkpoint; the one that comes last becomes the
-# thread's head, and what the other did is gone from it. Here a checkpoint must continue the head,
-# unless its parent was asked for by its id, which is how a fork is made on purpose.
+# LangGraph itself lets two runs continue the same checkpoint: the last one becomes the thread's
+# head, and what the other did is gone from it. Here a checkpoint must continue the head, unless
+# a caller has asked for its parent by id, which is how a branch is made on purpose.
 
 
 _KEPT: Final = 4_096
@@ -31,26 +30,26 @@ Place = tuple[str, str]
 """Thread and namespace."""
 
 
-class MeantForks:
-    """What readers asked for lately; unlike caches, this is never forgotten because of an error."""
+class AllowedBranches:
+    """Checkpoints that readers asked for lately; unlike caches, an error does not clear them."""
 
     def __init__(self) -> None:
         self._asked: OrderedDict[tuple[str, str, bytes], None] = OrderedDict()
         self._empty: OrderedDict[Place, None] = OrderedDict()
 
-    def ask(self, place: Place, checkpoint: bytes) -> None:
-        """Note that a checkpoint was asked for by its id, and may be continued."""
+    def allow(self, place: Place, checkpoint: bytes) -> None:
+        """Note that a reader asked for a checkpoint by its id, so that it may be continued."""
         _note(self._asked, (*place, checkpoint))
 
-    def look(self, place: Place, *, found: bool) -> None:
-        """Note whether somebody who looked for a thread's head found one."""
+    def note_head(self, place: Place, *, found: bool) -> None:
+        """Note whether a reader that asked for a thread's head found one."""
         if found:
             self._empty.pop(place, None)
         else:
             _note(self._empty, place)
 
     def check(self, place: Place, own: bytes, parent: bytes | None, head: bytes | None) -> None:
-        """Refuse a checkpoint that would leave the head aside without anybody meaning it.
+        """Refuse a checkpoint that would branch the thread by accident.
 
         Raises:
             ThreadBusyError: Another run or an update was faster.
@@ -75,8 +74,8 @@ def _note(kept: OrderedDict[K, None], key: K) -> None:
 
 # --- What this process knows about a thread's rows, so that a step writes only what is new.
 #
-# Everything here may be forgotten at any time: the next `put` then reads the parent checkpoint and
-# finds again what it can share (`writing.Writer.warm`).
+# All of it may be forgotten at any time: the next `put` then reads the parent checkpoint and finds
+# again what it can share.
 
 
 _RECENT: Final = 3
@@ -90,17 +89,17 @@ _RESERVED: Final = 64
 _STEPS: Final = 64
 
 _ROOM: Final = 8
-"""Checkpoints that a graph may have under way when one of them is continued inside."""
+"""Checkpoints that a graph may have under way when a subgraph continues one of them."""
 
 
 def digest(core: bytes) -> bytes:
-    """Return the key under which equal content is found again."""
+    """Return the key by which equal content is found again."""
     return blake2b(core, digest_size=16).digest()
 
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """A list or dict whose elements are stored, by the very objects it holds."""
+    """A list or dict with stored elements, known by the objects that it holds."""
 
     keys: list[Any] | None
     """The keys of a dict, None for a list."""
@@ -108,7 +107,7 @@ class Known:
     ranges: list[int]
     """Start, count, start, count, … of places in the lane."""
     ids: set[int]
-    """Ids of the values, or more: a list that continues another one has its set."""
+    """Ids of the values, and of others: a list that continues another one shares its set."""
 
     def places(self) -> list[int]:
         """Return the place of every element."""
@@ -121,18 +120,18 @@ class Known:
 
 
 @dataclass(slots=True)
-class Lane:
-    """One channel of one namespace: where its items go and what lies there."""
+class ChannelItems:
+    """The items of one channel in one namespace: the lane that they are in, and what it holds."""
 
     id: int
     next: int | None = None
     """The next free place; None if the database must be asked."""
     recent: list[Known] = field(default_factory=list)
     last: tuple[Any, Any, Form] | None = None
-    """Version, value and form that were stored last."""
+    """The version, value and form that were stored last."""
 
     def remember(self, known: Known, instead_of: Known | None = None) -> None:
-        """Keep a list at hand, in the place of one that it continues."""
+        """Keep a list at hand, instead of the one that it continues."""
         if instead_of is not None and instead_of in self.recent:
             self.recent.remove(instead_of)
         self.recent.insert(0, known)
@@ -141,66 +140,66 @@ class Lane:
 
 @dataclass(slots=True)
 class Reserved:
-    """Numbers that are kept for a checkpoint which is not stored yet."""
+    """Numbers that are reserved for a checkpoint that is not stored yet."""
 
     checkpoint: bytes
     low: int
-    """The first number below its own that is free."""
+    """The first free number below its own."""
     number: int
 
 
 @dataclass(slots=True)
 class ThreadCache:
-    """Names, lanes and content of one thread, valid for one generation of its rows."""
+    """The names, lanes and content of one thread, valid for one generation of its rows."""
 
     id: int
     generation: int
     warm: set[int] = field(default_factory=set)
-    """Namespaces whose lanes hold what the head's values need."""
+    """Namespaces with lanes that hold what the head's values need."""
     seen_others: int = 0
     seals: Seals = PLAIN
-    """How the thread's rows are closed and opened."""
+    """How the thread's rows are sealed and opened."""
     marks: Marks | None = None
-    """In debug mode: what saved elements looked like."""
+    """In debug mode, what saved elements looked like."""
     within: object = None
-    """The open transaction in which the thread's own row was seen last."""
+    """The open transaction that read the thread's own row last."""
     names: dict[int, dict[str, int]] | None = None
-    """Per scope, the number of every name."""
+    """By scope, the number of each name."""
     texts: dict[int, str] = field(default_factory=dict)
     heads: dict[int, tuple[bytes, int] | None] = field(default_factory=dict)
-    """Per namespace, the id and the number of the latest checkpoint."""
+    """By namespace, the id and the number of the latest checkpoint."""
     last: int | None = None
     """The number of the thread's last checkpoint; None if the database must be asked."""
     written: dict[int, dict[bytes, dict[int, list[Any]]]] = field(default_factory=dict)
-    """Per namespace and checkpoint, what the step after it has written to each channel."""
+    """By namespace and checkpoint, what the step after it has written to each channel."""
     saved: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    """Per namespace, the arguments of the last `Step.checkpoint`."""
+    """By namespace, the arguments of the last `StepTransaction.checkpoint`."""
     reserved: dict[str, Reserved] = field(default_factory=dict)
-    """Per namespace, numbers for a checkpoint that others were made of before it was stored."""
+    """By namespace, numbers for a checkpoint that others continue before it is stored."""
     flats: dict[int, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
-    """By a node's number: the versions it has seen, and these as a row holds them."""
-    lanes: dict[int, Lane] = field(default_factory=dict)
-    channels: dict[int, dict[str, Lane]] = field(default_factory=dict)
-    """Per namespace, the lanes of its channels by their names."""
+    """By a node's number: the versions it has seen, and the same as a row holds them."""
+    lanes: dict[int, ChannelItems] = field(default_factory=dict)
+    channels: dict[int, dict[str, ChannelItems]] = field(default_factory=dict)
+    """By namespace, the lanes of its channels by their names."""
     exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
-    """Lane, head and digest of an item: its place."""
+    """By lane, head and digest, the place of an item."""
     bases: dict[bytes, int] = field(default_factory=dict)
-    """Digest of a full item: its key."""
+    """By digest, the key of a full item."""
     unlearned: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges of keys of lists that were read: what they hold is not in `exact` yet."""
+    """Ranges of keys of lists that were read, with items that are not in `exact` yet."""
     step: tuple[Any, Any] | None = None
-    """Which member of a transaction wrote last, and with what (`steps.Step`)."""
+    """The member of a transaction that wrote last, and its `StepTransaction`."""
     texts_apart: dict[str, bytes] = field(default_factory=dict)
-    """Long texts that are stored apart: their hashes."""
+    """The hashes of long texts that are stored apart."""
 
-    def lane(self, number: int) -> Lane:
+    def lane(self, number: int) -> ChannelItems:
         """Return a lane by its number."""
         lane = self.lanes.get(number)
         if lane is None:
-            lane = self.lanes[number] = Lane(number)
+            lane = self.lanes[number] = ChannelItems(number)
         return lane
 
-    def doubt(self) -> None:
+    def invalidate_shared(self) -> None:
         """Forget what another process may have changed by adding rows."""
         self.names = None
         self.heads.clear()
@@ -209,9 +208,9 @@ class ThreadCache:
             lane.next = None
 
     def note_written(self, ns: int, checkpoint: bytes) -> dict[int, list[Any]]:
-        """Return what the step after a checkpoint has written to each channel, to be added to.
+        """Return what the step after a checkpoint has written to each channel; callers add to it.
 
-        LangGraph goes on while steps are saved, so there are some of them at a time.
+        LangGraph goes on while steps are saved, so several steps are kept at a time.
         """
         steps = self.written.setdefault(ns, {})
         while len(steps) >= _STEPS and checkpoint not in steps:
@@ -224,7 +223,7 @@ class ThreadCache:
         return steps.pop(checkpoint, {}) if steps and checkpoint else {}
 
     def learn(self, lane: int, head: bytes, key: bytes, place: int, *, full: bool) -> None:
-        """Remember where content of a digest lies; `full` if the row holds the content itself."""
+        """Remember the place of content by its digest; `full` if the row holds it itself."""
         if len(self.exact) > _DIGESTS:
             self.exact.clear()
             self.bases.clear()
@@ -240,7 +239,7 @@ class ThreadCache:
         self.texts_apart[text] = hashed
 
     def scope(self, db: Database, scope: int) -> dict[str, int]:
-        """Return the names of a scope with their numbers; not to be changed."""
+        """Return the names of a scope with their numbers; do not change the dict."""
         if self.names is None:
             self.names, self.texts = {}, {}
             for number, within, data in db.execute(statements.NAMES, (self.id,)).fetchall():
@@ -249,11 +248,11 @@ class ThreadCache:
         return self.names.setdefault(scope, {})
 
     def find_name(self, db: Database, scope: int, text: str) -> int | None:
-        """Return the number of a name, None if the thread has no such name."""
+        """Return the number of a name; None if the thread has no such name."""
         return self.scope(db, scope).get(text)
 
     def name(self, db: Database, scope: int, text: str) -> int:
-        """Return the number of a name, made if there is none."""
+        """Return the number of a name; make one if there is none."""
         names = self.scope(db, scope)
         number = names.get(text)
         if number is None:
@@ -272,17 +271,17 @@ class ThreadCache:
         return self.heads[ns]
 
     def next_seq(self, db: Database) -> int:
-        """Count up the thread's checkpoints, and return the number."""
+        """Return the number of the thread's next checkpoint."""
         if self.last is None:
             self.last = db.execute(statements.LAST_SEQ, (self.id,)).fetchone()[0] or 0
         self.last += 1
         return self.last
 
     def reserve(self, db: Database, name: str, checkpoint: bytes) -> None:
-        """Give a checkpoint its number before what was made of it gets one.
+        """Reserve a checkpoint's number before a checkpoint of a subgraph in it gets one.
 
-        A graph's checkpoint may be stored in the background, while a graph inside of it runs; so
-        may the one before it, for which there is room below.
+        A graph's checkpoint may be stored in the background while a subgraph runs. So may the
+        checkpoints before it: there is room for them below the reserved number.
         """
         held, ns = self.reserved.get(name), self.find_name(db, 0, name)
         if held is not None and held.checkpoint == checkpoint:
@@ -296,19 +295,19 @@ class ThreadCache:
         self.reserved[name] = Reserved(checkpoint, low, self.last)
 
     def take_seq(self, db: Database, name: str, checkpoint: bytes) -> int:
-        """Return the number of a checkpoint that is stored now."""
+        """Return the number of a checkpoint that is being stored."""
         held = self.reserved.get(name)
         if held is None:
             return self.next_seq(db)
         if checkpoint < held.checkpoint and held.low < held.number:
-            # Both ids were made in this process, which never makes a lower one after a higher.
+            # This process made both ids, and never makes a lower one after a higher.
             held.low += 1
             return held.low - 1
         del self.reserved[name]
         return held.number if checkpoint == held.checkpoint else self.next_seq(db)
 
     def seq(self, db: Database, ns: int, checkpoint: bytes | None) -> int:
-        """Return the number of a checkpoint, 0 for one that is not stored."""
+        """Return the number of a checkpoint; 0 if it is not stored."""
         if checkpoint is None:
             return 0
         head = self.heads.get(ns)
@@ -318,13 +317,13 @@ class ThreadCache:
         return 0 if row is None else int(row[0])
 
     def text(self, db: Database, number: int) -> str:
-        """Return the text of a name; raises KeyError for a number that is none."""
+        """Return the text of a name; raise KeyError if no name has this number."""
         if self.names is None:
             self.scope(db, 0)
         return self.texts[number]
 
 
-# --- Items as they are stored: read in ranges, checked, and found again by what they hold.
+# --- Items as they are stored: read in ranges, checked, and found again by their content.
 
 
 class Item(NamedTuple):
@@ -334,16 +333,16 @@ class Item(NamedTuple):
     head: bytes
     core: bytes
     full: bool
-    """The row holds the content itself, and not the key of another one."""
+    """The row holds the content itself, not the key of another row."""
 
 
 def read_items(
     db: Database, cache: ThreadCache, first: int, last: int, thread_id: str
 ) -> Iterator[Item]:
-    """Yield the items of a range of keys, with their check values verified.
+    """Yield the items of a range of keys, after verifying their check values.
 
     Raises:
-        StorageError: if one is missing or damaged.
+        StorageError: An item is missing or damaged.
     """
     what = f"table items of thread {thread_id!r}"
     due, unseal = first, cache.seals.unseal
@@ -362,16 +361,16 @@ def read_items(
 
 
 def learn(cache: ThreadCache, item: Item) -> None:
-    """Remember where an item's content lies."""
+    """Remember the place of an item's content."""
     key = digest(item.core)
     cache.learn(item.rid >> LANE_BITS, item.head, key, item.rid & PLACES, full=item.full)
 
 
 def learn_lately_read(db: Database, cache: ThreadCache, thread_id: str) -> None:
-    """Remember where the content of lists lies that were read without looking at that.
+    """Remember the places of the content of lists that were read without noting them.
 
-    Nearly every list is continued, and found by the objects it holds; only what is made anew is
-    looked for by its content.
+    Nearly every list is continued, and found by the objects that it holds. Only a list that is
+    rebuilt is found by its content.
     """
     ranges, cache.unlearned = cache.unlearned, []
     for first, last in ranges:

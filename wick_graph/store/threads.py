@@ -1,4 +1,4 @@
-"""Threads: what the store knows of them, how long they stay, and the sweeper that deletes them."""
+"""Threads: their facts, their TTL, and the sweeper that deletes expired ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store import cleanup, copying, statements
-from wick_graph.store.checkpoint_list import Past
+from wick_graph.store.checkpoint_list import CheckpointHistory
 from wick_graph.store.checkpoint_read import Row, find, wrote
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import SINCE, Core, is_alive, note_time
+from wick_graph.store.connection import SINCE, StoreConnection, is_alive, note_time
 from wick_graph.store.dialect import Database
 from wick_graph.store.leases import Lease, check, holds
 from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
@@ -27,7 +27,7 @@ from wick_graph.store.schema import checkpoints, leases, threads
 from wick_graph.store.statements import Now, checked, compiled
 from wick_graph.types import THREAD_ID_PATTERN
 
-# --- Deleting threads whose time is up; only where somebody asks for it.
+# --- Deleting expired threads, on request only.
 
 
 _KEPT: Final = ("running", "waiting", cleanup.GONE)
@@ -37,17 +37,17 @@ _DEAD: Final = select(leases.c.thread).where(leases.c.until <= Now())
 _log: Final = logging.getLogger(__name__)
 
 
-def sweep(core: Core) -> list[str]:
-    """Delete every thread that is idle for longer than its time to live, and return the ids.
+def sweep(core: StoreConnection) -> list[str]:
+    """Delete every thread that was idle for longer than its TTL, and return the ids.
 
-    Where the clock was set since the store was used last, nothing is deleted, and idle time counts
-    anew from now on.
+    If the clock was set since the last use of the store, nothing is deleted, and idle time starts
+    to count again.
     """
     with core.writing(alone=True) as db:
         off = note_time(db, core.now(), core.steady())
     if off is not None:
         _log.warning(
-            "the clock is %.0f s apart from the time that has passed, so nothing is swept this "
+            "the clock differs by %.0f s from the time that has passed, so nothing is swept this "
             "time, and the idle time of threads counts from now on",
             off,
         )
@@ -56,7 +56,7 @@ def sweep(core: Core) -> list[str]:
     alive: set[int] = set()
     for number in _unfinished(core):
         cleanup.remove(core.writing, number)
-    while (found := _condemn_one(core, alive)) is not None:
+    while (found := _mark_next_deleted(core, alive)) is not None:
         number, thread_id = found
         if number not in alive:
             cleanup.remove(core.writing, number)
@@ -66,13 +66,16 @@ def sweep(core: Core) -> list[str]:
     return gone
 
 
-def _unfinished(core: Core) -> list[int]:
+def _unfinished(core: StoreConnection) -> list[int]:
     with core.reading() as db:
-        return cleanup.condemned(db)
+        return cleanup.marked_deleted(db)
 
 
-def expired(core: Core) -> tuple[ColumnElement[bool], ...]:
-    """Say which threads a sweep deletes: idle ones, and those whose run died with its process."""
+def expired(core: StoreConnection) -> tuple[ColumnElement[bool], ...]:
+    """Select what a sweep deletes: expired threads, unless a live run, a question or a pin stays.
+
+    A running thread counts as dead when its lease is over.
+    """
     dead = and_(threads.c.status == "running", threads.c.id.in_(_DEAD))
     return (
         threads.c.tenant == core.tenant,
@@ -83,11 +86,11 @@ def expired(core: Core) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def _condemn_one(core: Core, alive: set[int]) -> tuple[int, str] | None:
-    """Take one expired thread; its state is looked at in the transaction that takes it.
+def _mark_next_deleted(core: StoreConnection, alive: set[int]) -> tuple[int, str] | None:
+    """Mark one expired thread as deleted, after a check in the same transaction.
 
-    A clock that jumps makes leases look over. The run of a process that lives on this machine goes
-    on all the same: its thread joins those that are known to be `alive`, and stays.
+    A clock that jumps makes leases look expired. If the owner is a live process of this machine,
+    its run goes on: the thread is added to `alive`, and stays.
     """
     with core.writing(alone=True) as db:
         query = select(threads.c.id, threads.c.thread, threads.c.status).where(*expired(core))
@@ -100,18 +103,18 @@ def _condemn_one(core: Core, alive: set[int]) -> tuple[int, str] | None:
             alive.add(number)
         else:
             core.caches.pop(key, None)
-            cleanup.condemn(db, threads.c.id == number)
+            cleanup.mark_deleted(db, threads.c.id == number)
         return number, bytes_text(key)
 
 
 def _is_held_here(db: Database, thread: int) -> bool:
-    """Say whether a process of this machine lives that took a thread and did not give it back."""
+    """Return whether a live process of this machine holds a thread."""
     row = db.execute(statements.HOLDER, (thread,)).fetchone()
     return row is not None and row[1] > 0 and is_alive(bytes(row[0]), elsewhere=False)
 
 
-def _shrink(core: Core) -> None:
-    """Give free pages back, some at a time."""
+def _shrink(core: StoreConnection) -> None:
+    """Give free pages back, a part at a time."""
     more = True
     while more:
         with core.idle() as db:
@@ -119,12 +122,12 @@ def _shrink(core: Core) -> None:
 
 
 class Sweeper:
-    """A daemon thread that sweeps at an interval, for as long as the `with` block lasts.
+    """A daemon thread that sweeps at an interval while the `with` block lasts.
 
-    An error of the store is logged, and the next sweep comes all the same.
+    It logs an error of the store, and goes on with the next sweep.
     """
 
-    def __init__(self, core: Core, interval: float) -> None:
+    def __init__(self, core: StoreConnection, interval: float) -> None:
         if not interval > 0:
             raise StorageError("the interval of a sweeper must be above 0 seconds")
         self._core = core
@@ -156,7 +159,7 @@ class Sweeper:
                 _log.info("swept %d expired threads", len(gone))
 
 
-# --- The door to threads: who they are, what became of them, how long they stay.
+# --- The API of threads.
 
 
 ThreadStatus = Literal["idle", "running", "waiting", "failed"]
@@ -166,7 +169,7 @@ _ENDS: Final = ("idle", "waiting", "failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadInfo:
-    """What a listing says about a thread; times are in UTC."""
+    """The facts of one thread; times are in UTC."""
 
     thread_id: str
     agent: str | None
@@ -187,17 +190,17 @@ class ThreadInfo:
 
 
 class Threads:
-    """The threads of a store; every method has an `a…` twin that works in the store's thread."""
+    """The threads of a store; each `a…` method does the same in the store's thread."""
 
-    def __init__(self, core: Core, codec: Codec) -> None:
+    def __init__(self, core: StoreConnection, codec: Codec) -> None:
         self._core = core
         self._codec = codec
 
     def get(self, thread_id: str) -> ThreadInfo | None:
-        """Return a thread and note that it was accessed; None if there is no such thread.
+        """Return a thread and note the access; None if there is no such thread.
 
         Raises:
-            StorageError: for an impossible thread id, as every method here.
+            StorageError: The thread id is not valid; so in every method here.
         """
         key = _key(thread_id)
         if self._core.dialect.reads_only:
@@ -226,7 +229,7 @@ class Threads:
             return [self._row_info(row) for row in db.execute(*compiled(query.limit(limit)))]
 
     def delete(self, thread_id: str) -> bool:
-        """Delete a thread with everything that is its; False if there was none."""
+        """Delete a thread with all its rows; False if there was none."""
         _key(thread_id)
         return cleanup.delete_thread(self._core, thread_id)
 
@@ -241,13 +244,13 @@ class Threads:
         lease: Lease | None = None,
         resumes: bool = False,
     ) -> ThreadInfo | None:
-        """Begin a run: make the thread if needed, set it to `running`, set its time to live.
+        """Begin a run: make the thread if needed, set it to `running`, set its TTL.
 
-        A ttl of `store` is the namespace's. The title is for a thread that has none yet. A run
-        that `resumes` leaves the thread with the agent that it has.
+        A ttl of `store` means the namespace's default. The title is for a thread that has none
+        yet. A run that `resumes` does not change the thread's agent.
 
         Returns:
-            The thread as it was before, with how its last run ended; None if it is new.
+            The thread as it was before, with the end of its last run; None if it is new.
 
         Raises:
             ThreadBusyError: The run has lost its thread already.
@@ -256,7 +259,7 @@ class Threads:
         with core.writing(thread_id) as db:
             if lease is not None:
                 check(db, lease)
-            now, ttl = core.now(), core.lives.chosen(ttl, thread_id)
+            now, ttl = core.now(), core.ttl_rules.chosen(ttl, thread_id)
             until = None if ttl is None else now + ttl
             named = core.close_text(title, key, "title")
             before = db.execute(statements.INFO, (core.tenant, key)).fetchone()
@@ -276,7 +279,7 @@ class Threads:
         error: str | None = None,
         lease: Lease | None = None,
     ) -> None:
-        """End a run. A thread that was deleted meanwhile, or is another run's, stays as it is."""
+        """End a run; a thread that was deleted meanwhile, or has another run, stays as it is."""
         if status not in _ENDS:
             raise StorageError(f"a run cannot end as {status!r}; use idle, waiting or failed")
         key, core = _key(thread_id), self._core
@@ -294,17 +297,17 @@ class Threads:
                 write(db)
 
     def has_writes(self, thread_id: str, channel: str) -> bool:
-        """Say whether the latest step has written to a channel what no checkpoint holds yet."""
+        """Return whether the latest checkpoint has a pending write to a channel."""
         with self._core.reading(thread_id) as db:
             cache = self._core.thread(db, thread_id)
             row = None if cache is None else find(db, cache, "", None)
             return cache is not None and row is not None and wrote(db, cache, row, channel)
 
     def touch(self, thread_id: str) -> None:
-        """Note that a thread was accessed.
+        """Note an access to a thread.
 
         Raises:
-            ThreadNotFoundError: if there is no such thread.
+            ThreadNotFoundError: There is no such thread.
         """
         key = _key(thread_id)
         with self._core.writing(thread_id) as db:
@@ -312,10 +315,10 @@ class Threads:
                 raise _unknown(thread_id)
 
     def pin(self, thread_id: str, on: bool = True) -> None:
-        """Keep a thread from being swept, or give it free again.
+        """Keep a thread from being swept; with `on=False`, let it be swept again.
 
         Raises:
-            ThreadNotFoundError: if there is no such thread.
+            ThreadNotFoundError: There is no such thread.
         """
         key = _key(thread_id)
         with self._core.writing(thread_id) as db:
@@ -326,7 +329,7 @@ class Threads:
         """Give a thread another title; None lets its next run choose one.
 
         Raises:
-            ThreadNotFoundError: if there is no such thread.
+            ThreadNotFoundError: There is no such thread.
         """
         key = _key(thread_id)
         with self._core.writing(thread_id) as db:
@@ -338,7 +341,7 @@ class Threads:
         """Note that a thread works for another one.
 
         Raises:
-            ThreadNotFoundError: if there is no such thread.
+            ThreadNotFoundError: There is no such thread.
         """
         key = _key(thread_id)
         with self._core.writing(thread_id) as db:
@@ -346,14 +349,14 @@ class Threads:
                 raise _unknown(thread_id)
 
     def fork(self, source: str, target: str, checkpoint_id: str | None = None) -> ThreadInfo:
-        """Make a thread that goes on from a checkpoint of another; the latest one by default.
+        """Make a thread that continues a checkpoint of another; by default its latest.
 
-        What is the same is copied, the ledger and the journal too: no finished call runs again in
-        a fork, and one that was under way counts as unknown there.
+        The fork gets a copy of the past, with the ledger and the journal: no finished call runs
+        again in it, and the outcome of one that was under way is unknown.
 
         Raises:
-            ThreadNotFoundError: if there is no thread `source`.
-            StorageError: if it has no such checkpoint, or `target` exists already.
+            ThreadNotFoundError: There is no thread `source`.
+            StorageError: It has no such checkpoint, or `target` exists already.
         """
         _key(target)
         copying.fork_thread(self._core, self._codec, source, target, checkpoint_id)
@@ -362,10 +365,10 @@ class Threads:
         return made
 
     def keep_latest(self, thread_id: str, count: int) -> None:
-        """Delete all but the latest checkpoints of every namespace; the state stays as it is.
+        """Delete all but the latest checkpoints of each namespace; the state does not change.
 
         Raises:
-            StorageError: if `count` is below 1.
+            StorageError: `count` is below 1.
         """
         if count < 1:
             raise StorageError(f"at least 1 checkpoint must be kept, not {count}")
@@ -376,10 +379,10 @@ class Threads:
                 by_ns.setdefault(row.ns, []).append(row.rid)
             return {rid for rids in by_ns.values() for rid in rids[-count:]}
 
-        cleanup.keep(self._core, self._codec, thread_id, latest)
+        cleanup.prune_thread(self._core, self._codec, thread_id, latest)
 
     def sizes(self) -> dict[str, dict[str, int]]:
-        """Return the bytes of content of each thread, by what they are for."""
+        """Return the bytes of content of each thread, by purpose."""
         return cleanup.sizes(self._core)
 
     def vacuum(self) -> None:
@@ -392,17 +395,19 @@ class Threads:
         with self._core.reading() as db:
             return [bytes_text(key) for (key,) in db.execute(*compiled(query))]
 
-    def history(self, thread_id: str, limit: int | None = None, before: str | None = None) -> Past:
-        """Go through a thread's checkpoints, the newest first, with `for` or `async for`.
+    def history(
+        self, thread_id: str, limit: int | None = None, before: str | None = None
+    ) -> CheckpointHistory:
+        """Return a thread's checkpoints, the newest first, for `for` or `async for`.
 
-        They are read some at a time; `before` is the id of a checkpoint to begin behind.
+        They are read in pages. `before` is the id of a checkpoint; the list begins after it.
         """
         _key(thread_id)
-        return Past(self._core, thread_id, limit, before)
+        return CheckpointHistory(self._core, thread_id, limit, before)
 
     def of_runs(self, run_ids: Collection[str]) -> builtins.list[str]:
         """Return the threads that hold checkpoints of these runs."""
-        return cleanup.traced(self._core, [*map(pack_id, run_ids)], (checkpoints,))
+        return cleanup.threads_of_runs(self._core, [*map(pack_id, run_ids)], (checkpoints,))
 
     async def aget(self, thread_id: str) -> ThreadInfo | None:
         """Do `get` in the store's thread."""

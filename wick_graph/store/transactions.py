@@ -1,8 +1,8 @@
-"""Transactions on the one connection of a store; writers that come together share a commit.
+"""Transactions on the one connection of a store; concurrent writers share a commit.
 
-Where writers of other processes go on at the same time (`Dialect.locks`), a transaction locks the
-row of each thread that it writes to. It waits for a row only while it holds none; a group that
-holds some and cannot have another at once is committed first.
+If other processes may write at the same time (`Dialect.locks`), a transaction locks the row of
+each thread that it writes to. It waits for a row only while it holds none: if a group holds some
+and cannot have another at once, it is committed first.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
-from wick_graph.store.commit_policy import WAIT_SECONDS, Entry, Pending
+from wick_graph.store.commit_policy import WAIT_SECONDS, DeferredWrites, Entry
 from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
 
-# --- Writers that share one commit, and the errors that they share with it.
+# --- Writers that share one commit, and its error.
 
 
 MEMBERS: Final = 64
-"""Writers that one commit serves at most."""
+"""The most writers that share one commit."""
 
 SECONDS: Final = 0.02
-"""Age at which a commit waits for nobody else."""
+"""Age at which a commit waits for no further writers."""
 
 
 class Group:
@@ -52,42 +52,42 @@ class Group:
 
     def __init__(self) -> None:
         self.members = 0
-        """Who has written: callers, and for each thread what had waited."""
+        """How many have written: callers, and the deferred writes of each thread."""
         self.callers = 0
         self.started = time.monotonic()
         self.taken: list[dict[str, list[Entry]]] = []
-        """What waited and is committed with it."""
+        """The deferred writes that are committed with it."""
         self.locked = False
-        """Rows of threads are locked, so that it may not wait for any other."""
+        """It holds locks on rows of threads, so it may not wait for another."""
         self.held: dict[str, ThreadRow] = {}
-        """The locked threads as they are in this transaction."""
+        """The rows of the locked threads, as this transaction sees them."""
         self.error: StorageError | None = None
         self.settled = False
         self._done: threading.Event | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether the commit may not be put off any further."""
+        """Whether the commit must not wait any longer."""
         return self.members >= MEMBERS or time.monotonic() - self.started > SECONDS
 
     def follow(self) -> threading.Event:
-        """Return the event that tells of the commit; call it while you hold the database."""
+        """Return the event that is set after the commit; call this while you hold the database."""
         if self._done is None:
             self._done = threading.Event()
         return self._done
 
     def settle(self, error: StorageError | None = None) -> None:
-        """Tell everybody how the commit went."""
+        """Tell all members how the commit went."""
         self.error = error
         self.settled = True
         if self._done is not None:
             self._done.set()
 
     def check(self) -> None:
-        """Raise what the commit failed with.
+        """Raise the error of the commit, if it failed.
 
         Raises:
-            StorageError: for every member anew.
+            StorageError: The commit failed; each member gets an exception of its own.
         """
         if self.error is not None:
             raise StorageError(str(self.error)) from self.error
@@ -96,31 +96,31 @@ class Group:
 # --- Stores before and after a fork, and at the end of the process.
 
 
-class Forked(Protocol):
-    """What must know of a fork."""
+class ForkHandler(Protocol):
+    """What is called around a fork, and at the end of the process."""
 
     def before_fork(self) -> None:
-        """Stand still."""
+        """Pause."""
 
     def after_fork(self) -> None:
-        """Go on in the parent."""
+        """Resume in the parent."""
 
     def in_child(self) -> None:
-        """Begin anew in the child."""
+        """Start afresh in the child."""
 
     def flush(self) -> None:
-        """Commit what waits, because the process ends."""
+        """Commit deferred writes, because the process ends."""
 
 
-_live: Final[weakref.WeakSet[Forked]] = weakref.WeakSet()
+_live: Final[weakref.WeakSet[ForkHandler]] = weakref.WeakSet()
 
-_halted: Final[list[Forked]] = []
+_halted: Final[list[ForkHandler]] = []
 
 _watching: Final[list[bool]] = []
 
 
-def watch(store: Forked) -> None:
-    """Tell a store of every fork and of the end; it is held weakly."""
+def register_fork_handlers(store: ForkHandler) -> None:
+    """Call a store around every fork and at the end of the process; hold it weakly."""
     if not _watching:
         atexit.register(_at_exit)
         if hasattr(os, "register_at_fork"):
@@ -154,8 +154,7 @@ def _in_child() -> None:
         _halted.pop().in_child()
 
 
-# --- A daemon thread that commits what has waited long enough; it ends when nothing comes any
-# more.
+# --- A daemon thread that commits writes that were deferred long enough; it ends when idle.
 
 
 _IDLE_SECONDS: Final = 0.5
@@ -163,26 +162,26 @@ _IDLE_SECONDS: Final = 0.5
 _AFTER_FAILURE: Final = 1.0
 
 
-class Flushed(Protocol):
-    """What the flusher works for."""
+class Flushable(Protocol):
+    """A store, as the flusher sees it."""
 
-    pending: Pending
+    deferred: DeferredWrites
 
     def flush(self) -> None:
-        """Commit everything that waits."""
+        """Commit all deferred writes."""
 
 
 class Flusher:
-    """Looks after the pending entries of one store; holds the store weakly."""
+    """Commits the deferred writes of one store in time; holds the store weakly."""
 
-    def __init__(self, store: Flushed) -> None:
+    def __init__(self, store: Flushable) -> None:
         self._store = weakref.ref(store)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
 
     def wake(self) -> None:
-        """Make sure that somebody looks; cheap where the thread runs already."""
+        """Make sure that the thread runs; cheap if it does already."""
         with self._lock:
             if self._thread is None and not self._stop.is_set():
                 self._thread = threading.Thread(target=self._run, name="wick-flush", daemon=True)
@@ -202,7 +201,7 @@ class Flusher:
             store = self._store()
             if store is None:
                 return
-            since = store.pending.since
+            since = store.deferred.since
             if since is None:
                 quiet += WAIT_SECONDS
                 if quiet >= _IDLE_SECONDS and self._leave(store):
@@ -213,21 +212,21 @@ class Flusher:
                 self._flush(store)
             del store
 
-    def _flush(self, store: Flushed) -> None:
+    def _flush(self, store: Flushable) -> None:
         try:
             store.flush()
-        except StorageError:  # what waits still waits, and the next call tells of it
+        except StorageError:  # the writes stay deferred, and the next call raises the error
             self._stop.wait(_AFTER_FAILURE)
 
-    def _leave(self, store: Flushed) -> bool:
+    def _leave(self, store: Flushable) -> bool:
         with self._lock:
-            if store.pending.since is not None:
+            if store.deferred.since is not None:
                 return False
             self._thread = None
             return True
 
 
-# --- One thread that does the store's work for event loops, one hop per call.
+# --- One thread that does the store's work for event loops, with one hop per call.
 
 
 P = ParamSpec("P")
@@ -236,10 +235,10 @@ T = TypeVar("T")
 
 
 class Batching(Protocol):
-    """What lets several jobs share one commit."""
+    """A store, as the worker sees it: several jobs can share one commit."""
 
     def batch(self) -> AbstractContextManager[list[Group]]:
-        """Put off commits until the end of the block; collect what they are part of."""
+        """Put off commits until the end of the block; collect the groups of its writers."""
 
 
 @dataclass(slots=True)
@@ -254,14 +253,14 @@ class _Job:
 
 
 class Worker:
-    """Run functions one after the other in a thread of its own, made at the first call.
+    """Runs functions one after the other in a thread of its own, made at the first call.
 
-    Those that wait at the same time share one commit, and nobody hears of a result before it. A
-    call that was started is finished even if the one who waits for it is cancelled.
+    Jobs that wait at the same time share one commit, and no caller gets a result before it. A job
+    that has started is finished even if its caller is cancelled.
     """
 
     def __init__(self, store: Batching) -> None:
-        self._store = weakref.ref(store)  # who hands work in keeps it alive
+        self._store = weakref.ref(store)  # the caller keeps it alive
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._kept: list[_Job | None] = []
         self._thread: threading.Thread | None = None
@@ -269,15 +268,15 @@ class Worker:
         self._closed = False
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Await the result of `work` without holding up the running loop.
+        """Await the result of `work` without blocking the running loop.
 
         Raises:
-            StorageError: if the worker was closed.
+            StorageError: The worker was closed.
         """
         return await self._hand_in(lambda: work(*args, **kwargs), long=False)
 
     async def run_long(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do as `run` for work of many transactions, with which nobody shares a commit."""
+        """Do as `run` for work of many transactions, which share no commit with other jobs."""
         return await self._hand_in(lambda: work(*args, **kwargs), long=True)
 
     async def _hand_in(self, work: Callable[[], T], *, long: bool) -> T:
@@ -293,7 +292,7 @@ class Worker:
         return await future
 
     def close(self) -> None:
-        """Finish what was handed in, then end the thread."""
+        """Finish all jobs, then end the thread."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -307,7 +306,7 @@ class Worker:
             del jobs
 
     def _next(self) -> list[_Job]:
-        """Wait for a job, and take what else is there; a long one is alone. None are the end."""
+        """Wait for jobs and return them, a long one alone; an empty list at the end."""
         job = self._kept.pop() if self._kept else self._jobs.get()
         if job is None:
             return []
@@ -334,22 +333,22 @@ class Worker:
                     before = len(joined)
                     _run(job)
                     job.groups = joined[before:]
-        told: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         for job in jobs:
-            told.setdefault(job.loop, []).append(job)
-        for loop, own in told.items():
+            by_loop.setdefault(job.loop, []).append(job)
+        for loop, own in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(_tell, own)
+                loop.call_soon_threadsafe(_resolve, own)
 
 
 def _run(job: _Job) -> None:
     try:
         job.result = job.work()
-    except BaseException as error:  # it belongs to the one who waits
+    except BaseException as error:  # the caller gets it
         job.error = error
 
 
-def _tell(jobs: list[_Job]) -> None:
+def _resolve(jobs: list[_Job]) -> None:
     for job in jobs:
         if job.future.done():
             continue
@@ -365,8 +364,8 @@ def _tell(jobs: list[_Job]) -> None:
             job.future.set_result(job.result)
 
 
-class Turn:
-    """Waits for the database; whoever holds it sees that somebody waits."""
+class DatabaseLock:
+    """A reentrant lock on the database; its holder can see how many wait for it."""
 
     __slots__ = ("_gate", "_lock", "waiting")
 
@@ -376,7 +375,7 @@ class Turn:
         self.waiting = 0
 
     def acquire(self) -> None:
-        """Wait until nobody else has the database; who has it already has it twice."""
+        """Wait for the database; the holder may acquire it again."""
         with self._gate:
             self.waiting += 1
         try:
@@ -386,7 +385,7 @@ class Turn:
                 self.waiting -= 1
 
     def release(self) -> None:
-        """Let go of the database."""
+        """Release the database."""
         self._lock.release()
 
     def __enter__(self) -> None:
@@ -407,31 +406,31 @@ class Transactions(ABC):
         self._connection: Database | None = None
         self._others: int | None = None
         self._others_seen = 0
-        """Grows when another connection has written."""
+        """Grows each time that another connection is found to have written."""
         self._closed = False
         self.member = 0
         """The number of the member that writes now."""
         self._renew()
 
     def _renew(self) -> None:
-        """Begin with nothing under way, as after a fork."""
-        self.pending = Pending()
-        self._turn = Turn()
+        """Start with nothing under way, as after a fork."""
+        self.deferred = DeferredWrites()
+        self._db_lock = DatabaseLock()
         self._group: Group | None = None
         self._local = threading.local()
         self._flusher = Flusher(self)
 
     @abstractmethod
     def _open(self) -> Database:
-        """Open the database, or raise why that cannot be."""
+        """Open the database, or raise why that is impossible."""
 
     @abstractmethod
     def _forget(self) -> None:
-        """Forget what is known of rows: some were not committed."""
+        """Clear the caches: they know rows that were not committed."""
 
     @abstractmethod
     def _lock_row(self, group: Group, db: Database, thread_id: str, *, wait: bool) -> bool:
-        """Lock a thread's row for a group; False if there is none, or it cannot be had at once."""
+        """Lock a thread's row for a group; False if there is no row, or it is not free at once."""
 
     def _explained(self, error: Exception) -> StorageError:
         made = self.dialect.explained(error)
@@ -442,32 +441,32 @@ class Transactions(ABC):
     def writing(
         self, thread_id: str | None = None, *, alone: bool = False, regardless: bool = False
     ) -> Iterator[Database]:
-        """Hold the database for writing; all or nothing of it is committed when this is left.
+        """Hold the database for writing; commit all or nothing at the end of the block.
 
-        Name the thread that is written to. Writers that come at the same time share one commit,
-        unless one asks to be `alone`. What waits is committed along. Where that cannot be written,
-        nothing is done for its thread, unless one writes `regardless`: then the error comes after.
+        Name the thread that you write to. Concurrent writers share one commit, unless one asks to
+        be `alone`. Deferred writes are committed too. If those of the thread cannot be written,
+        the block does not run; with `regardless` it runs, and the error comes after it.
 
         Raises:
-            StorageError: for whatever the database reports; for what waited for this thread and
-                cannot be written.
+            StorageError: The database reports an error, or deferred writes of this thread cannot
+                be written.
         """
         self._must_be_writable()
-        with self._turn:
+        with self._db_lock:
             if alone:
                 self._commit()
             group = self._join(thread_id)
             try:
                 with self._member(group, caller=True) as db:
                     if not regardless:
-                        self.pending.complain(thread_id)
+                        self.deferred.raise_deferred_error(thread_id)
                     yield db
-                self.pending.complain(thread_id)
+                self.deferred.raise_deferred_error(thread_id)
             except BaseException as error:
                 if not group.settled and not self._may_wait(group):
                     self._commit()
                 if isinstance(error, StorageError):
-                    self.pending.complain(thread_id)  # it is older, and told once
+                    self.deferred.raise_deferred_error(thread_id)  # it is older, and raised once
                 raise
             if alone or not self._may_wait(group):
                 self._commit()
@@ -477,23 +476,23 @@ class Transactions(ABC):
     def _must_be_writable(self) -> None:
         if self.dialect.reads_only:
             raise StorageError(
-                f"{self.dialect.name} is open for reading only, because nothing may be written to "
-                "it; give this user the right to write to it and to its folder"
+                f"{self.dialect.name} is open for reading only, so nothing can be written to it; "
+                "give this user the right to write to it and to its folder"
             )
 
     @contextlib.contextmanager
     def reading(self, thread_id: str | None = None) -> Iterator[Database]:
-        """Hold one consistent view of the database; of one thread, if it is named.
+        """Hold one consistent view of the database, or of the thread that you name.
 
-        Who names no thread sees what is durable, also while a full disk keeps writes waiting.
+        Without a thread you see what is durable, even if a full disk keeps deferred writes out.
 
         Raises:
-            StorageError: as `writing`.
+            StorageError: As in `writing`.
         """
-        with self._turn:
+        with self._db_lock:
             try:
                 self._settle(thread_id)
-                self.pending.complain(thread_id)
+                self.deferred.raise_deferred_error(thread_id)
             except StorageError:
                 if thread_id is not None:
                     raise
@@ -508,7 +507,7 @@ class Transactions(ABC):
     @contextlib.contextmanager
     def idle(self) -> Iterator[Database]:
         """Hold the connection outside any transaction, for maintenance."""
-        with self._turn:
+        with self._db_lock:
             self._settle(None)
             try:
                 yield self._connection or self._open()
@@ -516,33 +515,34 @@ class Transactions(ABC):
                 raise self._explained(error) from error
 
     def flush(self) -> None:
-        """Commit everything that waits.
+        """Commit all deferred writes.
 
         Raises:
-            StorageError: for whatever the database reports; what waits then still waits.
+            StorageError: The database reports an error; the writes then stay deferred.
         """
-        with self._turn:
+        with self._db_lock:
             self._settle(None)
 
     def later(self, entry: Entry) -> None:
-        """Let an entry wait for the next commit.
+        """Defer a write until the next commit.
 
         Raises:
-            StorageError: the store is closed; what waited for this thread cannot be written.
+            StorageError: The store is closed, or earlier deferred writes of this thread cannot be
+                written.
         """
         if self._closed:
             raise closed()
         self._must_be_writable()
-        self.pending.add(entry)
+        self.deferred.add(entry)
         self._flusher.wake()
-        self.pending.complain(entry.at.thread_id)
+        self.deferred.raise_deferred_error(entry.at.thread_id)
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[list[Group]]:
-        """Let this thread's writers go on without their commit; it is made at the end.
+        """Let the writers of this thread go on without their commit, and commit at the end.
 
-        Yields the groups they joined; each must be checked when the batch is over. A batch within
-        a batch is a part of it.
+        Yields the groups that they joined; check each when the batch is over. A batch within a
+        batch is a part of it.
         """
         outer: list[Group] | None = getattr(self._local, "joined", None)
         if outer is not None:
@@ -554,15 +554,15 @@ class Transactions(ABC):
             yield joined
         finally:
             self._local.joined = None
-            if self._group is not None:  # also one that nobody joined: its only member failed
-                with self._turn:
+            if self._group is not None:  # also a group that is not in `joined`: its member failed
+                with self._db_lock:
                     self._commit()
 
     def together(self, work: Callable[[], T]) -> T:
         """Do several things with one commit.
 
         Raises:
-            StorageError: as `writing`, and for what the commit failed with.
+            StorageError: As in `writing`, or the commit failed.
         """
         with self.batch() as joined:
             before = len(joined)
@@ -572,7 +572,7 @@ class Transactions(ABC):
         return made
 
     def _join(self, thread_id: str | None = None) -> Group:
-        """Enter the open group, or begin one; write what waits; lock the thread."""
+        """Enter the open group, or begin one; write deferred writes; lock the thread."""
         group = self._enter(thread_id)
         if not self._locks or thread_id is None or self._hold(group, thread_id):
             return group
@@ -587,8 +587,8 @@ class Transactions(ABC):
             if group is None:
                 self._begin(write=True)
                 group = self._group = Group()
-            if self.pending.since is not None:
-                self._write_pending(group, first)
+            if self.deferred.since is not None:
+                self._write_deferred(group, first)
             if not group.settled:
                 return group
 
@@ -624,27 +624,27 @@ class Transactions(ABC):
                 self._others_seen += 1
             return db
 
-    def _write_pending(self, group: Group, first: str | None) -> None:
-        """Write what waits; a thread that somebody else holds must wait on, unless it is first."""
-        taken = self.pending.take()
+    def _write_deferred(self, group: Group, first: str | None) -> None:
+        """Write deferred writes; those of a locked thread wait on, unless the thread is `first`."""
+        taken = self.deferred.take()
         group.taken.append(taken)
         held_up: dict[str, list[Entry]] = {}
         try:
             for thread_id in sorted(taken, key=lambda name: name != first):
                 if group.settled:
                     return
-                if self._locks and not self._hold_for_pending(group, thread_id, first):
+                if self._locks and not self._hold_for_deferred(group, thread_id, first):
                     held_up[thread_id], taken[thread_id] = taken[thread_id], []
                 else:
                     self._write_entries(group, thread_id, taken)
         finally:
-            self.pending.put_back(held_up)
+            self.deferred.put_back(held_up)
 
     def _write_entries(self, group: Group, thread_id: str, taken: dict[str, list[Entry]]) -> None:
-        """Write what waits for a thread, up to the first entry that no database can hold.
+        """Write a thread's deferred writes, up to the first one that no database can hold.
 
-        What came after that one builds on it, and is lost with it. If all was taken back with it,
-        the rest waits again.
+        Later ones build on it and are lost with it. If the whole transaction was rolled back, the
+        earlier ones wait again.
         """
         while (entries := taken[thread_id]) and not group.settled:
             try:
@@ -656,7 +656,7 @@ class Transactions(ABC):
                             if self.dialect.is_final(error.__cause__ or error):
                                 taken[thread_id] = entries[:at]
                                 ours = isinstance(error, self._errors)
-                                self.pending.fail(
+                                self.deferred.fail(
                                     entry.at, self._explained(error) if ours else error
                                 )
                             raise
@@ -668,18 +668,18 @@ class Transactions(ABC):
                 self._fail(group, StorageError("the process was interrupted; try again"))
                 raise
 
-    def _hold_for_pending(self, group: Group, thread_id: str, first: str | None) -> bool:
+    def _hold_for_deferred(self, group: Group, thread_id: str, first: str | None) -> bool:
         if thread_id == first or thread_id in group.held:
             return self._hold(group, thread_id)
-        group.locked = True  # of what only happens to wait too, nobody waits for the lock
+        group.locked = True  # never wait for the lock of a thread that is not the caller's
         return self._hold(group, thread_id)
 
     @contextlib.contextmanager
     def _member(self, group: Group, *, caller: bool = False) -> Iterator[Database]:
-        """Write as a member of a group; an error takes back this member's writes alone.
+        """Write as a member of a group; an error rolls back this member's writes alone.
 
-        Where no other caller counts on the transaction, all of it is taken back: what had waited
-        waits again. A savepoint would cost each turn more than its rows.
+        If no other caller counts on the transaction, all of it is rolled back, and deferred writes
+        wait again. A savepoint would cost each commit more than its rows.
         """
         db = self._connection
         assert db is not None
@@ -695,7 +695,7 @@ class Transactions(ABC):
             group.members += 1
             group.callers += caller
         except BaseException as error:
-            self._forget()  # caches know of rows that were not committed
+            self._forget()  # the caches know rows that were not committed
             group.held.clear()
             ours = isinstance(error, self._errors)
             fatal = ours and not self.dialect.is_final(error)
@@ -711,13 +711,13 @@ class Transactions(ABC):
             raise
 
     def _may_wait(self, group: Group) -> bool:
-        """Say whether a group's commit can be left to somebody who comes after."""
+        """Return whether a later writer will commit this group."""
         if group.is_full:
             return False
-        return self._turn.waiting > 0 or getattr(self._local, "joined", None) is not None
+        return self._db_lock.waiting > 0 or getattr(self._local, "joined", None) is not None
 
     def _commit(self) -> None:
-        """Commit the open group, if there is one; its members learn of an error."""
+        """Commit the open group, if there is one; its members get the error."""
         group, db = self._group, self._connection
         if group is None or db is None:
             return
@@ -731,7 +731,7 @@ class Transactions(ABC):
             group.settle()
 
     def _fail(self, group: Group, error: StorageError | None) -> None:
-        """Give a group up: nothing of it is stored, and what had waited waits again."""
+        """Roll a group back; its deferred writes wait again."""
         if group.settled:
             return
         self._group = None
@@ -740,33 +740,33 @@ class Transactions(ABC):
             self._connection.account.forget()
             self._end(self._connection)
         for taken in reversed(group.taken):
-            self.pending.put_back({k: v for k, v in taken.items() if v})
+            self.deferred.put_back({k: v for k, v in taken.items() if v})
         group.settle(error)
 
     def _settle(self, thread_id: str | None) -> None:
-        """Commit the open group and what waits for a thread, before somebody reads."""
-        if not self.pending.holds(thread_id):
+        """Commit the open group and a thread's deferred writes, before a read."""
+        if not self.deferred.holds(thread_id):
             return self._commit()
-        for first in [thread_id] if thread_id is not None else [None, *self.pending.threads()]:
-            if self.pending.holds(first):
+        for first in [thread_id] if thread_id is not None else [None, *self.deferred.threads()]:
+            if self.deferred.holds(first):
                 group = self._join(first)
                 self._commit()
                 group.check()
         return None
 
     def _follow(self, group: Group, done: threading.Event | None) -> None:
-        """Wait until the group is committed, unless the end of a batch looks after that."""
+        """Wait until the group is committed, unless a batch commits it at its end."""
         joined = getattr(self._local, "joined", None)
         if joined is not None:
             joined.append(group)
             return
         while done is not None and not done.wait(SECONDS):
-            with self._turn:  # the one who was to commit it was interrupted
-                self._commit()  # whichever it is: who saw somebody wait has left it to them
+            with self._db_lock:  # the writer that was to commit it was interrupted
+                self._commit()  # any open group: its writers left the commit to those who wait
         group.check()
 
     def _end(self, db: Database) -> None:
-        """End a transaction of which nothing is to be kept; let go of a lost connection."""
+        """End a transaction and roll back what is not committed; close a lost connection."""
         with contextlib.suppress(*self._errors):
             if db.in_transaction:
                 db.execute("ROLLBACK")

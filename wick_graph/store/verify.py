@@ -1,4 +1,4 @@
-"""Walk every row of a store: verify that it is whole, or seal it under a new key."""
+"""Go through all rows of a store: verify them, or seal them under a new key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wick_graph.store.checkpoint_read import Row, body_of
 from wick_graph.store.cipher import Encrypted, new_mark
 from wick_graph.store.cleanup import GONE, spans
 from wick_graph.store.codec import HASH_BYTES, is_text_key
-from wick_graph.store.connection import Core
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import (
     CHECKPOINTS,
@@ -55,64 +55,64 @@ from wick_graph.store.schema import (
 )
 from wick_graph.store.statements import checked, checked_columns, checksum_of, compiled
 
-# --- Changing the key of an encrypted store: everything is sealed anew under the current key.
+# --- Changing the key of an encrypted store: everything is sealed again under the current key.
 #
-# Rows are taken some at a time, while others go on reading and writing. A row is replaced only if
-# it is still the one that was read, so nobody's write is lost. The store's own row comes last:
-# until then the old key is needed, and a rotation that was cut short is simply begun again.
+# Rows are changed in batches while others go on reading and writing. A row is replaced only if it
+# is still the one that was read, so no write is lost. The store's own row comes last: until then
+# the old key is needed, and an interrupted rotation can simply be started again.
 
 
 _BATCH: Final = 200
-"""Rows that one transaction changes at most."""
+"""The most rows that one transaction changes."""
 
 _PASSES: Final = 3
-"""Times that all is gone through, where others still write under an old key."""
+"""The most passes over all rows, if others still write under an old key."""
 
 _IS_THERE: Final = threads.c.status != GONE
-"""What is being deleted needs no key any more."""
+"""Threads that are being deleted need no key any more."""
 
 Place = Callable[[Seals, int, Sequence[Any]], tuple[Context, ...]]
-"""Makes a row's context of its columns, as those do who write it."""
+"""Makes a row's context from its columns, as its writers do."""
 
 
 def rotate(saver: SqlSaver) -> int:
-    """Seal everything anew that is not under the current key, and return how many rows that were.
+    """Seal everything under the current key, and return how many rows were changed.
 
-    Whoever else has the store open must have been given the new keys before. Afterwards the old
-    ones can be taken away.
+    First give the new keys to all processes that have the store open. Afterwards you can remove
+    the old ones.
 
     Raises:
-        StorageError: the store is not encrypted, a row is damaged, or somebody goes on writing
-            under an old key; the old keys are needed then as before.
+        StorageError: The store is not encrypted, a row is damaged, or a process still writes under
+            an old key; the old keys are still needed.
     """
-    core: Core = saver._core
+    core: StoreConnection = saver._core
     sealing = core.sealing
     if not isinstance(sealing, Encrypted) or sealing.keys is None:
         raise StorageError(f"{core.dialect.name} is not encrypted; there is no key to change")
     total = 0
     for _ in range(_PASSES):
-        changed = sum(_thread(core, *named) for named in _named(core)) + _texts(core)
+        changed = sum(_thread(core, *named) for named in _all_threads(core)) + _texts(core)
         total += changed
         if not changed:
             break
     else:
         raise StorageError(
-            f"somebody still writes to {core.dialect.name} under an old key; give the new keys to "
-            "all who have it open, and try again"
+            f"a process still writes to {core.dialect.name} under an old key; give the new keys to "
+            "all processes that have it open, and try again"
         )
     return total + _mark(core, sealing)
 
 
-def _named(core: Core) -> list[tuple[int, bytes, bytes]]:
-    """Return the number, the tenant and the id of all threads, whosever they are."""
+def _all_threads(core: StoreConnection) -> list[tuple[int, bytes, bytes]]:
+    """Return the number, the tenant and the id of each thread, of all tenants."""
     query = select(threads.c.id, threads.c.tenant, threads.c.thread).where(_IS_THERE)
     with core.reading() as db:
         found = db.execute(*compiled(query)).fetchall()
     return [(number, bytes(tenant), bytes(key)) for number, tenant, key in found]
 
 
-def _thread(core: Core, number: int, tenant: bytes, key: bytes) -> int:
-    """Seal a thread's rows anew."""
+def _thread(core: StoreConnection, number: int, tenant: bytes, key: bytes) -> int:
+    """Seal a thread's rows again, and return how many."""
     changed, seals = 0, core.sealing.of(number, tenant, key)
     for table, columns, place in BY_THREAD:
         changed += _rows(core, seals, number, table, table.c.thread == number, columns, place)
@@ -128,7 +128,7 @@ def _thread(core: Core, number: int, tenant: bytes, key: bytes) -> int:
 
 
 def _rows(
-    core: Core,
+    core: StoreConnection,
     seals: Seals,
     number: int,
     table: Table,
@@ -156,8 +156,8 @@ def _rows(
         last = found[-1][0]
 
 
-def _texts(core: Core) -> int:
-    """Seal the texts anew that stand in the rows of `threads`."""
+def _texts(core: StoreConnection) -> int:
+    """Seal the texts in the rows of `threads` again, and return how many."""
     changed = 0
     for column in (threads.c.title, threads.c.last_error):
         query = select(threads.c.id, threads.c.tenant, threads.c.thread, column)
@@ -179,7 +179,7 @@ def _texts(core: Core) -> int:
     return changed
 
 
-def _mark(core: Core, sealing: Encrypted) -> int:
+def _mark(core: StoreConnection, sealing: Encrypted) -> int:
     assert sealing.keys is not None
     own = (blobs.c.thread == literal_column(str(NOBODY)), blobs.c.hash == MARK)
     with core.writing(alone=True) as db:
@@ -191,7 +191,7 @@ def _mark(core: Core, sealing: Encrypted) -> int:
     return 1
 
 
-def _is_old(core: Core, column: Column[Any]) -> ColumnElement[bool]:
+def _is_old(core: StoreConnection, column: Column[Any]) -> ColumnElement[bool]:
     keys = core.sealing.keys
     assert keys is not None
     held = func.substr(
@@ -252,25 +252,25 @@ BY_RANGE: Final[tuple[tuple[Table, tuple[Column[Any], ...], Place], ...]] = (
 )
 
 
-# --- `verify`: whether everything that a store was given is still there, and as it was given.
+# --- `verify`: check that everything that was stored is still there, and unchanged.
 #
-# Four things are compared: what the database says of its own pages; each row with its check value
-# or checksum; the rows of each thread with the thread's digests; and what steps refer to with the
-# rows that are there. Nothing is changed, and each thread is read in one consistent view.
+# There are four checks: the database checks its own pages; each row is compared with its check
+# value or checksum; the rows of each thread with the thread's digests; and the references of steps
+# with the rows that are there. Nothing is changed, and each thread is read in one consistent view.
 
 
 Progress = Callable[[int, int], None]
-"""Told after each thread: how many were read, and how many there are."""
+"""Called after each thread with the number of threads read, and of all threads."""
 
 _PLACES: Final = {table: (columns, place) for table, columns, place in (*BY_THREAD, *BY_RANGE)}
 
 _RANGES: Final = (moments, events, digests)
 
 _MOST: Final = 1 << 31
-"""More lanes or threads than this have no room in the keys of their rows."""
+"""The keys of rows have no room for more lanes or threads than this."""
 
 _WRONG: Final = (StorageError, ValueError, TypeError, IndexError, OverflowError, UnicodeError)
-"""What decoding a damaged row may raise."""
+"""The errors that decoding a damaged row may raise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +300,7 @@ class Report:
 
 
 def verify(saver: SqlSaver, progress: Progress | None = None) -> Report:
-    """Read all of a store, of every tenant, and say what is damaged, missing or foreign.
+    """Read the whole store, of all tenants, and report what is damaged, missing or foreign.
 
     Raises:
         StorageError: The database cannot be read at all.
@@ -309,14 +309,14 @@ def verify(saver: SqlSaver, progress: Progress | None = None) -> Report:
 
 
 class _Verifying:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: StoreConnection) -> None:
         self._core = core
         self.report = Report()
 
     def run(self, progress: Progress | None) -> Report:
         with self._core.idle() as db:
             for said in self._core.dialect.problems(db):
-                self._find(f"the database says of itself: {said}")
+                self._find(f"the database reports: {said}")
         known = self._known()
         for at, (number, (tenant, key)) in enumerate(known.items()):
             try:
@@ -331,7 +331,7 @@ class _Verifying:
         return self.report
 
     def _known(self) -> dict[int, tuple[bytes, bytes]]:
-        """Check the rows that belong to no thread, or to one that is not there; list the rest."""
+        """Check the rows that belong to no thread, or to a missing one; return the threads."""
         known: dict[int, tuple[bytes, bytes]] = {}
         gone: set[int] = set()
         try:
@@ -353,7 +353,7 @@ class _Verifying:
         return known
 
     def _checksums(self, db: Database, table: Table, known: dict[int, tuple[bytes, bytes]]) -> None:
-        """Compare rows with their checksums; a database that has none checks its own pages."""
+        """Compare rows with their checksums, unless the database checks its own pages."""
         if self._core.dialect.locks:
             return
         key = next(iter(table.primary_key.columns))
@@ -366,7 +366,7 @@ class _Verifying:
                 self._find(what, table=table.name, thread=_name_of_key(thread) or None)
 
     def _strays(self, db: Database, there: set[int]) -> None:
-        """Find rows whose thread is missing."""
+        """Find rows of missing threads."""
         lanes = dict(db.execute(*compiled(select(names.c.id, names.c.thread))).fetchall())
         for table in (*(table for table, *_ in BY_THREAD), leases, names):
             found = db.execute(*compiled(select(table.c.thread).distinct())).fetchall()
@@ -395,7 +395,9 @@ class _Verifying:
 class ThreadRows:
     """One thread's rows in one view of the database, checked one by one."""
 
-    def __init__(self, core: Core, db: Database, number: int, tenant: bytes, key: bytes) -> None:
+    def __init__(
+        self, core: StoreConnection, db: Database, number: int, tenant: bytes, key: bytes
+    ) -> None:
         self._core = core
         self.db = db
         self.number = number
@@ -404,15 +406,15 @@ class ThreadRows:
         found = select(names.c.id).where(names.c.thread == number)
         self.lanes = [row[0] for row in db.execute(*compiled(found)).fetchall()]
         self.whole: dict[Table, set[Any]] = {table: set() for table in TABLES}
-        """Keys of rows that are as they were written; of blobs, their hashes."""
+        """The keys of rows that are as they were written; for blobs, their hashes."""
         self.bases: dict[int, int] = {}
-        """Of items that repeat another one's content: that one."""
+        """For items that repeat the content of another one, the key of that one."""
         self.incomplete: set[tuple[Table, int]] = set()
-        """Checkpoints and pending writes that refer to what is not there, or not whole."""
+        """Checkpoints and pending writes that refer to missing or damaged rows."""
         self._report = Report()
 
     def check(self, report: Report) -> None:
-        """Check everything."""
+        """Check all rows of the thread."""
         self._report = report
         sums = sums_of(self.db, self.number)
         actual = {step: [0] * len(TABLES) for step in (0, *sums)}
@@ -429,7 +431,7 @@ class ThreadRows:
         self._references()
 
     def rows(self, table: Table) -> Iterator[tuple[Any, Sequence[Any]]]:
-        """Yield the rows of a table: the key, and the columns of which the hash is made."""
+        """Yield the rows of a table: the key, and the columns that the hash is made of."""
         context, place = _PLACES.get(table, ((), None))
         key = table.c.id if table is names else table.c.rid
         wanted = columns_of(table)
@@ -484,7 +486,7 @@ class ThreadRows:
         return self._under.get(rid) if table is writes else None
 
     def _compare(self, sums: dict[int, list[int]], actual: dict[int, list[int]]) -> None:
-        """Compare the sums; where a table's differ, say at which steps."""
+        """Compare the sums; if those of a table differ, report the step."""
         for at, table in enumerate(TABLES):
             off = sum(own[at] for own in sums.values()) - sum(own[at] for own in actual.values())
             if off & MASK == 0:
@@ -495,10 +497,10 @@ class ThreadRows:
                 if table in (checkpoints, writes)
                 and (sums.get(step, [0] * len(TABLES))[at] - own[at] - off) & MASK == 0
             ]
-            self._find(table, _said(off), step=differ[0] if len(differ) == 1 else None)
+            self._find(table, _describe(off), step=differ[0] if len(differ) == 1 else None)
 
     def _references(self) -> None:
-        """Look for what steps and pending writes refer to."""
+        """Check that everything that steps and pending writes refer to is there."""
         query = select(*statements.COLUMNS).where(checkpoints.c.thread == self.number)
         for found in self.db.execute(*compiled(query)).fetchall():
             row = Row(*found)
@@ -523,12 +525,12 @@ class ThreadRows:
                 if rid in self.whole[table]:
                     yield rid, self.seals.unseal(body, table.name, *place(self.seals, rid, row))
 
-    def look_again(self) -> None:
-        """Look for what steps refer to, after rows were taken for damaged."""
+    def check_references(self) -> None:
+        """Check the references of steps again, after more rows were counted as damaged."""
         self._references()
 
     def _is_complete(self, row: Row) -> bool:
-        """Say whether all is there that a checkpoint refers to, and is whole."""
+        """Return whether everything that a checkpoint refers to is there and whole."""
         try:
             body = body_of(row, self.seals, "table checkpoints")
             forms = [form for _, form in body.forms()]
@@ -569,15 +571,15 @@ def _key(table: Table, number: int, row: Sequence[Any]) -> Any:
     return row[0] if table.name == "blobs" else number
 
 
-def _said(off: int) -> str:
-    """Say what a difference between two sums means."""
+def _describe(off: int) -> str:
+    """Describe a difference between two sums."""
     count = off & (1 << COUNT_BITS) - 1
     if count == 0:
         return "a row is not the one that was written: it is damaged, older or from elsewhere"
     if count < 1 << COUNT_BITS - 1:
         return f"{count} row{'s are' if count > 1 else ' is'} missing"
     extra = (1 << COUNT_BITS) - count
-    return f"{extra} row{'s were' if extra > 1 else ' was'} added by somebody else"
+    return f"{extra} row{'s were' if extra > 1 else ' was'} added by another program"
 
 
 def _same_checksum(checksum: Any, values: Sequence[Any]) -> bool:
@@ -588,7 +590,7 @@ def _same_checksum(checksum: Any, values: Sequence[Any]) -> bool:
 
 
 def _owners(db: Database, table: Table) -> set[int]:
-    """Return the numbers with which the keys of a table begin, without reading all of them."""
+    """Return the numbers that the keys of a table begin with, without reading all of them."""
     found: set[int] = set()
     at = -(1 << 62)
     while row := db.execute(
