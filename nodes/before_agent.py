@@ -38,7 +38,9 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
     if lost := [RemoveMessage(m.id) for m in orphans(messages) if m.id]:
         updates.append(("messages", lost))
     for layer in ctx.spec.hooks.before_agent:
-        _, update = await apply(layer, ctx.io, ctx.port, state_view(state), ctx.for_hooks(state))
+        _, update = await apply(
+            layer, ctx.bridge, ctx.listener, state_view(state), ctx.for_hooks(state)
+        )
         updates.extend(update.items())
         state = overlaid(state, update)
     return updates
@@ -87,7 +89,7 @@ async def _repaired(reply: AIMessage, index: int, ctx: NodeContext) -> list[tupl
     known, ledger = None, ctx.run.ledger
     if ledger is not None:
         look = (sent["key"], call.name, call.args)
-        known = await ctx.io.either(lambda: ledger.look(*look), lambda: ledger.alook(*look))
+        known = await ctx.bridge.call(lambda: ledger.look(*look), lambda: ledger.alook(*look))
         await leave(ctx, sent["key"])
     if isinstance(known, Recorded):
         result = recorded(call, known.fields)

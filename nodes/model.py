@@ -10,7 +10,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
-from wick_graph.core.moments import Abort, Directive, Moment, Replace, Skip, tell
+from wick_graph.core.moments import Abort, Directive, Moment, Replace, Skip, notify
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import ModelRequest, as_sent, position
 from wick_graph.core.usage import usage_of
@@ -97,8 +97,8 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
     onion = Onion(
         layers=ctx.spec.hooks.wrap_model_call,
         base=base,
-        io=ctx.io,
-        port=ctx.port,
+        bridge=ctx.bridge,
+        listener=ctx.listener,
         takes=ModelRequest,
         gives=AIMessage,
         updates=writes,
@@ -117,7 +117,7 @@ async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMe
     """The innermost layer: exactly these messages, these tools, these settings."""
     sent = _outgoing(request, ctx)
     given: AIMessage | None = None
-    if ctx.port.active:
+    if ctx.listener.active:
         said = await _offer(sent, ctx)
         if isinstance(said, Abort):
             raise ModelError(f"stopped before the model call: {said.reason}")
@@ -125,17 +125,17 @@ async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMe
             given = said.value
         elif isinstance(said, Replace):
             sent = _Sent.of(said.value, ctx)
-            ctx.port.record(sent.moment("replaced", ctx))
+            ctx.listener.record(sent.moment("replaced", ctx))
     reply = given if given is not None else await _asked(sent, ctx)
     if ctx.spec.hooks.wrap_model_call:  # a model or its cache may give the same object again
         reply = private(reply)
     used = usage_of(reply)  # here, so that every call counts that a hook makes through `next`
     ctx.run.usage += used
     writes.append(("usage", used.to_dict()))
-    if ctx.port.active:
+    if ctx.listener.active:
         data = {"reply": reply, "usage": used, "purpose": request.purpose}
         data["given"] = given is not None
-        said = await tell(ctx.port, Moment("model", "response", ctx.run.model, data))
+        said = await notify(ctx.listener, Moment("model", "response", ctx.run.model, data))
         reply = said.value if isinstance(said, Replace) else reply
     return reply
 
@@ -181,7 +181,7 @@ class _Sent:
 
 async def _offer(sent: _Sent, ctx: NodeContext) -> Directive:
     """Show a listener what will be sent; what it says comes in the place of a call, or before."""
-    return await tell(ctx.port, sent.moment("request", ctx))
+    return await notify(ctx.listener, sent.moment("request", ctx))
 
 
 async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
@@ -192,9 +192,9 @@ async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
             raise ModelError(f"{ctx.run.model} gave a {type(reply).__name__}, not an AIMessage")
         return ctx.processing.incoming(bounded(reply))
     except BaseException as error:
-        if ctx.port.active:
+        if ctx.listener.active:
             data = {"error": error, "purpose": sent.request.purpose}
-            ctx.port.record(Moment("model", "error", ctx.spec.model.name, data))
+            ctx.listener.record(Moment("model", "error", ctx.spec.model.name, data))
         if isinstance(error, MessageError):
             raise _invalid(error) from None
         raise
@@ -208,7 +208,9 @@ async def _verdict(
     answers: dict[str, ToolResult | str] = {}
     because: StoppedBecause | None = None
     for layer in ctx.spec.hooks.after_model:
-        made, update = await apply(layer, ctx.io, ctx.port, private(reply), ctx.for_hooks(state))
+        made, update = await apply(
+            layer, ctx.bridge, ctx.listener, private(reply), ctx.for_hooks(state)
+        )
         writes += update.items()
         if isinstance(made, Verdict):
             reply = _instead(made.reply, reply)

@@ -40,7 +40,7 @@ async def compose(
     request = initial(state, ctx)
     for layer in ctx.spec.hooks.modify_request:
         before = len(request.system)
-        made, update = await apply(layer, ctx.io, ctx.port, request, request.ctx)
+        made, update = await apply(layer, ctx.bridge, ctx.listener, request, request.ctx)
         updates.extend(update.items())
         if not isinstance(made, ModelRequest):
             kind = "nothing" if made is None else f"a {type(made).__name__}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from wick_graph import langgraph_config
-from wick_graph.core.moments import Abort, Moment, Replace, Skip, tell
+from wick_graph.core.moments import Abort, Moment, Replace, Skip, notify
 from wick_graph.core.request import state_view
 from wick_graph.core.state import LASTING, private_update, problem
 from wick_graph.errors import ToolError
@@ -15,7 +15,7 @@ from wick_graph.hooks.onion import Onion
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import owned
 from wick_graph.runtime.context import NodeContext
-from wick_graph.runtime.tool_ledger import Gate, again, bound_by, through_ledger
+from wick_graph.runtime.tool_ledger import Gate, again, bound_by, execute_once
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
@@ -31,7 +31,7 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     if not sent:
         return []
     call = _call(sent, ctx)
-    port = ctx.port
+    listener = ctx.listener
     updates: list[tuple[str, Any]] = []
     ran: list[ToolCall] = []
 
@@ -39,13 +39,13 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
         ran.append(inner)
         return await _execute(again(inner) if len(ran) > 1 else inner, sent, ctx)
 
-    if port.active:
-        await tell(port, Moment("tool", "enter", call.name, {"args": call.args}, call.id))
+    if listener.active:
+        await notify(listener, Moment("tool", "enter", call.name, {"args": call.args}, call.id))
     onion = Onion(
         layers=ctx.spec.hooks.wrap_tool_call,
         base=base,
-        io=ctx.io,
-        port=port,
+        bridge=ctx.bridge,
+        listener=listener,
         takes=ToolCall,
         gives=ToolResult,
         updates=updates,
@@ -55,8 +55,8 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
         run = bound_by(ctx.run.bound, ctx, onion.run) if ctx.run.bound else onion.run
         result: ToolResult = await run(call)
     except BaseException as error:
-        if port.active:
-            port.record(Moment("tool", "error", call.name, {"error": error}, call.id))
+        if listener.active:
+            listener.record(Moment("tool", "error", call.name, {"error": error}, call.id))
         raise
     # A hook may have changed the call on its way in; the answer is to what the model asked.
     if (result.tool_call_id, result.name) != (call.id, call.name):
@@ -65,8 +65,10 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     wrong = problem(result.update) if result.update else None
     if wrong is not None:
         result = failure(call, ToolError(f"the tool's state update is refused: {wrong}"))
-    if port.active:
-        said = await tell(port, Moment("tool", "exit", call.name, {"result": result}, call.id))
+    if listener.active:
+        said = await notify(
+            listener, Moment("tool", "exit", call.name, {"result": result}, call.id)
+        )
         result = said.value if isinstance(said, Replace) else result
     update = dict(result.update or {})
     beside = update.pop("messages", [])
@@ -91,27 +93,29 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
     if sent.get("bad"):
         return failure(call, ToolError(sent["bad"]))
     tool = ctx.tools(call.ctx.state).get(call.name)
-    port = ctx.port
+    listener = ctx.listener
     call = _still_allowed(call)
-    if not port.active:
-        made = await through_ledger(call, tool, ctx)
+    if not listener.active:
+        made = await execute_once(call, tool, ctx)
         return _private(made) if ctx.spec.hooks.wrap_tool_call else made
     data = {"args": call.args, "key": sent["key"], "replay": tool.replay if tool else None}
-    said = await tell(port, Moment("tool", "call", call.name, {**data, "call": call}, call.id))
+    said = await notify(
+        listener, Moment("tool", "call", call.name, {**data, "call": call}, call.id)
+    )
     if isinstance(said, Abort):
         raise ToolError(f"stopped before the call: {said.reason}")
     if isinstance(said, Replace):
         call = said.value if isinstance(said.value, ToolCall) else call.replace(args=said.value)
-        port.record(Moment("tool", "replaced", call.name, {**data, "args": call.args}, call.id))
+        listener.record(Moment("tool", "replaced", call.name, {**data, "args": call.args}, call.id))
         call = _still_allowed(call)
     given = isinstance(said, Skip)
     result: ToolResult = (
-        said.value if isinstance(said, Skip) else await through_ledger(call, tool, ctx)
+        said.value if isinstance(said, Skip) else await execute_once(call, tool, ctx)
     )
     if ctx.spec.hooks.wrap_tool_call:  # else it is what `exit` tells
         result = _private(result)
         data = {"result": result, "given": given}
-        await tell(port, Moment("tool", "return", call.name, data, call.id))
+        await notify(listener, Moment("tool", "return", call.name, data, call.id))
     return result
 
 

@@ -1,6 +1,6 @@
 """One body, two drivers: how an `async def` runs inside a loop and outside of any.
 
-A body awaits nothing but *leaves*. `AsyncLeaves` suspends in the caller's loop. `SyncLeaves`
+A body awaits nothing but *leaves*. `AsyncBridge` suspends in the caller's loop. `SyncBridge`
 blocks instead of suspending, so `run_to_end` can drive the same body to its end with a single
 `send(None)`, in the caller's thread, with no loop at all. Only what a user wrote as `async def`
 needs a loop then: it runs on one long-lived engine loop, so that clients which remember their
@@ -148,10 +148,10 @@ THREADS = Threads()
 ENGINE_LOOP = EngineLoop()
 
 
-class Leaves(Protocol):
+class Bridge(Protocol):
     """What a body may await."""
 
-    async def call(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
+    async def call_user(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
         """Call what a user wrote, `def` or `async def`."""
 
     async def wrap(self, fn: Callable[..., Any], is_async: bool, value: Any, inner: Next) -> Any:
@@ -171,20 +171,20 @@ class Leaves(Protocol):
     async def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the form that fits the driver, of something that may take long."""
 
-    async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the form that fits the driver, of something that has both."""
 
     async def cancels_itself(self) -> bool:
         """Say whether a CancelledError comes from what was called, and not from the run's end."""
 
-    async def whole(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Do the same, to its end even if the waiter is cancelled meanwhile."""
 
 
-class AsyncLeaves:
-    """Leaves for a body that runs in the caller's loop; blocking calls go to threads."""
+class AsyncBridge:
+    """Bridge for a body that runs in the caller's loop; blocking calls go to threads."""
 
-    async def call(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
+    async def call_user(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
         """Await an `async def`, or run a `def` in a thread."""
         if is_async:
             return await fn(*args)
@@ -222,7 +222,7 @@ class AsyncLeaves:
         try:
             async with asyncio.timeout(seconds) as limit:
                 with pausable(limit, seconds):
-                    return await self.call(fn, is_async, *args)
+                    return await self.call_user(fn, is_async, *args)
         except TimeoutError:
             if seconds is not None and limit.expired():
                 raise Late(seconds) from None
@@ -268,7 +268,7 @@ class AsyncLeaves:
         """Await the async form."""
         return await async_()
 
-    async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Await the async form."""
         return await async_()
 
@@ -277,7 +277,7 @@ class AsyncLeaves:
         task = asyncio.current_task()
         return task is None or not task.cancelling()
 
-    async def whole(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Await the async form to its end; a cancellation meanwhile is raised afterwards."""
         task = asyncio.ensure_future(async_())
         cancelled: asyncio.CancelledError | None = None
@@ -294,10 +294,10 @@ class AsyncLeaves:
         return task.result()
 
 
-class SyncLeaves:
-    """Leaves that block and never suspend; for `run_to_end`."""
+class SyncBridge:
+    """Bridge that block and never suspend; for `run_to_end`."""
 
-    async def call(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
+    async def call_user(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
         """Call a `def` here; run an `async def` on the engine loop."""
         if not is_async:
             return fn(*args)
@@ -319,7 +319,7 @@ class SyncLeaves:
     ) -> Any:
         """Wait for at most `seconds`; without a limit a `def` runs here."""
         if seconds is None:
-            return await self.call(fn, is_async, *args)
+            return await self.call_user(fn, is_async, *args)
         future = ENGINE_LOOP.submit(fn(*args)) if is_async else THREADS.submit(fn, *args)
         try:
             return within(lambda left: _result(future, left), future.done, seconds)
@@ -355,7 +355,7 @@ class SyncLeaves:
             return sync()
         return _result(THREADS.submit(sync), None)
 
-    async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the sync form."""
         return sync()
 
@@ -363,7 +363,7 @@ class SyncLeaves:
         """Say yes: nobody can cancel a body that never suspends."""
         return True
 
-    async def whole(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the sync form."""
         return sync()
 
@@ -385,6 +385,6 @@ def _result(future: Future[T], seconds: float | None) -> T:
         raise
 
 
-ASYNC_LEAVES = AsyncLeaves()
+ASYNC_BRIDGE = AsyncBridge()
 
-SYNC_LEAVES = SyncLeaves()
+SYNC_BRIDGE = SyncBridge()

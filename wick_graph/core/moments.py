@@ -1,8 +1,8 @@
-"""The engine's one window: what happened, and whether to go on.
+"""The engine's only observation point: moments of a run and the listeners that get them.
 
-The compiled wrappers speak to one port with two methods. `record` notes a moment; `at` is
-awaited where a listener may want to hold, change or skip what comes. With `NULL_PORT` neither is
-reached: each point costs one attribute look-up.
+The engine calls one listener, which has two methods. `record` notes a moment. The engine awaits
+`at` where a listener may hold the run, change what comes, or skip it. With `NULL_LISTENER` it calls
+neither: each point costs one attribute look-up.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Place:
 
 @dataclass(slots=True)
 class Moment:
-    """One thing that happened in a run, in the order in which it happened.
+    """One entry of a run's record, in the order in which it happened.
 
-    Nobody changes a moment but the port of its node and the journal, each of which fills in what
-    it alone knows before anybody else sees it.
+    Only two listeners change a moment, both before any other sees it: `NodeListener` adds the
+    place, and the journal adds the number.
     """
 
     kind: Kind
@@ -112,7 +112,7 @@ Directive = Replace | Skip | Abort | None
 """What a listener answers; None means: go on."""
 
 
-class Port(Protocol):
+class Listener(Protocol):
     """What listens to a run."""
 
     @property
@@ -141,14 +141,16 @@ class Debugger(Protocol):
     def below(self) -> Debugger:
         """Who watches the runs that a run begins: its sub-agents."""
 
-    def attach(self, run: Any, io: Any, spec: Any, journal: Port | None, saver: Any) -> Port:
-        """Return the port of a run that begins.
+    def attach(
+        self, run: Any, bridge: Any, spec: Any, journal: Listener | None, saver: Any
+    ) -> Listener:
+        """Return the listener of a run that begins.
 
         Args:
             run: The `wick_graph.runtime.context.Run`.
-            io: The leaves of its driver.
+            bridge: The leaves of its driver.
             spec: Its agent.
-            journal: What records it; the port that is returned speaks to it first. None where
+            journal: What records it; the listener that is returned speaks to it first. None where
                 nothing is recorded.
             saver: The store of its thread.
         """
@@ -158,7 +160,7 @@ DEBUGGER: Final[ContextVar[Debugger | None]] = ContextVar("wick_debugger", defau
 """Who watches the runs that are begun in this context."""
 
 
-class NullPort:
+class NullListener:
     """Nobody listens."""
 
     active = False
@@ -173,78 +175,78 @@ class NullPort:
         return None
 
 
-NULL_PORT = NullPort()
+NULL_LISTENER = NullListener()
 
 
-class Ports:
+class Listeners:
     """Several listeners: each notes every moment, and each is asked at every stop, in order."""
 
     active = True
 
-    def __init__(self, ports: Sequence[Port]) -> None:
-        self._ports = tuple(ports)
-        self.tokens = any(port.tokens for port in ports)
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = tuple(listeners)
+        self.tokens = any(listener.tokens for listener in listeners)
 
     @property
     def holds(self) -> bool:
         """Whether any of them may hold the run now."""
-        return any(holds(port) for port in self._ports)
+        return any(holds(listener) for listener in self._listeners)
 
     @staticmethod
-    def of(*ports: Port) -> Port:
+    def of(*listeners: Listener) -> Listener:
         """Return what stands for these: none of them, the one that listens, or a fan-out."""
-        active = [port for port in ports if port.active]
+        active = [listener for listener in listeners if listener.active]
         if not active:
-            return NULL_PORT
-        return active[0] if len(active) == 1 else Ports(active)
+            return NULL_LISTENER
+        return active[0] if len(active) == 1 else Listeners(active)
 
     def record(self, moment: Moment) -> None:
         """Tell all of them."""
-        for port in self._ports:
-            port.record(moment)
+        for listener in self._listeners:
+            listener.record(moment)
 
     async def at(self, moment: Moment) -> Directive:
         """Wait for all of them; the first that says anything decides."""
         answer: Directive = None
-        for port in self._ports:
-            said = await port.at(moment) if holds(port) else None
+        for listener in self._listeners:
+            said = await listener.at(moment) if holds(listener) else None
             answer = said if answer is None else answer
         return answer
 
 
-def holds(port: Port) -> bool:
-    """Say whether `at` of a port may hold a run now, or answer; one that does not say so may."""
-    return bool(getattr(port, "holds", True))
+def holds(listener: Listener) -> bool:
+    """Return whether `at` of a listener may hold a run or answer; without `holds` it may."""
+    return bool(getattr(listener, "holds", True))
 
 
-class NodePort:
+class NodeListener:
     """What one visit of a node speaks to: it says of every moment where it happened."""
 
-    __slots__ = ("_place", "_port", "active", "tokens")
+    __slots__ = ("_listener", "_place", "active", "tokens")
 
-    def __init__(self, port: Port, place: Place) -> None:
-        self._port, self._place = port, place
-        self.active, self.tokens = port.active, port.tokens
+    def __init__(self, listener: Listener, place: Place) -> None:
+        self._listener, self._place = listener, place
+        self.active, self.tokens = listener.active, listener.tokens
 
     @property
     def holds(self) -> bool:
         """Whether the listener may hold the run now."""
-        return holds(self._port)
+        return holds(self._listener)
 
     def record(self, moment: Moment) -> None:
         """Pass a moment on."""
         moment.place = self._place
-        self._port.record(moment)
+        self._listener.record(moment)
 
     async def at(self, moment: Moment) -> Directive:
         """Hold where the listener wants to."""
         if not self.holds:
             return None
         moment.place = self._place
-        return await self._port.at(moment)
+        return await self._listener.at(moment)
 
 
-async def tell(port: Port, moment: Moment) -> Directive:
+async def notify(listener: Listener, moment: Moment) -> Directive:
     """Note a moment, and hold there as long as the listener wants."""
-    port.record(moment)
-    return await port.at(moment)
+    listener.record(moment)
+    return await listener.at(moment)

@@ -219,7 +219,7 @@ def _asker(out: MessageList, call_id: str) -> int | None:
 # --- What a thread remembers: the channels of the graph, each with the rule that combines
 # writes.
 #
-# Only data lives here. The tool registry, the port, the clock and caches belong to the run
+# Only data lives here. The tool registry, the listener, the clock and caches belong to the run
 # (`wick_graph.runtime.context`) and are made anew in every process.
 
 

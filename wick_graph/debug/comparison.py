@@ -17,7 +17,7 @@ from wick_graph.journal.entry import Entry
 from wick_graph.journal.reconstruct import REQUESTS
 from wick_graph.messages import to_wick
 
-_TOLD: Final = {"model": "model.response", "tools": "tool.exit"}
+_WANTED: Final = {"model": "model.response", "tools": "tool.exit"}
 
 _UNLIKE: Final = frozenset({"usage", "cost"})
 """Channels that tell what a run took, not what it did."""
@@ -168,7 +168,7 @@ def _differ(one: Any, other: Callable[[], Any]) -> bool:
 
 def _did(views: ViewCache, place: int) -> str:
     entry = views.timeline.entries[place]
-    wanted = _TOLD.get(entry.node or "")
+    wanted = _WANTED.get(entry.node or "")
     for found in views.timeline.of_task(place) if wanted else ():
         if found.what == wanted:
             at = views.timeline.place(found.seq)

@@ -39,7 +39,7 @@ _BEFORE: Final = {
 }
 """The node whose edges lead to a node: a state that is edited there goes on with it."""
 
-Told = dict[str, Any]
+ForkRecord = dict[str, Any]
 """What a fork was made with, as data."""
 
 
@@ -176,8 +176,11 @@ class Forker:
                 langgraph_config.CHECKPOINT_ID
             ]
         tape = None if self._journal is None else Tape(self._journal)
-        decide, told = Decider(plan.policy, tape, plan.edits), told_of(plan.policy, plan.edits)
-        terms = Terms(decide, told, "FORK")
+        decide, record = (
+            Decider(plan.policy, tape, plan.edits),
+            record_of_fork(plan.policy, plan.edits),
+        )
+        terms = Terms(decide, record, "FORK")
         goal = goal_of("step", None)
         return self._run.start(None, address, goal, door=door, timeout=timeout, terms=terms)
 
@@ -290,7 +293,7 @@ class Forker:
             )
         elif entry.what == "tool.call":
             choice = policy.tool(entry.name)
-            effects = self._views.view(place).told.get("replay") != "safe"
+            effects = self._views.view(place).details.get("replay") != "safe"
             yield Planned(
                 step=step,
                 node=node,
@@ -519,7 +522,7 @@ def _sent_calls(messages: Sequence[Any], tasks: Sequence[Any]) -> list[str]:
 # --- what is kept of a fork ----------------------------------------------------------------------
 
 
-def told_of(policy: Policy, edits: Sequence[Edit]) -> Told:
+def record_of_fork(policy: Policy, edits: Sequence[Edit]) -> ForkRecord:
     """Return what a fork was made with, as data."""
     return {
         "model": _choice(policy.model),
@@ -527,11 +530,11 @@ def told_of(policy: Policy, edits: Sequence[Edit]) -> Told:
         "other": _choice(policy.other),
         "missing": policy.missing,
         "missing_model": policy.missing_model,
-        "edits": [{name: _plain(value) for name, value in edit.told.items()} for edit in edits],
+        "edits": [{name: _plain(value) for name, value in edit.spec.items()} for edit in edits],
     }
 
 
-def kept_decider(journal: Journal) -> tuple[Decider, Told] | None:
+def kept_decider(journal: Journal) -> tuple[Decider, ForkRecord] | None:
     """Return what decides about the calls of a fork that is gone on with; None if it is no fork.
 
     Raises:
@@ -551,7 +554,7 @@ def kept_policy(journal: Journal) -> Policy | None:
     return None if found is None else _policy(found[0])
 
 
-def _found(journal: Journal) -> tuple[Told, RunRow] | None:
+def _found(journal: Journal) -> tuple[ForkRecord, RunRow] | None:
     """Return what the fork that a thread is in was made with, and the run that it began with."""
     with journal.reading() as db:
         rows = journal.rows.run_rows(db, journal.rows.thread(db))
@@ -561,43 +564,43 @@ def _found(journal: Journal) -> tuple[Told, RunRow] | None:
         if row.branch != branch:
             return None
         if FORK in body:
-            told = _read(journal, body[FORK])
-            return told, next(one for one in rows if one.branch == branch)
+            record = _read(journal, body[FORK])
+            return record, next(one for one in rows if one.branch == branch)
         if body.get("mode") == "input":
             return None
     return None
 
 
-def _read(journal: Journal, reference: bytes) -> Told:
+def _read(journal: Journal, reference: bytes) -> ForkRecord:
     try:
-        told = journal.value(reference) if reference else None
+        record = journal.value(reference) if reference else None
     except StorageError:
-        told = None
-    if not isinstance(told, dict) or "edits" not in told:
+        record = None
+    if not isinstance(record, dict) or "edits" not in record:
         raise DebugError(
             f"thread {journal.thread_id} stands in a fork whose edits and policy were not kept, "
             "since they hold a secret or are too large; fork again from its moment, or call "
             "agent.resume to go on without them: every call is then really made"
         )
-    return told
+    return record
 
 
-def _decider(journal: Journal, told: Told, began: RunRow) -> Decider:
+def _decider(journal: Journal, record: ForkRecord, began: RunRow) -> Decider:
     """Make it again; `began` is the run that the fork began with."""
     first, origin, branch = body_of(began)["first"], unpack_id(began.run), began.branch
     own = [entry for entry in journal.moments(after=first - 1) if entry.branch == branch]
-    edits = [edit_of(one, origin) for one in told["edits"] if not _is_done(one, own)]
+    edits = [edit_of(one, origin) for one in record["edits"] if not _is_done(one, own)]
     before = Journal(journal.saver, journal.thread_id, upto=first - 1)  # when the fork was made
-    return Decider(_policy(told), Tape(before), edits, origin)
+    return Decider(_policy(record), Tape(before), edits, origin)
 
 
-def _policy(told: Told) -> Policy:
+def _policy(record: ForkRecord) -> Policy:
     return Policy(
-        model=_chosen(told["model"]),
-        tools={name: _chosen(choice) for name, choice in told["tools"]},
-        other=_chosen(told["other"]),
-        missing=told["missing"],
-        missing_model=told["missing_model"],
+        model=_chosen(record["model"]),
+        tools={name: _chosen(choice) for name, choice in record["tools"]},
+        other=_chosen(record["other"]),
+        missing=record["missing"],
+        missing_model=record["missing_model"],
     )
 
 

@@ -19,15 +19,15 @@ from weakref import WeakSet
 
 from langgraph.errors import GraphInterrupt
 
-from wick_graph.core.bridge import Leaves
-from wick_graph.core.moments import Directive, Moment, Port
+from wick_graph.core.bridge import Bridge
+from wick_graph.core.moments import Directive, Listener, Moment
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.errors import WickError
 from wick_graph.journal.encode import Maker
 from wick_graph.journal.entry import Entry, RunRecord, entry_of
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, PageContent, Visit
 from wick_graph.journal.reader import record_of
-from wick_graph.journal.recorder import Counters, JournalPort, Writer
+from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer
 from wick_graph.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _LONGEST: Final = 10.0
 """Seconds that the end of the process waits for a run to come to a place where it can be left."""
 
 
-class Leaver(Protocol):
+class RunHolder(Protocol):
     """An object that holds runs."""
 
     def leave(self, timeout: float | None = None) -> None:
@@ -49,17 +49,17 @@ class ExitHandlers:
     """What may hold runs when the process ends, and must leave them first."""
 
     def __init__(self) -> None:
-        self._known: WeakSet[Leaver] = WeakSet()
+        self._known: WeakSet[RunHolder] = WeakSet()
         self._lock = threading.Lock()
-        self._told = False
+        self._registered = False
 
-    def add(self, leaver: Leaver) -> None:
+    def add(self, holder: RunHolder) -> None:
         """Call `leave` of an object when the process ends."""
         with self._lock:
-            self._known.add(leaver)
-            if self._told:
+            self._known.add(holder)
+            if self._registered:
                 return
-            self._told = True
+            self._registered = True
         # Pools join their threads before `atexit` is heard, and a held one would never end. Here,
         # what is registered later is called earlier.
         register = getattr(threading, "_register_atexit", None)
@@ -67,8 +67,8 @@ class ExitHandlers:
             register(self._leave)
 
     def _leave(self) -> None:
-        for leaver in list(self._known):
-            leaver.leave(_LONGEST)
+        for holder in list(self._known):
+            holder.leave(_LONGEST)
 
 
 EXIT_HANDLERS: Final = ExitHandlers()
@@ -79,7 +79,7 @@ _ERROR = 2_000
 Fields = dict[str, Any]
 
 
-class _Bare:
+class _BareEncoder:
     """Makes of each moment only what an entry itself shows."""
 
     def __init__(self) -> None:
@@ -103,12 +103,12 @@ class _Bare:
 class Listing:
     """Numbers and nests the moments of one run as its journal does."""
 
-    def __init__(self, run: Run, journal: JournalPort | None, agent: str, last: int) -> None:
-        counters = Counters() if journal is None else journal.counters()
-        bare: Any = _Bare()
+    def __init__(self, run: Run, journal: JournalListener | None, agent: str, last: int) -> None:
+        counters = BranchCounters() if journal is None else journal.counters()
+        encoder: Any = _BareEncoder()
         self._last = last
         self._writer: Writer | None = None
-        self._bare, self._counters = bare, counters
+        self._encoder, self._counters = encoder, counters
         if journal is None:
             self.record = _record_of(run, agent, last)
         else:
@@ -119,7 +119,7 @@ class Listing:
         if moment.kind == "model" and moment.phase == "chunk" and not moment.seq:
             return None
         if self._writer is None:
-            self._writer = Writer(self._bare, self._counters, moment.at_ns)
+            self._writer = Writer(self._encoder, self._counters, moment.at_ns)
         if not moment.seq:
             moment.seq = self._last + 1
         self._last = moment.seq
@@ -237,7 +237,7 @@ class Gate:
         self,
         session: LiveRun,
         run: Run,
-        io: Leaves,
+        bridge: Bridge,
         journal: Any,
         listing: Listing,
         decide: Decide | None,
@@ -246,7 +246,7 @@ class Gate:
         self.journal = journal
         self.tokens = False
         self._session = session
-        self._io = io
+        self._bridge = bridge
         self._listing = listing
         self._decide = decide
         self._called: set[str] = set()
@@ -294,7 +294,7 @@ class Gate:
         with self.run.stop.ending(held.release):
             try:
                 await self._call_back(held)
-                await self._io.either(held.go.result, lambda: asyncio.wrap_future(held.go))
+                await self._bridge.call(held.go.result, lambda: asyncio.wrap_future(held.go))
             finally:
                 self._session.gone(held)
         self.run.stop.check()
@@ -308,7 +308,7 @@ class Gate:
         stop = self._session.last_stop
         try:
             while stop is not None:
-                verb = await self._io.call(fn, is_async, stop)
+                verb = await self._bridge.call_user(fn, is_async, stop)
                 stop = self._session.command(str(verb or "continue"))
         except BaseException:  # nothing else would release the parallel calls
             self._session.release_all()
@@ -319,7 +319,7 @@ class Gate:
         journal = self.journal
         if journal is not None:
             with suppress(WickError):  # the next use of a lost lease raises
-                await self._io.either(journal.flush, journal.aflush)
+                await self._bridge.call(journal.flush, journal.aflush)
 
     def _is_safe(self, entry: Entry) -> bool:
         """Say whether nothing is run twice if the visit of the node begins anew."""
@@ -328,7 +328,7 @@ class Gate:
         return entry.task not in self._called
 
 
-class Above(Protocol):
+class HoldingSession(Protocol):
     """The session of the run above."""
 
     clock: Stopwatch
@@ -341,7 +341,7 @@ class Above(Protocol):
 class ChildRuns:
     """Watches the runs below a session's run, which are threads of their own."""
 
-    def __init__(self, session: Above) -> None:
+    def __init__(self, session: HoldingSession) -> None:
         self.clock = session.clock
         self._session = session
         self._waiting: set[Future[None]] = set()
@@ -357,9 +357,9 @@ class ChildRuns:
         """The calls of such runs that wait."""
         return len(self._waiting)
 
-    def attach(self, run: Run, io: Leaves, spec: Any, journal: Any, saver: Any) -> Port:
+    def attach(self, run: Run, bridge: Bridge, spec: Any, journal: Any, saver: Any) -> Listener:
         """Take part in a run that begins; the engine calls this."""
-        return _Gate(self, run, io, journal)
+        return _ChildGate(self, run, bridge, journal)
 
     def hold(self) -> Future[None] | None:
         """Return what to wait for; None where nothing is held."""
@@ -378,15 +378,15 @@ class ChildRuns:
             _go(one)
 
 
-class _Gate:
+class _ChildGate:
     """Listens to one run below."""
 
     active = True
     holds = True
     tokens = False
 
-    def __init__(self, below: ChildRuns, run: Run, io: Leaves, journal: Any) -> None:
-        self._below, self._run, self._io, self._journal = below, run, io, journal
+    def __init__(self, below: ChildRuns, run: Run, bridge: Bridge, journal: Any) -> None:
+        self._below, self._run, self._bridge, self._journal = below, run, bridge, journal
 
     def record(self, moment: Moment) -> None:
         """Have the moment recorded in its own thread's journal."""
@@ -398,7 +398,7 @@ class _Gate:
         waits = self._below.hold() if f"{moment.kind}.{moment.phase}" in HOLDS else None
         if waits is not None:
             with self._run.stop.ending(lambda: _go(waits)):
-                await self._io.either(waits.result, lambda: asyncio.wrap_future(waits))
+                await self._bridge.call(waits.result, lambda: asyncio.wrap_future(waits))
             self._run.stop.check()
         return None
 

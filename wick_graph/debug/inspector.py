@@ -100,7 +100,7 @@ class Inspector:
             views = self._views
             place = views.timeline.place(entry.seq)
             if place is not None:
-                return line_from(entry, views.view(place).told)
+                return line_from(entry, views.view(place).details)
         return line_from(entry, {} if views.journal is None else views.journal.details(entry))
 
     def branches(self) -> list[Branch]:
@@ -131,8 +131,8 @@ class Inspector:
         return [entry for entry in self.moments() if wanted in self._searched(entry)]
 
     def _searched(self, entry: Entry) -> str:
-        told = "" if entry.kind == "gap" else str(self.details(entry))
-        return f"{self.line(entry)} {told}".casefold()
+        made = "" if entry.kind == "gap" else str(self.details(entry))
+        return f"{self.line(entry)} {made}".casefold()
 
     def complete(self, text: str) -> list[str]:
         """List what a name, a path or a location that begins so can be."""
@@ -404,14 +404,14 @@ class Inspector:
         with self._lock:
             place, _ = self._nearest(self._cursor.place(at), lambda entry: entry.kind == "route")
             view = self._cursor.view(place)
-            told = view.route or {}
+            made = view.route or {}
             return RouteView(
                 seq=view.entry.seq,
                 position=str(self._cursor.position(place)),
-                chosen=told.get("chosen", ""),
-                reason=told.get("reason", ""),
-                candidates=list(told.get("candidates") or ()),
-                calls=told.get("calls", 0),
+                chosen=made.get("chosen", ""),
+                reason=made.get("reason", ""),
+                candidates=list(made.get("candidates") or ()),
+                calls=made.get("calls", 0),
             )
 
     def blame(self, at: At = None) -> list[Blame]:
@@ -449,8 +449,8 @@ class Inspector:
     def details(self, at: At = None) -> dict[str, Any]:
         """Return all that is written down of a moment, as plain data."""
         with self._lock:
-            told: dict[str, Any] = self._views.json.plain(self._cursor.view(at).told)
-            return told
+            made: dict[str, Any] = self._views.json.plain(self._cursor.view(at).details)
+            return made
 
     @property
     def _views(self) -> ViewCache:

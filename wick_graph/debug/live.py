@@ -13,7 +13,7 @@ from langchain_core.messages import ToolMessage
 
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import ENGINE_LOOP
-from wick_graph.core.moments import Directive, Moment, Port
+from wick_graph.core.moments import Directive, Listener, Moment
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.debug.cursor import (
     INVERSE,
@@ -191,7 +191,7 @@ class LiveRun:
 
     # --- what the engine calls -------------------------------------------------------------------
 
-    def attach(self, run: Run, io: Any, spec: Any, journal: Any, saver: Any) -> Port:
+    def attach(self, run: Run, bridge: Any, spec: Any, journal: Any, saver: Any) -> Listener:
         """Take part in a run that begins; the engine calls this.
 
         Raises:
@@ -217,7 +217,7 @@ class LiveRun:
             self.joined, self.waits = joined, False
             if not isinstance(self.state, Running):
                 self.state = Running(goal_of("step", None), self._cursor.at)
-            return Gate(self, run, io, journal, listing, terms.decide)
+            return Gate(self, run, bridge, journal, listing, terms.decide)
 
     def _show_branch(self, journal: Journal, listing: Listing) -> None:
         """Show what came before the run on its branch."""
@@ -594,17 +594,17 @@ class LiveRun:
         """Change what the held moment goes on with; see `DebugSession.edit`."""
         with self._lock:
             held = self._here_held()
-            held.directive, told = edited(held, target, value)
+            held.directive, text = edited(held, target, value)
             held.decided = True
-            return told
+            return text
 
     def skip(self, value: Any = None) -> str:
         """Do not make the held call; see `DebugSession.skip`."""
         with self._lock:
             held = self._here_held()
-            held.directive, told = skipped(held, value)
+            held.directive, text = skipped(held, value)
             held.decided = True
-            return told
+            return text
 
     def accept(self, choice: Any, timeout: float | None = None) -> Stop:
         """Decide about the call that is asked about, and go on; see `DebugSession.accept`."""

@@ -171,7 +171,7 @@ def _is_node(entry: Entry, name: str, phases: tuple[str, ...]) -> bool:
 
 
 def _is_compaction(view: View) -> bool:
-    return view.entry.what == "model.request" and view.told.get("purpose") == _SUMMARY
+    return view.entry.what == "model.request" and view.details.get("purpose") == _SUMMARY
 
 
 def _is_handoff(view: View) -> bool:
@@ -211,7 +211,7 @@ def _error(view: View) -> bool:
 def _budget(view: View) -> bool:
     entry = view.entry
     if entry.what == "run.exit":
-        return view.told.get("stopped_because") == "limit"
+        return view.details.get("stopped_because") == "limit"
     ended = any(write.get("channel") == "stop_reason" for write in _writes(view, entry))
     return entry.kind == "hook" and entry.name == "budget" and (ended or entry.fails)
 

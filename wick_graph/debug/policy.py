@@ -86,7 +86,7 @@ class Edit:
 
     fits: Callable[[Moment], bool]
     make: Callable[[Moment], Directive]
-    told: Mapping[str, Any] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)
     """What it is made of; `edit_of` makes it again."""
     used: bool = False
 
@@ -223,34 +223,34 @@ def tool_edits(entry: Entry, args: Mapping[str, Any] | None, result: Any) -> Ite
     yield edit_of({"call": entry.call_id, **given})
 
 
-def edit_of(told: Mapping[str, Any], origin: str | None = None) -> Edit:
+def edit_of(spec: Mapping[str, Any], origin: str | None = None) -> Edit:
     """Make an edit of its data: `call` with `args` or `result`, `nth` with `request` or `response`.
 
     Raises:
         DebugError: The reply is none.
     """
-    if "call" in told:
-        return _call_edit(told, origin)
-    asks = Nth(told["nth"], "model", "request")
-    if "response" in told:
-        reply = reply_of(told["response"])
-        return Edit(asks, lambda moment: Skip(reply), told=told)
-    request = told["request"]
-    return Edit(asks, lambda moment: Replace(changed(moment.data["request"], request)), told=told)
+    if "call" in spec:
+        return _call_edit(spec, origin)
+    asks = Nth(spec["nth"], "model", "request")
+    if "response" in spec:
+        reply = reply_of(spec["response"])
+        return Edit(asks, lambda moment: Skip(reply), spec=spec)
+    request = spec["request"]
+    return Edit(asks, lambda moment: Replace(changed(moment.data["request"], request)), spec=spec)
 
 
-def _call_edit(told: Mapping[str, Any], origin: str | None) -> Edit:
-    call_id = told["call"]
+def _call_edit(spec: Mapping[str, Any], origin: str | None) -> Edit:
+    call_id = spec["call"]
 
     def fits(moment: Moment) -> bool:
         return (moment.kind, moment.phase, moment.call_id) == ("tool", "call", call_id)
 
     def make(moment: Moment) -> Directive:
-        if "args" not in told:
-            return Skip(result_of(moment, told["result"]))
-        return Replace(once_more(moment.data["call"], origin).replace(args=dict(told["args"])))
+        if "args" not in spec:
+            return Skip(result_of(moment, spec["result"]))
+        return Replace(once_more(moment.data["call"], origin).replace(args=dict(spec["args"])))
 
-    return Edit(fits, make, told=told)
+    return Edit(fits, make, spec=spec)
 
 
 def changed(request: ModelRequest, wanted: Mapping[str, Any]) -> ModelRequest:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, overload
 
-from wick_graph.core.moments import DEBUGGER, NULL_PORT, Port
+from wick_graph.core.moments import DEBUGGER, NULL_LISTENER, Listener
 from wick_graph.debug.session import DebugSession
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry, RunRecord
@@ -39,18 +39,18 @@ class Recording:
         """What a run begins is recorded too."""
         return self
 
-    def attach(self, run: Run, io: Any, spec: Any, journal: Any, saver: Any) -> Port:
+    def attach(self, run: Run, io: Any, spec: Any, journal: Any, saver: Any) -> Listener:
         """Take part in a run that begins; the engine calls this."""
         thread = run.thread_id
         if journal is None or thread is None or not isinstance(saver, SqlSaver):
-            return NULL_PORT
+            return NULL_LISTENER
         self.runs.append((thread, run.run_id))
         self._journals[run.run_id] = Journal(saver, thread)
         keep = partial(self._keep, run.run_id)
         self._told_by.append((saver, keep))
         saver.closing.append(keep)
-        port: Port = journal
-        return port
+        listener: Listener = journal
+        return listener
 
     def moments(self, kind: str | None = None) -> list[Entry]:
         """List the moments of all runs, all or those of a kind such as `tool` or `tool.exit`.

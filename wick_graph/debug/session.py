@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from wick_graph import langgraph_config
-from wick_graph.core.moments import Port
+from wick_graph.core.moments import Listener
 from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
 from wick_graph.debug.comparison import Comparison
 from wick_graph.debug.cursor import Cursor, goal_of
@@ -542,7 +542,9 @@ class DebugSession:
         """
         return self._run.detach(how, timeout)
 
-    def attach(self, run: Any, io: Any, spec: Any, journal: Port | None, saver: Any) -> Port:
+    def attach(
+        self, run: Any, io: Any, spec: Any, journal: Listener | None, saver: Any
+    ) -> Listener:
         """Take part in a run that begins; the engine calls this.
 
         Raises:

@@ -146,20 +146,20 @@ class View:
     @cached_property
     def writes(self) -> list[Data]:
         """What a node or a hook wrote here: channel, what it did, path."""
-        return list(self._told.get("writes") or self._told.get("update") or ())
+        return list(self._details.get("writes") or self._details.get("update") or ())
 
     # --- what the moment is about ----------------------------------------------------------------
 
     @cached_property
-    def _told(self) -> Data:
+    def _details(self) -> Data:
         if self.views.journal is None or self.entry.kind in (GAP, CHECKPOINT):
             return {}
         return self.views.journal.details(self.entry)
 
     @property
-    def told(self) -> Data:
+    def details(self) -> Data:
         """All that is written down of the moment."""
-        return self._told
+        return self._details
 
     @cached_property
     def args_asked(self) -> Any:
@@ -180,8 +180,8 @@ class View:
     @cached_property
     def output(self) -> str | None:
         """What the call gave, its error's text included; None where it is not over."""
-        told = self._told if self.entry.what == "tool.exit" else {}
-        found = told.get("error", told.get("output"))
+        details = self._details if self.entry.what == "tool.exit" else {}
+        found = details.get("error", details.get("output"))
         return None if found is None else str(found)
 
     @cached_property
@@ -191,20 +191,20 @@ class View:
             return None
         took = self.entry.duration_us
         ms = None if took is None else round(took / 1000, 3)
-        return {"output": self._told.get("output"), "error": self.error, "ms": ms}
+        return {"output": self._details.get("output"), "error": self.error, "ms": ms}
 
     @cached_property
     def error(self) -> str | None:
         """The error of the moment, or of the call that ends here."""
         if self.entry.what == "tool.exit":
-            found = self._told.get("error")
+            found = self._details.get("error")
             return None if found is None else str(found)
         return self.entry.error
 
     @cached_property
     def reply(self) -> AIMessage | None:
         """The model's reply, at its moment."""
-        found = self._told.get("reply") if self.entry.what == "model.response" else None
+        found = self._details.get("reply") if self.entry.what == "model.response" else None
         return found if isinstance(found, AIMessage) else None
 
     @cached_property
@@ -226,7 +226,7 @@ class View:
     @cached_property
     def route(self) -> Data | None:
         """The decision, at its moment: chosen, reason, candidates, calls."""
-        return dict(self._told) if self.entry.kind == "route" else None
+        return dict(self._details) if self.entry.kind == "route" else None
 
 
 class LiveView(View):
@@ -288,8 +288,8 @@ class LiveView(View):
     # --- what the moment is about ----------------------------------------------------------------
 
     @cached_property
-    def _told(self) -> Data:
-        make = _TOLD.get(self.entry.what)
+    def _details(self) -> Data:
+        make = _DETAILS.get(self.entry.what)
         return {} if make is None else make(self)
 
     @cached_property
@@ -427,7 +427,7 @@ def _exit(view: LiveView) -> Data:
     return {name: view.output}
 
 
-_TOLD: Final[Mapping[str, Callable[[LiveView], Any]]] = {
+_DETAILS: Final[Mapping[str, Callable[[LiveView], Any]]] = {
     "run.enter": lambda view: {"mode": "live"},
     "run.exit": lambda view: {"stopped_because": view.data.get("stopped_because")},
     "run.error": lambda view: {"stopped_because": view.data.get("stopped_because")},

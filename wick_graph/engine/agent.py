@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 from wick_graph.backends import Rules
 from wick_graph.config import code_folders, trust_folder
 from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
-from wick_graph.core.bridge import ASYNC_LEAVES, SYNC_LEAVES, run_to_end
+from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, run_to_end
 from wick_graph.core.moments import JournalLevel, JournalOptions
 from wick_graph.durations import seconds
 from wick_graph.engine.graph import AgentGraph, build_graph
@@ -284,11 +284,11 @@ class Agent:
         Its model call and its tools are left, its children end with it, and the thread can be
         used again when this returns: finished results are kept, calls under way count as unknown.
         """
-        return run_to_end(cancel(self._saver(), checked_thread_id(thread_id), SYNC_LEAVES))
+        return run_to_end(cancel(self._saver(), checked_thread_id(thread_id), SYNC_BRIDGE))
 
     async def acancel(self, thread_id: str) -> bool:
         """End the run that goes on in a thread; see `cancel`."""
-        return await cancel(self._saver(), checked_thread_id(thread_id), ASYNC_LEAVES)
+        return await cancel(self._saver(), checked_thread_id(thread_id), ASYNC_BRIDGE)
 
     def close(self) -> None:
         """Close the store, if this agent opened it."""

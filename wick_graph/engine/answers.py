@@ -26,8 +26,8 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, Overwrite, StateUpdate
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import Leaves
-from wick_graph.core.moments import Moment, Port
+from wick_graph.core.bridge import Bridge
+from wick_graph.core.moments import Listener, Moment
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import (
     MessageError,
@@ -118,7 +118,7 @@ def waiting(saved: Any) -> list[Interrupt]:
 
 
 async def store_answers(
-    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, run: Run, io: Leaves
+    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, run: Run, bridge: Bridge
 ) -> Any:
     """Bind the answers that an input brings to the questions that wait, and store them.
 
@@ -135,9 +135,9 @@ async def store_answers(
         langgraph_config.CHECKPOINT_ID
     ):  # a fork: LangGraph makes new tasks
         resume = signed(given.resume)
-        _tell(run.port, resume, {}, [])
+        _notify(run.listener, resume, {}, [])
         return Command(resume=resume, update=given.update, goto=given.goto)
-    saved = await _saved(saver, config, io)
+    saved = await _saved(saver, config, bridge)
     asked = questions(saved)
     resume = plain_answers(given.resume)
     answers = _by_id(resume, [question for question in asked if question.waits])
@@ -148,13 +148,13 @@ async def store_answers(
         )
     if answers is None:
         resume = signed(resume) if holds_decision(resume) else resume
-        _tell(run.port, resume, {}, asked)
+        _notify(run.listener, resume, {}, asked)
         return Command(resume=resume, update=given.update, goto=given.goto)
     for question in asked:
         if question.waits and question.id in answers:
             answers[question.id] = _bound(answers[question.id], question, run.thread_id)
-    _tell(run.port, resume, dict(answers), asked)
-    await _store_direct(saver, config, saved, asked, answers, io)
+    _notify(run.listener, resume, dict(answers), asked)
+    await _store_direct(saver, config, saved, asked, answers, bridge)
     if not (answers or given.update or given.goto):
         return None
     return Command(resume=answers or None, update=given.update, goto=given.goto)
@@ -166,7 +166,7 @@ async def _store_direct(
     saved: Any,
     asked: Sequence[Question],
     answers: dict[str, Any],
-    io: Leaves,
+    bridge: Bridge,
 ) -> None:
     """Store the answers to questions of tool calls themselves, and take them from the answers."""
     for question in asked:
@@ -178,13 +178,17 @@ async def _store_direct(
         at: Any = langgraph_config.with_configurable(
             config, **langgraph_config.configurable(saved.config)
         )
-        await _put(saver, at, [(RESUME, [*question.answered, now])], question.task, io)
+        await _put(saver, at, [(RESUME, [*question.answered, now])], question.task, bridge)
 
 
 async def _put(
-    saver: BaseCheckpointSaver[Any], at: Any, writes: list[tuple[str, Any]], task: str, io: Leaves
+    saver: BaseCheckpointSaver[Any],
+    at: Any,
+    writes: list[tuple[str, Any]],
+    task: str,
+    bridge: Bridge,
 ) -> None:
-    await io.either(
+    await bridge.call(
         lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
     )
 
@@ -213,9 +217,9 @@ def _is_approval(asked: Any) -> bool:
     return isinstance(asked, Mapping) and asked.get("kind") == KIND
 
 
-def _tell(port: Port, given: Any, answers: dict[str, Any], asked: list[Question]) -> None:
+def _notify(listener: Listener, given: Any, answers: dict[str, Any], asked: list[Question]) -> None:
     """Record the answers; a decision with who made it, when, and about which call."""
-    if not port.active:
+    if not listener.active:
         return
     for question in asked:
         answer, about = answers.get(question.id), question.interrupt.value
@@ -224,8 +228,8 @@ def _tell(port: Port, given: Any, answers: dict[str, Any], asked: list[Question]
             at = datetime.now(UTC).isoformat()
             answers[question.id] = {**dict(answer or {}), "at": at, "call": call}
     by_id = isinstance(given, Mapping) and bool(answers) and set(answers) == set(given)
-    told = given if not answers else answers if by_id else next(iter(answers.values()))
-    port.record(Moment("interrupt", "answer", "", {"answer": told}))
+    answer = given if not answers else answers if by_id else next(iter(answers.values()))
+    listener.record(Moment("interrupt", "answer", "", {"answer": answer}))
 
 
 def _slot(task: str, answered: int) -> str:
@@ -326,7 +330,7 @@ def _name(messages: Sequence[BaseMessage], call_id: str, name: str) -> None:
 
 
 async def refuse_results(
-    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, io: Leaves
+    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, bridge: Bridge
 ) -> None:
     """Refuse a result, sent by a caller, of a call that waits for approval: it is no decision.
 
@@ -336,7 +340,7 @@ async def refuse_results(
     answered = set(_results(given))
     if not answered or saver is None or langgraph_config.thread_of(config) is None:
         return
-    for question in await _about_calls(saver, config, io):
+    for question in await _about_calls(saver, config, bridge):
         call_id = question.get("call_id")
         if call_id in answered:
             raise MessageError(
@@ -366,50 +370,50 @@ async def bind_rules(
     store: EngineStore | None,
     config: Any,
     before: ThreadInfo | None,
-    io: Leaves,
+    bridge: Bridge,
 ) -> None:
     """Let a run know the questions that its thread waits for, and the rules that bind it.
 
     A store of others has no rows for questions; they are read from its checkpoints.
     """
     if run.resumed and saver is not None and (run.waited or store is None):
-        asked = await _about_calls(saver, config, io)
+        asked = await _about_calls(saver, config, bridge)
         run.pending = {one["call_id"]: one for one in asked if is_own(one)}
     given = langgraph_config.configurable(config).get(langgraph_config.RULES) or {}
-    rules = await _kept_rules(run, before, io)
+    rules = await _kept_rules(run, before, bridge)
     added = [one for one in given.get("rules", ()) if one not in rules]
     if added and store is not None and run.ledger is not None:
-        await _keep_rules(run, store, [*rules, *added], given.get("parent"), io)
+        await _keep_rules(run, store, [*rules, *added], given.get("parent"), bridge)
     run.bound = tuple(ApprovalHook(one) for one in (*rules, *added))
 
 
-async def _kept_rules(run: Run, before: ThreadInfo | None, io: Leaves) -> list[Any]:
+async def _kept_rules(run: Run, before: ThreadInfo | None, bridge: Bridge) -> list[Any]:
     """Return the rules that the thread is bound by; it has some only if it came of another one."""
     ledger = run.ledger
     if ledger is None or before is None or not (run.resumed or before.parent):
         return []
-    found = await io.either(lambda: ledger.noted(_RULES), lambda: ledger.anoted(_RULES))
+    found = await bridge.call(lambda: ledger.noted(_RULES), lambda: ledger.anoted(_RULES))
     return [] if found is None else list(found[1]["rules"])
 
 
 async def _keep_rules(
-    run: Run, store: EngineStore, rules: list[Any], parent: str | None, io: Leaves
+    run: Run, store: EngineStore, rules: list[Any], parent: str | None, bridge: Bridge
 ) -> None:
     ledger, threads, thread = run.ledger, store.threads, run.thread_id or ""
     assert ledger is not None
     fields = {"rules": rules}
-    await io.either(
+    await bridge.call(
         lambda: ledger.note(_RULES, "rules", "done", fields),
         lambda: ledger.anote(_RULES, "rules", "done", fields),
     )
     if parent is not None:
-        await io.either(
+        await bridge.call(
             lambda: threads.adopt(thread, parent), lambda: threads.aadopt(thread, parent)
         )
 
 
 async def _about_calls(
-    saver: BaseCheckpointSaver[Any], config: Any, io: Leaves
+    saver: BaseCheckpointSaver[Any], config: Any, bridge: Bridge
 ) -> list[Mapping[str, Any]]:
     """List the questions about calls that wait where the run goes on.
 
@@ -418,7 +422,7 @@ async def _about_calls(
     found: list[Mapping[str, Any]] = []
     at: Any = {**config, "metadata": {}}
     while at is not None:
-        saved = await _saved(saver, at, io)
+        saved = await _saved(saver, at, bridge)
         values = (question.interrupt.value for question in questions(saved))
         found += [one for one in values if isinstance(one, Mapping) and one.get("kind") == KIND]
         by_hand = saved is not None and (saved.metadata or {}).get("source") in _MADE_BY_HAND
@@ -426,8 +430,8 @@ async def _about_calls(
     return found
 
 
-async def _saved(saver: BaseCheckpointSaver[Any], config: Any, io: Leaves) -> Any:
-    return await io.either(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
+async def _saved(saver: BaseCheckpointSaver[Any], config: Any, bridge: Bridge) -> Any:
+    return await bridge.call(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
 
 
 # --- Writes beside a thread's last checkpoint: the record of a failure, results of a cut-off
@@ -439,7 +443,7 @@ async def _saved(saver: BaseCheckpointSaver[Any], config: Any, io: Leaves) -> An
 
 
 async def record_failure(
-    run: Run, saver: BaseCheckpointSaver[Any], agent: str, error: BaseException, io: Leaves
+    run: Run, saver: BaseCheckpointSaver[Any], agent: str, error: BaseException, bridge: Bridge
 ) -> None:
     """File the record of what ended a run, if its thread still takes one."""
     lease = run.writer.lease
@@ -450,7 +454,7 @@ async def record_failure(
         None, **{langgraph_config.THREAD_ID: run.thread_id, langgraph_config.CHECKPOINT_NS: ""}
     )
     with suppress(StorageError, ThreadBusyError):  # what ended the run is told all the same
-        saved: Any = await io.either(
+        saved: Any = await bridge.call(
             lambda: saver.get_tuple(where), lambda: saver.aget_tuple(where)
         )
         if saved is None:
@@ -464,7 +468,7 @@ async def record_failure(
             metadata={"error_type": type(error).__name__, "run_id": run.run_id},
         )
         writes, task = [*_earlier(saved), ("messages", [record])], langgraph_config.NULL_TASK_ID
-        await io.whole(
+        await bridge.uninterruptible(
             lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
         )
 
@@ -473,7 +477,7 @@ async def keep_finished_results(
     graph: CompiledStateGraph[Any, Any, Any, Any],
     saver: BaseCheckpointSaver[Any],
     config: Any,
-    io: Leaves,
+    bridge: Bridge,
 ) -> None:
     """Commit the results of tool calls that an interrupted step had finished.
 
@@ -486,12 +490,12 @@ async def keep_finished_results(
         langgraph_config.CHECKPOINT_ID
     ):
         return
-    saved: Any = await io.either(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    saved: Any = await bridge.call(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
     if saved is None or not any(
         channel == "messages" for _, channel, _ in saved.pending_writes or ()
     ):
         return
-    state: Any = await io.either(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+    state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
     finished = [
         message
         for task in state.tasks
@@ -500,7 +504,7 @@ async def keep_finished_results(
     ]
     if finished:
         update = {"messages": finished}
-        await io.either(
+        await bridge.call(
             lambda: graph.update_state(at, update, as_node="tools"),
             lambda: graph.aupdate_state(at, update, as_node="tools"),
         )

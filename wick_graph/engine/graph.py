@@ -12,11 +12,11 @@ from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import TypedDict, get_type_hints
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import ASYNC_LEAVES, ENGINE_LOOP, SYNC_LEAVES, run_to_end
+from wick_graph.core.bridge import ASYNC_BRIDGE, ENGINE_LOOP, SYNC_BRIDGE, run_to_end
 from wick_graph.core.state import AgentInput, AgentOutput, AgentState, folding
 from wick_graph.engine import lifecycle
 from wick_graph.engine.answers import with_records
-from wick_graph.engine.node_runner import Node, Router, quieten
+from wick_graph.engine.node_runner import Node, Router, untrace
 from wick_graph.errors import WickError
 from wick_graph.nodes.before_agent import before_agent
 from wick_graph.nodes.model import model
@@ -32,7 +32,7 @@ from wick_graph.runtime.context import AgentSpec
 # same channels in everything else.
 
 
-class Folded(BinaryOperatorAggregate[Any]):
+class FastReducerChannel(BinaryOperatorAggregate[Any]):
     """A channel with a reducer."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class Folded(BinaryOperatorAggregate[Any]):
         return made
 
 
-class Passing(EphemeralValue[Any]):
+class FastEphemeralChannel(EphemeralValue[Any]):
     """A channel whose value lives for one step."""
 
     __slots__ = ()
@@ -58,12 +58,12 @@ class Passing(EphemeralValue[Any]):
         return made
 
 
-def quick(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any, Any]:
+def with_fast_copy(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any, Any]:
     """Return the quick form of an empty channel; itself where there is none."""
     if type(channel) is BinaryOperatorAggregate:
-        made: BaseChannel[Any, Any, Any] = Folded(channel.typ, channel.operator)
+        made: BaseChannel[Any, Any, Any] = FastReducerChannel(channel.typ, channel.operator)
     elif type(channel) is EphemeralValue:
-        made = Passing(channel.typ, channel.guard)
+        made = FastEphemeralChannel(channel.typ, channel.guard)
     else:
         return channel
     made.key = channel.key
@@ -114,20 +114,20 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
             )
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
         try:
-            run_to_end(lifecycle.open_run(call, SYNC_LEAVES))
+            run_to_end(lifecycle.open_run(call, SYNC_BRIDGE))
             if call.previous is not None:
                 yield from call.previous.chunks(call.kwargs)
             else:
                 run: Any = super().stream
                 yield from run(call.input, call.config, **call.kwargs)
         except BaseException as error:
-            told = run_to_end(lifecycle.fail_run(call, SYNC_LEAVES, error))
-            if told is error:
+            problem = run_to_end(lifecycle.fail_run(call, SYNC_BRIDGE, error))
+            if problem is error:
                 raise
-            if told is not None:
-                raise told from error
+            if problem is not None:
+                raise problem from error
         else:
-            run_to_end(lifecycle.finish_run(call, SYNC_LEAVES))
+            run_to_end(lifecycle.finish_run(call, SYNC_BRIDGE))
 
     async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Stream as LangGraph does, as one run of the agent; raises as `stream` does."""
@@ -137,7 +137,7 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
             return
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
         try:
-            await lifecycle.open_run(call, ASYNC_LEAVES)
+            await lifecycle.open_run(call, ASYNC_BRIDGE)
             if call.previous is not None:
                 for chunk in call.previous.chunks(call.kwargs):
                     yield chunk
@@ -146,13 +146,13 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
                 async for chunk in run(call.input, call.config, **call.kwargs):
                     yield chunk
         except BaseException as error:
-            told = await lifecycle.fail_run(call, ASYNC_LEAVES, error)
-            if told is error:
+            problem = await lifecycle.fail_run(call, ASYNC_BRIDGE, error)
+            if problem is error:
                 raise
-            if told is not None:
-                raise told from error
+            if problem is not None:
+                raise problem from error
         else:
-            await lifecycle.finish_run(call, ASYNC_LEAVES)
+            await lifecycle.finish_run(call, ASYNC_BRIDGE)
 
     def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
         """Update as LangGraph does; records that lie beside the thread's head stay in it."""
@@ -205,10 +205,10 @@ def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) 
     graph.add_edge("tools", "modify_request")
     compiled = graph.compile(checkpointer=saver, name=spec.name)
     for name in graph.nodes:
-        quieten(compiled.nodes[name])
+        untrace(compiled.nodes[name])
     for name, channel in compiled.channels.items():
         if isinstance(channel, BaseChannel):
-            compiled.channels[name] = quick(channel)
+            compiled.channels[name] = with_fast_copy(channel)
     return AgentGraph.adopt(compiled, spec)
 
 

@@ -12,8 +12,8 @@ from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import ASYNC_LEAVES, SYNC_LEAVES, Leaves, run_to_end
-from wick_graph.core.moments import Moment, NodePort, Replace, tell
+from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
+from wick_graph.core.moments import Moment, NodeListener, Replace, notify
 from wick_graph.core.request import position
 from wick_graph.messages.base import dated
 from wick_graph.nodes.route import explain
@@ -28,7 +28,7 @@ from wick_graph.runtime.context import AgentSpec, NodeContext, Run, place_of, ru
 # happens. With none it is a third of a step's cost, for nobody.
 
 
-class Quiet(Runnable[Any, Any]):
+class UntracedNode(Runnable[Any, Any]):
     """A node and its writers; traced as LangGraph does it if somebody listens."""
 
     name: str
@@ -42,7 +42,7 @@ class Quiet(Runnable[Any, Any]):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run the node, then its writers."""
-        if config is None or _somebody_listens(config):
+        if config is None or _has_handlers(config):
             return self.traced.invoke(input, config, **kwargs)
         token = var_child_runnable_config.set(config)
         try:
@@ -53,7 +53,7 @@ class Quiet(Runnable[Any, Any]):
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run the node, then its writers, which never wait."""
-        if config is None or _somebody_listens(config):
+        if config is None or _has_handlers(config):
             return await self.traced.ainvoke(input, config, **kwargs)
         token = var_child_runnable_config.set(config)
         try:
@@ -68,12 +68,12 @@ class Quiet(Runnable[Any, Any]):
         return value
 
 
-def quieten(node: Any) -> None:
+def untrace(node: Any) -> None:
     """Put the quiet form in the place where LangGraph's node keeps its sequence."""
-    node.__dict__["node"] = Quiet(node)  # a cached property: this is its cache
+    node.__dict__["node"] = UntracedNode(node)  # a cached property: this is its cache
 
 
-def _somebody_listens(config: RunnableConfig) -> bool:
+def _has_handlers(config: RunnableConfig) -> bool:
     handlers = langgraph_config.handlers_of(config)
     return handlers is None or bool(handlers)
 
@@ -101,35 +101,37 @@ class Node(Runnable[Any, Any]):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Drive the body to its end in this thread."""
-        return run_to_end(self._run(input, config or {}, SYNC_LEAVES))
+        return run_to_end(self._run(input, config or {}, SYNC_BRIDGE))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run the body in the caller's loop."""
-        return await self._run(input, config or {}, ASYNC_LEAVES)
+        return await self._run(input, config or {}, ASYNC_BRIDGE)
 
-    async def _run(self, input: Any, config: RunnableConfig, io: Leaves) -> Any:
+    async def _run(self, input: Any, config: RunnableConfig, bridge: Bridge) -> Any:
         run = run_of(config)
         run.stop.check()
         run.ran = True
-        return await io.until(run.stop, self._visit(input, config, run, io))
+        return await bridge.until(run.stop, self._visit(input, config, run, bridge))
 
-    async def _visit(self, input: Any, config: RunnableConfig, run: Run, io: Leaves) -> Any:
-        if not run.port.active:
-            made = await self._made(input, NodeContext(self.spec, run, io, config))
+    async def _visit(self, input: Any, config: RunnableConfig, run: Run, bridge: Bridge) -> Any:
+        if not run.listener.active:
+            made = await self._made(input, NodeContext(self.spec, run, bridge, config))
             return packed(timed(made, input))
         place = place_of(self.name, config)
-        port = NodePort(run.port, place)
-        ctx = NodeContext(self.spec, run, io, config, port)
-        await tell(port, Moment("node", "enter", self.name, {"input": input, "task": place.task}))
+        listener = NodeListener(run.listener, place)
+        ctx = NodeContext(self.spec, run, bridge, config, listener)
+        await notify(
+            listener, Moment("node", "enter", self.name, {"input": input, "task": place.task})
+        )
         try:
             writes = timed(await self._made(input, ctx), input)
         except BaseException as error:  # cancellation and interrupts are moments too
             if isinstance(error, GraphInterrupt):
                 asked = tuple(error.args[0]) if error.args else ()
-                port.record(Moment("interrupt", "raise", self.name, {"interrupts": asked}))
-            port.record(Moment("node", "error", self.name, {"error": error}))
+                listener.record(Moment("interrupt", "raise", self.name, {"interrupts": asked}))
+            listener.record(Moment("node", "error", self.name, {"error": error}))
             raise
-        said = await tell(port, Moment("node", "exit", self.name, {"writes": writes}))
+        said = await notify(listener, Moment("node", "exit", self.name, {"writes": writes}))
         return packed(said.value if isinstance(said, Replace) else writes)
 
     async def _made(self, input: Any, ctx: NodeContext) -> Writes:
@@ -183,10 +185,10 @@ class Router(Runnable[Any, Any]):
             in_place=all(layer.in_place for layer in spec.hooks.wrap_tool_call),
             tools=lambda: spec.toolbox.at(input),
         )
-        if run.port.active:
+        if run.listener.active:
             data = {"target": target, "state": input, "explain": lambda: explain(input)}
-            port = NodePort(run.port, place_of("model", config or {}))
-            port.record(Moment("route", "taken", self.name, data))
+            listener = NodeListener(run.listener, place_of("model", config or {}))
+            listener.record(Moment("route", "taken", self.name, data))
         return target
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:

@@ -95,8 +95,8 @@ _MAKERS: dict[tuple[str, str], Any] = {
 }
 
 
-class _EventPort:
-    """A port that turns moments into events; where they go is the two subclasses' part.
+class _EventListener:
+    """A listener that turns moments into events; where they go is the two subclasses' part.
 
     A whole reply is told of once its step is durable: when the next node begins, or the run ends.
     """
@@ -123,13 +123,13 @@ class _EventPort:
         reply = self._reply
         if reply is not None and (event is not None or _is_later(moment)):
             self._reply = None
-            self._tell(reply, moment)
+            self._notify(reply, moment)
         if type(event) is ChatModelEnd:
             self._reply = event
         elif event is not None:
             self.put(event)
 
-    def _tell(self, reply: Event, moment: Moment) -> None:
+    def _notify(self, reply: Event, moment: Moment) -> None:
         if moment.kind != "run":
             self.put(reply)
         elif moment.phase != "error":  # else it may not be stored
@@ -150,7 +150,7 @@ def _is_later(moment: Moment) -> bool:
     return moment.kind == "run" or (moment.kind == "node" and moment.phase == "enter")
 
 
-class QueuePort(_EventPort):
+class QueueListener(_EventListener):
     """Events for a reader in another thread; `put` blocks while the queue is full."""
 
     holds = False
@@ -175,7 +175,7 @@ class QueuePort(_EventPort):
         raise RunCancelled
 
 
-class LoopPort(_EventPort):
+class LoopListener(_EventListener):
     """Events for a reader in the same loop; the run waits at each piece of text for room."""
 
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
@@ -291,8 +291,8 @@ def call_of(
 
 def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]:
     """Run in a thread of its own, and yield what happens."""
-    port = QueuePort(call.run.run_id, call.thread_id, tokens)
-    call.run.port = call.run.reader = port
+    listener = QueueListener(call.run.run_id, call.thread_id, tokens)
+    call.run.listener = call.run.reader = listener
 
     def work() -> None:
         try:
@@ -303,17 +303,17 @@ def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]
             last = [_failed(call, error)]
         with suppress(RunCancelled):  # the reader has left at the very end
             for event in last:
-                port.put(event)
+                listener.put(event)
 
     future = THREADS.submit(work)
     try:
         while True:
-            event = port.events.get()
+            event = listener.events.get()
             yield event
             if isinstance(event, Done | Failed):
                 return
     finally:
-        port.closed = True
+        listener.closed = True
         call.run.stop.ask("cancelled", "its reader has left")
         future.exception()  # the run is closed before the reader goes on
 
@@ -322,29 +322,29 @@ async def aread(
     call: Call, tokens: bool, run: Callable[[], Awaitable[Result]]
 ) -> AsyncIterator[Event]:
     """Run in a task of its own, and yield what happens."""
-    port = LoopPort(call.run.run_id, call.thread_id, tokens)
-    call.run.port = call.run.reader = port
+    listener = LoopListener(call.run.run_id, call.thread_id, tokens)
+    call.run.listener = call.run.reader = listener
 
     async def work() -> None:
         try:
             last = _last(call, await run())
         except asyncio.CancelledError as error:
-            port.put(_failed(call, error))
+            listener.put(_failed(call, error))
             raise
         except Exception as error:
             last = [_failed(call, error)]
         for event in last:
-            port.put(event)
+            listener.put(event)
 
     task = asyncio.create_task(work())
     try:
         while True:
-            event = port.take() or await port.get()
+            event = listener.take() or await listener.get()
             yield event
             if isinstance(event, Done | Failed):
                 return
     finally:
-        port.close()
+        listener.close()
         task.cancel()
         await asyncio.wait([task])
 

@@ -183,10 +183,10 @@ class _Timeline:
             "call_id": opener.call_id,
             "error": end.error,
         }
-        told = {**self._journal.details(opener), **self._journal.details(end)}
+        details = {**self._journal.details(opener), **self._journal.details(end)}
         for name in ("args", "output", "error", "usage", "stopped_because"):
-            if name in told:
-                made[name] = told[name]
+            if name in details:
+                made[name] = details[name]
         kept = {name: value for name, value in made.items() if value is not None}
         plain_args: Made = plain(self._hider.value(kept))
         return plain_args

@@ -73,9 +73,9 @@ class _Digest:
         return made
 
     def _moment(self, entry: Entry) -> Made:
-        told: Any = {}
+        details: Any = {}
         if entry.kind != GAP:
-            told = self._hider.value(self._asked(lambda: self._journal.details(entry)))
+            details = self._hider.value(self._asked(lambda: self._journal.details(entry)))
         made: Made = {
             "seq": entry.seq,
             "run": entry.run,
@@ -87,12 +87,12 @@ class _Digest:
             "at": entry.at_us,
             "took": entry.duration_us,
             "parent": entry.parent,
-            "text": plain(self._hider.value(text_from(replace(entry, duration_us=None), told))),
+            "text": plain(self._hider.value(text_from(replace(entry, duration_us=None), details))),
         }
         if entry.kind == GAP:
             return made
         made["facts"] = self._value(_facts(entry))
-        made["told"] = self._kept(plain(told))
+        made["told"] = self._kept(plain(details))
         made["state"] = self._state(entry)
         if entry.kind == "model" and entry.phase in REQUESTS:
             made["request"] = self._asked(lambda: self._request(entry))

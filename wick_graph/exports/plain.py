@@ -217,12 +217,12 @@ class _Spans:
         return self._preview(said[-1]) if said else None
 
     def _span(self, entry: Entry) -> Made:
-        told = self._journal.details(entry)
+        details = self._journal.details(entry)
         make = _MAKERS.get(entry.kind)
         metadata = {"status": entry.status, "depth": entry.depth}
-        metadata |= {} if make is None else make(self, entry, told)
-        if "missing" in told:
-            metadata["missing"] = told["missing"]
+        metadata |= {} if make is None else make(self, entry, details)
+        if "missing" in details:
+            metadata["missing"] = details["missing"]
         if entry.error is not None:
             metadata["error"] = self._preview(entry.error)
         end = entry.at.timestamp()
@@ -234,7 +234,7 @@ class _Spans:
             "metadata": metadata,
         }
 
-    def _model(self, entry: Entry, told: Made) -> Made:
+    def _model(self, entry: Entry, details: Made) -> Made:
         made: Made = {"model": entry.name}
         request = self._requests.get(entry.parent or 0)
         if request is not None:
@@ -243,7 +243,7 @@ class _Spans:
             made["message_count"] = asked.get("messages", 0) + system
             made["purpose"] = asked.get("purpose")
             made["tools_count"] = len(asked.get("tools", ()))
-        reply = told.get("reply")
+        reply = details.get("reply")
         if isinstance(reply, AIMessage):
             self._args |= {call["id"] or "": call["args"] for call in reply.tool_calls}
             made |= self._text("content", reply.text)
@@ -252,11 +252,11 @@ class _Spans:
             if made.get("purpose", "agent") == "agent":
                 self.output = made["content_preview"]
         for name in ("usage", "finish_reason", "first_token_us", "chunks"):
-            if told.get(name) is not None:
-                made[name] = told[name]
+            if details.get(name) is not None:
+                made[name] = details[name]
         return made
 
-    def _tool(self, entry: Entry, told: Made) -> Made:
+    def _tool(self, entry: Entry, details: Made) -> Made:
         made: Made = {"tool_name": entry.tool or entry.name, "tool_call_id": entry.call_id}
         args = self._args.get(entry.call_id or "")
         if args is None:  # an earlier run asked for it
@@ -265,25 +265,25 @@ class _Spans:
             except StorageError as error:
                 made["missing"] = str(error)
         made["tool_args"] = plain(self._shortened(args))
-        output = told.get("output")
+        output = details.get("output")
         if isinstance(output, str):
             made |= self._text("output", output)
-        failed = told.get("error")
+        failed = details.get("error")
         if isinstance(failed, str):
             made |= {"status": "error", "tool_error": self._preview(failed)}
         return made
 
-    def _hook(self, entry: Entry, told: Made) -> Made:
+    def _hook(self, entry: Entry, details: Made) -> Made:
         made: Made = {"hook": entry.name, "phase": entry.hook_phase}
-        changed = [key for key in told.get("change", ()) if key != "by"]
+        changed = [key for key in details.get("change", ()) if key != "by"]
         if changed:
             made["changed"] = sorted(changed)
-        if told.get("update"):
-            made["updated"] = sorted({write["channel"] for write in told["update"]})
+        if details.get("update"):
+            made["updated"] = sorted({write["channel"] for write in details["update"]})
         return made
 
-    def _run(self, entry: Entry, told: Made) -> Made:
-        why = told.get("stopped_because")
+    def _run(self, entry: Entry, details: Made) -> Made:
+        why = details.get("stopped_because")
         self.error = None if entry.error is None else self._preview(entry.error)
         return {} if why is None else {"stopped_because": why}
 

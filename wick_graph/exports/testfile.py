@@ -158,9 +158,9 @@ def _source(
     name = _NAME.sub("_", f"{journal.thread_id}_run_{record.number}").strip("_").lower()
     imports, made = _agent(agent, path)
     day = record.started.strftime("%Y-%m-%d")
-    told = _plain(f"Run {record.number} of {journal.thread_id}, recorded on {day}")
+    title = _plain(f"Run {record.number} of {journal.thread_id}, recorded on {day}")
     return _TEST.format(
-        told=told,
+        title=title,
         imports=imports,
         cassette=json.dumps(cassette.name),
         name=name,
@@ -204,7 +204,7 @@ def _plain(text: str) -> str:
 
 
 _TEST: Final = '''\
-"""{told}: replayed without a model, a tool or a network.
+"""{title}: replayed without a model, a tool or a network.
 
 Hooks and routing run as they are now. Where they ask a model or a tool for something that was not
 recorded, the test fails and shows the difference. Delete the assertions that you do not mean.

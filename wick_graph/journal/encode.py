@@ -15,7 +15,7 @@ from wick_graph.hooks.onion import Hooks
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, Reply, Visit
 from wick_graph.journal.request_key import Fingerprint, digest, packed, tools_digest, unpacked
-from wick_graph.journal.value_store import Mask, Shelf
+from wick_graph.journal.value_store import Mask, ValueStore
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import TIMESTAMP_KEY
 
@@ -26,12 +26,12 @@ from wick_graph.messages.base import TIMESTAMP_KEY
 # away, `o` settings, `x` settings taken away, `w` withheld, `p` purpose, `m` model.
 
 
-def segments(request: ModelRequest, shelf: Shelf) -> Any:
+def segments(request: ModelRequest, values: ValueStore) -> Any:
     """Write down which messages a request shows: a number is the whole thread up to there."""
     parts = request.segments
     if len(parts) == 1 and isinstance(parts[0], tuple) and parts[0][0] == 0:
         return parts[0][1]
-    return [list(part) if isinstance(part, tuple) else shelf.keep(part) for part in parts]
+    return [list(part) if isinstance(part, tuple) else values.keep(part) for part in parts]
 
 
 def model_name(request: ModelRequest) -> str | None:
@@ -39,21 +39,21 @@ def model_name(request: ModelRequest) -> str | None:
     return None if request.model is None else str(getattr(request.model, "name", request.model))
 
 
-def request_change(before: ModelRequest, after: ModelRequest, shelf: Shelf) -> dict[str, Any]:
+def request_change(before: ModelRequest, after: ModelRequest, values: ValueStore) -> dict[str, Any]:
     """Return what is different in `after`; empty if nothing is."""
     change: dict[str, Any] = {}
     if after is before:
         return change
     if after.system != before.system:
-        change |= _system(before.system, after.system, shelf)
+        change |= _system(before.system, after.system, values)
     if after.segments != before.segments:
-        change["g"] = segments(after, shelf)
+        change["g"] = segments(after, values)
     if after.tools != before.tools:
         change["t"] = list(after.tools)
         if gone := [name for name in before.tools if name not in after.tools]:
             change["r"] = gone
     if after.settings != before.settings:
-        change |= _settings(before.settings, after.settings, shelf)
+        change |= _settings(before.settings, after.settings, values)
     if after.withheld != before.withheld:
         change["w"] = after.withheld
     if after.purpose != before.purpose:
@@ -64,18 +64,20 @@ def request_change(before: ModelRequest, after: ModelRequest, shelf: Shelf) -> d
 
 
 def _system(
-    before: tuple[Section, ...], after: tuple[Section, ...], shelf: Shelf
+    before: tuple[Section, ...], after: tuple[Section, ...], values: ValueStore
 ) -> dict[str, Any]:
     parts, gone = _sections(before, after)
-    made = [part if isinstance(part, int) else _kept(part, shelf) for part in parts]
-    lost = [[at, *_kept(before[at], shelf)] for at in gone]
+    made = [part if isinstance(part, int) else _kept(part, values) for part in parts]
+    lost = [[at, *_kept(before[at], values)] for at in gone]
     return {"s": made, **({"k": lost} if lost else {})}
 
 
-def _settings(before: Mapping[str, Any], after: Mapping[str, Any], shelf: Shelf) -> dict[str, Any]:
+def _settings(
+    before: Mapping[str, Any], after: Mapping[str, Any], values: ValueStore
+) -> dict[str, Any]:
     changed = {key: value for key, value in after.items() if before.get(key, before) != value}
     gone = [key for key in before if key not in after]
-    return {"o": shelf.keep(changed), **({"x": gone} if gone else {})}
+    return {"o": values.keep(changed), **({"x": gone} if gone else {})}
 
 
 def _sections(
@@ -92,8 +94,8 @@ def _sections(
     return made, sorted(at for held in places.values() for at in held)
 
 
-def _kept(section: Section, shelf: Shelf) -> list[Any]:
-    return [section.source, shelf.keep(section.text)]
+def _kept(section: Section, values: ValueStore) -> list[Any]:
+    return [section.source, values.keep(section.text)]
 
 
 def result_parts(result: ToolResult) -> dict[str, Any]:
@@ -185,14 +187,14 @@ def _listed(value: Any) -> list[BaseMessage]:
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class MutationGuard:
     """Knows who sees replies and arguments while a node runs: hooks alone can change them."""
 
     replies: bool = True
     args: bool = True
 
     @classmethod
-    def of(cls, hooks: Hooks) -> Taking:
+    def of(cls, hooks: Hooks) -> MutationGuard:
         """Look at an agent's hooks."""
         return cls(bool(hooks.wrap_model_call or hooks.after_model), bool(hooks.wrap_tool_call))
 
@@ -288,18 +290,18 @@ USAGE: Final = (
 _USED: Final = attrgetter(*USAGE)
 
 
-class Facts:
+class FieldEncoder:
     """Makes the fields of one run's moments."""
 
     def __init__(
         self,
-        shelf: Shelf,
+        values: ValueStore,
         secret: bytes,
         *,
         hooks: Sequence[str] = (),
         names: Mapping[str, str] | None = None,
     ) -> None:
-        self.shelf = shelf
+        self.values = values
         self.hooks = {name: at for at, name in enumerate(hooks)}
         self.names = names or {}
         """The names that moments of a kind nearly always have."""
@@ -344,11 +346,11 @@ class Facts:
         given = moment.data.get("input")
         if not isinstance(given, Mapping):
             return {}
-        self.shelf.mask.see(given)
+        self.values.mask.see(given)
         messages = given.get("messages") or ()
         fields: Fields = {"n": len(messages) if isinstance(messages, list | tuple) else 1}
         rest = {key: value for key, value in given.items() if key != "messages"}
-        return {**fields, "v": self.shelf.keep(rest)} if rest else fields
+        return {**fields, "v": self.values.keep(rest)} if rest else fields
 
     def _run_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`w` why it stopped."""
@@ -362,8 +364,8 @@ class Facts:
     def _node_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`w` writes; `y` what became of the replies: how far back each is, and its content."""
         writes = moment.data["writes"]
-        self.shelf.mask.see(writes)
-        fields: Fields = {"w": writes_of(writes, visit, self.shelf.mask)} if writes else {}
+        self.values.mask.see(writes)
+        fields: Fields = {"w": writes_of(writes, visit, self.values.mask)} if writes else {}
         if visit.replies:
             kept = next((m for m in messages_in(writes) if isinstance(m, AIMessage)), None)
             fields["y"] = self._settled(moment.seq, visit, kept)
@@ -383,7 +385,7 @@ class Facts:
             if kept is not None and is_kept(reply, kept):
                 settled.append([seq - at])
             else:
-                settled.append([seq - at, self.shelf.keep(parts_of(reply))])
+                settled.append([seq - at, self.values.keep(parts_of(reply))])
         visit.replies = []
         return settled
 
@@ -402,10 +404,10 @@ class Facts:
     def _changed(self, before: Any, after: Any) -> Fields:
         """`c` what the hook around changed of the request or the call on its way in."""
         if isinstance(before, ModelRequest) and isinstance(after, ModelRequest):
-            change = request_change(before, after, self.shelf)
+            change = request_change(before, after, self.values)
             return {"c": change} if change else {}
         if isinstance(before, ToolCall) and isinstance(after, ToolCall) and before is not after:
-            change = {} if before.args == after.args else {"a": self.shelf.keep(after.args)}
+            change = {} if before.args == after.args else {"a": self.values.keep(after.args)}
             change |= {} if before.name == after.name else {"n": after.name}
             return {"c": change} if change else {}
         return {}
@@ -418,14 +420,14 @@ class Facts:
         elif phase.startswith("wrap") and value is not frame.inner:
             fields |= self._result_change(frame.inner, value)
         elif isinstance(value, Verdict):
-            fields["v"] = self.shelf.keep(_verdict(value))
+            fields["v"] = self.values.keep(_verdict(value))
         update = moment.data.get("update") or getattr(value, "update", None)
         if phase == "after_model" and isinstance(value, Mapping):
             update = value
         if phase == "wrap_tool_call":
             update = moment.data.get("update")
         if update:
-            fields["u"] = writes_of(list(update.items()), visit, self.shelf.mask)
+            fields["u"] = writes_of(list(update.items()), visit, self.values.mask)
         frame.inner = value
         return fields
 
@@ -434,8 +436,8 @@ class Facts:
         if isinstance(after, ToolResult):
             if isinstance(before, ToolResult) and is_same_result(before, after):
                 return {}
-            return {"c": {"O": self.shelf.keep(result_parts(after))}}
-        return {"c": {"R": self.shelf.keep(after)}}
+            return {"c": {"O": self.values.keep(result_parts(after))}}
+        return {"c": {"R": self.values.keep(after)}}
 
     def _hook_error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         phase = PHASE_CODES[moment.data["phase"]]
@@ -450,7 +452,7 @@ class Facts:
         self._asked_by = "" if moment.place is None else moment.place.task
         head = self._head_of(request, data["tools"], data["brought"])
         key = self._keys.key(data["messages"], *self._digests)
-        made = segments(request, self.shelf)
+        made = segments(request, self.values)
         fields: Fields = {"k": key, "h": head, "n": len(thread_of(request))}
         if made != fields["n"]:
             fields["g"] = made
@@ -469,14 +471,14 @@ class Facts:
         schemas = [] if request.withheld else [tool.schema for tool in tools]
         self._digests = tools_digest(schemas), digest(dict(request.settings))
         head = {
-            "system": [[s.source, self.shelf.keep(s.text)] for s in request.system],
-            "tools": [[self.shelf.keep(tool.schema), by.get(tool.name)] for tool in tools],
-            "settings": self.shelf.keep(dict(request.settings)),
+            "system": [[s.source, self.values.keep(s.text)] for s in request.system],
+            "tools": [[self.values.keep(tool.schema), by.get(tool.name)] for tool in tools],
+            "settings": self.values.keep(dict(request.settings)),
             "purpose": fixed[0],
             "withheld": fixed[1],
             "model": fixed[2],
         }
-        self._head, self._head_ref = now, self.shelf.keep_as_is(head)
+        self._head, self._head_ref = now, self.values.keep_as_is(head)
         return self._head_ref
 
     def _response(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
@@ -499,7 +501,7 @@ class Facts:
 
     def _chunk(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`v` the piece of text."""
-        return {"v": self.shelf.keep(moment.data["chunk"].text)}
+        return {"v": self.values.keep(moment.data["chunk"].text)}
 
     def _retry(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`s` seconds until the next try."""
@@ -511,12 +513,12 @@ class Facts:
         stopped = moment.data["state"].get("stop_reason")
         ends = isinstance(target, str)
         seen = stopped if ends else len(target)
-        told = self._routes.get(seen) if seen else None
-        if told is None:
+        kept = self._routes.get(seen) if seen else None
+        if kept is None:
             reason, rules = moment.data["explain"]()
             listed = [[r.label, r.predicate, r.result, r.reads] for r in rules]
-            told = self._routes[seen] = self.shelf.keep([reason, listed])
-        return {"v": told, "l": ends, "n": 0 if ends else len(target)}
+            kept = self._routes[seen] = self.values.keep([reason, listed])
+        return {"v": kept, "l": ends, "n": 0 if ends else len(target)}
 
     # --- tools -----------------------------------------------------------------------------------
 
@@ -537,7 +539,7 @@ class Facts:
         return fields
 
     def _args(self, taken: bytes) -> bytes:
-        return self.shelf.keep(unpacked(taken))
+        return self.values.keep(unpacked(taken))
 
     def _key(self, key: str) -> int | str:
         """The ledger's key is the model step's task and the call's index; the task stands above."""
@@ -557,7 +559,7 @@ class Facts:
             fields["q"] = list(result.update)
         own, visit.own = visit.own, None
         if own is not None and not is_same_result(own, result):
-            fields["o"] = self.shelf.keep(result_parts(own))
+            fields["o"] = self.values.keep(result_parts(own))
         return fields
 
     # --- the rest --------------------------------------------------------------------------------
@@ -565,13 +567,13 @@ class Facts:
     def _interrupt(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`v` what is asked."""
         asked = [{"id": i.id, "value": i.value} for i in moment.data["interrupts"]]
-        self.shelf.mask.see(asked)
-        return {"v": self.shelf.keep(asked)}
+        self.values.mask.see(asked)
+        return {"v": self.values.keep(asked)}
 
     def _answer(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`v` the answer."""
-        self.shelf.mask.see(moment.data["answer"])
-        return {"v": self.shelf.keep(moment.data["answer"])}
+        self.values.mask.see(moment.data["answer"])
+        return {"v": self.values.keep(moment.data["answer"])}
 
     def _error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         return self._said(moment.data.get("error"))
@@ -580,7 +582,7 @@ class Facts:
         """`e` class and text of an error."""
         if error is None:
             return {}
-        text = self.shelf.mask.text(_words(error))[:_ERROR]
+        text = self.values.mask.text(_words(error))[:_ERROR]
         return {"e": [type(error).__name__, text.encode("utf-8", "replace").decode()]}
 
 

@@ -234,7 +234,7 @@ _POINT: Final = "·"
 _LONGEST: Final = 200
 """Characters of a text or of arguments that a line shows."""
 
-Told = Mapping[str, Any]
+Detail = Mapping[str, Any]
 
 
 def line_of(journal: Journal, entry: Entry) -> str:
@@ -242,7 +242,7 @@ def line_of(journal: Journal, entry: Entry) -> str:
     return line_from(entry, {} if entry.kind == GAP else journal.details(entry))
 
 
-def line_from(entry: Entry, told: Told) -> str:
+def line_from(entry: Entry, detail: Detail) -> str:
     """Return the line of a moment of which this is known."""
     if entry.kind == GAP:
         return f"{entry.seq:>6}  {'':>9}  {'':>5} ✕ {entry.error}"
@@ -253,7 +253,7 @@ def line_from(entry: Entry, told: Told) -> str:
     step = f"@{entry.step}" if entry.step else ""
     time = f"+{entry.at_us / 1e6:.3f}"
     indent = "  " * entry.depth
-    return f"{entry.seq:>6}  {time:>9}  {step:>5} {indent}{mark} {text_from(entry, told)}"
+    return f"{entry.seq:>6}  {time:>9}  {step:>5} {indent}{mark} {text_from(entry, detail)}"
 
 
 def text_of(journal: Journal, entry: Entry) -> str:
@@ -261,21 +261,21 @@ def text_of(journal: Journal, entry: Entry) -> str:
     return text_from(entry, journal.details(entry))
 
 
-def text_from(entry: Entry, told: Told) -> str:
+def text_from(entry: Entry, detail: Detail) -> str:
     """Say it of a moment of which this is known."""
     make = _TEXTS.get(entry.what)
-    text = make(entry, told) if make is not None else f"{entry.what} {entry.name}".strip()
+    text = make(entry, detail) if make is not None else f"{entry.what} {entry.name}".strip()
     if entry.phase == "lost":
         text = f"{entry.kind} lost: its process died"
     parts = [text]
     if entry.duration_us is not None:
         parts.append(took(entry.duration_us))
-    if (change := told.get("change")) is not None:
+    if (change := detail.get("change")) is not None:
         changed = ", ".join(key for key in change if key != "by")
         parts.append(f"[{change['by']} changed {changed}]")
     if entry.error is not None:
         parts.append("left here" if entry.is_left else entry.error)
-    if (missing := told.get("missing")) is not None:
+    if (missing := detail.get("missing")) is not None:
         parts.append(f"({missing})")
     return "  ".join(" ".join(part.split()) for part in parts if part)
 
@@ -300,75 +300,75 @@ def _json(value: Any) -> str:
     return _cut(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _run_enter(entry: Entry, told: Told) -> str:
-    given = f": {_count(told['messages'], 'message')}" if "messages" in told else ""
-    branch = f", branch {told['branch']}" if told.get("branch") else ""
-    return f"run of {entry.name} ({told.get('mode')}{given}{branch})"
+def _run_enter(entry: Entry, detail: Detail) -> str:
+    given = f": {_count(detail['messages'], 'message')}" if "messages" in detail else ""
+    branch = f", branch {detail['branch']}" if detail.get("branch") else ""
+    return f"run of {entry.name} ({detail.get('mode')}{given}{branch})"
 
 
-def _run_exit(entry: Entry, told: Told) -> str:
-    return f"run {told.get('stopped_because')}"
+def _run_exit(entry: Entry, detail: Detail) -> str:
+    return f"run {detail.get('stopped_because')}"
 
 
-def _node_exit(entry: Entry, told: Told) -> str:
+def _node_exit(entry: Entry, detail: Detail) -> str:
     channels: dict[str, int] = {}
-    for write in told.get("writes", ()):
+    for write in detail.get("writes", ()):
         channels[write["channel"]] = channels.get(write["channel"], 0) + 1
     wrote = ", ".join(name if n == 1 else f"{name} ×{n}" for name, n in channels.items())
     return f"{entry.name}" + (f"  wrote {wrote}" if wrote else "")
 
 
-def _hook(entry: Entry, told: Told) -> str:
-    update = ", ".join(dict.fromkeys(write["channel"] for write in told.get("update", ())))
+def _hook(entry: Entry, detail: Detail) -> str:
+    update = ", ".join(dict.fromkeys(write["channel"] for write in detail.get("update", ())))
     return f"hook {entry.name}.{entry.hook_phase}" + (f"  wrote {update}" if update else "")
 
 
-def _request(entry: Entry, told: Told) -> str:
-    tools = _count(len(told.get("tools", ())), "tool")
-    purpose = "" if told.get("purpose") in (None, "agent") else f" for {told['purpose']}"
-    return f"model {entry.name}{purpose}: {_count(told.get('messages', 0), 'message')}, {tools}"
+def _request(entry: Entry, detail: Detail) -> str:
+    tools = _count(len(detail.get("tools", ())), "tool")
+    purpose = "" if detail.get("purpose") in (None, "agent") else f" for {detail['purpose']}"
+    return f"model {entry.name}{purpose}: {_count(detail.get('messages', 0), 'message')}, {tools}"
 
 
-def _response(entry: Entry, told: Told) -> str:
-    reply = told.get("reply")
+def _response(entry: Entry, detail: Detail) -> str:
+    reply = detail.get("reply")
     if reply is None:
         return "reply"
     calls = ", ".join(f"{call['name']}({_json(call['args'])})" for call in reply.tool_calls)
-    tokens = told["usage"].get("total_tokens")
+    tokens = detail["usage"].get("total_tokens")
     spent = f"  {_count(tokens, 'token')}" if tokens else ""
     said = " ".join(part for part in (_cut(reply.text), calls) if part)
     return f"reply: {said or 'nothing'}{spent}"
 
 
-def _route(entry: Entry, told: Told) -> str:
-    return f"{told['chosen']}: {told['reason']}"
+def _route(entry: Entry, detail: Detail) -> str:
+    return f"{detail['chosen']}: {detail['reason']}"
 
 
-def _tool_enter(entry: Entry, told: Told) -> str:
-    return f"tool {entry.name}({_json(told.get('args'))})"
+def _tool_enter(entry: Entry, detail: Detail) -> str:
+    return f"tool {entry.name}({_json(detail.get('args'))})"
 
 
-def _tool_call(entry: Entry, told: Told) -> str:
-    changed = f"({_json(told.get('args'))})" if told.get("changed") else ""
-    return f"{entry.name} runs{changed}, replay {told.get('replay') or 'unknown'}"
+def _tool_call(entry: Entry, detail: Detail) -> str:
+    changed = f"({_json(detail.get('args'))})" if detail.get("changed") else ""
+    return f"{entry.name} runs{changed}, replay {detail.get('replay') or 'unknown'}"
 
 
-def _tool_exit(entry: Entry, told: Told) -> str:
-    text = told.get("error", told.get("output"))
-    failed = " failed" if "error" in told else ""
+def _tool_exit(entry: Entry, detail: Detail) -> str:
+    text = detail.get("error", detail.get("output"))
+    failed = " failed" if "error" in detail else ""
     return f"tool {entry.name}{failed}" + (f": {_cut(text)}" if text else "")
 
 
-def _asked(entry: Entry, told: Told) -> str:
+def _asked(entry: Entry, detail: Detail) -> str:
     word = "asks" if entry.phase == "raise" else "is answered"
-    return f"{entry.name or 'run'} {word}: {_json(told.get('value'))}"
+    return f"{entry.name or 'run'} {word}: {_json(detail.get('value'))}"
 
 
-def _node_enter(entry: Entry, told: Told) -> str:
+def _node_enter(entry: Entry, detail: Detail) -> str:
     return entry.name if entry.visit == 1 else f"{entry.name} (visit {entry.visit})"
 
 
-_TEXTS: Final[Mapping[str, Callable[[Entry, Told], str]]] = {
+_TEXTS: Final[Mapping[str, Callable[[Entry, Detail], str]]] = {
     "run.enter": _run_enter,
     "run.exit": _run_exit,
     "run.error": _run_exit,

@@ -39,7 +39,7 @@ _CLOSERS: Final = frozenset([*(KINDS[kind] for kind in ENDS), LOST])
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenMoment:
     """A moment that began something."""
 
     code: int
@@ -49,14 +49,14 @@ class Opened:
 
 
 @dataclass(slots=True)
-class Trail:
+class UnfinishedRun:
     """A run, followed from its first page to its last."""
 
     steps: int = 0
     visits: dict[str, int] = field(default_factory=dict)
     at: int = 0
     """When the last moment was, in microseconds since the run began."""
-    is_open: dict[int, Opened] = field(default_factory=dict)
+    is_open: dict[int, OpenMoment] = field(default_factory=dict)
     """Moments that nothing has ended yet."""
 
     def follow(self, content: PageContent) -> None:
@@ -66,7 +66,7 @@ class Trail:
             code, self.at, up, depth = entry[0], entry[1], entry[2], entry[3]
             if code in _OPENERS:
                 task = content.places[entry[PLACE] - 1][1] if entry[PLACE] else None
-                self.is_open[content.first + at] = Opened(code, depth, task)
+                self.is_open[content.first + at] = OpenMoment(code, depth, task)
             elif code in _CLOSERS:
                 self._end(content.first + at - up)
 
@@ -112,10 +112,12 @@ def content_of(page: Page) -> PageContent | None:
         return None
 
 
-def trail_of(rows: JournalRows, db: Database, thread: int, run: RunRow, last: int) -> Trail:
+def follow_run(
+    rows: JournalRows, db: Database, thread: int, run: RunRow, last: int
+) -> UnfinishedRun:
     """Follow the thread's latest run."""
-    told = body_of(run)
-    trail = Trail(told.get("steps", 0), dict(told.get("visits") or {}))
+    body = body_of(run)
+    unfinished = UnfinishedRun(body.get("steps", 0), dict(body.get("visits") or {}))
     pages: list[PageContent] = []
     for page in rows.pages_back(db, thread, last):
         content = content_of(page)
@@ -124,8 +126,8 @@ def trail_of(rows: JournalRows, db: Database, thread: int, run: RunRow, last: in
         if content is not None:
             pages.append(content)
     for content in reversed(pages):
-        trail.follow(content)
-    return trail
+        unfinished.follow(content)
+    return unfinished
 
 
 # --- Read a thread's journal: from the database alone, in any process, with no key and no
@@ -318,7 +320,7 @@ class JournalReader:
         row = self.rows.last_run(db, thread)
         if row is None or row.status != "running" or self._runs[row.number].status != "lost":
             return None
-        entries = trail_of(self.rows, db, thread, row, last).closing(last)
+        entries = follow_run(self.rows, db, thread, row, last).closing(last)
         return PageContent(row.number, last + 1, [], entries) if entries else None
 
     def _entry(self, content: PageContent, at: int) -> Entry:
@@ -362,29 +364,29 @@ def _unknown(number: int) -> RunRow:
 
 def record_of(thread_id: str, row: RunRow, status: str) -> RunRecord:
     """Read a run's row."""
-    told = body_of(row)
-    base = told.get("base")
+    body = body_of(row)
+    base = body.get("base")
     return RunRecord(
         thread_id=thread_id,
         number=row.number,
         run_id=unpack_id(row.run),
         branch=row.branch,
         status=status,
-        stopped_because="lost" if status == "lost" else told.get("stopped"),
-        mode=told.get("mode", ""),
+        stopped_because="lost" if status == "lost" else body.get("stopped"),
+        mode=body.get("mode", ""),
         started=datetime.fromtimestamp(row.started, UTC),
         ended=None if row.ended is None else datetime.fromtimestamp(row.ended, UTC),
-        agent=told.get("agent", ""),
-        model=told.get("model", ""),
-        level=told.get("level", ""),
-        first=told.get("first", 1),
-        last=told.get("last"),
+        agent=body.get("agent", ""),
+        model=body.get("model", ""),
+        level=body.get("level", ""),
+        first=body.get("first", 1),
+        last=body.get("last"),
         base=None if base is None else unpack_id(base),
-        hooks=tuple(told.get("hooks") or ()),
-        graph_hash=told.get("graph", ""),
-        code_hash=told.get("code", ""),
-        versions=told.get("versions") or {},
-        damaged=not told,
-        redact=tuple(told.get("redact") or ()),
-        secrets=tuple((length, mark) for length, mark in told.get("secrets") or ()),
+        hooks=tuple(body.get("hooks") or ()),
+        graph_hash=body.get("graph", ""),
+        code_hash=body.get("code", ""),
+        versions=body.get("versions") or {},
+        damaged=not body,
+        redact=tuple(body.get("redact") or ()),
+        secrets=tuple((length, mark) for length, mark in body.get("secrets") or ()),
     )

@@ -10,7 +10,7 @@ from typing import Any, Final
 import ormsgpack
 
 from wick_graph.core.moments import Directive, JournalLevel, Moment, Place
-from wick_graph.journal.encode import Facts, Maker, Taking
+from wick_graph.journal.encode import FieldEncoder, Maker, MutationGuard
 from wick_graph.journal.page_format import (
     CALL,
     ENDS,
@@ -25,7 +25,7 @@ from wick_graph.journal.page_format import (
     pack_page,
     place_row,
 )
-from wick_graph.journal.value_store import Shelf
+from wick_graph.journal.value_store import ValueStore
 from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import Batch, JournalRows, RunRow
 from wick_graph.store.leases import Lease
@@ -44,7 +44,7 @@ _KEYS: Final = {kind: f"{kind[0]}.{kind[1]}" for kind in KINDS}
 
 
 @dataclass(slots=True)
-class Counters:
+class BranchCounters:
     """How far a branch has come."""
 
     steps: int = 0
@@ -75,8 +75,8 @@ class Plan:
 class Writer:
     """Encodes the moments of one run, in their order."""
 
-    def __init__(self, facts: Facts, counters: Counters, started_ns: int) -> None:
-        self.facts = facts
+    def __init__(self, encoder: FieldEncoder, counters: BranchCounters, started_ns: int) -> None:
+        self.encoder = encoder
         self.counters = counters
         self._started = started_ns
         self._visits: dict[str, Visit] = {}
@@ -88,7 +88,7 @@ class Writer:
                 _KEYS[kind],
                 ENDS.get(kind),
                 kind in OPENS,
-                facts.makers.get(kind),
+                encoder.makers.get(kind),
                 kind[0] not in _UNNAMED,
             )
             for kind, code in KINDS.items()
@@ -169,10 +169,10 @@ class Writer:
     def _shortened(self, kind: str, name: str, place: list[Any]) -> Any:
         """Leave out what the place or the run says already."""
         if kind == "hook":
-            return self.facts.hooks.get(name, name)
+            return self.encoder.hooks.get(name, name)
         if kind == "tool":
             return None if place and place[TOOL] == name else name
-        return None if name in ("", self.facts.names.get(kind)) else name
+        return None if name in ("", self.encoder.names.get(kind)) else name
 
     def _visit(self, place: Place) -> Visit:
         if place.checkpoint != self._checkpoint:  # what ran before has come to its end
@@ -210,7 +210,7 @@ _log: Final = logging.getLogger(__name__)
 _ENDS: Final = {("run", "exit"), ("run", "error")}
 
 
-class JournalPort:
+class JournalListener:
     """Records one run of a thread."""
 
     active = True
@@ -224,24 +224,24 @@ class JournalPort:
         *,
         level: JournalLevel,
         writer: Writer,
-        shelf: Shelf,
+        values: ValueStore,
         run: RunRow,
         about: dict[str, Any],
         last: int,
         before: Batch | None = None,
-        taking: Taking | None = None,
+        guard: MutationGuard | None = None,
     ) -> None:
         self._rows = rows
         self._lease = lease
         self._full = level == "full"
         self._writer = writer
-        self._shelf = shelf
+        self._values = values
         self._run = run
         self._about = about
         self._last = last
         self._before = before
         """What the run before left to be written: its unfinished moments, and its row."""
-        self._taking = taking or Taking()
+        self._guard = guard or MutationGuard()
         self._dirty = True
         """The run's row is to be written."""
         self._waiting: list[tuple[Moment, Any]] = []
@@ -256,9 +256,9 @@ class JournalPort:
         """Return the run's row as it will be written."""
         return replace(self._run, body=ormsgpack.packb(self._about))
 
-    def counters(self) -> Counters:
+    def counters(self) -> BranchCounters:
         """Return how far the branch had come when the run began."""
-        return Counters(self._about["steps"], dict(self._about["visits"]))
+        return BranchCounters(self._about["steps"], dict(self._about["visits"]))
 
     def keep(self, name: str, value: Any) -> bool:
         """Keep data with the run's row from its next commit on, and say whether it is kept.
@@ -266,8 +266,8 @@ class JournalPort:
         Nothing is where it holds a secret, is too large, or has no form.
         """
         with self._lock:
-            whole = self._shelf.holds_whole(value)
-            self._about[name] = self._shelf.keep(value) if whole else b""
+            whole = self._values.holds_whole(value)
+            self._about[name] = self._values.keep(value) if whole else b""
             self._dirty = True
         return whole
 
@@ -283,7 +283,7 @@ class JournalPort:
             if not piece or self._full:
                 self._last += 1
                 moment.seq = self._last
-            self._waiting.append((moment, self._taking.of_moment(moment)))
+            self._waiting.append((moment, self._guard.of_moment(moment)))
 
     async def at(self, moment: Moment) -> Directive:
         """Go on."""
@@ -318,8 +318,8 @@ class JournalPort:
         if writer.entries:
             content = pack_page(self._run.number, first, writer.places, writer.entries)
             batch.page = first + len(writer.entries) - 1, content
-        batch.blobs = self._shelf.take()
-        if len(seen := self._shelf.mask.seen) > len(self._about.get("secrets", ())):
+        batch.blobs = self._values.take()
+        if len(seen := self._values.mask.seen) > len(self._about.get("secrets", ())):
             self._about["secrets"], self._dirty = [*seen], True
         if self._dirty:
             self._run.body = ormsgpack.packb(self._about)

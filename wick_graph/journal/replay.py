@@ -65,13 +65,13 @@ class Tape:
                 self.tool_calls += 1
                 return (held.pop(0) if len(held) > 1 else held[0]).result
         known = [c for calls in self._results.values() for c in calls if c.name == moment.name]
-        told = f"; recorded were {[c.args for c in known[:5]]}" if known else ""
+        seen = f"; recorded were {[c.args for c in known[:5]]}" if known else ""
         raise ReplayError(
-            f"the recording has no result for {moment.name}({args}), call {moment.call_id}{told}"
+            f"the recording has no result for {moment.name}({args}), call {moment.call_id}{seen}"
         )
 
 
-class ReplayPort(Tape):
+class ReplayListener(Tape):
     """A listener that answers each model request and each tool call from a recording."""
 
     active = True
@@ -122,8 +122,8 @@ def replay(agent: Any, journal: Journal, run: int | str | None = None) -> Replay
         raise ReplayError(f"run {record.number} goes on where another one stopped; replay that one")
     graph = getattr(agent, "graph", agent)
     saver = begun(journal, record)
-    port = ReplayPort(journal, record.number)
-    own = Run(thread_id=journal.thread_id, port=port)
+    listener = ReplayListener(journal, record.number)
+    own = Run(thread_id=journal.thread_id, listener=listener)
     config = langgraph_config.with_configurable(
         None, **{langgraph_config.THREAD_ID: journal.thread_id, langgraph_config.RUN: own}
     )
@@ -131,8 +131,8 @@ def replay(agent: Any, journal: Journal, run: int | str | None = None) -> Replay
     return Replayed(
         run_id=own.run_id,
         values=values,
-        model_calls=port.model_calls,
-        tool_calls=port.tool_calls,
+        model_calls=listener.model_calls,
+        tool_calls=listener.tool_calls,
         journal=Journal(saver, journal.thread_id),
     )
 

@@ -17,12 +17,12 @@ import ormsgpack
 from wick_graph.core.moments import JournalOptions
 from wick_graph.errors import StorageError
 from wick_graph.hooks.protocol import PHASES
-from wick_graph.journal.encode import Facts, Taking
+from wick_graph.journal.encode import FieldEncoder, MutationGuard
 from wick_graph.journal.page_format import pack_page
-from wick_graph.journal.reader import Trail, body_of, content_of, trail_of
-from wick_graph.journal.recorder import Counters, JournalPort, Writer
+from wick_graph.journal.reader import UnfinishedRun, body_of, content_of, follow_run
+from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer
 from wick_graph.journal.request_key import packed
-from wick_graph.journal.value_store import Mask, Shelf, known_secrets
+from wick_graph.journal.value_store import Mask, ValueStore, known_secrets
 from wick_graph.runtime.context import AgentSpec
 from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import KEY, Batch, JournalRows, RunRow
@@ -131,11 +131,13 @@ class Begun:
     """Where the caller asked to go on from."""
     about: dict[str, Any]
     model: Any
-    taking: Taking | None = None
+    guard: MutationGuard | None = None
     started_ns: int = field(default_factory=time.monotonic_ns)
 
 
-def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions) -> JournalPort:
+def start(
+    rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
+) -> JournalListener:
     """Begin a run's journal; nothing is written yet.
 
     Raises:
@@ -146,9 +148,9 @@ def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
         opened.look(begun.checkpoint_id)
     secret = opened.secret or secrets.token_bytes(_KEY_BYTES)
     mask = Mask(secret, known_secrets(begun.model), options.redact)
-    shelf = Shelf(rows.codec, mask, secret if rows.is_encrypted else b"")
+    values = ValueStore(rows.codec, mask, secret if rows.is_encrypted else b"")
     if opened.secret is None:
-        shelf.put(KEY, secret)
+        values.put(KEY, secret)
     about = {
         **begun.about,
         "level": options.level,
@@ -169,18 +171,18 @@ def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
         body=None,
     )
     names = {"model": about["model"], "run": about["agent"]}
-    facts = Facts(shelf, secret, hooks=about["hooks"], names=names)
-    return JournalPort(
+    encoder = FieldEncoder(values, secret, hooks=about["hooks"], names=names)
+    return JournalListener(
         rows,
         lease,
         level=options.level,
-        writer=Writer(facts, opened.counters, begun.started_ns),
-        shelf=shelf,
+        writer=Writer(encoder, opened.counters, begun.started_ns),
+        values=values,
         run=run,
         about=about,
         last=opened.last,
         before=opened.closing,
-        taking=begun.taking,
+        guard=begun.guard,
     )
 
 
@@ -193,7 +195,7 @@ class _Opening:
         self.secret = self._secret()
         self.number, self.branch = 1, 0
         self.base: bytes | None = rows.head(db, thread)
-        self.counters = Counters()
+        self.counters = BranchCounters()
         self.closing: Batch | None = None
 
     def look(self, checkpoint_id: str | None) -> None:
@@ -202,13 +204,13 @@ class _Opening:
         if before is None:
             return
         self.number, self.branch = before.number + 1, before.branch
-        told = body_of(before)
-        self.counters = Counters(told.get("steps", 0), dict(told.get("visits") or {}))
-        if before.status == "running" or not told:
-            trail = trail_of(self._rows, self._db, self._thread, before, self.last)
-            self.counters = Counters(trail.steps, dict(trail.visits))
+        body = body_of(before)
+        self.counters = BranchCounters(body.get("steps", 0), dict(body.get("visits") or {}))
+        if before.status == "running" or not body:
+            unfinished = follow_run(self._rows, self._db, self._thread, before, self.last)
+            self.counters = BranchCounters(unfinished.steps, dict(unfinished.visits))
             if before.status == "running":
-                self._close(before, trail)
+                self._close(before, unfinished)
         asked = None if checkpoint_id is None else pack_id(checkpoint_id)
         fork = self._fork(before, asked)
         if fork is not None:
@@ -220,14 +222,14 @@ class _Opening:
         except StorageError:
             return secrets.token_bytes(_KEY_BYTES)  # old keys no longer fit; reading says so
 
-    def _close(self, run: RunRow, trail: Trail) -> None:
+    def _close(self, run: RunRow, unfinished: UnfinishedRun) -> None:
         """Close what was open when the process died."""
         first = self.last + 1
-        entries = trail.closing(self.last)
+        entries = unfinished.closing(self.last)
         self.last += len(entries)
-        told = {**body_of(run), "steps": trail.steps, "visits": trail.visits}
-        run.status, run.ended = "lost", run.started + trail.at / 1e6
-        run.body = ormsgpack.packb({**told, "last": self.last, "stopped": "lost"})
+        body = {**body_of(run), "steps": unfinished.steps, "visits": unfinished.visits}
+        run.status, run.ended = "lost", run.started + unfinished.at / 1e6
+        run.body = ormsgpack.packb({**body, "last": self.last, "stopped": "lost"})
         page = (self.last, pack_page(run.number, first, [], entries)) if entries else None
         self.closing = Batch(page=page, run=run)
 
@@ -248,9 +250,9 @@ class _Opening:
         """Take a new branch, and count on from where it begins."""
         rows = self._rows.run_rows(self._db, self._thread)
         self.branch = max(row.branch for row in rows) + 1
-        trail = Trail()
+        unfinished = UnfinishedRun()
         for page in self._rows.pages_back(self._db, self._thread, self.last):
             content = content_of(page)
             if content is not None:
-                trail.count(place for place in content.places if place[2] < checkpoint)
-        self.counters = Counters(trail.steps, trail.visits)
+                unfinished.count(place for place in content.places if place[2] < checkpoint)
+        self.counters = BranchCounters(unfinished.steps, unfinished.visits)

@@ -204,7 +204,7 @@ _PLAIN: Final = b"\x00"
 _ZLIB: Final = b"\x01"
 
 
-class Shelf:
+class ValueStore:
     """Turns values into references, and collects the content that is new."""
 
     def __init__(self, codec: Codec, mask: Mask, key: bytes = b"") -> None:

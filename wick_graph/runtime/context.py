@@ -15,8 +15,8 @@ from langchain_core.messages import BaseMessage, ToolMessage
 
 from wick_graph import langgraph_config
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
-from wick_graph.core.bridge import Leaves
-from wick_graph.core.moments import NULL_PORT, JournalOptions, Place, Port
+from wick_graph.core.bridge import Bridge
+from wick_graph.core.moments import NULL_LISTENER, JournalOptions, Listener, Place
 from wick_graph.core.request import ModelRequest, raw, shown, state_view
 from wick_graph.core.stopping import Stop
 from wick_graph.core.usage import Usage
@@ -114,9 +114,9 @@ class Run:
 
     run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     thread_id: str | None = None
-    port: Port = NULL_PORT
+    listener: Listener = NULL_LISTENER
     reader: Any = field(default=None, repr=False)
-    """The port of whoever reads the run's events; None where nobody does."""
+    """The listener of whoever reads the run's events; None where nobody does."""
     started: float = field(default_factory=time.monotonic)
     ran: bool = False
     """A node of the graph has run."""
@@ -141,7 +141,7 @@ class Run:
     writer: Writer = field(default_factory=Writer, repr=False)
     """The right to write to the thread, and what may wait; the store reads it at every write."""
     journal: Any = field(default=None, repr=False)
-    """The port that records it (`wick_graph.journal`); None where nothing is recorded."""
+    """The listener that records it (`wick_graph.journal`); None where nothing is recorded."""
     debugger: Any = field(default=None, repr=False)
     """Who watches the run and may hold it (`wick_graph.core.moments.Debugger`); None for nobody."""
     ledger: Ledger | None = field(default=None, repr=False)
@@ -184,9 +184,9 @@ class NodeContext:
 
     spec: AgentSpec
     run: Run
-    io: Leaves
+    bridge: Bridge
     config: Mapping[str, Any]
-    port: Port = NULL_PORT
+    listener: Listener = NULL_LISTENER
     """What listens to this visit of the node."""
 
     @property

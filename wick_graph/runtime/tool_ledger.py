@@ -161,7 +161,7 @@ class Gate:
         if ledger is None:
             return
         dated = {**fields, "at": datetime.now(UTC).isoformat()}
-        await self.ctx.io.either(
+        await self.ctx.bridge.call(
             lambda: ledger.note(key, _WHAT, state, dated),
             lambda: ledger.anote(key, _WHAT, state, dated),
         )
@@ -176,7 +176,7 @@ async def noted(ctx: NodeContext, key: str) -> tuple[str, Any] | None:
     ledger, beside = ctx.run.ledger, key_of(key)
     if ledger is None:
         return None
-    found: tuple[str, Any] | None = await ctx.io.either(
+    found: tuple[str, Any] | None = await ctx.bridge.call(
         lambda: ledger.noted(beside), lambda: ledger.anoted(beside)
     )
     return found
@@ -228,7 +228,7 @@ async def _rows(ctx: NodeContext) -> dict[str, list[_Row]]:
     found: list[_Row] = []
     if ledger is not None:
         for state in (ASKED, DECIDED, LEFT):
-            rows = await ctx.io.either(
+            rows = await ctx.bridge.call(
                 partial(ledger.noted_as, state), partial(ledger.anoted_as, state)
             )
             found += [(key, state, row) for key, row in rows.items()]
@@ -257,7 +257,7 @@ async def _nested(ctx: NodeContext) -> list[Mapping[str, Any]]:
     if not isinstance(saver, BaseCheckpointSaver):
         return []
     at: Any = langgraph_config.place_of_graph(ctx.config)
-    saved: Any = await ctx.io.either(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    saved: Any = await ctx.bridge.call(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
     writes = (saved.pending_writes if saved is not None else None) or ()
     asked = [value for _, channel, value in writes if channel == INTERRUPT]
     flat = [
@@ -297,7 +297,7 @@ UNKNOWN: Final = (
 )
 
 
-async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> ToolResult:
+async def execute_once(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> ToolResult:
     """Run a call once, whatever happens: a finished one gives its recorded result.
 
     In a resumed run no call runs while the thread waits for a decision about it. A call that may
@@ -319,11 +319,11 @@ async def _through(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> 
     ledger = ctx.run.ledger
     if ledger is None or tool is None or tool.check(call.args):
         call = again(call) if _may_repeat(ctx) else call
-        return storable(await execute(call, tool, ctx.io, ctx.spec.tool_timeout), ledger)
+        return drop_unstorable(await execute(call, tool, ctx.bridge, ctx.spec.tool_timeout), ledger)
     if tool.replay == "safe":
         return await _repeatable(call, tool, ctx, ledger)
     key, name, args = call.ctx.key, call.name, call.args
-    verdict = await ctx.io.either(
+    verdict = await ctx.bridge.call(
         lambda: ledger.begin(key, name, args, tool.replay),
         lambda: ledger.abegin(key, name, args, tool.replay),
     )
@@ -340,7 +340,7 @@ async def _repeatable(
     """Run a call that may be repeated; only what somebody was told of is looked up and kept."""
     key, name, args = call.ctx.key, call.name, call.args
     if ctx.run.resumed:
-        known = await ctx.io.either(
+        known = await ctx.bridge.call(
             lambda: ledger.begun(key, name, args), lambda: ledger.abegun(key, name, args)
         )
         if isinstance(known, Recorded):
@@ -356,13 +356,13 @@ async def _executed(
 ) -> ToolResult:
     key, name, args = call.ctx.key, call.name, call.args
     try:
-        result = await execute(call, tool, ctx.io, ctx.spec.tool_timeout, checked=True)
+        result = await execute(call, tool, ctx.bridge, ctx.spec.tool_timeout, checked=True)
     except GraphBubbleUp:
-        await ctx.io.either(
+        await ctx.bridge.call(
             lambda: ledger.wait(key, name, args), lambda: ledger.await_(key, name, args)
         )
         raise
-    result = storable(result, ledger)
+    result = drop_unstorable(result, ledger)
     if must_record_result(observed=ctx.run.observed, replay=tool.replay):
         await _finish(call, result, ctx, ledger)
     return result
@@ -385,7 +385,7 @@ def _may_repeat(ctx: NodeContext) -> bool:
 
 async def _finish(call: ToolCall, result: ToolResult, ctx: NodeContext, ledger: Ledger) -> None:
     key, name, args, fields = call.ctx.key, call.name, call.args, written(result)
-    await ctx.io.either(
+    await ctx.bridge.call(
         lambda: ledger.finish(key, name, args, fields),
         lambda: ledger.afinish(key, name, args, fields),
     )
@@ -412,7 +412,7 @@ def _deep(value: Any) -> str | None:
     return TOO_DEEP if is_deep(value) else None
 
 
-def storable(result: ToolResult, ledger: Ledger | None) -> ToolResult:
+def drop_unstorable(result: ToolResult, ledger: Ledger | None) -> ToolResult:
     """Replace what no store can hold, at the tool's edge, where it can still be said.
 
     An artifact becomes a note of what it was; a state update makes the call fail.

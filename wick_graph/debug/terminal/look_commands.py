@@ -371,10 +371,10 @@ def _compare(shell: Shell, rest: str) -> Reply:
     lines += show.table(heads, rows)
     lines.append(f"tokens {made.tokens[0]:,} and {made.tokens[1]:,}")
     lines.append(f"seconds {made.seconds[0]:.3f} and {made.seconds[1]:.3f}")
-    told = [
+    data = [
         {"node": r.node, "visit": r.visit, "a": r.a, "b": r.b, "same": r.same} for r in made.rows
     ]
-    return Reply(lines, data={"first": made.first, "rows": told})
+    return Reply(lines, data={"first": made.first, "rows": data})
 
 
 def _sign(row: Any) -> str:

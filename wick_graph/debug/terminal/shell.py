@@ -48,7 +48,7 @@ _DEEPEST: Final = 20
 """Files and command lists that may run within each other."""
 
 
-def _nobody() -> Any:
+def _no_agent() -> Any:
     raise DebugError("there is no agent here; name one: wick debug AGENT")
 
 
@@ -65,9 +65,9 @@ def _no_export(form: str, file: Path | None) -> list[str]:
 class Doors:
     """What only the command around the shell can do."""
 
-    agent: Callable[[], Any] = _nobody
+    agent: Callable[[], Any] = _no_agent
     """Makes the agent that may execute, when something is to execute."""
-    look: Callable[[], Any] = _nobody
+    look: Callable[[], Any] = _no_agent
     """Makes the agent for a replay: its hooks are real, its model is never called."""
     export: Callable[[str, Path | None], list[str]] = _no_export
     draw: Callable[[], list[str]] = lambda: ["the graph is not known here"]
@@ -420,7 +420,7 @@ def answer(shell: Shell, line: str) -> tuple[dict[str, Any], bool]:
     except WickError as error:
         shell.failed = True
         return refused(error, number), False
-    return {"id": number, **told(shell, reply)}, reply.quits
+    return {"id": number, **reply_data(shell, reply)}, reply.quits
 
 
 def refused(error: WickError, number: Any = None) -> dict[str, Any]:
@@ -428,7 +428,7 @@ def refused(error: WickError, number: Any = None) -> dict[str, Any]:
     return {"id": number, "ok": False, "error": str(error), "code": error.code}
 
 
-def told(shell: Shell, reply: Reply) -> dict[str, Any]:
+def reply_data(shell: Shell, reply: Reply) -> dict[str, Any]:
     """Return a reply as data."""
     session = shell.session
     return {
