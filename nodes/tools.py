@@ -22,11 +22,11 @@ from wick_graph.tools.result import failure
 
 
 async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
-    """Run one call and write its result as a tool message, whatever becomes of it.
+    """Run one call, and write its result or its error as a tool message.
 
     Raises:
-        HookError: A hook around the call broke its contract. Nothing else ends the run: a tool
-            that fails is answered with its error, and only interrupts and cancellation pass.
+        HookError: A hook around the call broke its contract. Interrupts and cancellation pass,
+            too; any other failure becomes the tool message.
     """
     if not sent:
         return []
@@ -58,7 +58,7 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
         if listener.active:
             listener.record(Moment("tool", "error", call.name, {"error": error}, call.id))
         raise
-    # A hook may have changed the call on its way in; the answer is to what the model asked.
+    # A hook may have changed the call on its way in; the answer is to the model's call.
     if (result.tool_call_id, result.name) != (call.id, call.name):
         result = result.replace(tool_call_id=call.id, name=call.name)
     result = _private(result)
@@ -77,13 +77,15 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
 
 
 def _private(result: ToolResult) -> ToolResult:
-    """Return a result that shares no data with what a tool or a hook may hold on to."""
+    """Return a result that shares no data with a tool or a hook."""
     if result.content is result.artifact is result.update is None:
         return result
     update = private_update(result.update) if result.update else result.update
     content = result.content if isinstance(result.content, str) else owned(result.content)
     artifact = result.artifact
-    if isinstance(artifact, list | dict):  # an object is the program's own and stays as it is
+    if isinstance(
+        artifact, list | dict
+    ):  # other objects belong to the program and stay as they are
         artifact = owned(artifact)
     return result.replace(update=update, content=content, artifact=artifact)
 
@@ -112,7 +114,7 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
     result: ToolResult = (
         said.value if isinstance(said, Skip) else await execute_once(call, tool, ctx)
     )
-    if ctx.spec.hooks.wrap_tool_call:  # else it is what `exit` tells
+    if ctx.spec.hooks.wrap_tool_call:  # else it equals that of `exit`
         result = _private(result)
         data = {"result": result, "given": given}
         await notify(listener, Moment("tool", "return", call.name, data, call.id))
@@ -120,7 +122,7 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
 
 
 def _still_allowed(call: ToolCall) -> ToolCall:
-    """Take back what a person allowed where somebody has put other arguments in their place."""
+    """Withdraw an approval if the arguments have changed since."""
     ctx = call.ctx
     if ctx.allowed is None or ctx.allowed == call.args:
         return call
@@ -136,7 +138,7 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
     def check(args: Any) -> str | None:
         return sent.get("bad") or (None if (found := tool()) is None else found.check(args))
 
-    def told() -> Mapping[str, Any] | None:
+    def schema() -> Mapping[str, Any] | None:
         return None if (found := tool()) is None else found.schema
 
     context = ToolContext(
@@ -151,7 +153,7 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
         state=state_view(state),
         config=ctx.config,
         check=check,
-        told=told,
+        told=schema,
         folders=ctx.spec.hooks.folders,
         gate=Gate(ctx),
     )

@@ -1,4 +1,4 @@
-"""From an agent's specification to LangGraph's compiled graph."""
+"""Compile an agent's specification into a LangGraph graph."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from wick_graph.nodes.route import END_LABEL, TOOLS, route
 from wick_graph.nodes.tools import tools
 from wick_graph.runtime.context import AgentSpec
 
-# --- LangGraph's channels, copied without being made anew.
+# --- LangGraph's channels with a faster copy.
 #
-# To decide where the loop goes, LangGraph copies every channel of the state after each reply. Its
-# own copy asks the channel's type for an empty value first, and throws that away. These are the
-# same channels in everything else.
+# For the routing decision, LangGraph copies every channel of the state after each reply. Its own
+# copy first creates an empty value of the channel's type, and discards it. In all else these are
+# the same channels.
 
 
 class FastReducerChannel(BinaryOperatorAggregate[Any]):
@@ -46,7 +46,7 @@ class FastReducerChannel(BinaryOperatorAggregate[Any]):
 
 
 class FastEphemeralChannel(EphemeralValue[Any]):
-    """A channel whose value lives for one step."""
+    """A channel with a value for one step."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class FastEphemeralChannel(EphemeralValue[Any]):
 
 
 def with_fast_copy(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any, Any]:
-    """Return the quick form of an empty channel; itself where there is none."""
+    """Return an empty channel with a faster copy; itself if its type has none."""
     if type(channel) is BinaryOperatorAggregate:
         made: BaseChannel[Any, Any, Any] = FastReducerChannel(channel.typ, channel.operator)
     elif type(channel) is EphemeralValue:
@@ -72,20 +72,20 @@ def with_fast_copy(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any,
 
 # --- LangGraph's compiled graph with the life cycle of a run around `stream` and `astream`.
 #
-# LangGraph's `invoke` and `ainvoke` call those two, so both doors, used directly or through
+# LangGraph's `invoke` and `ainvoke` call those two. So all four, called directly or through
 # `Agent`, open and close a run in the same way.
 
 
 class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: LangGraph's own four parameters
-    """A `CompiledStateGraph` whose runs are opened, supplied and closed by wick_graph."""
+    """A `CompiledStateGraph` with the life cycle of wick_graph around its runs."""
 
     spec: AgentSpec
     ttl: float | str | None
-    """Seconds that an idle thread of this agent is kept; None for ever, `store` as that says."""
+    """TTL of idle threads in seconds; None keeps them forever, `store` uses the store's TTL."""
 
     @classmethod
     def adopt(cls, compiled: CompiledStateGraph[Any, Any, Any, Any], spec: AgentSpec) -> AgentGraph:
-        """Give a freshly compiled graph this class."""
+        """Turn a freshly compiled graph into an `AgentGraph`."""
         compiled.__class__ = cls
         graph: Any = compiled
         graph.spec = spec
@@ -102,8 +102,8 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
         """Stream as LangGraph does, as one run of the agent.
 
         Raises:
-            MessageError: The input holds a message that breaks a rule; nothing is stored.
-            ThreadBusyError: Another run goes on in this thread.
+            MessageError: The input holds an invalid message; nothing is stored.
+            ThreadBusyError: Another run uses this thread.
         """
         if lifecycle.is_nested(config):
             yield from super().stream(input, config, **kwargs)
@@ -155,21 +155,21 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
             await lifecycle.finish_run(call, ASYNC_BRIDGE)
 
     def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
-        """Update as LangGraph does; records that lie beside the thread's head stay in it."""
+        """Update as LangGraph does; keep the records beside the thread's head."""
         saver = self._holds_records(config)
         if saver is not None:
             supersteps = with_records(saver.get_tuple(config), supersteps)
         return super().bulk_update_state(config, supersteps)
 
     async def abulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
-        """Update as LangGraph does; records that lie beside the thread's head stay in it."""
+        """Update as LangGraph does; keep the records beside the thread's head."""
         saver = self._holds_records(config)
         if saver is not None:
             supersteps = with_records(await saver.aget_tuple(config), supersteps)
         return await super().abulk_update_state(config, supersteps)
 
     def _holds_records(self, config: Any) -> Any:
-        """Return the saver of a thread whose head is updated; a named checkpoint has no records."""
+        """Return the saver if the update is of a thread's head; only a head has records."""
         named = langgraph_config.configurable(config)
         if not named.get(langgraph_config.THREAD_ID) or named.get(langgraph_config.CHECKPOINT_ID):
             return None
@@ -180,14 +180,13 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
         return None if inner else saver
 
 
-# --- Build an agent's graph. The topology is always the same, whatever hooks and tools there
-# are.
+# --- Build an agent's graph. The topology does not depend on hooks and tools.
 #
-# So a thread resumes under any configuration, and adding a hook adds no step and no checkpoint.
+# So a thread resumes under any configuration, and a hook adds no step and no checkpoint.
 
 
 def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) -> AgentGraph:
-    """Compile an agent into LangGraph's graph with our life cycle around each run."""
+    """Compile an agent into a LangGraph graph with our life cycle around each run."""
     graph = StateGraph(_schema(spec), input_schema=AgentInput, output_schema=AgentOutput)
     for name, body, phases in (
         ("before_agent", before_agent, ("before_agent",)),
@@ -213,7 +212,7 @@ def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) 
 
 
 def _schema(spec: AgentSpec) -> Any:
-    """Return the state's schema; only how writes to one channel combine depends on the hooks."""
+    """Return the state's schema; only the reducer of one channel depends on the hooks."""
     if not spec.hooks.reducers:
         return AgentState
     channel = Annotated[dict[str, Any], folding(spec.hooks.reducers)]
@@ -222,6 +221,6 @@ def _schema(spec: AgentSpec) -> Any:
 
 
 def _metadata(spec: AgentSpec, phases: tuple[Any, ...]) -> dict[str, Any]:
-    """Name the hook layers inside a node; LangGraph's own pictures show this."""
+    """Return the hook layers of a node as metadata, which LangGraph's pictures show."""
     layers = [layer.hook for phase in phases for layer in spec.hooks.layers(phase)]
     return {"hooks": ", ".join(dict.fromkeys(layers))} if layers else {}

@@ -135,7 +135,7 @@ def apply_options(
 
 @dataclass(frozen=True, slots=True)
 class PreviousResult:
-    """Result of a finished run whose call was repeated."""
+    """Result of a finished run, for a repeated call."""
 
     values: dict[str, Any]
     interrupts: tuple[Any, ...]
@@ -567,7 +567,7 @@ def thread_status(call: RunCall, error: BaseException | None) -> dict[str, Any]:
 
 
 def _dated(input: Any) -> Any:
-    """Return an input whose new messages have a time before LangGraph stores them.
+    """Give the new messages of an input their time before LangGraph stores them.
 
     The input and the state then hold the same content, so the store keeps each text once. A message
     with an id may replace an older one; the reducer gives it that one's time.

@@ -1,4 +1,4 @@
-"""Make a LangGraph node of a body: one object, called with or without an event loop."""
+"""Make a LangGraph node from a body: one object for sync and async calls."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from wick_graph.nodes.route import explain
 from wick_graph.runtime import durability
 from wick_graph.runtime.context import AgentSpec, NodeContext, Run, place_of, run_of
 
-# --- Run a node without LangGraph's tracing sequence around it, when no callback handler
-# listens.
+# --- Run a node without LangGraph's tracing sequence, if there is no callback handler.
 #
-# LangGraph wraps each node and its writers in a traced sequence: a run is opened, two callback
-# managers and a task are made. With a handler or tracer at work that is wanted, and is what
-# happens. With none it is a third of a step's cost, for nobody.
+# LangGraph wraps each node and its writers in a traced sequence, which opens a run and makes two
+# callback managers and a task. A handler or tracer needs that. Without one it is wasted, and it is
+# a third of a step's cost.
 
 
 class UntracedNode(Runnable[Any, Any]):
-    """A node and its writers; traced as LangGraph does it if somebody listens."""
+    """A node and its writers; traced by LangGraph only if there is a handler."""
 
     name: str
 
@@ -69,8 +68,8 @@ class UntracedNode(Runnable[Any, Any]):
 
 
 def untrace(node: Any) -> None:
-    """Put the quiet form in the place where LangGraph's node keeps its sequence."""
-    node.__dict__["node"] = UntracedNode(node)  # a cached property: this is its cache
+    """Replace the traced sequence of LangGraph's node by the untraced form."""
+    node.__dict__["node"] = UntracedNode(node)  # a cached property: this sets its cache
 
 
 def _has_handlers(config: RunnableConfig) -> bool:
@@ -78,7 +77,7 @@ def _has_handlers(config: RunnableConfig) -> bool:
     return handlers is None or bool(handlers)
 
 
-# --- Make a LangGraph node of a body: one object with a sync and an async door.
+# --- Make a LangGraph node from a body: one object for sync and async calls.
 
 
 Writes = list[tuple[str, Any]]
@@ -90,7 +89,7 @@ Body = Callable[[Mapping[str, Any], NodeContext], Awaitable[Writes]]
 
 
 class Node(Runnable[Any, Any]):
-    """A body of `wick_graph.nodes` with the agent it works for."""
+    """A body of `wick_graph.nodes` with its agent."""
 
     name: str
 
@@ -135,13 +134,13 @@ class Node(Runnable[Any, Any]):
         return packed(said.value if isinstance(said, Replace) else writes)
 
     async def _made(self, input: Any, ctx: NodeContext) -> Writes:
-        """Run the body, and say what of its superstep may wait; the router says it for `model`."""
+        """Run the body, and set its commit policy; the router sets that of `model`."""
         run, writer = ctx.run, ctx.run.writer
         began_from = langgraph_config.began_from(ctx.config)
         if self.name == "tools":
             policy = writer.policy = durability.during_tools(began_from, writer.policy)
             made = await self.body(input, ctx)
-            writer.policy = policy  # a graph that the call ran has had its own
+            writer.policy = policy  # a graph inside the call has set its own
             return made
         made = await self.body(input, ctx)
         if self.name == "before_agent":
@@ -159,7 +158,7 @@ class Node(Runnable[Any, Any]):
 
 
 class Router(Runnable[Any, Any]):
-    """The conditional edges of `model`: untraced, and without a thread hop in either door."""
+    """The conditional edges of `model`: untraced, and always in the caller's thread."""
 
     name: str
 
@@ -171,7 +170,7 @@ class Router(Runnable[Any, Any]):
         self._spec = spec
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Decide, and tell the run."""
+        """Decide, and set the outcome in the run."""
         target = self._decide(input)
         run = run_of(config or {})
         run.ended = isinstance(target, str)
@@ -192,15 +191,15 @@ class Router(Runnable[Any, Any]):
         return target
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Decide, and tell the run."""
+        """Decide, and set the outcome in the run."""
         return self.invoke(input, config)
 
 
 def timed(writes: Writes, state: Mapping[str, Any]) -> Writes:
-    """Let each new message say when it was made, before anything is recorded of it.
+    """Give each new message its creation time, before anything is recorded.
 
-    The store keeps a step's writes before it applies them, so a run that goes on after a crash
-    finds the time there. What may replace a message is left to the reducer, which knows that one.
+    The store keeps a step's writes before it applies them, so a run that continues after a crash
+    finds the time there. The reducer dates a message that may replace another one.
     """
     held = state.get("messages") or ()
     for at, (channel, value) in enumerate(writes):
@@ -218,6 +217,6 @@ def _timed(message: Any, held: Sequence[BaseMessage]) -> Any:
 
 
 def packed(writes: Writes) -> Any:
-    """Give LangGraph a dict, or, where a channel is written twice, the list in order."""
+    """Return a dict for LangGraph, or the ordered list if a channel is written twice."""
     update = dict(writes)
     return update if len(update) == len(writes) else Command(update=writes)

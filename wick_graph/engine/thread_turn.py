@@ -1,9 +1,9 @@
 """Concurrency policy of a thread: reject, queue or cancel the running run.
 
-`reject` is told at once, `queue` waits its turn, `cancel_running` ends the other one. A run of
-this process is asked to stop and given a moment to close; one of another process is fenced off,
-and stops when it notices. A run that goes on where a process died waits for the one place that
-there is for such runs.
+`reject` raises at once, `queue` waits its turn, `cancel_running` ends the running run. The engine
+asks a run of this process to stop and gives it a moment to close. It fences off a run of another
+process, which stops when it notices. A run that continues after a crash is a suspect: only one
+suspect at a time runs in a process.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from wick_graph.store.leases import PLACE, Asking, Lease, Leases, Suspected, Wai
 from wick_graph.store.saver import SqlSaver
 
 GRACE_SECONDS: Final = 5.0
-"""How long a run that was asked to stop may take to close before it is fenced off."""
+"""Grace period of a run that was asked to stop, before it is fenced off."""
 
 _FIRST_SECONDS: Final = 0.005
 
 _LONGEST_SECONDS: Final = 0.1
 
 _OTHERS: Final = 8
-"""Runs in a row that are asked to make room before one is forced to."""
+"""Runs that are asked to stop in turn, before the next lease is acquired by force."""
 
 _lines: Final[dict[tuple[int, int, str], deque[Run]]] = {}
-"""Runs of this process that wait, by process, store and thread, in the order of their coming."""
+"""Waiting runs of this process, by process, store and thread, in order of arrival."""
 
 
 def engine_store(saver: object) -> EngineStore | None:
-    """Return a checkpointer that serves runs in full; LangGraph's own savers do not."""
+    """Return the checkpointer if it is an engine store; None for LangGraph's own savers."""
     return saver if isinstance(saver, SqlSaver) else None
 
 
@@ -53,12 +53,12 @@ async def acquire_thread(
     then: Callable[[], object] = _nothing,
     asking: Asking = Asking(),  # noqa: B008 - it is frozen
 ) -> None:
-    """Take the lease of the run's thread, now or when it is free; do `then` with the same commit.
+    """Acquire the lease of the run's thread; call `then` in the same commit.
 
-    A suspect waits until its back-off is over and no other suspect is at work in this process.
+    A suspect waits until its back-off is over and no other suspect runs in this process.
 
     Raises:
-        ThreadBusyError: Another run goes on there, and this one does not wait for it.
+        ThreadBusyError: Another run uses the thread, and this one does not wait.
         RunCancelled: The run was asked to stop while it waited.
     """
     policy = {
@@ -84,14 +84,14 @@ async def acquire_thread(
 async def _acquire_as_suspect(
     run: Run, leases: Leases, bridge: Bridge, policy: Callable[[Asking], Any], asking: Asking
 ) -> bool:
-    """Take the lease of a suspect, when it is its turn; False if it is none any more."""
+    """Acquire a suspect's lease in its turn; return False if it is no longer a suspect."""
     thread = run.thread_id or ""
     try:
         standing = await bridge.uninterruptible(
             lambda: leases.judge(thread, asking), lambda: leases.ajudge(thread, asking)
         )
     except ThreadBusyError:
-        return False  # whoever has it now is told of, waited for, or cancelled
+        return False  # the caller's policy decides about the present owner
     if not standing.waits:
         return False
     waiting = Waiting(standing, leases.now)
@@ -112,11 +112,11 @@ async def _acquire_as_suspect(
 
 
 async def _clear_finished_suspect(bridge: Bridge) -> None:
-    """See whether the suspect that has the place is none any more."""
+    """Free the place of a running suspect that has made progress."""
     if (watched := PLACE.look()) is None:
         return
     leases, lease = watched
-    with suppress(StorageError):  # then it is seen at the next look
+    with suppress(StorageError):  # the next look repeats it
         if await bridge.call(
             lambda: leases.has_progressed(lease), lambda: leases.ahas_progressed(lease)
         ):
@@ -124,10 +124,10 @@ async def _clear_finished_suspect(bridge: Bridge) -> None:
 
 
 async def cancel(store: EngineStore, thread_id: str, bridge: Bridge) -> bool:
-    """End the run that goes on in a thread, wherever it runs; False if there is none.
+    """Cancel the running run of a thread, in any process; return False if there is none.
 
-    It is the run that held the thread when this was called, and no later one. A run that comes to
-    its own end meanwhile keeps that end.
+    Only the run that held the thread at the call is cancelled, never a later one. A run that ends
+    by itself meanwhile keeps its own result.
     """
     leases, threads = store.leases, store.threads
     epoch = await bridge.call(lambda: leases.epoch(thread_id), lambda: leases.aepoch(thread_id))
@@ -164,7 +164,7 @@ async def _acquire(
 
 
 def _stopper(run: Run, lease: Lease) -> Callable[[str], object]:
-    """Make what tells a run that it is to stop, or has lost its thread."""
+    """Return the callback that stops a run, or tells it that it lost its thread."""
 
     def stop(text: str) -> object:
         if text or lease.forced:
@@ -214,9 +214,9 @@ async def _cancel_and_acquire(
 
 
 async def _ended_by_itself(leases: Leases, thread: str, epoch: int, bridge: Bridge) -> bool:
-    """Ask a run of this process to stop, and wait until it has; False if it has not.
+    """Ask a run of this process to stop, and wait for it; return False if it does not stop.
 
-    The run is known by its epoch: who takes the thread after it is not meant.
+    The epoch identifies the run, so a later owner of the thread is not stopped.
     """
     if not leases.ask_to_stop(thread, "the run was cancelled", epoch):
         return False
