@@ -1,4 +1,4 @@
-"""Encode each kind of moment: its fields, changes, writes and replies."""
+"""Encode moments by kind: fields, changes, writes and replies."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from wick_graph.journal.value_store import Mask, ValueStore
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import TIMESTAMP_KEY
 
-# --- What a hook changed: from a request, a call or a result to the next one, as small data.
+# --- Changes by a hook: from a request, a call or a result to the next one, as small data.
 #
-# A request's change names only what differs: `s` sections (a number is the place of one that was
-# there before), `k` sections taken away, `g` the messages' segments, `t` the tools, `r` tools taken
-# away, `o` settings, `x` settings taken away, `w` withheld, `p` purpose, `m` model.
+# A request's change holds only differences: `s` sections (a number is the old index of one), `k`
+# removed sections, `g` the messages' segments, `t` the tools, `r` removed tools, `o` settings, `x`
+# removed settings, `w` withheld, `p` purpose, `m` model.
 
 
 def segments(request: ModelRequest, values: ValueStore) -> Any:
-    """Write down which messages a request shows: a number is the whole thread up to there."""
+    """Encode the messages of a request; a number is the whole thread up to there."""
     parts = request.segments
     if len(parts) == 1 and isinstance(parts[0], tuple) and parts[0][0] == 0:
         return parts[0][1]
@@ -35,12 +35,12 @@ def segments(request: ModelRequest, values: ValueStore) -> Any:
 
 
 def model_name(request: ModelRequest) -> str | None:
-    """Return the name of the model that a hook chose; None for the agent's own."""
+    """Return the name of a hook's model; None for the agent's own."""
     return None if request.model is None else str(getattr(request.model, "name", request.model))
 
 
 def request_change(before: ModelRequest, after: ModelRequest, values: ValueStore) -> dict[str, Any]:
-    """Return what is different in `after`; empty if nothing is."""
+    """Return the differences of `after`; empty if there are none."""
     change: dict[str, Any] = {}
     if after is before:
         return change
@@ -83,7 +83,7 @@ def _settings(
 def _sections(
     before: tuple[Section, ...], after: tuple[Section, ...]
 ) -> tuple[list[int | Section], list[int]]:
-    """Return each section or its place before, and the places of those that are gone."""
+    """Return each section or its old index, and the indexes of removed ones."""
     places: dict[Section, list[int]] = {}
     for at, section in enumerate(before):
         places.setdefault(section, []).append(at)
@@ -99,7 +99,7 @@ def _kept(section: Section, values: ValueStore) -> list[Any]:
 
 
 def result_parts(result: ToolResult) -> dict[str, Any]:
-    """Return what a result holds that is not empty."""
+    """Return the non-empty parts of a result."""
     parts = {
         "output": result.output,
         "error": result.error,
@@ -111,7 +111,7 @@ def result_parts(result: ToolResult) -> dict[str, Any]:
 
 
 def is_same_result(one: ToolResult, other: ToolResult) -> bool:
-    """Say whether two results say the same, whatever call they answer."""
+    """Return whether two results are equal apart from their call."""
     return one is other or (
         one.output is other.output
         and one.error is other.error
@@ -121,25 +121,25 @@ def is_same_result(one: ToolResult, other: ToolResult) -> bool:
     )
 
 
-# --- What a node or a hook wrote to the state: channel, path and what it does there.
+# --- Writes of a node or a hook to the state: channel, operation and path.
 #
-# A write is `[channel, op, path, value]`; of messages the path is the id, or fourth the call that
-# a message without an id answers. A value that is not small stands in the checkpoint that follows.
+# A write is `[channel, op, path, value]`. For messages the path is the id; without an id, the
+# fourth item is the answered call. A larger value is in the next checkpoint.
 
 
 APPEND, REPLACE, REMOVE, SET = 0, 1, 2, 3
-"""What a write does."""
+"""Operation of a write."""
 
 _SCALARS: Final = (bool, int, float, type(None))
 
 _SHORT: Final = 48
 
 _WHOLE: Final = frozenset({"request", "usage"})
-"""Channels that are written as one, though their values are mappings."""
+"""Channels with mappings as values that are still written as one."""
 
 
 def writes_of(writes: Sequence[tuple[str, Any]], visit: Visit, mask: Mask) -> list[list[Any]]:
-    """Write down writes."""
+    """Encode writes."""
     made: list[list[Any]] = []
     for channel, value in writes:
         if channel == "messages":
@@ -156,7 +156,7 @@ def writes_of(writes: Sequence[tuple[str, Any]], visit: Visit, mask: Mask) -> li
 
 
 def messages_in(writes: Sequence[tuple[str, Any]]) -> list[BaseMessage]:
-    """Return the messages that are written."""
+    """Return the written messages."""
     return [m for channel, value in writes if channel == "messages" for m in _listed(value)]
 
 
@@ -173,33 +173,32 @@ def _message(message: BaseMessage, visit: Visit) -> list[Any]:
 
 
 def _listed(value: Any) -> list[BaseMessage]:
-    """A write may also be one message, or a form that a reducer turns into one."""
+    """Normalise a write: it may be one message, or a form that a reducer turns into one."""
     items = value if isinstance(value, list | tuple) else [value]
     return [item for item in items if isinstance(item, BaseMessage)]
 
 
-# --- What is taken down of a moment at once, because somebody may change it before it is
-# written.
+# --- Early copies of data that a hook may change before the moment is written.
 #
-# Requests, calls and messages are never changed, by the engine's own rules. A hook that breaks
-# them shall not make the journal say what did not happen: so a reply's fields and calls, and the
-# arguments as they come to the hooks and to the tool, are taken down where hooks are.
+# By the engine's rules requests, calls and messages are never changed. A hook that breaks them must
+# not falsify the journal. So if there are hooks, the journal copies a reply's fields and calls, and
+# the arguments as they reach the hooks and the tool.
 
 
 @dataclass(frozen=True, slots=True)
 class MutationGuard:
-    """Knows who sees replies and arguments while a node runs: hooks alone can change them."""
+    """Copies replies and arguments early if hooks see them: only hooks can change them."""
 
     replies: bool = True
     args: bool = True
 
     @classmethod
     def of(cls, hooks: Hooks) -> MutationGuard:
-        """Look at an agent's hooks."""
+        """Make the guard for an agent's hooks."""
         return cls(bool(hooks.wrap_model_call or hooks.after_model), bool(hooks.wrap_tool_call))
 
     def of_moment(self, moment: Moment) -> Any:
-        """Take down what may change of a moment; None for nothing."""
+        """Copy the data of a moment that may change; None if there is none."""
         phase = moment.phase
         if moment.kind == "tool":
             if phase == "replaced" or (self.args and phase in ("enter", "call")):
@@ -209,7 +208,7 @@ class MutationGuard:
         return None
 
 
-# --- A model's reply as it came: what the engine adds when it keeps the reply is left out.
+# --- A model's reply as received, without the engine's additions.
 
 
 _SHARED: Final = (
@@ -221,7 +220,7 @@ _FIELDS: Final = (*_SHARED, "additional_kwargs", "response_metadata")
 
 
 def parts_of(reply: AIMessage | Reply) -> dict[str, Any]:
-    """Return what came from the model, without the engine's mark."""
+    """Return the model's fields, without the engine's mark."""
     held = reply.fields if isinstance(reply, Reply) else reply.__dict__
     parts = {name: held[name] for name in _FIELDS}
     if "wick" in parts["response_metadata"]:
@@ -233,7 +232,7 @@ def parts_of(reply: AIMessage | Reply) -> dict[str, Any]:
 
 
 def is_kept(reply: Reply, kept: AIMessage) -> bool:
-    """Say whether a message of the thread is a reply as it came."""
+    """Return whether a message of the thread is the reply as received."""
     own, there = reply.fields, kept.__dict__
     if any(own[name] is not there[name] and own[name] != there[name] for name in _SHARED):
         return False
@@ -246,25 +245,25 @@ def is_kept(reply: Reply, kept: AIMessage) -> bool:
 
 
 def as_it_came(kept: AIMessage) -> AIMessage:
-    """Return a reply that a thread keeps, without what the engine added."""
+    """Return a reply of a thread without the engine's additions."""
     notes = without_time(kept.additional_kwargs)
     return reply_of({**parts_of(kept), "additional_kwargs": notes}, kept.id)
 
 
 def without_time(notes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a message notes beside its time of creation."""
+    """Return a message's notes without its creation time."""
     return {key: value for key, value in notes.items() if key != TIMESTAMP_KEY}
 
 
 def reply_of(parts: Mapping[str, Any], message_id: str | None = None) -> AIMessage:
-    """Make a reply of its parts again."""
+    """Make a reply from its parts."""
     return AIMessage(**{name: parts[name] for name in _FIELDS if name in parts}, id=message_id)
 
 
-# --- What is written down of each kind of moment: its fields, each under a letter.
+# --- The recorded fields of each kind of moment, each under a letter.
 #
-# `c` change by the hook around it, `d` microseconds it took, `e` error, `u` state update; the other
-# letters are the kind's own and named where they are made. `wick_graph.journal.entry` reads them.
+# `c` change by the surrounding hook, `d` duration in microseconds, `e` error, `u` state update. The
+# methods below name the letters of each kind. `wick_graph.journal.entry` reads them.
 
 
 Fields = dict[str, Any]
@@ -291,7 +290,7 @@ _USED: Final = attrgetter(*USAGE)
 
 
 class FieldEncoder:
-    """Makes the fields of one run's moments."""
+    """Encodes the fields of one run's moments."""
 
     def __init__(
         self,
@@ -304,7 +303,7 @@ class FieldEncoder:
         self.values = values
         self.hooks = {name: at for at, name in enumerate(hooks)}
         self.names = names or {}
-        """The names that moments of a kind nearly always have."""
+        """The usual name of each kind's moments."""
         self._keys = Fingerprint(secret)
         self._head: tuple[Any, ...] = ()
         self._head_ref = b""
@@ -362,7 +361,7 @@ class FieldEncoder:
         return {}
 
     def _node_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`w` writes; `y` what became of the replies: how far back each is, and its content."""
+        """`w` writes; `y` the replies: how far back each is, and its content."""
         writes = moment.data["writes"]
         self.values.mask.see(writes)
         fields: Fields = {"w": writes_of(writes, visit, self.values.mask)} if writes else {}
@@ -373,7 +372,7 @@ class FieldEncoder:
         return fields
 
     def _node_error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`y` the replies that came before the error."""
+        """`y` the replies before the error."""
         fields = self._error(moment, visit, frame)
         if visit.replies:
             fields["y"] = self._settled(moment.seq, visit, None)
@@ -402,7 +401,7 @@ class FieldEncoder:
         return fields
 
     def _changed(self, before: Any, after: Any) -> Fields:
-        """`c` what the hook around changed of the request or the call on its way in."""
+        """`c` the surrounding hook's change of the request or the call on its way in."""
         if isinstance(before, ModelRequest) and isinstance(after, ModelRequest):
             change = request_change(before, after, self.values)
             return {"c": change} if change else {}
@@ -432,7 +431,7 @@ class FieldEncoder:
         return fields
 
     def _result_change(self, before: Any, after: Any) -> Fields:
-        """`c` what the hook made of the reply (`R`) or the result (`O`) on its way out."""
+        """`c` the hook's change of the reply (`R`) or the result (`O`) on its way out."""
         if isinstance(after, ToolResult):
             if isinstance(before, ToolResult) and is_same_result(before, after):
                 return {}
@@ -482,7 +481,7 @@ class FieldEncoder:
         return self._head_ref
 
     def _response(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`u` tokens, `f` why it ended, `g` given by a listener, `t` first piece and how many."""
+        """`u` tokens, `f` finish reason, `g` given by a listener, `t` first piece and count."""
         reply = moment.data["reply"]
         visit.replies.append((moment.seq, visit.taken))
         fields: Fields = {"u": list(_USED(moment.data["usage"]))}
@@ -504,7 +503,7 @@ class FieldEncoder:
         return {"v": self.values.keep(moment.data["chunk"].text)}
 
     def _retry(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`s` seconds until the next try."""
+        """`s` seconds until the next attempt."""
         return {**self._said(moment.data["error"]), "s": round(moment.data["delay"], 3)}
 
     def _route(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
@@ -528,7 +527,7 @@ class FieldEncoder:
         return {}
 
     def _tool_call(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`a` arguments if hooks changed them, `k` the ledger's key, `r` how it may be repeated."""
+        """`a` arguments if hooks changed them, `k` the ledger key, `r` the replay policy."""
         fields: Fields = {}
         asked = next((f.value for f in visit.frames if f.kind == "tool.enter"), None)
         if asked != visit.taken:
@@ -542,7 +541,7 @@ class FieldEncoder:
         return self.values.keep(unpacked(taken))
 
     def _key(self, key: str) -> int | str:
-        """The ledger's key is the model step's task and the call's index; the task stands above."""
+        """Encode the ledger key: only the call's index if its task is that of the model step."""
         task, _, index = key.rpartition(":")
         return int(index) if task == self._asked_by else key
 
@@ -552,7 +551,7 @@ class FieldEncoder:
         return {"g": True} if moment.data.get("given") else {}
 
     def _tool_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`z` failed, `q` channels that it wrote, `o` the tool's own result where it is another."""
+        """`z` failed, `q` written channels, `o` the tool's own result if it differs."""
         result: ToolResult = moment.data["result"]
         fields: Fields = {"z": True} if result.error else {}
         if result.update:
@@ -565,7 +564,7 @@ class FieldEncoder:
     # --- the rest --------------------------------------------------------------------------------
 
     def _interrupt(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`v` what is asked."""
+        """`v` the question."""
         asked = [{"id": i.id, "value": i.value} for i in moment.data["interrupts"]]
         self.values.mask.see(asked)
         return {"v": self.values.keep(asked)}
@@ -587,10 +586,10 @@ class FieldEncoder:
 
 
 def _words(error: Any) -> str:
-    """Return an error's text; never raises, also where the error cannot say what it holds."""
+    """Return an error's text; never raises, even if the error's own `__str__` does."""
     try:
         return str(error)
-    except Exception:  # an interrupt that is nested too deeply, or an `__str__` of somebody's own
+    except Exception:  # a deeply nested interrupt, or a third-party `__str__`
         return "its text cannot be shown"
 
 

@@ -30,7 +30,7 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import JournalRows, Page, RunRow
 from wick_graph.store.row_format import unpack_id
 
-# --- What a run left behind whose process died: how far it came, and what it had begun.
+# --- The progress of a run that its process left unfinished, and its open moments.
 
 
 _OPENERS: Final = frozenset(KINDS[kind] for kind in OPENS)
@@ -40,7 +40,7 @@ _CLOSERS: Final = frozenset([*(KINDS[kind] for kind in ENDS), LOST])
 
 @dataclass(frozen=True, slots=True)
 class OpenMoment:
-    """A moment that began something."""
+    """A moment that no other has ended yet."""
 
     code: int
     depth: int
@@ -50,17 +50,17 @@ class OpenMoment:
 
 @dataclass(slots=True)
 class UnfinishedRun:
-    """A run, followed from its first page to its last."""
+    """Counters and open moments of a run, read page by page."""
 
     steps: int = 0
     visits: dict[str, int] = field(default_factory=dict)
     at: int = 0
-    """When the last moment was, in microseconds since the run began."""
+    """Time of the last moment, in microseconds since the run began."""
     is_open: dict[int, OpenMoment] = field(default_factory=dict)
-    """Moments that nothing has ended yet."""
+    """Moments that no other has ended yet."""
 
     def follow(self, content: PageContent) -> None:
-        """Take in the next page."""
+        """Add the next page."""
         self.count(content.places)
         for at, entry in enumerate(content.entries):
             code, self.at, up, depth = entry[0], entry[1], entry[2], entry[3]
@@ -71,14 +71,14 @@ class UnfinishedRun:
                 self._end(content.first + at - up)
 
     def count(self, places: Iterable[list[Any]]) -> None:
-        """Take in visits of nodes."""
+        """Add visits of nodes."""
         for place in places:
             self.steps = max(self.steps, place[4])
             if (node := node_of(place)) is not None:
                 self.visits[node] = max(self.visits.get(node, 0), place[5])
 
     def closing(self, last: int) -> list[PageEntry]:
-        """Return the moments that close what is open, the innermost first."""
+        """Return the moments that close the open ones, innermost first."""
         made: list[PageEntry] = []
         for seq, opened in sorted(self.is_open.items(), reverse=True):
             last += 1
@@ -87,7 +87,7 @@ class UnfinishedRun:
         return made
 
     def _end(self, ended: int) -> None:
-        """Close a frame, with what it holds open inside of it."""
+        """Close a moment, with the open ones inside it."""
         frame = self.is_open.pop(ended, None)
         if frame is not None:
             self.is_open = {
@@ -98,12 +98,12 @@ class UnfinishedRun:
 
 
 def body_of(run: RunRow) -> dict[str, Any]:
-    """Return what a run's row says of it; nothing where the row is damaged."""
+    """Return the fields in a run's row; empty if the row is damaged."""
     return {} if run.body is None else dict(ormsgpack.unpackb(run.body))
 
 
 def content_of(page: Page) -> PageContent | None:
-    """Decode a page; None where it is damaged."""
+    """Decode a page; None if it is damaged."""
     if page.body is None:
         return None
     try:
@@ -115,7 +115,7 @@ def content_of(page: Page) -> PageContent | None:
 def follow_run(
     rows: JournalRows, db: Database, thread: int, run: RunRow, last: int
 ) -> UnfinishedRun:
-    """Follow the thread's latest run."""
+    """Read the thread's latest run, page by page."""
     body = body_of(run)
     unfinished = UnfinishedRun(body.get("steps", 0), dict(body.get("visits") or {}))
     pages: list[PageContent] = []
@@ -139,14 +139,14 @@ MISSING: Final = "missing"
 DAMAGED: Final = "damaged"
 
 _PAGES: Final = 64
-"""Pages that are read at once."""
+"""Pages per read."""
 
 _ALL: Final = 2**62
 """More moments than a thread has."""
 
 
 class JournalReader:
-    """The moments and runs of one thread, in their order, up to one of them if so asked."""
+    """The moments and runs of one thread, in order, optionally only up to one moment."""
 
     def __init__(self, rows: JournalRows, upto: int | None = None) -> None:
         self.thread_id = rows.thread_id
@@ -176,7 +176,7 @@ class JournalReader:
         *,
         branch: int | None = None,
     ) -> Iterator[Entry]:
-        """Yield moments in their order, some pages at a time; see `Journal.moments`."""
+        """Yield moments in order, some pages at a time; see `Journal.moments`."""
         of = None if run is None else self.run(run)
         start = after or 0
         if of is not None:
@@ -208,7 +208,7 @@ class JournalReader:
         yield from self._down(min(last, top))
 
     def _down(self, top: int) -> Iterator[Entry]:
-        """Yield moments from one downwards; `damaged` is the end of pages that cannot be read."""
+        """Yield moments from one downwards; `damaged` is the end of unreadable pages."""
         damaged: int | None = None
         while top > 0:
             with self.reading() as db:
@@ -248,17 +248,17 @@ class JournalReader:
         return min(self._upto, last if virtual is None else last + len(virtual.entries))
 
     def problems(self) -> list[str]:
-        """List what of the journal is damaged or missing, one sentence each."""
+        """List damaged and missing parts of the journal, one sentence each."""
         found = [f"run {run.number} is damaged" for run in self.runs() if run.damaged]
         return found + [entry.error or "" for entry in self._entries(0) if entry.kind == GAP]
 
     def size(self) -> int:
-        """Return the bytes of the journal's content."""
+        """Return the size of the journal's content in bytes."""
         with self.reading() as db:
             return self.rows.size(db, self.rows.thread(db))
 
     def value(self, reference: bytes) -> Any:
-        """Return what a reference in a moment's fields stands for."""
+        """Return the value of a reference in a moment's fields."""
 
         def blob(hashed: bytes) -> bytes:
             with self.reading() as db:
@@ -267,12 +267,12 @@ class JournalReader:
         return unpacked(self.rows.codec, reference, blob)
 
     def secret(self) -> bytes:
-        """Return the key with which the thread's requests were keyed."""
+        """Return the secret of the thread's request keys."""
         with self.reading() as db:
             return self.rows.secret(db, self.rows.thread(db)) or b""
 
     def run_of(self, entry: Entry) -> RunRecord:
-        """Return the run of a moment, whoever has read it."""
+        """Return the run of a moment, also of one from another reader."""
         if entry.run not in self._runs:
             self.runs()
         return self._runs.get(entry.run) or self._unlisted(entry.run)
@@ -314,7 +314,7 @@ class JournalReader:
             yield self._entry(content, at)
 
     def _unclosed(self, db: Database, thread: int, last: int) -> PageContent | None:
-        """Return what the next run will write of the last one, if that died."""
+        """Return the moments with which the next run will close the last one, if that died."""
         if last != self.rows.last(db, thread):
             return None
         row = self.rows.last_run(db, thread)
@@ -328,7 +328,7 @@ class JournalReader:
         return entry_of(content, at, self._unlisted(content.run) if run is None else run)
 
     def _unlisted(self, number: int) -> RunRecord:
-        """Return what can be said of a run whose row is gone."""
+        """Return a substitute for a run's missing row."""
         self._runs[number] = run = record_of(self.thread_id, _unknown(number), "lost")
         return run
 
@@ -363,7 +363,7 @@ def _unknown(number: int) -> RunRow:
 
 
 def record_of(thread_id: str, row: RunRow, status: str) -> RunRecord:
-    """Read a run's row."""
+    """Decode a run's row."""
     body = body_of(row)
     base = body.get("base")
     return RunRecord(

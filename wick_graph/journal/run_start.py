@@ -1,4 +1,4 @@
-"""Begin the journal of a run: identity of the agent, numbering, forks, unfinished runs."""
+"""Start the journal of a run: identity of the agent, numbering, forks, unfinished runs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from wick_graph.store.journal_rows import KEY, Batch, JournalRows, RunRow
 from wick_graph.store.leases import Lease
 from wick_graph.store.row_format import pack_id
 
-# --- What a recording says of the agent that made it, so that another version can be told from
-# it.
+# --- The identity of the agent in a recording, to recognise other versions of it.
 
 
 _HASH_BYTES: Final = 8
@@ -41,10 +40,10 @@ _CONSTANTS: Final = (str, int, float, bytes, bool, type(None))
 
 
 def about(spec: AgentSpec) -> dict[str, Any]:
-    """Describe an agent; made once for each.
+    """Describe an agent; cached.
 
-    `graph` differs where the prompt, a tool's schema, a hook or a limit differs; `code` where the
-    code of a hook or of a tool does.
+    `graph` changes with the prompt, a tool's schema, a hook or a limit; `code` changes with the
+    code of a hook or a tool.
     """
     if not spec.recorded:
         spec.recorded.update(_about(spec))
@@ -108,27 +107,27 @@ def _bytes(code: CodeType) -> Iterator[bytes]:
             yield repr(constant).encode("utf-8", "replace")
 
 
-# --- Begin the journal of a run: number on, close what a dead process left open, tell forks
-# apart.
+# --- Start the journal of a run: continue the numbering, close moments of a dead process,
+# recognise forks.
 
 
 Mode = Literal["input", "answer", "resume"]
-"""What set a run in motion: something new, an answer to what it asked, or nothing but the call."""
+"""How a run started: with a new input, an answer, or as a resumption."""
 
 _KEY_BYTES: Final = 32
 
 _FAR: Final = 1_000
-"""Checkpoints that are looked at to find out where a fork began."""
+"""Limit of checkpoints in the search for a fork's beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A run that begins, as the engine knows it."""
+    """A starting run, as the engine knows it."""
 
     run_id: str
     mode: Mode
     checkpoint_id: str | None
-    """Where the caller asked to go on from."""
+    """The checkpoint from which the caller wants to continue."""
     about: dict[str, Any]
     model: Any
     guard: MutationGuard | None = None
@@ -138,10 +137,10 @@ class Begun:
 def start(
     rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
 ) -> JournalListener:
-    """Begin a run's journal; nothing is written yet.
+    """Start a run's journal; nothing is written yet.
 
     Raises:
-        StorageError: The database refuses. A journal that is damaged is no obstacle.
+        StorageError: The database fails. A damaged journal raises nothing.
     """
     with rows.reading() as db:
         opened = _Opening(rows, db, lease.thread)
@@ -187,7 +186,7 @@ def start(
 
 
 class _Opening:
-    """What is known of a thread's journal before a run."""
+    """State of a thread's journal before a run."""
 
     def __init__(self, rows: JournalRows, db: Database, thread: int) -> None:
         self._rows, self._db, self._thread = rows, db, thread
@@ -199,7 +198,7 @@ class _Opening:
         self.closing: Batch | None = None
 
     def look(self, checkpoint_id: str | None) -> None:
-        """Look at the run before, and at where this one goes on."""
+        """Read the previous run, and find where this one continues."""
         before = self._rows.last_run(self._db, self._thread)
         if before is None:
             return
@@ -220,10 +219,12 @@ class _Opening:
         try:
             return self._rows.secret(self._db, self._thread)
         except StorageError:
-            return secrets.token_bytes(_KEY_BYTES)  # old keys no longer fit; reading says so
+            return secrets.token_bytes(
+                _KEY_BYTES
+            )  # old keys no longer match; the reader reports it
 
     def _close(self, run: RunRow, unfinished: UnfinishedRun) -> None:
-        """Close what was open when the process died."""
+        """Close the moments that were open when the process died."""
         first = self.last + 1
         entries = unfinished.closing(self.last)
         self.last += len(entries)
@@ -234,20 +235,20 @@ class _Opening:
         self.closing = Batch(page=page, run=run)
 
     def _fork(self, before: RunRow, asked: bytes | None) -> bytes | None:
-        """Return the checkpoint at which this run leaves the last one's path; None if on it."""
+        """Return the checkpoint at which this run forks off the last one; None if it does not."""
         reached = self._rows.last_of_run(self._db, self._thread, before.run)
         at = asked or self.base
         self.base = at
         for _ in range(_FAR):
             if at is None or reached is None or at == reached:
                 return None
-            if at < reached:  # ids are in the order of time: this is before the end
+            if at < reached:  # ids are ordered by time: this is before the end
                 return at
             at = self._rows.parent_of(self._db, self._thread, at)
         return None
 
     def _branch_off(self, checkpoint: bytes) -> None:
-        """Take a new branch, and count on from where it begins."""
+        """Start a new branch, with the counters at its beginning."""
         rows = self._rows.run_rows(self._db, self._thread)
         self.branch = max(row.branch for row in rows) + 1
         unfinished = UnfinishedRun()
