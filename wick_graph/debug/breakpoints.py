@@ -268,7 +268,7 @@ def _unknown_channel(path: str) -> str:
 def _fits(
     kind: BreakKind, location: str, uses: frozenset[str], agent: Any
 ) -> tuple[Fits, str, tuple[str, ...]]:
-    """Return a breakpoint's predicate, why it can never stop, and the locations of a file's line."""
+    """Return a breakpoint's predicate, why it never stops, and the locations of a file's line."""
     if kind == "catch":
         return fits_error(location.strip()), "", ()
     if kind == "watch":

@@ -235,7 +235,7 @@ class Forker:
         with self._lock:
             if at is None and self._is_left():
                 kept = None if self._journal is None else kept_policy(self._journal)
-                return [one for left in self._left() for one in _planned_left(left, kept)]
+                return [one for left in self._left() for one in _planned_pending(left, kept)]
             start = self._superstep(self._cursor.place(at))
             chosen = policy or self.policy
             again = self._visited_again()
@@ -251,12 +251,12 @@ class Forker:
         at_the_end = 0 <= self._cursor.at == self._cursor.last
         return at_the_end and self._run.joined is None and self._timeline.thread_id is not None
 
-    def _left(self) -> list[Left]:
+    def _left(self) -> list[PendingTask]:
         graph = self._run.graph()
         state = graph.get_state(langgraph_config.with_configurable(None, **self._address()))
         if not state.next:
             raise DebugError("nothing follows here that could be run; choose an earlier moment")
-        return list(left_of(state, self._timeline.entries, graph.spec))
+        return list(pending_tasks(state, self._timeline.entries, graph.spec))
 
     def _visited_again(self) -> dict[str | None, int]:
         """Return where each task last began: a continued run begins its tasks again."""
@@ -347,7 +347,7 @@ class Forker:
         )
 
 
-def _planned_left(left: Left, kept: Policy | None) -> Iterator[Planned]:
+def _planned_pending(left: PendingTask, kept: Policy | None) -> Iterator[Planned]:
     """Yield the executions of a pending task; `kept` is the policy of its fork."""
     shared: dict[str, Any] = {"step": left.step, "node": left.node}
     text = f"node {left.node}: its code and its hooks are run"
@@ -363,7 +363,7 @@ def _planned_left(left: Left, kept: Policy | None) -> Iterator[Planned]:
     )
     if left.node in ("model", "tools"):
         effects = left.node == "tools" and left.replay != "safe"
-        word, text = _of_left(left, effects, kept)
+        word, text = _answer_of_pending(left, effects, kept)
         yield Planned(
             **shared,
             policy=word,
@@ -376,7 +376,7 @@ def _planned_left(left: Left, kept: Policy | None) -> Iterator[Planned]:
         )
 
 
-def _of_left(left: Left, effects: bool, kept: Policy | None) -> tuple[str, str]:
+def _answer_of_pending(left: PendingTask, effects: bool, kept: Policy | None) -> tuple[str, str]:
     """Return the policy of a task's call, and a sentence about it."""
     if kept is not None and not (left.asks or left.recorded):
         choice = kept.model if left.node == "model" else kept.tool(left.name)
@@ -426,7 +426,7 @@ def summary(position: str, branch: int, planned: list[Planned]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class PendingTask:
     """A task that still has to run, or to run again."""
 
     node: str
@@ -443,7 +443,7 @@ class Left:
     replay: str
 
 
-def left_of(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[Left]:
+def pending_tasks(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[PendingTask]:
     """Yield the unfinished tasks of a thread's next step; finished ones keep their results.
 
     Args:
@@ -463,7 +463,7 @@ def left_of(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[Left]:
         began = "tool.call" in whats or "model.request" in whats
         ended = "tool.exit" in whats or "model.response" in whats
         tool = known.get(name)
-        yield Left(
+        yield PendingTask(
             node=task.name,
             step=seen[0].step if seen else 0,
             name=spec.model.name if task.name == "model" else name,
@@ -474,7 +474,7 @@ def left_of(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[Left]:
         )
 
 
-def text_of(left: Left) -> str:
+def text_of(left: PendingTask) -> str:
     """Describe what a continuation does with a task's call."""
     what = "model" if left.node == "model" else "tool"
     if left.asks:

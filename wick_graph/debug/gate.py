@@ -60,8 +60,8 @@ class ExitHandlers:
             if self._registered:
                 return
             self._registered = True
-        # Pools join their threads before `atexit` handlers run, and a held one would never end. Here
-        # a later registration runs earlier.
+        # Pools join their threads before `atexit` handlers run, and a held one would never end.
+        # Here a later registration runs earlier.
         register = getattr(threading, "_register_atexit", None)
         if register is not None:
             register(self._leave)

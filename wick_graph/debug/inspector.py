@@ -246,7 +246,7 @@ class Inspector:
     def diff(self, a: At = None, b: At = None, path: str | None = None) -> list[Change]:
         """List the differences between the states at two moments.
 
-        Without `b`, compare `a` with the cursor; without both, list the changes of the cursor's step.
+        Without `b`, compare `a` with the cursor; without both, list the cursor step's changes.
 
         Raises:
             StorageError: A checkpoint is gone.

@@ -1,4 +1,4 @@
-"""The debugger's command line: gdb's and pdb's names for what a `DebugSession` can do.
+"""The debugger's command line: a `DebugSession` under gdb's and pdb's names.
 
 registry   names, abbreviations and help      moving stops looking changing files
 shell      one line in, one reply out           the commands, by group
