@@ -38,7 +38,7 @@ _REACHED: Final[dict[str, Callable[[int, int], bool]]] = {
 }
 
 _GONE: Final = object()
-"""Stands in for the value at a missing path."""
+"""Placeholder for the value at a missing path."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,7 @@ class LoopListener(_EventListener):
 
 
 CONTINUE: Final = object()
-"""Stands in for a missing input or answer: the thread continues from its head."""
+"""Placeholder for a missing input or answer: the thread continues from its head."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ _VISIBLE: Final[Mapping[int, str]] = {
     **dict.fromkeys(range(0xD800, 0xE000), _BAD),
     **dict.fromkeys([0xFFFE, 0xFFFF, *range(0xFDD0, 0xFDF0)], _BAD),
 }
-"""Control characters as their pictures; signs that turn the reading direction as escapes; characters
-that XML refuses as the replacement character."""
+"""Control characters as their pictures, signs that turn the reading direction as escapes, and
+characters that XML refuses as the replacement character."""
 
 
 def clean(text: object, limit: int = NAME_CHARS) -> str:
