@@ -19,14 +19,14 @@ from wick_graph.store.ledger import Finished
 from wick_graph.tools.result import failure
 
 INTERRUPTED: Final = "run interrupted before this tool finished"
-"""What the model reads of a call that an earlier run left without a result."""
+"""The model reads this for a call that an earlier run left without a result."""
 
 
 async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
-    """Reset the run's counters, answer calls that nobody answered, and run the hooks.
+    """Reset the run's counters, answer dangling calls, and run the hooks.
 
     Raises:
-        MessageError: The thread holds no message to answer.
+        MessageError: The thread has no message.
         HookError: A hook raised; the model is not called.
     """
     messages = state.get("messages") or []
@@ -38,23 +38,25 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
     if lost := [RemoveMessage(m.id) for m in orphans(messages) if m.id]:
         updates.append(("messages", lost))
     for layer in ctx.spec.hooks.before_agent:
-        _, update = await apply(layer, ctx.io, ctx.port, state_view(state), ctx.for_hooks(state))
+        _, update = await apply(
+            layer, ctx.bridge, ctx.listener, state_view(state), ctx.for_hooks(state)
+        )
         updates.extend(update.items())
         state = overlaid(state, update)
     return updates
 
 
 def overlaid(state: Mapping[str, Any], update: Update) -> Mapping[str, Any]:
-    """Show a hook what the hooks before it wrote; messages join the thread only after the node."""
+    """Show a hook the writes of earlier hooks, except messages, which the node adds at its end."""
     visible = {key: value for key, value in update.items() if key != "messages"}
     return {**state, **visible} if visible else state
 
 
 def dangling(messages: Sequence[BaseMessage]) -> Iterator[tuple[AIMessage, int]]:
-    """Find each call without an answer: a model refuses a history that has such calls.
+    """Find each call without an answer: a model refuses a history with such calls.
 
-    Answers stand right behind the reply that asked (the reducer files them there), so a call id
-    that a provider uses again in a later turn is told apart.
+    The reducer files answers right behind the reply with their calls, so a call id that a provider
+    uses again in a later turn is no problem.
     """
     asker: AIMessage | None = None
     answered: set[str] = set()
@@ -69,7 +71,7 @@ def dangling(messages: Sequence[BaseMessage]) -> Iterator[tuple[AIMessage, int]]
 
 
 def orphans(messages: Sequence[BaseMessage]) -> Iterator[ToolMessage]:
-    """Find each answer to a call that nobody made: a model refuses a history that has one."""
+    """Find each answer without a call: a model refuses a history with one."""
     asked: set[str] = set()
     for message in messages:
         if type(message) is not ToolMessage and isinstance(message, AIMessage):
@@ -81,13 +83,13 @@ def orphans(messages: Sequence[BaseMessage]) -> Iterator[ToolMessage]:
 
 
 async def _repaired(reply: AIMessage, index: int, ctx: NodeContext) -> list[tuple[str, Any]]:
-    """Answer a call that was left open: by its recorded result, or by what is known of it."""
+    """Answer a dangling call: by its recorded result, or by an error."""
     sent = sent_for(reply, index)
     call = ToolCall(id=sent["id"], name=sent["name"], args=sent["args"])
     known, ledger = None, ctx.run.ledger
     if ledger is not None:
         look = (sent["key"], call.name, call.args)
-        known = await ctx.io.either(lambda: ledger.lookup(*look), lambda: ledger.alookup(*look))
+        known = await ctx.bridge.call(lambda: ledger.lookup(*look), lambda: ledger.alookup(*look))
         await leave(ctx, sent["key"])
     if isinstance(known, Finished):
         result = recorded(call, known.fields)

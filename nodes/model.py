@@ -1,4 +1,4 @@
-"""model: one model call, wrapped in the hooks' layers, and what is kept of its reply."""
+"""model: one model call, wrapped in the hooks' layers, and its reply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
-from wick_graph.core.moments import Abort, Directive, Moment, Replace, Skip, tell
+from wick_graph.core.moments import Abort, Directive, Moment, Replace, Skip, notify
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import ModelRequest, as_sent, position
 from wick_graph.core.usage import usage_of
@@ -33,17 +33,17 @@ from wick_graph.tools.bound import BoundTool
 from wick_graph.types import StoppedBecause
 
 MAX_CALLS: Final = 32
-"""Calls of one reply that are run; a model that asks for more is told so."""
+"""Limit of calls per reply; further calls are answered with an error."""
 
 Writes = list[tuple[str, Any]]
 
 
 async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
-    """Ask the model and write down its reply.
+    """Call the model, and write its reply.
 
     Raises:
         ModelError: `LLM call: …`: the model, or a hook around it, failed for good.
-        MessageError: `invalid messages: …`: the request breaks a rule; the model is not called.
+        MessageError: `invalid messages: …`: the request is invalid; the model is not called.
         HookError: A hook's `after_model` failed.
     """
     if (given := _direct(state, ctx)) is not None:
@@ -68,7 +68,7 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
 def settle(
     reply: AIMessage, verdict: Verdict, withheld: bool, last: bool
 ) -> tuple[list[BaseMessage], str]:
-    """Decide what of a reply is answered at once, and whether the run ends with it.
+    """Answer the calls of a reply that will not run, and decide whether the run ends.
 
     Returns:
         The reply with the answers to calls that will not run, and a stop reason, "" for none.
@@ -97,8 +97,8 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
     onion = Onion(
         layers=ctx.spec.hooks.wrap_model_call,
         base=base,
-        io=ctx.io,
-        port=ctx.port,
+        bridge=ctx.bridge,
+        listener=ctx.listener,
         takes=ModelRequest,
         gives=AIMessage,
         updates=writes,
@@ -109,7 +109,7 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
         raise
     except Exception as error:
         raise ModelError(f"LLM call: {REDACTOR.text(describe(error))}") from error
-    # Whoever was given it on the way out may still hold it, and change it at any time.
+    # A hook that saw it on the way out may still hold it, and change it at any time.
     return private(bounded(reply)) if ctx.spec.hooks.wrap_model_call else reply
 
 
@@ -117,7 +117,7 @@ async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMe
     """The innermost layer: exactly these messages, these tools, these settings."""
     sent = _outgoing(request, ctx)
     given: AIMessage | None = None
-    if ctx.port.active:
+    if ctx.listener.active:
         said = await _offer(sent, ctx)
         if isinstance(said, Abort):
             raise ModelError(f"stopped before the model call: {said.reason}")
@@ -125,17 +125,17 @@ async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMe
             given = said.value
         elif isinstance(said, Replace):
             sent = _Sent.of(said.value, ctx)
-            ctx.port.record(sent.moment("replaced", ctx))
+            ctx.listener.record(sent.moment("replaced", ctx))
     reply = given if given is not None else await _asked(sent, ctx)
-    if ctx.spec.hooks.wrap_model_call:  # a model or its cache may give the same object again
+    if ctx.spec.hooks.wrap_model_call:  # a model or its cache may return the same object again
         reply = private(reply)
-    used = usage_of(reply)  # here, so that every call counts that a hook makes through `next`
+    used = usage_of(reply)  # here, so that every call through a hook's `next` counts
     ctx.run.usage += used
     writes.append(("usage", used.to_dict()))
-    if ctx.port.active:
+    if ctx.listener.active:
         data = {"reply": reply, "usage": used, "purpose": request.purpose}
         data["given"] = given is not None
-        said = await tell(ctx.port, Moment("model", "response", ctx.run.model, data))
+        said = await notify(ctx.listener, Moment("model", "response", ctx.run.model, data))
         reply = said.value if isinstance(said, Replace) else reply
     return reply
 
@@ -153,17 +153,17 @@ def _invalid(error: MessageError) -> MessageError:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """What a request comes to for a model."""
+    """A request in the form for the model."""
 
     request: ModelRequest
     messages: list[BaseMessage]
     tools: list[BoundTool]
     brought: Mapping[str, str]
-    """The hook that brings a tool, by the tool's name."""
+    """The hook that adds a tool, by tool name."""
 
     @classmethod
     def of(cls, request: ModelRequest, ctx: NodeContext) -> _Sent:
-        """Make what a request comes to, exactly."""
+        """Convert a request exactly."""
         known = ctx.tools(request.state)
         tools = [known[name] for name in request.tools if name in known]
         return cls(request, ctx.lower(as_sent(request)), tools, known.by)
@@ -180,8 +180,8 @@ class _Sent:
 
 
 async def _offer(sent: _Sent, ctx: NodeContext) -> Directive:
-    """Show a listener what will be sent; what it says comes in the place of a call, or before."""
-    return await tell(ctx.port, sent.moment("request", ctx))
+    """Show the listener the request; its answer may replace or change the call."""
+    return await notify(ctx.listener, sent.moment("request", ctx))
 
 
 async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
@@ -192,9 +192,9 @@ async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
             raise ModelError(f"{ctx.run.model} gave a {type(reply).__name__}, not an AIMessage")
         return ctx.processing.incoming(bounded(reply))
     except BaseException as error:
-        if ctx.port.active:
+        if ctx.listener.active:
             data = {"error": error, "purpose": sent.request.purpose}
-            ctx.port.record(Moment("model", "error", ctx.spec.model.name, data))
+            ctx.listener.record(Moment("model", "error", ctx.spec.model.name, data))
         if isinstance(error, MessageError):
             raise _invalid(error) from None
         raise
@@ -203,12 +203,14 @@ async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
 async def _verdict(
     reply: AIMessage, state: Mapping[str, Any], ctx: NodeContext, writes: Writes
 ) -> tuple[AIMessage, Verdict]:
-    """Ask every `after_model`; the first answer to a call stands, and any may end the run."""
+    """Run every `after_model`; the first answer to a call wins, and any may end the run."""
     then: list[BaseMessage] = []
     answers: dict[str, ToolResult | str] = {}
     because: StoppedBecause | None = None
     for layer in ctx.spec.hooks.after_model:
-        made, update = await apply(layer, ctx.io, ctx.port, private(reply), ctx.for_hooks(state))
+        made, update = await apply(
+            layer, ctx.bridge, ctx.listener, private(reply), ctx.for_hooks(state)
+        )
         writes += update.items()
         if isinstance(made, Verdict):
             reply = _instead(made.reply, reply)
@@ -225,7 +227,7 @@ async def _verdict(
 
 
 def _in_its_name(message: BaseMessage, ctx: NodeContext) -> BaseMessage:
-    """Give what a hook says in the model's place the agent's name."""
+    """Give a hook's reply in the model's place the agent's name."""
     if not isinstance(message, AIMessage) or message.name is not None:
         return message
     mark = message.response_metadata.get(MARK_KEY) or {"own": True}
@@ -234,7 +236,7 @@ def _in_its_name(message: BaseMessage, ctx: NodeContext) -> BaseMessage:
 
 
 def _instead(made: AIMessage | None, reply: AIMessage) -> AIMessage:
-    """Return what a hook puts in a reply's place, with all by which the engine knows the reply."""
+    """Return a hook's replacement of a reply, with the reply's identity."""
     if made is None:
         return reply
     mark = dict(reply.response_metadata.get(MARK_KEY, {}))
@@ -251,7 +253,7 @@ def _instead(made: AIMessage | None, reply: AIMessage) -> AIMessage:
 
 
 def _direct(state: Mapping[str, Any], ctx: NodeContext) -> AIMessage | None:
-    """Return the answer where the last calls are all of tools whose result is the answer."""
+    """Return the answer if all last calls are of `return_direct` tools; else None."""
     results: list[ToolMessage] = []
     for message in reversed(state.get("messages") or ()):
         if not isinstance(message, ToolMessage):
@@ -269,10 +271,10 @@ def _direct(state: Mapping[str, Any], ctx: NodeContext) -> AIMessage | None:
 def _marked(
     reply: AIMessage, state: Mapping[str, Any], ctx: NodeContext, bad: Mapping[str, str]
 ) -> AIMessage:
-    """Note in the reply which agent made it, when, and in which step.
+    """Mark the reply with its agent, its time and its step.
 
-    Its calls' ledger keys derive from the step. A name that the reply has already is noted as such.
-    A reply is always new: an id that the thread has already would put it in another's place.
+    Its calls' ledger keys derive from the step. A name from the model is marked as such. A reply
+    is always new, so an id that the thread already has is changed: it would replace a message.
     """
     mark: dict[str, Any] = {"step": ctx.task_id}
     if bad:
@@ -300,7 +302,7 @@ def _refusal(call_id: str, name: str, why: str) -> ToolMessage:
 
 
 def _closed(messages: list[BaseMessage], iteration: int, ctx: NodeContext) -> list[BaseMessage]:
-    """End a thread at its limit with a text of the assistant, so that it is well-formed."""
+    """End a thread at its limit with an assistant's text, so that it is well-formed."""
     last = messages[-1]
     if isinstance(last, AIMessage) and last.text and not last.tool_calls:
         return messages
@@ -309,5 +311,5 @@ def _closed(messages: list[BaseMessage], iteration: int, ctx: NodeContext) -> li
 
 
 def _said(text: str, ctx: NodeContext) -> AIMessage:
-    """Make what the engine says in the model's place, marked as its own."""
+    """Make a reply by the engine in the model's place, marked as its own."""
     return AIMessage(text, name=ctx.spec.name, response_metadata={MARK_KEY: {"own": True}})

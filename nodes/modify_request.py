@@ -1,4 +1,4 @@
-"""modify_request: compose what the next model call will send, and write it down as an overlay."""
+"""modify_request: compose the next model request, and write it as an overlay."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from wick_graph.messages.content import is_plain
 from wick_graph.runtime.context import NodeContext
 
 LAST_CALL: Final = "This is your last step: answer now from what you have; no tool can be called."
-"""Tells the model why it has no tools on the last call that a run may make."""
+"""Tells the model why the last call of a run has no tools."""
 
 
 async def modify_request(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
     """Write the overlay for the coming model call.
 
     Raises:
-        HookError: A hook raised, or returned something that is no request.
+        HookError: A hook raised, or did not return a request.
     """
     request, updates = await compose(state, ctx)
     return [*updates, ("request", to_overlay(request, ctx.spec.system_prompt))]
@@ -35,12 +35,12 @@ async def modify_request(state: Mapping[str, Any], ctx: NodeContext) -> list[tup
 async def compose(
     state: Mapping[str, Any], ctx: NodeContext
 ) -> tuple[ModelRequest, list[tuple[str, Any]]]:
-    """Start from the thread and the agent's prompt, then let each hook change the request."""
+    """Make a request from the thread and the agent's prompt, and let each hook change it."""
     updates: list[tuple[str, Any]] = []
     request = initial(state, ctx)
     for layer in ctx.spec.hooks.modify_request:
         before = len(request.system)
-        made, update = await apply(layer, ctx.io, ctx.port, request, request.ctx)
+        made, update = await apply(layer, ctx.bridge, ctx.listener, request, request.ctx)
         updates.extend(update.items())
         if not isinstance(made, ModelRequest):
             kind = "nothing" if made is None else f"a {type(made).__name__}"
@@ -76,10 +76,9 @@ def initial(state: Mapping[str, Any], ctx: NodeContext) -> ModelRequest:
 async def resolve_request(
     state: Mapping[str, Any], ctx: NodeContext
 ) -> tuple[ModelRequest, list[tuple[str, Any]]]:
-    """Return the request that `model` sends: as the overlay says, made anew where it is stale.
+    """Return the request for `model`: from the overlay, or composed again if that is stale.
 
-    An edit of `messages` at a breakpoint, or a thread that another program wrote, leaves no
-    overlay that fits; the same hooks then compose it again.
+    After an edit of `messages` at a breakpoint, or a write by another program, no overlay fits.
     """
     request = from_overlay(
         state.get("request"), state, ctx.spec.system_prompt, ctx.for_hooks(state)
@@ -88,12 +87,12 @@ async def resolve_request(
 
 
 def _unstorable(settings: Mapping[str, Any]) -> str | None:
-    """Name a setting that is no plain data: the overlay stands in the state, as data."""
+    """Return the name of a setting that is not plain data, which an overlay cannot hold."""
     return next((key for key, value in settings.items() if not is_plain(value)), None)
 
 
 def _signed(request: ModelRequest, before: int, hook: str) -> ModelRequest:
-    """Put the hook's name to the sections that it added without saying whose they are."""
+    """Set the hook as the source of sections that it added without one."""
     if len(request.system) <= before and all(s.source for s in request.system):
         return request
     system = tuple(s if s.source else Section(s.text, hook) for s in request.system)

@@ -1,4 +1,4 @@
-"""route: where the loop goes after a reply. No node: the labelled conditional edges of `model`."""
+"""route: the next step after a reply. Not a node: the labelled conditional edges of `model`."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class Decision:
     label: Literal["route: tools", "route: end"]
     reason: str
     calls: tuple[dict[str, Any], ...] = ()
-    """What each tool task is sent: the call, its place in the reply, and its ledger key."""
+    """The input of each tool task: the call, its index in the reply, and its ledger key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One rule of the decision, and what it said."""
+    """One rule of the decision, and its result."""
 
     label: str
     predicate: str
     result: bool
     reads: str
-    """The channel that it looks at."""
+    """The channel that it reads."""
 
 
 def decide(state: Mapping[str, Any]) -> Decision:
-    """Decide from the state alone; any last message will do, an edited one included."""
+    """Decide from the state alone, with any last message, an edited one included."""
     if state.get("stop_reason"):
         return Decision(END_LABEL, f"stop_reason is {state['stop_reason']}")
     reply, answered = _reply(state.get("messages") or ())
@@ -57,8 +57,7 @@ def decide(state: Mapping[str, Any]) -> Decision:
 def route(state: Mapping[str, Any]) -> str | list[Send]:
     """Turn the decision into LangGraph's terms: one `Send` per open call, or the end's label.
 
-    A reply whose calls are all answered already passes through `tools` too, empty-handed: the
-    loop goes on from there.
+    A reply with all calls answered sends an empty task to `tools`, and the loop continues there.
     """
     decision = decide(state)
     if decision.label == END_LABEL:
@@ -67,7 +66,7 @@ def route(state: Mapping[str, Any]) -> str | list[Send]:
 
 
 def explain(state: Mapping[str, Any]) -> tuple[str, tuple[Candidate, ...]]:
-    """Say why the decision falls as it does, and list its rules; the first that holds decides."""
+    """Return the reason of the decision, and its rules; the first true one decides."""
     reply, _ = _reply(state.get("messages") or ())
     calls = len(reply.tool_calls) if reply is not None else 0
     rules = (
@@ -86,16 +85,16 @@ def _reply(messages: Sequence[BaseMessage]) -> tuple[AIMessage | None, set[str]]
             return message, answered
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
-        elif role_of(message) not in RECORD_ROLES:  # what is recorded of calls stands behind them
+        elif role_of(message) not in RECORD_ROLES:  # records of calls follow them
             break
     return None, answered
 
 
 def sent_for(reply: AIMessage, index: int) -> dict[str, Any]:
-    """Write down what a call's task is sent: the call, its place in the reply, its ledger key."""
+    """Return the input of a call's task: the call, its index in the reply, its ledger key."""
     call = reply.tool_calls[index]
     mark = reply.response_metadata.get("wick") or {}
-    # A reply that somebody wrote by hand has no step; its own id tells its calls apart.
+    # A manually written reply has no step; its own id distinguishes its calls.
     sent = {
         "id": call["id"] or "",
         "name": call["name"],

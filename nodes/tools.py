@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from wick_graph import langgraph_config
-from wick_graph.core.moments import Abort, Moment, Replace, Skip, tell
+from wick_graph.core.moments import Abort, Moment, Replace, Skip, notify
 from wick_graph.core.request import state_view
 from wick_graph.core.state import LASTING, private_update, problem
 from wick_graph.errors import ToolError
@@ -15,23 +15,23 @@ from wick_graph.hooks.onion import Onion
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import owned
 from wick_graph.runtime.context import NodeContext
-from wick_graph.runtime.tool_ledger import Gate, again, bound_by, through_ledger
+from wick_graph.runtime.tool_ledger import Gate, again, bound_by, execute_once
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
 
 
 async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
-    """Run one call and write its result as a tool message, whatever becomes of it.
+    """Run one call, and write its result or its error as a tool message.
 
     Raises:
-        HookError: A hook around the call broke its contract. Nothing else ends the run: a tool
-            that fails is answered with its error, and only interrupts and cancellation pass.
+        HookError: A hook around the call broke its contract. Interrupts and cancellation pass,
+            too; any other failure becomes the tool message.
     """
     if not sent:
         return []
     call = _call(sent, ctx)
-    port = ctx.port
+    listener = ctx.listener
     updates: list[tuple[str, Any]] = []
     ran: list[ToolCall] = []
 
@@ -39,13 +39,13 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
         ran.append(inner)
         return await _execute(again(inner) if len(ran) > 1 else inner, sent, ctx)
 
-    if port.active:
-        await tell(port, Moment("tool", "enter", call.name, {"args": call.args}, call.id))
+    if listener.active:
+        await notify(listener, Moment("tool", "enter", call.name, {"args": call.args}, call.id))
     onion = Onion(
         layers=ctx.spec.hooks.wrap_tool_call,
         base=base,
-        io=ctx.io,
-        port=port,
+        bridge=ctx.bridge,
+        listener=listener,
         takes=ToolCall,
         gives=ToolResult,
         updates=updates,
@@ -55,18 +55,20 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
         run = bound_by(ctx.run.bound, ctx, onion.run) if ctx.run.bound else onion.run
         result: ToolResult = await run(call)
     except BaseException as error:
-        if port.active:
-            port.record(Moment("tool", "error", call.name, {"error": error}, call.id))
+        if listener.active:
+            listener.record(Moment("tool", "error", call.name, {"error": error}, call.id))
         raise
-    # A hook may have changed the call on its way in; the answer is to what the model asked.
+    # A hook may have changed the call on its way in; the answer is to the model's call.
     if (result.tool_call_id, result.name) != (call.id, call.name):
         result = result.replace(tool_call_id=call.id, name=call.name)
     result = _private(result)
     wrong = problem(result.update) if result.update else None
     if wrong is not None:
         result = failure(call, ToolError(f"the tool's state update is refused: {wrong}"))
-    if port.active:
-        said = await tell(port, Moment("tool", "exit", call.name, {"result": result}, call.id))
+    if listener.active:
+        said = await notify(
+            listener, Moment("tool", "exit", call.name, {"result": result}, call.id)
+        )
         result = said.value if isinstance(said, Replace) else result
     update = dict(result.update or {})
     beside = update.pop("messages", [])
@@ -75,13 +77,15 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
 
 
 def _private(result: ToolResult) -> ToolResult:
-    """Return a result that shares no data with what a tool or a hook may hold on to."""
+    """Return a result that shares no data with a tool or a hook."""
     if result.content is result.artifact is result.update is None:
         return result
     update = private_update(result.update) if result.update else result.update
     content = result.content if isinstance(result.content, str) else owned(result.content)
     artifact = result.artifact
-    if isinstance(artifact, list | dict):  # an object is the program's own and stays as it is
+    if isinstance(
+        artifact, list | dict
+    ):  # other objects belong to the program and stay as they are
         artifact = owned(artifact)
     return result.replace(update=update, content=content, artifact=artifact)
 
@@ -91,32 +95,34 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
     if sent.get("bad"):
         return failure(call, ToolError(sent["bad"]))
     tool = ctx.tools(call.ctx.state).get(call.name)
-    port = ctx.port
+    listener = ctx.listener
     call = _still_allowed(call)
-    if not port.active:
-        made = await through_ledger(call, tool, ctx)
+    if not listener.active:
+        made = await execute_once(call, tool, ctx)
         return _private(made) if ctx.spec.hooks.wrap_tool_call else made
     data = {"args": call.args, "key": sent["key"], "replay": tool.replay if tool else None}
-    said = await tell(port, Moment("tool", "call", call.name, {**data, "call": call}, call.id))
+    said = await notify(
+        listener, Moment("tool", "call", call.name, {**data, "call": call}, call.id)
+    )
     if isinstance(said, Abort):
         raise ToolError(f"stopped before the call: {said.reason}")
     if isinstance(said, Replace):
         call = said.value if isinstance(said.value, ToolCall) else call.replace(args=said.value)
-        port.record(Moment("tool", "replaced", call.name, {**data, "args": call.args}, call.id))
+        listener.record(Moment("tool", "replaced", call.name, {**data, "args": call.args}, call.id))
         call = _still_allowed(call)
     given = isinstance(said, Skip)
     result: ToolResult = (
-        said.value if isinstance(said, Skip) else await through_ledger(call, tool, ctx)
+        said.value if isinstance(said, Skip) else await execute_once(call, tool, ctx)
     )
-    if ctx.spec.hooks.wrap_tool_call:  # else it is what `exit` tells
+    if ctx.spec.hooks.wrap_tool_call:  # else it equals that of `exit`
         result = _private(result)
         data = {"result": result, "given": given}
-        await tell(port, Moment("tool", "return", call.name, data, call.id))
+        await notify(listener, Moment("tool", "return", call.name, data, call.id))
     return result
 
 
 def _still_allowed(call: ToolCall) -> ToolCall:
-    """Take back what a person allowed where somebody has put other arguments in their place."""
+    """Withdraw an approval if the arguments have changed since."""
     ctx = call.ctx
     if ctx.allowed is None or ctx.allowed == call.args:
         return call
@@ -132,7 +138,7 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
     def check(args: Any) -> str | None:
         return sent.get("bad") or (None if (found := tool()) is None else found.check(args))
 
-    def told() -> Mapping[str, Any] | None:
+    def schema() -> Mapping[str, Any] | None:
         return None if (found := tool()) is None else found.schema
 
     context = ToolContext(
@@ -147,7 +153,7 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
         state=state_view(state),
         config=ctx.config,
         check=check,
-        told=told,
+        told=schema,
         folders=ctx.spec.hooks.folders,
         gate=Gate(ctx),
     )

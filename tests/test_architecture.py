@@ -154,7 +154,7 @@ NOT_OURS: dict[str, tuple[str, ...]] = {
     "cli.app": ("error",),
     "cli.graph": ("tool",),
     "config.yaml_reader": ("exc",),
-    "core.moments": ("port",),
+    "core.moments": ("listener",),
     "core.state": ("message",),
     "debug.provenance": ("message",),
     "debug.values": ("item",),

@@ -17,7 +17,7 @@ from tests.engine.support import Door
 from wick_graph import Agent, BaseHook, SqlSaver, events, tool
 from wick_graph.core.moments import Moment
 from wick_graph.core.usage import Usage
-from wick_graph.engine.streaming import QueuePort
+from wick_graph.engine.streaming import QueueListener
 from wick_graph.errors import RunCancelled
 from wick_graph.testing import ScriptedModel, call, calls
 
@@ -227,9 +227,9 @@ def test_a_reader_who_has_left_stops_a_run_that_goes_on_but_not_its_closing() ->
     """The last reply is told of when the run ends; a thread must come free all the same."""
     reply = Moment("model", "response", "m", {"reply": AIMessage("x"), "usage": Usage()})
     for later, stops in ((Moment("run", "exit"), False), (Moment("node", "enter"), True)):
-        port = QueuePort("run", "t", tokens=False)
-        port.record(reply)
-        assert port.events.empty()
-        port.closed = True
+        listener = QueueListener("run", "t", tokens=False)
+        listener.record(reply)
+        assert listener.events.empty()
+        listener.closed = True
         with pytest.raises(RunCancelled) if stops else nullcontext():
-            port.record(later)
+            listener.record(later)

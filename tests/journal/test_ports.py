@@ -13,7 +13,7 @@ from tests.journal.conftest import Opener
 from tests.journal.support import agent_of
 from wick_graph import ToolResult
 from wick_graph import langgraph_config as wick_keys
-from wick_graph.core.moments import NULL_PORT, Directive, Moment, Ports, Replace, Skip
+from wick_graph.core.moments import NULL_LISTENER, Directive, Listeners, Moment, Replace, Skip
 from wick_graph.journal import Journal
 from wick_graph.runtime.context import Run
 from wick_graph.testing import ScriptedModel, call
@@ -48,25 +48,25 @@ class Deaf(Listener):
 
 def test_nobody_or_one_listener_needs_no_fan_out() -> None:
     one = Listener()
-    assert Ports.of(Deaf(), NULL_PORT) is NULL_PORT
-    assert Ports.of(NULL_PORT, one, Deaf()) is one
+    assert Listeners.of(Deaf(), NULL_LISTENER) is NULL_LISTENER
+    assert Listeners.of(NULL_LISTENER, one, Deaf()) is one
 
 
 def test_all_hear_everything_and_the_first_answer_counts() -> None:
     first, second = Listener(), Listener({"tool.call": Skip("second")})
     third = Tokens({"tool.call": Skip("third")})
-    port = Ports.of(first, second, third)
+    listener = Listeners.of(first, second, third)
     moment = Moment("tool", "call")
-    port.record(moment)
-    assert asyncio.run(port.at(moment)) == Skip("second")
+    listener.record(moment)
+    assert asyncio.run(listener.at(moment)) == Skip("second")
     assert [p.heard for p in (first, second, third)] == [[moment]] * 3
     assert [p.asked for p in (first, second, third)] == [["tool.call"]] * 3
-    assert (port.active, port.tokens) == (True, True)
-    assert Ports.of(first, second).tokens is False
+    assert (listener.active, listener.tokens) == (True, True)
+    assert Listeners.of(first, second).tokens is False
 
 
 def run_with(door: Door, agent: Any, listener: Listener) -> Any:
-    run = Run(thread_id="t", port=listener)
+    run = Run(thread_id="t", listener=listener)
     return door(agent, "add", thread_id="t", config={"configurable": {wick_keys.RUN: run}})
 
 
@@ -74,7 +74,7 @@ def run_with(door: Door, agent: Any, listener: Listener) -> Any:
 def listened(door: Door) -> Any:
     def run(agent: Any, listener: Listener) -> Any:
         config: Any = {
-            "configurable": {"thread_id": "t", wick_keys.RUN: Run(thread_id="t", port=listener)}
+            "configurable": {"thread_id": "t", wick_keys.RUN: Run(thread_id="t", listener=listener)}
         }
         given = {"messages": [("user", "add")]}
         if door.__name__ == "sync_door":
@@ -145,7 +145,7 @@ def test_a_listener_can_have_the_journal_written_where_it_stops(url: str, opened
                 seen.append((journal.last(), moment.seq, journal.request_at(moment.seq).exact))
             return None
 
-    run = Run(thread_id="t", port=Stopper())
+    run = Run(thread_id="t", listener=Stopper())
     config: Any = {"configurable": {"thread_id": "t", wick_keys.RUN: run}}
     agent.graph.invoke({"messages": [("user", "add")]}, config)
     agent.close()

@@ -359,7 +359,7 @@ DURABLE: Final = (
         "queue-without-order",
         "Queued runs come in the order of their coming.",
         ("test_queued_runs_come_one_after_the_other_in_their_order",),
-        ("_queue", "line.append(run)", "line.appendleft(run)"),
+        ("_wait_in_queue", "line.append(run)", "line.appendleft(run)"),
     ),
     mutant(
         "key-without-thread",

@@ -161,7 +161,7 @@ VISIBLE: Final = (
         "What was open when a process died is told as lost.",
         ("test_what_was_open_is_lost_innermost_first",),
         (
-            "Trail.closing",
+            "UnfinishedRun.closing",
             "sorted(self.is_open.items(), reverse=True)",
             "sorted(self.is_open.items())",
         ),
@@ -170,7 +170,7 @@ VISIBLE: Final = (
         "replay-calls-a-tool",
         "A replay calls no tool.",
         ("test_a_replay_makes_no_model_and_no_tool_call",),
-        ("ReplayPort.at", "return Skip(self.result(moment))", "self.result(moment)"),
+        ("ReplayListener.at", "return Skip(self.result(moment))", "self.result(moment)"),
     ),
     mutant(
         "replay-hides-a-divergence",

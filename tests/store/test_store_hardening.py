@@ -23,7 +23,7 @@ from tests.store.store_graphs import agent, config, looping_graph
 from tests.store.test_store_sharing import Line, message
 from wick_graph import ToolResult
 from wick_graph.errors import StorageError
-from wick_graph.runtime.tool_ledger import storable, written
+from wick_graph.runtime.tool_ledger import drop_unstorable, written
 from wick_graph.store import SqlSaver, row_format, sqlite
 from wick_graph.store import sqlite as whose
 from wick_graph.store.dialect import Database
@@ -95,7 +95,7 @@ def test_e13_what_is_too_large_of_a_tools_result_is_replaced_at_its_edge(
     ledger = saver.ledger(saver.leases.acquire("t"))
     huge = "x" * 20_000
     made = ToolResult("call_1", "look", "seen", artifact=huge, update={"notes": huge})
-    kept = storable(made, ledger)
+    kept = drop_unstorable(made, ledger)
     assert kept.artifact["not_stored"] == "str"
     assert kept.update is None
     assert "10,000 is the most" in str(kept.error)

@@ -1,10 +1,10 @@
-"""One body, two drivers: how an `async def` runs inside a loop and outside of any.
+"""The bridge between sync and async: one `async def` body runs with or without an event loop.
 
-A body awaits nothing but *leaves*. `AsyncLeaves` suspends in the caller's loop. `SyncLeaves`
-blocks instead of suspending, so `run_to_end` can drive the same body to its end with a single
-`send(None)`, in the caller's thread, with no loop at all. Only what a user wrote as `async def`
-needs a loop then: it runs on one long-lived engine loop, so that clients which remember their
-loop (HTTP pools) keep working from call to call.
+A body awaits only methods of a *bridge*. `AsyncBridge` suspends in the caller's loop. `SyncBridge`
+blocks instead of suspending, so `run_to_end` drives the same body to its end with a single
+`send(None)`, in the caller's thread, without a loop. Only a user's `async def` then needs a loop.
+It runs on one long-lived engine loop, so that clients bound to a loop (HTTP pools) keep working
+from call to call.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Next = Callable[[Any], Any]
 
 
 def run_to_end(body: Coroutine[Any, Any, T]) -> T:
-    """Drive a body whose leaves never suspend, and return its result."""
+    """Drive a body that never suspends to its end, and return its result."""
     try:
         body.send(None)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]  # the value of a coroutine is untyped
     body.close()
-    raise WickError("an awaited call suspended outside of a loop; use ainvoke or astream here")
+    raise WickError("an awaited call suspended without an event loop; use ainvoke or astream here")
 
 
 class Late(TimeoutError):
-    """Say that a call took longer than it may; a call's own TimeoutError is none of these."""
+    """A call exceeded its time limit; the call's own TimeoutError stays a TimeoutError."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"timed out after {seconds:g} s")
@@ -47,10 +47,10 @@ class Late(TimeoutError):
 
 
 class Threads:
-    """Daemon threads for blocking calls, kept for reuse, as many as are needed at once.
+    """An unbounded pool of daemon threads for blocking calls.
 
-    A fixed pool deadlocks when a blocked caller waits for a call that waits for a place, and a
-    thread that a hung tool holds must not keep the process from ending.
+    A bounded pool deadlocks if a blocked caller waits for a call that waits for a free thread.
+    Daemon threads let the process end while a hung tool blocks one.
     """
 
     def __init__(self) -> None:
@@ -92,12 +92,12 @@ class _Worker:
             error: BaseException | None = None
             try:
                 result = call()
-            except StopIteration as exc:  # no future can carry it: a coroutine would end by it
+            except StopIteration as exc:  # no future can carry it: it would end a coroutine
                 error = RuntimeError(f"raised StopIteration: {exc}")
             except BaseException as exc:  # a future carries whatever the call raised
                 error = exc
             keep = len(self._idle) < (self._idle.maxlen or 0)
-            if keep:  # before the future is done: whoever wakes up finds this worker idle
+            if keep:  # before the future is done: its waiter may reuse this worker
                 self._idle.append(self)
             _settle(future, result, error)
             del future, call, result, error
@@ -106,7 +106,7 @@ class _Worker:
 
 
 def _settle(future: Future[Any], result: Any, error: BaseException | None) -> None:
-    with suppress(InvalidStateError):  # nobody waits any more: it was cancelled when it was late
+    with suppress(InvalidStateError):  # the waiter timed out and cancelled it
         if error is not None:
             future.set_exception(error)
         else:
@@ -114,7 +114,7 @@ def _settle(future: Future[Any], result: Any, error: BaseException | None) -> No
 
 
 class EngineLoop:
-    """The loop for users' `async def` when the caller has none; made anew after a fork."""
+    """The loop for users' `async def` if the caller has none; recreated after a fork."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -126,7 +126,7 @@ class EngineLoop:
         return asyncio.run_coroutine_threadsafe(body, self._running())
 
     def is_here(self) -> bool:
-        """Say whether the caller is itself running on this loop."""
+        """Return whether the caller runs on this loop."""
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -148,11 +148,11 @@ THREADS = Threads()
 ENGINE_LOOP = EngineLoop()
 
 
-class Leaves(Protocol):
-    """What a body may await."""
+class Bridge(Protocol):
+    """The awaitable operations of a body."""
 
-    async def call(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
-        """Call what a user wrote, `def` or `async def`."""
+    async def call_user(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
+        """Call a user's function, `def` or `async def`."""
 
     async def wrap(self, fn: Callable[..., Any], is_async: bool, value: Any, inner: Next) -> Any:
         """Call a wrapper `fn(value, next)`; `next` runs the body `inner` in fn's own style."""
@@ -160,31 +160,31 @@ class Leaves(Protocol):
     async def timed(
         self, fn: Callable[..., Any], is_async: bool, seconds: float | None, *args: Any
     ) -> Any:
-        """Call what a user wrote; raise `Late` when it takes longer."""
+        """Call a user's function; raise `Late` after `seconds`."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
 
     async def until(self, stop: Stop, body: Coroutine[Any, Any, T]) -> T:
-        """Run a body until it ends, or until somebody asks its run to stop."""
+        """Run a body until it ends or its run is asked to stop."""
 
     async def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
-        """Call the form that fits the driver, of something that may take long."""
+        """Call the form that fits the driver; for calls that may take long."""
 
-    async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
-        """Call the form that fits the driver, of something that has both."""
+    async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+        """Call the form that fits the driver."""
 
     async def cancels_itself(self) -> bool:
-        """Say whether a CancelledError comes from what was called, and not from the run's end."""
+        """Return whether a CancelledError comes from the called code, not from the run's end."""
 
-    async def whole(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
-        """Do the same, to its end even if the waiter is cancelled meanwhile."""
+    async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+        """Call the form that fits the driver, to its end even if the waiter is cancelled."""
 
 
-class AsyncLeaves:
-    """Leaves for a body that runs in the caller's loop; blocking calls go to threads."""
+class AsyncBridge:
+    """Bridge for a body in the caller's loop; blocking calls run in threads."""
 
-    async def call(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
+    async def call_user(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
         """Await an `async def`, or run a `def` in a thread."""
         if is_async:
             return await fn(*args)
@@ -204,7 +204,7 @@ class AsyncLeaves:
             under_way.append(asyncio.run_coroutine_threadsafe(inner(changed), loop))
             try:
                 return under_way[-1].result()
-            except CancelledError:  # this one is an Exception; a hook must not take it for one
+            except CancelledError:  # this one is an Exception, which a hook might catch
                 raise RunCancelled from None
 
         try:
@@ -218,25 +218,25 @@ class AsyncLeaves:
     async def timed(
         self, fn: Callable[..., Any], is_async: bool, seconds: float | None, *args: Any
     ) -> Any:
-        """Cancel an `async def` that is late; leave the thread of a `def` that is late."""
+        """Cancel a late `async def`; abandon the thread of a late `def`."""
         try:
             async with asyncio.timeout(seconds) as limit:
                 with pausable(limit, seconds):
-                    return await self.call(fn, is_async, *args)
+                    return await self.call_user(fn, is_async, *args)
         except TimeoutError:
             if seconds is not None and limit.expired():
                 raise Late(seconds) from None
             raise
 
     async def sleep(self, seconds: float) -> None:
-        """Let the loop go on meanwhile."""
+        """Sleep in the loop."""
         await asyncio.sleep(seconds)
 
     async def until(self, stop: Stop, body: Coroutine[Any, Any, T]) -> T:
-        """Cancel the body when its run is to stop; who awaits it is not cancelled by that.
+        """Cancel the body when its run is asked to stop, but not the awaiting task.
 
         Raises:
-            RunCancelled: Somebody asked the run to stop.
+            RunCancelled: The run was asked to stop.
         """
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
@@ -247,7 +247,7 @@ class AsyncLeaves:
                 state["cancelled"] = task.cancel()
 
         def end() -> None:
-            with suppress(RuntimeError):  # the loop is closed, and the body with it
+            with suppress(RuntimeError):  # the loop is closed, and so is the body
                 loop.call_soon_threadsafe(cancel)
 
         before = CURRENT.set(stop)
@@ -268,17 +268,17 @@ class AsyncLeaves:
         """Await the async form."""
         return await async_()
 
-    async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Await the async form."""
         return await async_()
 
     async def cancels_itself(self) -> bool:
-        """Say whether a CancelledError comes from what was called, and not from the run's end."""
+        """Return whether a CancelledError comes from the called code, not from the run's end."""
         task = asyncio.current_task()
         return task is None or not task.cancelling()
 
-    async def whole(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
-        """Await the async form to its end; a cancellation meanwhile is raised afterwards."""
+    async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+        """Await the async form to its end, then raise a cancellation that came meanwhile."""
         task = asyncio.ensure_future(async_())
         cancelled: asyncio.CancelledError | None = None
         while not task.done():
@@ -286,30 +286,30 @@ class AsyncLeaves:
                 await asyncio.shield(task)
             except asyncio.CancelledError as error:
                 cancelled = error
-            except BaseException:  # it is in the task, and raised from there
+            except BaseException:  # the task holds it and raises it below
                 break
         if cancelled is not None and not task.cancelled():
-            task.exception()  # looked at: the cancellation goes before it
+            task.exception()  # mark it as retrieved: the cancellation comes first
             raise cancelled
         return task.result()
 
 
-class SyncLeaves:
-    """Leaves that block and never suspend; for `run_to_end`."""
+class SyncBridge:
+    """Bridge that blocks and never suspends; for `run_to_end`."""
 
-    async def call(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
+    async def call_user(self, fn: Callable[..., Any], is_async: bool, *args: Any) -> Any:
         """Call a `def` here; run an `async def` on the engine loop."""
         if not is_async:
             return fn(*args)
         return ENGINE_LOOP.submit(fn(*args)).result()
 
     async def wrap(self, fn: Callable[..., Any], is_async: bool, value: Any, inner: Next) -> Any:
-        """Give a sync wrapper a `next` that drives the body, an async one a `next` to await."""
+        """Give a sync wrapper a `next` that drives the body, an async one an awaitable `next`."""
         if not is_async:
             return fn(value, lambda changed: run_to_end(inner(changed)))
 
         async def awaited_next(changed: Any) -> Any:
-            # The body blocks: it must not do so on the loop that its own async parts need.
+            # The body blocks: it must not block the loop that its own async parts need.
             return await asyncio.wrap_future(THREADS.submit(run_to_end, inner(changed)))
 
         return ENGINE_LOOP.submit(fn(value, awaited_next)).result()
@@ -317,9 +317,9 @@ class SyncLeaves:
     async def timed(
         self, fn: Callable[..., Any], is_async: bool, seconds: float | None, *args: Any
     ) -> Any:
-        """Wait for at most `seconds`; without a limit a `def` runs here."""
+        """Wait for at most `seconds`; without a limit a `def` runs in this thread."""
         if seconds is None:
-            return await self.call(fn, is_async, *args)
+            return await self.call_user(fn, is_async, *args)
         future = ENGINE_LOOP.submit(fn(*args)) if is_async else THREADS.submit(fn, *args)
         try:
             return within(lambda left: _result(future, left), future.done, seconds)
@@ -330,7 +330,7 @@ class SyncLeaves:
             raise Late(seconds) from None
 
     async def sleep(self, seconds: float) -> None:
-        """Block, until then or until the run is to stop."""
+        """Block for so long, or until the run is asked to stop."""
         stop = CURRENT.get()
         if stop is None:
             time.sleep(seconds)  # noqa: ASYNC251  # this driver has no loop to hold up
@@ -341,7 +341,7 @@ class SyncLeaves:
         stop.check()
 
     async def until(self, stop: Stop, body: Coroutine[Any, Any, T]) -> T:
-        """Run the body; what it waits for is left when its run is to stop."""
+        """Run the body; its blocking calls are abandoned when the run is asked to stop."""
         before = CURRENT.set(stop)
         try:
             return await body
@@ -349,30 +349,30 @@ class SyncLeaves:
             CURRENT.reset(before)
 
     async def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
-        """Call the sync form; in a thread that can be left, where somebody may ask to stop."""
+        """Call the sync form, in a thread that can be abandoned if the run can be stopped."""
         stop = CURRENT.get()
         if stop is None or not stop.waits:
             return sync()
         return _result(THREADS.submit(sync), None)
 
-    async def either(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the sync form."""
         return sync()
 
     async def cancels_itself(self) -> bool:
-        """Say yes: nobody can cancel a body that never suspends."""
+        """Return True: a body that never suspends cannot be cancelled."""
         return True
 
-    async def whole(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the sync form."""
         return sync()
 
 
 def _result(future: Future[T], seconds: float | None) -> T:
-    """Wait for a result, at most so long, and no longer than its run goes on.
+    """Wait for a result, at most so long, and only until its run is asked to stop.
 
     Raises:
-        RunCancelled: The run is to stop; a `def` that was called goes on in its thread, unheard.
+        RunCancelled: The run was asked to stop; a running `def` stays in its abandoned thread.
     """
     stop = CURRENT.get()
     if stop is None:
@@ -385,6 +385,6 @@ def _result(future: Future[T], seconds: float | None) -> T:
         raise
 
 
-ASYNC_LEAVES = AsyncLeaves()
+ASYNC_BRIDGE = AsyncBridge()
 
-SYNC_LEAVES = SyncLeaves()
+SYNC_BRIDGE = SyncBridge()

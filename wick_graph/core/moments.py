@@ -1,8 +1,8 @@
-"""The engine's one window: what happened, and whether to go on.
+"""The engine's only observation point: moments of a run and the listeners that get them.
 
-The compiled wrappers speak to one port with two methods. `record` notes a moment; `at` is
-awaited where a listener may want to hold, change or skip what comes. With `NULL_PORT` neither is
-reached: each point costs one attribute look-up.
+The engine calls one listener, which has two methods. `record` notes a moment. The engine awaits
+`at` where a listener may hold the run, change what comes, or skip it. With `NULL_LISTENER` it calls
+neither: each point costs one attribute look-up.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ JournalLevel = Literal["off", "steps", "full"]
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """How an agent's runs are recorded."""
+    """Settings of an agent's journal."""
 
     level: JournalLevel = "steps"
     redact: tuple[str, ...] = ()
-    """Regular expressions of texts that are secret, beside those that are known to be."""
+    """Regular expressions of further secret texts, beside the known secrets."""
 
     @classmethod
     def of(cls, given: JournalOptions | str) -> JournalOptions:
-        """Take a level, or the options themselves.
+        """Make options from a level, or return the given options.
 
         Raises:
-            ConfigError: There is no such level, or a pattern is no regular expression.
+            ConfigError: The level is unknown, or a pattern is not a regular expression.
         """
         made = given if isinstance(given, cls) else cls(level=given)  # type: ignore[arg-type]  # checked below
         if made.level not in get_args(JournalLevel):
@@ -54,37 +54,37 @@ class JournalOptions:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a run something happens: one visit of a node."""
+    """The place of a moment in a run: one visit of a node."""
 
     node: str
     task: str
     """The superstep task that runs the node; the same after a crash."""
     checkpoint: str
-    """What the superstep began from."""
+    """The checkpoint from which the superstep began."""
     superstep: int
 
 
 @dataclass(slots=True)
 class Moment:
-    """One thing that happened in a run, in the order in which it happened.
+    """One entry of a run's record, in the order in which it happened.
 
-    Nobody changes a moment but the port of its node and the journal, each of which fills in what
-    it alone knows before anybody else sees it.
+    Only two listeners change a moment, both before any other sees it: `NodeListener` adds the
+    place, and the journal adds the number.
     """
 
     kind: Kind
     phase: str
-    """`enter`, `exit`, `error`, or what the kind has of its own (`request`, `chunk`, …)."""
+    """`enter`, `exit`, `error`, or a phase of the kind's own (`request`, `chunk`, …)."""
     name: str = ""
     """The node, hook, model or tool."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """References to live objects: a listener that keeps them must copy or encode them."""
+    """Live objects: a listener that keeps them must copy or encode them."""
     call_id: str | None = None
     at_ns: int = field(default_factory=time.monotonic_ns)
     place: Place | None = None
-    """The visit of a node that it belongs to; None for what is about the run."""
+    """The visit of a node that it belongs to; None for a moment of the run itself."""
     seq: int = 0
-    """Its number in the thread's journal; 0 where none is kept."""
+    """Its number in the thread's journal; 0 without a journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,70 +96,72 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Do not do it; take this as its result."""
+    """Skip the operation, and use this as its result."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """End the run here."""
+    """End the run."""
 
     reason: str
 
 
 Directive = Replace | Skip | Abort | None
-"""What a listener answers; None means: go on."""
+"""A listener's answer; None continues."""
 
 
-class Port(Protocol):
-    """What listens to a run."""
+class Listener(Protocol):
+    """Observer of a run's moments."""
 
     @property
     def active(self) -> bool:
-        """False: nobody listens, and neither method is called."""
+        """If False, the engine calls neither method."""
 
     @property
     def tokens(self) -> bool:
-        """True: replies are streamed, and each piece is a moment `model.chunk`."""
+        """If True, replies are streamed, and each piece is a moment `model.chunk`."""
 
     def record(self, moment: Moment) -> None:
         """Note a moment; never raises into the run."""
 
     async def at(self, moment: Moment) -> Directive:
-        """Hold here as long as the listener wants, then say how to go on."""
+        """Hold the run as long as the listener wants, then return how to continue."""
 
 
 class Debugger(Protocol):
-    """Who watches runs from outside, and may hold them."""
+    """Observes runs from outside, and may hold them."""
 
     @property
     def clock(self) -> Stopwatch | None:
-        """The clock of the runs' deadlines, which stands still while one is held."""
+        """The clock of the runs' deadlines, which stops while a run is held."""
 
     @property
     def below(self) -> Debugger:
-        """Who watches the runs that a run begins: its sub-agents."""
+        """The debugger of the runs that a run starts: its sub-agents."""
 
-    def attach(self, run: Any, io: Any, spec: Any, journal: Port | None, saver: Any) -> Port:
-        """Return the port of a run that begins.
+    def attach(
+        self, run: Any, bridge: Any, spec: Any, journal: Listener | None, saver: Any
+    ) -> Listener:
+        """Return the listener of a starting run.
 
         Args:
             run: The `wick_graph.runtime.context.Run`.
-            io: The leaves of its driver.
+            bridge: The bridge of its driver.
             spec: Its agent.
-            journal: What records it; the port that is returned speaks to it first. None where
-                nothing is recorded.
+            journal: The listener that records it, which the returned one must call first; None
+                without a journal.
             saver: The store of its thread.
         """
 
 
 DEBUGGER: Final[ContextVar[Debugger | None]] = ContextVar("wick_debugger", default=None)
-"""Who watches the runs that are begun in this context."""
+"""The debugger of runs that start in this context."""
 
 
-class NullPort:
-    """Nobody listens."""
+class NullListener:
+    """A listener that ignores everything."""
 
     active = False
     tokens = False
@@ -169,82 +171,82 @@ class NullPort:
         """Ignore the moment."""
 
     async def at(self, moment: Moment) -> Directive:
-        """Go on."""
+        """Continue."""
         return None
 
 
-NULL_PORT = NullPort()
+NULL_LISTENER = NullListener()
 
 
-class Ports:
-    """Several listeners: each notes every moment, and each is asked at every stop, in order."""
+class Listeners:
+    """Several listeners: each records every moment, and each may hold the run, in order."""
 
     active = True
 
-    def __init__(self, ports: Sequence[Port]) -> None:
-        self._ports = tuple(ports)
-        self.tokens = any(port.tokens for port in ports)
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = tuple(listeners)
+        self.tokens = any(listener.tokens for listener in listeners)
 
     @property
     def holds(self) -> bool:
         """Whether any of them may hold the run now."""
-        return any(holds(port) for port in self._ports)
+        return any(holds(listener) for listener in self._listeners)
 
     @staticmethod
-    def of(*ports: Port) -> Port:
-        """Return what stands for these: none of them, the one that listens, or a fan-out."""
-        active = [port for port in ports if port.active]
+    def of(*listeners: Listener) -> Listener:
+        """Combine the active listeners: none, the only one, or a fan-out."""
+        active = [listener for listener in listeners if listener.active]
         if not active:
-            return NULL_PORT
-        return active[0] if len(active) == 1 else Ports(active)
+            return NULL_LISTENER
+        return active[0] if len(active) == 1 else Listeners(active)
 
     def record(self, moment: Moment) -> None:
-        """Tell all of them."""
-        for port in self._ports:
-            port.record(moment)
+        """Pass a moment to all of them."""
+        for listener in self._listeners:
+            listener.record(moment)
 
     async def at(self, moment: Moment) -> Directive:
-        """Wait for all of them; the first that says anything decides."""
+        """Wait for all of them; the first answer decides."""
         answer: Directive = None
-        for port in self._ports:
-            said = await port.at(moment) if holds(port) else None
+        for listener in self._listeners:
+            said = await listener.at(moment) if holds(listener) else None
             answer = said if answer is None else answer
         return answer
 
 
-def holds(port: Port) -> bool:
-    """Say whether `at` of a port may hold a run now, or answer; one that does not say so may."""
-    return bool(getattr(port, "holds", True))
+def holds(listener: Listener) -> bool:
+    """Return whether `at` of a listener may hold a run or answer; without `holds` it may."""
+    return bool(getattr(listener, "holds", True))
 
 
-class NodePort:
-    """What one visit of a node speaks to: it says of every moment where it happened."""
+class NodeListener:
+    """Listener for one visit of a node: adds the place to every moment."""
 
-    __slots__ = ("_place", "_port", "active", "tokens")
+    __slots__ = ("_listener", "_place", "active", "tokens")
 
-    def __init__(self, port: Port, place: Place) -> None:
-        self._port, self._place = port, place
-        self.active, self.tokens = port.active, port.tokens
+    def __init__(self, listener: Listener, place: Place) -> None:
+        self._listener, self._place = listener, place
+        self.active, self.tokens = listener.active, listener.tokens
 
     @property
     def holds(self) -> bool:
         """Whether the listener may hold the run now."""
-        return holds(self._port)
+        return holds(self._listener)
 
     def record(self, moment: Moment) -> None:
-        """Pass a moment on."""
+        """Add the place to a moment, and pass it on."""
         moment.place = self._place
-        self._port.record(moment)
+        self._listener.record(moment)
 
     async def at(self, moment: Moment) -> Directive:
-        """Hold where the listener wants to."""
+        """Hold the run if the listener wants to."""
         if not self.holds:
             return None
         moment.place = self._place
-        return await self._port.at(moment)
+        return await self._listener.at(moment)
 
 
-async def tell(port: Port, moment: Moment) -> Directive:
-    """Note a moment, and hold there as long as the listener wants."""
-    port.record(moment)
-    return await port.at(moment)
+async def notify(listener: Listener, moment: Moment) -> Directive:
+    """Record a moment, and hold the run there as long as the listener wants."""
+    listener.record(moment)
+    return await listener.at(moment)

@@ -1,4 +1,4 @@
-"""Find secrets in text: the ones that are known, and what looks like one."""
+"""Find secrets in text: known values, and texts that look like secrets."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ PATTERNS: Final[dict[str, str]] = {
     "password": r"(?i:\b(?:password|passwd|api[_-]?key|client_secret|access_token)\b)"
     r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?[^\s\"',;]{8,200}",
 }
-"""What secrets look like, by what they are called; each pattern reads a text once."""
+"""Patterns of secrets, by kind; each reads a text in one pass."""
 
 _SHORTEST: Final = 8
-"""Characters of a known secret; a shorter one would be found everywhere."""
+"""Least characters of a known secret; a shorter one would match everywhere."""
 
 _DEEPEST: Final = 20
 
 
 class Redactor:
-    """Replace secrets by `[redacted: what it was]`.
+    """Replace secrets by `[redacted: KIND]`.
 
     Args:
         secrets: Values that are known to be secret, such as the keys of the configuration.
@@ -44,13 +44,13 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.known: frozenset[str] = frozenset()
-        """Values that are hidden because they are known."""
+        """The known secrets."""
         self._patterns = [(name, re.compile(text)) for name, text in PATTERNS.items()]
         self._kinds = self._patterns
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Hide these values too from now on."""
+        """Add known secrets."""
         new = self.known.union(s for s in secrets if len(s) >= _SHORTEST)
         if new != self.known:
             longest = sorted(new, key=len, reverse=True)
@@ -58,7 +58,7 @@ class Redactor:
             self.known, self._kinds = new, [*known, *self._patterns]
 
     def found(self, text: str) -> list[str]:
-        """Name the kinds of secrets that a text holds."""
+        """Return the kinds of secrets in a text."""
         return list(dict.fromkeys(name for name, pattern in self._kinds if pattern.search(text)))
 
     def text(self, text: str) -> str:
@@ -80,7 +80,7 @@ class Redactor:
         return value
 
     def _field(self, name: str, value: Any, depth: int) -> Any:
-        """A field that is called a password holds one, whatever it looks like."""
+        """Redact a field by its name, too: a field named `password` always holds a secret."""
         if isinstance(value, str) and _NAMED.fullmatch(name):
             return "[redacted: password]"
         return self.value(value, depth + 1)
@@ -91,7 +91,7 @@ _NAMED: Final = re.compile(
 )
 
 REDACTOR: Final = Redactor()
-"""Knows the patterns, and the keys of every agent that was made of a file in this process."""
+"""Knows the patterns, and the keys of all agents that this process loaded from files."""
 
 
 def texts_in(value: Any, depth: int = 0) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""The request of one model call: what hooks see and change, and how it is kept small.
+"""The request of one model call: what hooks see and change, and its compact form.
 
-A request is the thread's messages plus what hooks did to them, held as segments: a range of the
-thread, or a message of its own. So a request never copies the history, and its *overlay*, the
-data form that stands in the state between `modify_request` and `model`, stays a few lines long.
+A request is the thread's messages plus the hooks' changes, held as segments: a range of the
+thread, or a message of its own. So a request never copies the history. Its *overlay*, the data
+form in the state between `modify_request` and `model`, stays a few lines long.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from langchain_core.messages import BaseMessage, SystemMessage
 from wick_graph.errors import HookError
 from wick_graph.messages.base import owned, private
 
-# --- What others are shown of a thread: copies of their own, made when they are taken out.
+# --- Views of a thread: each access returns a copy.
 #
-# Hooks, tools and middleware of other people's making read the thread through these views; a model
-# is given the messages themselves, for a copy of all at each call would cost as much as the thread.
-# Nothing is copied before somebody looks at it, so a view costs the same however long the thread
-# is.
+# Third-party hooks, tools and middleware read the thread through these views. A model gets the
+# messages themselves: copying all of them at each call would cost O(thread). A view copies only
+# what is accessed, so its cost does not depend on the thread's length.
 
 
 V = TypeVar("V")
 
 
 class StateView(Mapping[str, Any]):
-    """The thread's state, read only: what is taken out is a copy, another one each time.
+    """The thread's state, read-only: each access returns a new copy.
 
     Raises:
-        HookError: Something is put into it or taken away from it.
+        HookError: The caller tried to change it.
     """
 
     __slots__ = ("_state",)
@@ -40,7 +39,7 @@ class StateView(Mapping[str, Any]):
         self._state = state
 
     def __getitem__(self, name: str) -> Any:
-        # Plain lists of copies: much code, pydantic's too, reads a list past its methods.
+        # Plain lists of copies: much code, pydantic's too, bypasses a list's methods.
         return owned(self._state[name])
 
     def __contains__(self, name: object) -> bool:
@@ -71,37 +70,37 @@ class StateView(Mapping[str, Any]):
         return dict, (dict(self),)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise HookError("the state is read only; return what is to change as a state update")
+        raise HookError("the state is read-only; return the changes as a state update")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     update = pop = popitem = setdefault = clear = _refuse
 
 
 def state_view(state: Mapping[str, Any]) -> StateView:
-    """Show a state to somebody who may not change it."""
+    """Wrap a state in a read-only view."""
     return state if isinstance(state, StateView) else StateView(state)
 
 
 def raw(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state behind a view: the thread's own values, which nobody may change."""
+    """Return the state behind a view: the thread's own values, which must not be changed."""
     return state._state if isinstance(state, StateView) else state
 
 
 def peek(state: Mapping[str, Any], name: str, default: V | None = None) -> Any | V | None:
-    """Read one value of a state as it is; for code of ours, which changes nothing."""
+    """Read one value of a state without a copy; only for code that changes nothing."""
     return raw(state).get(name, default)
 
 
 AGENT: Final = "agent"
-"""The purpose of a model call that answers the user, as against one that a hook makes."""
+"""The purpose of a model call that answers the user; calls made by hooks have others."""
 
 Segment = tuple[int, int] | BaseMessage
-"""A range `[start, stop)` of the thread's messages, or a message that only this request has."""
+"""A range `[start, stop)` of the thread's messages, or a message of this request alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A piece of the system prompt, and who put it there."""
+    """A section of the system prompt, with its author."""
 
     text: str
     source: str = ""
@@ -110,11 +109,11 @@ class Section:
 class MessageView(Sequence[BaseMessage]):
     """The messages of a request, read-only.
 
-    Whatever is taken out, by index, slice or iteration, is a copy: the caller may change it, and
-    puts it back with `replace`. Neither the thread nor the request ever changes with it.
+    Access by index, slice or iteration returns copies: the caller may change one and put it back
+    with `replace`. Neither the thread nor the request changes with the copy.
 
     Raises:
-        HookError: A message is put into it or taken away from it.
+        HookError: The caller tried to change the list.
     """
 
     __slots__ = ("_base", "_length", "_segments")
@@ -158,7 +157,7 @@ class MessageView(Sequence[BaseMessage]):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise HookError(
-            "the messages of a request are read only; return request.append(…), replace(…), "
+            "the messages of a request are read-only; return request.append(…), replace(…), "
             "drop(…) or with_messages(…)"
         )
 
@@ -188,7 +187,7 @@ class MessageView(Sequence[BaseMessage]):
 
 
 def raw_messages(view: MessageView) -> list[BaseMessage]:
-    """Return the messages behind a view: the thread's own, which nobody may change."""
+    """Return the messages behind a view: the thread's own, which must not be changed."""
     out: list[BaseMessage] = []
     for segment in view._segments:
         if isinstance(segment, tuple):
@@ -200,30 +199,30 @@ def raw_messages(view: MessageView) -> list[BaseMessage]:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What one model call will send; every change gives a new request."""
+    """The content of one model call; every change returns a new request."""
 
     _base: Sequence[BaseMessage]
     """The thread's messages themselves."""
     segments: tuple[Segment, ...]
     system: tuple[Section, ...] = ()
     tools: tuple[str, ...] = ()
-    """Names of the tools that the model is offered, in order."""
+    """Names of the offered tools, in order."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What is passed to the model as keyword arguments (`temperature`, `tool_choice`, …)."""
+    """Keyword arguments for the model (`temperature`, `tool_choice`, …)."""
     withheld: bool = False
-    """True on the last call of a run: the model is to answer, not to call."""
+    """True on the last call of a run, when the model must answer and may not call tools."""
     purpose: str = AGENT
-    """What the call is for. Anything but `agent` is a hook's own business (`summarize`): the run
-    pays for it, and no reader sees it. Only `wrap_model_call` may set it."""
+    """Purpose of the call. Any other than `agent` belongs to a hook (`summarize`): its usage counts
+    for the run, and no reader sees it. Only `wrap_model_call` may set it."""
     model: Any = field(default=None, repr=False)
     """A `ModelChoice` to call in place of the agent's model. Only `wrap_model_call` may set it."""
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The thread's state when the step began, read only: whatever is taken out is a copy."""
+    """The thread's state when the step began, read-only: each access returns a copy."""
     ctx: Any = field(default=None, repr=False)
 
     @classmethod
     def of(cls, messages: Sequence[BaseMessage], **fields: Any) -> ModelRequest:
-        """Start a request from a thread's messages as they are."""
+        """Make a request with all messages of a thread."""
         return cls(_base=messages, segments=((0, len(messages)),) if messages else (), **fields)
 
     def __post_init__(self) -> None:
@@ -232,7 +231,7 @@ class ModelRequest:
 
     @property
     def base(self) -> MessageView:
-        """The thread's messages, whatever of them the request shows."""
+        """The thread's messages, also those that the request leaves out."""
         return MessageView(self._base, ((0, len(self._base)),))
 
     @property
@@ -242,19 +241,19 @@ class ModelRequest:
 
     @property
     def system_text(self) -> str:
-        """The system prompt as the model reads it: the sections, a blank line between them."""
+        """The system prompt as the model reads it: the sections, joined by blank lines."""
         return "\n\n".join(s.text for s in self.system if s.text)
 
     def to_messages(self) -> list[BaseMessage]:
-        """Return what the model is sent, as copies: the system prompt, if any, and the messages."""
+        """Return copies of the messages for the model, after the system prompt, if any."""
         return [private(message) for message in as_sent(self)]
 
     def append_system(self, text: str, *, source: str = "") -> ModelRequest:
-        """Add a section to the system prompt; it never touches a user's message."""
+        """Add a section to the system prompt; user messages stay unchanged."""
         return replace(self, system=(*self.system, Section(_text(text), source)))
 
     def replace_system(self, *sections: Section | str) -> ModelRequest:
-        """Put other sections in place of the whole system prompt."""
+        """Replace the whole system prompt."""
         made = tuple(s if isinstance(s, Section) else Section(_text(s)) for s in sections)
         return replace(self, system=made)
 
@@ -263,18 +262,18 @@ class ModelRequest:
         return replace(self, segments=(*self.segments, *map(_message, messages)))
 
     def replace(self, old: BaseMessage | str, new: BaseMessage) -> ModelRequest:
-        """Show another message in the place of one, named by itself or by its id."""
+        """Replace a message, given as itself or by its id."""
         return self._swap(old, (_message(new),))
 
     def drop(self, *messages: BaseMessage | str) -> ModelRequest:
-        """Leave messages out, named by themselves or by their ids."""
+        """Leave messages out, given as themselves or by their ids."""
         request = self
         for message in messages:
             request = request._swap(message, ())
         return request
 
     def with_messages(self, messages: Iterable[BaseMessage]) -> ModelRequest:
-        """Show any list of messages; runs of the thread's own messages stay ranges."""
+        """Replace all messages; sequences of the thread's own messages stay ranges."""
         if isinstance(messages, str) or not isinstance(messages, Iterable):
             raise HookError(f"the messages of a request are a list, not {messages!r:.80}")
         if isinstance(messages, MessageView) and messages._base is self._base:
@@ -300,7 +299,7 @@ class ModelRequest:
         return replace(self, tools=tuple(dict.fromkeys(names)))
 
     def with_settings(self, **settings: Any) -> ModelRequest:
-        """Lay keyword arguments for the model over those that are there."""
+        """Add keyword arguments for the model; new values win."""
         return replace(self, settings={**self.settings, **settings})
 
     def _swap(self, old: BaseMessage | str, new: tuple[BaseMessage, ...]) -> ModelRequest:
@@ -323,30 +322,30 @@ class ModelRequest:
 
 
 def shown(request: ModelRequest) -> list[BaseMessage]:
-    """Return a request's messages themselves as a new list; nobody may change them."""
+    """Return a request's messages, not copies, in a new list; they must not be changed."""
     return raw_messages(request.messages)
 
 
 def thread_of(request: ModelRequest) -> Sequence[BaseMessage]:
-    """Return the messages of a request's thread themselves; nobody may change them."""
+    """Return the messages of a request's thread, not copies; they must not be changed."""
     return request._base
 
 
 def over(request: ModelRequest, messages: Sequence[BaseMessage]) -> ModelRequest:
-    """Show the same state over other messages of the thread, all of them."""
+    """Return the request for a changed thread, with all its messages."""
     segments: tuple[Segment, ...] = ((0, len(messages)),) if messages else ()
     state = {**raw(request.state), "messages": messages}
     return replace(request, _base=messages, segments=segments, state=StateView(state))
 
 
 def as_sent(request: ModelRequest) -> list[BaseMessage]:
-    """Return what the model is sent: the system prompt, if any, and the messages themselves."""
+    """Return the messages for the model, not copies, after the system prompt, if any."""
     messages, text = shown(request), request.system_text
     return [SystemMessage(text), *messages] if text else messages
 
 
 def _same(one: Any, other: BaseMessage) -> bool:
-    """Say whether a message is another one, or an unchanged copy of it."""
+    """Return whether two messages are the same object or equal copies."""
     if one is other:
         return True
     try:
@@ -368,14 +367,14 @@ def _text(given: Any) -> str:
 
 
 def stamp(state: Mapping[str, Any]) -> list[Any]:
-    """Name the moment that an overlay is made for: the iteration and the last message."""
+    """Return the stamp of an overlay: the iteration and the last message."""
     state = raw(state)
     messages = state.get("messages") or ()
     return [state.get("iteration", 0), messages[-1].id if messages else None]
 
 
 def to_overlay(request: ModelRequest, system_prompt: str) -> dict[str, Any]:
-    """Write a request as data: ids for ranges, and no copy of the agent's own prompt."""
+    """Encode a request as data: ids for ranges, and no copy of the agent's own prompt."""
     base = request._base
     return {
         "stamp": stamp(request.state),
@@ -393,7 +392,7 @@ def to_overlay(request: ModelRequest, system_prompt: str) -> dict[str, Any]:
 def from_overlay(
     overlay: Mapping[str, Any] | None, state: Mapping[str, Any], system_prompt: str, ctx: Any = None
 ) -> ModelRequest | None:
-    """Read a request back, or None where the overlay is absent or was made for another moment."""
+    """Decode a request; None if the overlay is absent or has another stamp."""
     if not overlay or list(overlay.get("stamp") or ()) != stamp(state):
         return None
     messages = peek(state, "messages") or []
@@ -422,7 +421,7 @@ def from_overlay(
 
 
 def position(messages: Sequence[BaseMessage], message_id: str) -> int | None:
-    """Return where a message stands by its id, or None."""
+    """Return the position of a message by its id, or None."""
     find = getattr(messages, "find", None)
     if find is not None:
         found: int | None = find(message_id)

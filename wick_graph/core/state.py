@@ -27,10 +27,10 @@ from wick_graph.messages.content import is_deep, is_unicode, text_of
 from wick_graph.messages.lowering import lower
 from wick_graph.messages.validation import validate
 
-# --- How writes to the state's channels combine: pure functions, each O(what is new).
+# --- Reducers of the state's channels: pure functions, each O(new).
 #
 # LangGraph applies the writes of a superstep in task order, and a reply's tool calls are tasks in
-# call order: so "the last write wins" means the last call of the reply.
+# call order. So "the last write wins" means the last call of the reply.
 
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def last(_old: T, new: T) -> T:
 
 
 def merge(old: Mapping[str, T] | None, new: Mapping[str, T] | None) -> dict[str, T]:
-    """Lay the new keys over the old ones."""
+    """Merge two mappings; new values win."""
     return {**(old or {}), **(new or {})}
 
 
@@ -58,7 +58,7 @@ def add_numbers(old: Mapping[str, int] | None, new: Mapping[str, int] | None) ->
 
 
 def tally(old: Mapping[str, int] | None, new: Mapping[str, int | None] | None) -> dict[str, int]:
-    """Add counters by key; None starts a key again from zero."""
+    """Add counters by key; None resets a key to zero first."""
     total = dict(old or {})
     for key, value in (new or {}).items():
         total[key] = 0 if value is None else total.get(key, 0) + value
@@ -68,9 +68,9 @@ def tally(old: Mapping[str, int] | None, new: Mapping[str, int | None] | None) -
 def folding(
     reducers: Mapping[str, Callable[[Any, Any], Any]],
 ) -> Callable[[Any, Any], dict[str, Any]]:
-    """Make the channel's reducer: each field by its own rule, else the newest write stands.
+    """Make the channel's reducer: each field by its own rule, else the newest write wins.
 
-    A rule is somebody else's code: it gets copies, which it may change in place or keep.
+    A rule is third-party code: it gets copies, which it may change in place or keep.
     """
 
     def fold(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -88,16 +88,16 @@ def folding(
 
 
 class MessageList(list[BaseMessage]):
-    """A list of messages that knows where each id stands.
+    """A list of messages with an index of their ids.
 
-    Lists that grew from one another share one index. Each relies on it only where the message at
-    the indexed position really has that id, so a list on another branch is never misled.
+    Lists that grew from one another share one index. Each trusts it only if the message at the
+    indexed position has that id, so an entry of another branch does no harm.
     """
 
     __slots__ = ("places",)
 
     places: dict[str, int]
-    """Where each id stands, or stood on another branch."""
+    """Position of each id, in this list or on another branch."""
 
     def __init__(self, messages: Sequence[BaseMessage] = (), places: dict[str, int] | None = None):
         super().__init__(messages)
@@ -120,7 +120,7 @@ class MessageList(list[BaseMessage]):
         """Append a message that is not in the list."""
         at, message_id = len(self), cast(str, message.id)
         if self.places.setdefault(message_id, at) != at:
-            self.reindex()  # another branch holds this id elsewhere: part from its index
+            self.reindex()  # another branch has this id at another position: use an own index
             self.places[message_id] = at
         self.append(message)
 
@@ -129,12 +129,12 @@ class MessageList(list[BaseMessage]):
 
 
 def reduce_messages(left: Any, right: Any) -> MessageList:
-    """Append, replace by id, remove, and file tool answers behind the calls they answer.
+    """Append, replace by id, remove, and file tool messages behind their calls.
 
-    Takes what LangGraph's `add_messages` takes. Messages without an id get one, messages without
-    a time of creation get that of the message they replace, or now. A removal of an unknown id
-    does nothing. A tool message stands behind the assistant message that asked for it, in call
-    order, whenever it arrives; a second answer to the same call replaces the first.
+    Takes what LangGraph's `add_messages` takes. A message without an id gets one. A message without
+    a time gets that of the message it replaces, or now. A removal of an unknown id does nothing.
+    Tool messages follow the assistant message with their calls, in call order, whenever they
+    arrive; a second answer to the same call replaces the first.
     """
     out = gone = _private_copy(left)
     for message in _coerce(right):
@@ -152,7 +152,7 @@ def reduce_messages(left: Any, right: Any) -> MessageList:
 
 
 def _held(before: MessageList, message_id: str) -> BaseMessage | None:
-    """Return the message that a write took out of the list before it put it back."""
+    """Return the message that the same write removed before it added it again."""
     at = before.find(message_id)
     return None if at is None else before[at]
 
@@ -216,11 +216,10 @@ def _asker(out: MessageList, call_id: str) -> int | None:
     return None
 
 
-# --- What a thread remembers: the channels of the graph, each with the rule that combines
-# writes.
+# --- The state of a thread: the channels of the graph, each with its reducer.
 #
-# Only data lives here. The tool registry, the port, the clock and caches belong to the run
-# (`wick_graph.runtime.context`) and are made anew in every process.
+# It holds only data. The tool registry, the listener, the clock and caches belong to the run
+# (`wick_graph.runtime.context`), and each process creates its own.
 
 
 # Written out, not through `typing.TypedDict`: LangGraph and pydantic read these annotations at
@@ -228,7 +227,7 @@ def _asker(out: MessageList, call_id: str) -> int | None:
 
 
 class Todo(TypedDict):
-    """One line of the agent's own list of work."""
+    """One entry of the agent's todo list."""
 
     id: str
     title: str
@@ -236,7 +235,7 @@ class Todo(TypedDict):
 
 
 class AgentInput(TypedDict, total=False):
-    """What a caller may put in: new messages, and lists to start from."""
+    """Input of the graph: new messages, and initial lists."""
 
     messages: Annotated[list[AnyMessage], reduce_messages]
     todos: Annotated[list[Todo], last]
@@ -244,7 +243,7 @@ class AgentInput(TypedDict, total=False):
 
 
 class AgentOutput(TypedDict, total=False):
-    """What a caller gets back from `graph.invoke`."""
+    """Output of `graph.invoke`."""
 
     messages: Annotated[list[AnyMessage], reduce_messages]
     todos: Annotated[list[Todo], last]
@@ -252,22 +251,22 @@ class AgentOutput(TypedDict, total=False):
     summary: Annotated[dict[str, Any], last]
     usage: Annotated[dict[str, int], add_numbers]
     cost: Annotated[dict[str, int], tally]
-    """Money, where a hook counts it: of the thread, and of the run under keys with `run_`."""
+    """Money, if a hook counts it: of the thread, and of the run under keys with `run_`."""
     iteration: Annotated[int, last]
     stop_reason: Annotated[str, last]
 
 
 class AgentState(AgentOutput, total=False):
-    """Every channel. `request` lives for one step: it is what `modify_request` tells `model`."""
+    """All channels. `request` lives for one step: `modify_request` passes it to `model`."""
 
     memory: Annotated[dict[str, Any], last]
     """Text that a hook loaded once for the run, by source."""
     skills: Annotated[list[dict[str, Any]], last]
     """Catalogue entries that a hook loaded."""
     middleware: Annotated[dict[str, Any], merge]
-    """What LangChain's middleware keep, by the names of their fields."""
+    """State of LangChain middleware, by field name."""
     seen: Annotated[dict[str, str], merge]
-    """Digests of the files' contents that the model knows, by path."""
+    """Digests of file contents that the model has read, by path."""
     request: Annotated[dict[str, Any], EphemeralValue]
     """The overlay: how the next request differs from the thread (`wick_graph.core.request`)."""
 
@@ -276,22 +275,21 @@ Update = dict[str, Any]
 """A node's or a hook's writes, by channel."""
 
 WRITABLE: Final = frozenset(AgentState.__annotations__)
-"""The channels that hooks and tools may name in an update."""
+"""Channels that an update by a hook or a tool may name."""
 
 LASTING: Final = tuple(name for name in AgentState.__annotations__ if name != "request")
-"""The channels that tools can read: all but the one that is gone by then."""
+"""Channels that tools can read: all but `request`, which is gone by then."""
 
 
-# --- What may be written to the state from outside the engine: one check for hooks, tools,
-# callers.
+# --- The check of updates from outside the engine: from hooks, tools and callers.
 #
-# A value of the wrong kind would poison the thread: every later step would fail on it.
+# A value of the wrong kind would break the thread: every later step would fail on it.
 
 
 def private_update(update: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an update as plain data that nobody but the thread holds.
+    """Return an update as plain data that only the thread holds.
 
-    So whoever wrote it may go on changing what it wrote, and the thread does not change with it.
+    Its author may then change the original, and the thread does not change with it.
     """
     return {name: _private(value) for name, value in update.items()}
 
@@ -301,7 +299,7 @@ def _private(value: Any) -> Any:
 
 
 def problem(update: Mapping[str, Any]) -> str | None:
-    """Say in one sentence why an update cannot be written, or None if it can."""
+    """Return in one sentence why an update is invalid, or None."""
     for name, value in update.items():
         if name not in WRITABLE:
             return f"the state has no channel {name!r}; it has {', '.join(sorted(WRITABLE))}"
@@ -313,7 +311,7 @@ def problem(update: Mapping[str, Any]) -> str | None:
 
 
 def message_problem(value: Any) -> str | None:
-    """Say why something is no list of messages that a thread may hold, or None."""
+    """Return why a value is not a valid list of messages, or None."""
     given = list(value) if isinstance(value, list | tuple) else [value]
     for at, one in enumerate(given):
         if _is_deep(one):
@@ -332,7 +330,7 @@ def message_problem(value: Any) -> str | None:
 
 
 def _is_deep(message: Any) -> bool:
-    """Tell whether a message, or the dict that one is made of, is nested too deeply."""
+    """Return whether a message, or the dict of one, is nested too deeply."""
     if not isinstance(message, BaseMessage):
         return is_deep(message)
     parts: list[Any] = [message.additional_kwargs, message.response_metadata]

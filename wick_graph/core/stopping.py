@@ -12,19 +12,18 @@ from typing import Any, Final, TypeVar
 
 from wick_graph.errors import RunCancelled
 
-# --- Asking a run to stop: by whoever cancels it, by its deadline, or because it lost its
-# thread.
+# --- Requests to stop a run: by a cancellation, by its deadline, or because it lost its thread.
 #
-# A run has one `Stop`. Whoever asks may be in any thread; the first one who asks says why. What is
-# under way in the run (a model call, a tool, a run inside of a tool) registers how it is ended.
+# A run has one `Stop`. A request may come from any thread, and the first one sets the reason. Each
+# running part of the run (a model call, a tool, a run inside a tool) registers how it is ended.
 
 
 LOST: Final = "lost"
-"""Why a run stops whose thread another one has taken over."""
+"""The reason of a run that lost its thread to another one."""
 
 
 class Stop:
-    """Whether a run is to stop, and why; asked once, from any thread."""
+    """The request to stop a run, with its reason; made once, from any thread."""
 
     __slots__ = ("_ends", "_lock", "because", "text", "waits")
 
@@ -34,12 +33,12 @@ class Stop:
         self.text = ""
         """Why, in a sentence."""
         self.waits = False
-        """Somebody may ask: what blocks is to be waited for, not called, so that it can be left."""
+        """The run can be stopped: blocking calls run in threads that it can abandon."""
         self._ends: list[Callable[[], Any]] = []
         self._lock = threading.Lock()
 
     def ask(self, because: str, text: str) -> bool:
-        """Ask the run to stop; False if it was asked before."""
+        """Ask the run to stop; return False if it was asked before."""
         with self._lock:
             if self.because:
                 return False
@@ -50,17 +49,17 @@ class Stop:
         return True
 
     def check(self) -> None:
-        """Go on, if nobody has asked to stop.
+        """Raise if the run was asked to stop.
 
         Raises:
-            RunCancelled: Somebody has.
+            RunCancelled: It was.
         """
         if self.because:
             raise RunCancelled
 
     @contextmanager
     def ending(self, end: Callable[[], Any]) -> Iterator[None]:
-        """Call `end` when the run is asked to stop within the block, or was asked before."""
+        """Call `end` if the run is asked to stop within the block, or was asked before."""
         with self._lock:
             asked = bool(self.because)
             if not asked:
@@ -76,23 +75,23 @@ class Stop:
 
 
 CURRENT: Final[ContextVar[Stop | None]] = ContextVar("wick_stop", default=None)
-"""The stop of the run that the running code works for; a run inside of it stops with it."""
+"""The stop of the current run; a run inside it stops with it."""
 
 PART: Final[ContextVar[bool]] = ContextVar("wick_part", default=False)
-"""The running code was begun by a run, and outlives it: that one answers for what it does."""
+"""The current code was started by a run and outlives it; that run is its suspect in a crash."""
 
 
-# --- Time that can stand still: while a debugger holds a run, its deadlines do not come nearer.
+# --- Clocks that can be paused: while a debugger holds a run, its deadlines do not approach.
 
 
 T = TypeVar("T")
 
 TICK: Final = 0.05
-"""Seconds after which a clock that stands still is looked at again."""
+"""Seconds between two looks at a paused clock."""
 
 
 class Stopwatch:
-    """A clock that somebody can hold; safe in any thread."""
+    """A clock that can be paused; thread-safe."""
 
     __slots__ = ("_held_since", "_lock", "_lost")
 
@@ -102,37 +101,37 @@ class Stopwatch:
         self._lock = threading.Lock()
 
     def hold(self) -> None:
-        """Stop the clock; nothing happens if it stands still."""
+        """Pause the clock; a paused clock stays paused."""
         with self._lock:
             if self._held_since is None:
                 self._held_since = time.monotonic()
 
     def go(self) -> None:
-        """Let the clock go on; nothing happens if it does."""
+        """Resume the clock; a running clock keeps running."""
         with self._lock:
             if self._held_since is not None:
                 self._lost += time.monotonic() - self._held_since
                 self._held_since = None
 
     def wait(self, left: float) -> float:
-        """Return after how long to look again at what has so much time left."""
+        """Return how long to wait before the next look, with so much time left."""
         return max(left, 0.0 if self._held_since is None else TICK)
 
     def now(self) -> float:
-        """Return seconds that only grow while the clock is not held."""
+        """Return the seconds of this clock, which pause with it."""
         with self._lock:
             here = time.monotonic() if self._held_since is None else self._held_since
             return here - self._lost
 
 
 WATCH: Final[ContextVar[Stopwatch | None]] = ContextVar("wick_watch", default=None)
-"""The clock of the run that the running code works for; None where nobody can hold it."""
+"""The clock of the current run; None without a debugger."""
 
 
 def alarm(seconds: float, ring: Callable[..., Any], *args: Any) -> Callable[[], None]:
-    """Call a function in a thread of its own after so long; return what takes the alarm back.
+    """Call a function in its own thread after so long; return the function that cancels it.
 
-    The time counts by the run's clock, so it stands still while a debugger holds the run.
+    The time counts by the run's clock, so it pauses while a debugger holds the run.
     """
     watch = WATCH.get()
     quiet = threading.Event()
@@ -156,7 +155,7 @@ def alarm(seconds: float, ring: Callable[..., Any], *args: Any) -> Callable[[], 
 
 @contextmanager
 def pausable(limit: asyncio.Timeout, seconds: float | None) -> Iterator[None]:
-    """Let a time limit follow the run's clock, where that can be held."""
+    """Make a time limit follow the run's clock, if that can be paused."""
     watch = WATCH.get()
     if watch is None or seconds is None:
         yield
@@ -185,8 +184,8 @@ def within(wait: Callable[[float], T], is_over: Callable[[], bool], seconds: flo
 
     Args:
         wait: Waits for so many seconds, then raises `TimeoutError`.
-        is_over: Says that an error is its own, and not that of waiting too long.
-        seconds: How long it may take.
+        is_over: Returns whether the awaited call is done, so that the error is its own.
+        seconds: The limit.
 
     Raises:
         TimeoutError: It took longer.

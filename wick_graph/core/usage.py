@@ -1,4 +1,4 @@
-"""Token usage of model calls, and what it costs in money."""
+"""Token usage of model calls, and its cost."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from wick_graph.errors import ConfigError
 
-# --- Tokens that model calls used: read from a message, added up over calls, runs and threads.
+# --- Token usage: read from a message, summed over calls, runs and threads.
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Count what model calls used; `a + b` adds two counts."""
+    """Token usage of model calls; `a + b` adds two usages."""
 
     input_tokens: int = 0
-    """Everything the model read, cached tokens included."""
+    """All tokens that the model read, cached ones included."""
     output_tokens: int = 0
-    """Everything the model wrote, hidden reasoning included."""
+    """All tokens that the model wrote, hidden reasoning included."""
     total_tokens: int = 0
     cache_read: int = 0
-    """Part of `input_tokens` that came out of the provider's prompt cache."""
+    """Part of `input_tokens` that was read from the provider's prompt cache."""
     cache_write: int = 0
-    """Part of `input_tokens` that went into the provider's prompt cache."""
+    """Part of `input_tokens` that was written to the provider's prompt cache."""
     reasoning: int = 0
-    """Part of `output_tokens` that the user never sees."""
+    """Part of `output_tokens` that the user does not see."""
     calls: int = 0
-    """Model calls, also those whose provider reported no tokens."""
+    """Number of model calls, including those without token counts from the provider."""
 
     def __add__(self, other: Usage) -> Usage:
         """Add field by field."""
         return Usage(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
 
     def to_dict(self) -> dict[str, int]:
-        """Give all fields, zeros included."""
+        """Return all fields, zeros included."""
         return {name: getattr(self, name) for name in _NAMES}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Usage:
-        """Read what `to_dict` gave; a missing field is zero and an unknown one is passed over."""
+        """Read the data of `to_dict`; a missing field is zero, an unknown one is ignored."""
         return cls(**{name: _count(data.get(name)) for name in _NAMES})
 
 
@@ -50,10 +50,10 @@ _NAMES = tuple(field.name for field in fields(Usage))
 
 
 def usage_of(message: BaseMessage) -> Usage:
-    """Read the tokens of one model call from its reply; any other message used nothing.
+    """Read the usage of one model call from its reply; any other message has none.
 
-    A reply without token counts still counts as a call. Where the provider gives no total,
-    it is the sum of what was read and written.
+    A reply without token counts still counts as a call. If the provider reports no total, it is
+    the sum of input and output.
     """
     if not isinstance(message, AIMessage):
         return Usage()
@@ -92,16 +92,16 @@ def _count(value: Any) -> int:
     return max(int(value), 0)
 
 
-# --- What model calls cost in money, by the published prices that `genai-prices` carries along.
+# --- Cost of model calls, by the published prices in the package `genai-prices`.
 #
-# The extra `cost` is needed; nothing is fetched. Money is counted in billionths of a dollar, as
+# It needs the extra `cost` and fetches nothing. Money is counted in billionths of a dollar, as
 # whole numbers, so that sums are exact and can be stored.
 
 
 NANO: Final = 1_000_000_000
 
 KEY: Final = "wick_cost"
-"""The key in a reply's `response_metadata` under which its cost is noted."""
+"""Key of a reply's cost in its `response_metadata`."""
 
 Prices = Callable[[Usage, str, str | None], Decimal | None]
 """Dollars for the tokens of one call, by the model's name and its provider's; None if unknown."""
@@ -112,20 +112,20 @@ _PROVIDERS: Final[Mapping[str, str]] = {
     "mistralai": "mistral",
     "xai": "x-ai",
 }
-"""LangChain's names of providers where the price list has another one."""
+"""Names of providers in the price list, by LangChain's names if these differ."""
 
 _FREE: Final = frozenset({"ollama"})
-"""Providers whose models run on the user's own machine."""
+"""Providers that run models on the user's own machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Count what calls cost; `a + b` adds two counts."""
+    """Cost of model calls; `a + b` adds two costs."""
 
     nano_usd: int = 0
     """Billionths of a dollar."""
     unpriced: int = 0
-    """Calls for which no price is known; they are not in the sum."""
+    """Number of calls without a known price; the sum excludes them."""
 
     def __add__(self, other: Cost) -> Cost:
         """Add both parts."""
@@ -137,17 +137,17 @@ class Cost:
         return Decimal(self.nano_usd) / NANO
 
     def to_dict(self) -> dict[str, int]:
-        """Give both parts."""
+        """Return both parts."""
         return asdict(self)
 
     @classmethod
     def of(cls, data: Mapping[str, Any], prefix: str = "") -> Cost:
-        """Read what `to_dict` gave, each key behind a prefix; what is missing is zero."""
+        """Read the data of `to_dict`, with a prefix before each key; a missing key is zero."""
         return cls(int(data.get(f"{prefix}nano_usd", 0)), int(data.get(f"{prefix}unpriced", 0)))
 
 
 def published_price(usage: Usage, model: str, provider: str | None = None) -> Decimal | None:
-    """Return dollars for the tokens of one call, or None where no price is published.
+    """Return the dollars for the tokens of one call, or None if no price is published.
 
     A model that runs on the user's own machine costs nothing.
 
@@ -172,7 +172,7 @@ def published_price(usage: Usage, model: str, provider: str | None = None) -> De
 
 
 def require_prices() -> None:
-    """Check that there is a price list.
+    """Check that the price list is installed.
 
     Raises:
         ConfigError: The extra `cost` is not installed.
@@ -181,10 +181,12 @@ def require_prices() -> None:
 
 
 def cost_of(reply: AIMessage, model: str = "", prices: Prices = published_price) -> Cost:
-    """Return what a reply cost; `model` counts where the reply does not name its own."""
+    """Return the cost of a reply; `model` is used if the reply does not name its own."""
     metadata = reply.response_metadata
     provider = metadata.get("model_provider")
-    if not reply.usage_metadata and provider not in _FREE:  # no count of tokens is not no tokens
+    if (
+        not reply.usage_metadata and provider not in _FREE
+    ):  # a reply without token counts is not free
         return Cost(unpriced=1)
     named = metadata.get("model_name") or metadata.get("model") or model
     price = prices(usage_of(reply), str(named), provider)
@@ -192,21 +194,21 @@ def cost_of(reply: AIMessage, model: str = "", prices: Prices = published_price)
 
 
 def cost_in(message: BaseMessage) -> Cost | None:
-    """Return the cost that was noted in a reply when it came, or None."""
+    """Return the cost that was stored in a reply on arrival, or None."""
     noted = message.response_metadata.get(KEY)
     return Cost.of(noted) if isinstance(noted, Mapping) else None
 
 
 def noted(reply: AIMessage, cost: Cost) -> AIMessage:
-    """Return a copy of a reply that carries its cost."""
+    """Return a copy of a reply with its cost."""
     metadata = {**reply.response_metadata, KEY: cost.to_dict()}
     return reply.model_copy(update={"response_metadata": metadata})
 
 
 def cost_of_messages(messages: Iterable[BaseMessage], prices: Prices = published_price) -> Cost:
-    """Add up what the replies in a chain cost: as noted, else by the prices of today.
+    """Sum the costs of the replies in a list: as stored, else by today's prices.
 
-    Calls that left no message, such as summaries, are not in it; the state's `cost` has them.
+    Calls without a message, such as summaries, are not included; the state's `cost` has them.
     """
     total = Cost()
     for message in messages:

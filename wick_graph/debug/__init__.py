@@ -7,8 +7,8 @@
         stop = session.cont()
         print(stop.text, session.why("messages[-1].content"))
 
-Moving over what is recorded executes nothing. Running live, forking and replaying are methods of
-their own, and `will_execute` says beforehand what they do.
+Moving over a recording executes nothing. Running live, forking and replaying are separate methods,
+and `will_execute` lists in advance what they would do.
 """
 
 from __future__ import annotations

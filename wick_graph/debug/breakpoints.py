@@ -1,4 +1,4 @@
-"""Breakpoints, watchpoints, catches and log points: where a run or a recording stops, and when."""
+"""Breakpoints, watchpoints, catches and log points of a run or a recording."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _REACHED: Final[dict[str, Callable[[int, int], bool]]] = {
 }
 
 _GONE: Final = object()
-"""The value at a path that does not exist."""
+"""Placeholder for the value at a missing path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +47,34 @@ class Hit:
 
     breakpoint: Breakpoint
     problem: str = ""
-    """Why its condition could not be evaluated; it stops there all the same."""
+    """Why its condition could not be evaluated; it stops nevertheless."""
 
 
 @dataclass(slots=True)
 class Breakpoint:
-    """One place to stop, or to say something."""
+    """One breakpoint, watchpoint, catch or log point."""
 
     number: int
     kind: BreakKind
     location: str
-    """What it was set on: a location, a path, or what is caught."""
+    """Its target: a location, a path, or the caught kind."""
     fits: Fits
     condition: str | None = None
     hit: str | None = None
-    """Which of its hits stop: `3`, `>=3`, `==2`, `%5`."""
+    """Condition on the number of the hit: `3`, `>=3`, `==2`, `%5`."""
     text: str | None = None
-    """What a log point says, with `{expressions}` in it."""
+    """Text of a log point, with `{expressions}`."""
     temporary: bool = False
-    """Gone after its first stop."""
+    """Whether it is deleted after its first stop."""
     enabled: bool = True
     ignore: int = 0
-    """Hits to let pass from now on."""
+    """Number of hits still to ignore."""
     hits: int = 0
-    """How often it was reached, going forwards."""
+    """Number of hits while going forwards."""
     note: str = ""
-    """Why it can never stop; empty where it can."""
+    """Why it can never stop; empty if it can."""
     bound: tuple[str, ...] = ()
-    """The locations that a line of a file means; the breakpoint stops where they are entered."""
+    """The locations at a line of a file; the breakpoint stops at their entry."""
     _expression: Expression | None = None
     _holes: tuple[Expression, ...] = ()
 
@@ -85,7 +85,7 @@ class Breakpoint:
 
     @property
     def spec(self) -> str:
-        """The text that makes it again."""
+        """The text to set it again."""
         word = "tbreak" if self.temporary else self.kind
         said = f' "{self.text}"' if self.text is not None else ""
         condition = f" if {self.condition}" if self.condition else ""
@@ -93,20 +93,20 @@ class Breakpoint:
         return f"{word} {self.location}{said}{condition}{hit}"
 
     def limit(self, condition: str | None) -> None:
-        """Set the condition, or take it away.
+        """Set the condition, or remove it.
 
         Raises:
-            ExpressionError: It is no expression.
+            ExpressionError: It is not an expression.
         """
         self._expression = compile_expression(condition) if condition else None
         self.condition = condition or None
         if (
             self.kind == "break" and self.verified
-        ):  # whether it stops before or after a call depends on its names
+        ):  # its names decide whether it stops before or after a call
             self.fits = _located(self.bound or (self.location,), names_in(self._expression))
 
     def check(self, view: View, *, counts: bool) -> Hit | None:
-        """Say whether it stops at a moment; only going forwards hits are counted."""
+        """Return whether it stops at a moment; hits count only forwards."""
         if not self.enabled or not self.fits(view):
             return None
         try:
@@ -152,7 +152,7 @@ def names_in(expression: Expression | None) -> frozenset[str]:
 
 
 def shown(value: object) -> str:
-    """Show a value in a line."""
+    """Format a value for a line."""
     if isinstance(value, str):
         return value
     return str(_SHOW.evaluate({"value": value}))
@@ -172,11 +172,11 @@ def make(
     temporary: bool = False,
     agent: Any = None,
 ) -> Breakpoint:
-    """Make a breakpoint of its parts; `agent` has the code in which lines of files are looked up.
+    """Make a breakpoint from its parts; lines of files are looked up in the code of `agent`.
 
     Raises:
-        DebugError: The location, the hit condition, or what is to be caught is refused.
-        ExpressionError: The condition or a `{hole}` is no expression.
+        DebugError: The location, the hit condition, or the caught kind is invalid.
+        ExpressionError: The condition or a `{hole}` is not an expression.
     """
     if hit is not None and not _is_hit(hit):
         raise DebugError(f"{hit[:40]!r} is no hit condition; write 3, ==3, >=3 or %3")
@@ -204,11 +204,11 @@ def make(
 def read_spec(number: int, spec: str, agent: Any = None) -> Breakpoint:
     """Read a breakpoint as it is written: `break tool:bash if glob(args.command, "*rm*")`.
 
-    `agent` has the code in which lines of files are looked up.
+    Lines of files are looked up in the code of `agent`.
 
     Raises:
-        DebugError: It is none.
-        ExpressionError: Its condition is no expression.
+        DebugError: It is not a breakpoint.
+        ExpressionError: Its condition is not an expression.
     """
     found = _SPEC.fullmatch(spec.strip())
     if found is None:
@@ -245,7 +245,7 @@ def _cut(rest: str) -> tuple[str, str | None, str | None]:
         return rest, None, None
     where, tail = padded[: first.start()], padded[first.end() :].strip()
     if not tail:
-        raise DebugError(f"nothing stands behind {first[1]}; write if EXPRESSION, or hit COUNT")
+        raise DebugError(f"{first[1]} needs a value; write if EXPRESSION, or hit COUNT")
     if first[1] == "hit":
         count, _, condition = tail.partition(" if ")
         return where, condition.strip() or None, count.strip()
@@ -268,7 +268,7 @@ def _unknown_channel(path: str) -> str:
 def _fits(
     kind: BreakKind, location: str, uses: frozenset[str], agent: Any
 ) -> tuple[Fits, str, tuple[str, ...]]:
-    """Return what a breakpoint fits, why that is nothing, and the meaning of a line of a file."""
+    """Return a breakpoint's predicate, why it never stops, and the locations of a file's line."""
     if kind == "catch":
         return fits_error(location.strip()), "", ()
     if kind == "watch":
@@ -287,7 +287,7 @@ def _located(locations: tuple[str, ...], uses: frozenset[str]) -> Fits:
 
 
 def is_write(view: View, path: Path) -> bool:
-    """Say whether a node that ends here wrote to a channel, or changed the value at a path."""
+    """Return whether the node that ends here wrote to a channel or changed the value at a path."""
     if view.entry.what != "node.exit":
         return False
     if not any(write.get("channel") == path[0] for write in view.writes):
@@ -297,7 +297,7 @@ def is_write(view: View, path: Path) -> bool:
     try:
         return bool(_at(view.state, path) != _at(view.before, path))
     except StorageError:
-        return True  # what it was is not known; better one stop too many
+        return True  # the old value is unknown; better one stop too many
 
 
 def _at(state: object, path: Path) -> object:
@@ -317,14 +317,14 @@ _KINDS: Final[dict[BreakKind, Reason]] = {
 class BreakpointSet:
     """The breakpoints of a session, by their numbers. Every method may be called from any thread.
 
-    `add` reads a breakpoint as it is written; `break_`, `watch`, `catch` and `log` make one of its
-    parts. `session.inspect.hits` says where one would stop in what is recorded already.
+    `add` reads a breakpoint from text; `break_`, `watch`, `catch` and `log` make one from its
+    parts. `session.inspect.hits` lists where one would stop in the recording.
     """
 
     outline: Any = None
-    """The agent that has the code in which lines of files are looked up."""
+    """The agent; lines of files are looked up in its code."""
     version = 0
-    """Changes if going over a recording again may stop elsewhere."""
+    """Counter that changes whenever a move may now stop elsewhere."""
 
     def __init__(self, lock: threading.Condition, outputs: Outputs) -> None:
         self._items: dict[int, Breakpoint] = {}
@@ -354,8 +354,8 @@ class BreakpointSet:
         """Set a breakpoint as it is written: `break tool:bash if args.command == "ls"`.
 
         Raises:
-            DebugError: It is none.
-            ExpressionError: Its condition is no expression.
+            DebugError: It is not a breakpoint.
+            ExpressionError: Its condition is not an expression.
         """
         return self._add(read_spec(next(self._numbers), spec, self.outline))
 
@@ -375,11 +375,11 @@ class BreakpointSet:
         return self._make("watch", path, condition=condition, hit=hit)
 
     def catch(self, what: str, condition: str | None = None) -> Breakpoint:
-        """Stop where something fails, asks or is repeated; raises as `add`."""
+        """Stop at an error, a question or a retry; raises as `add`."""
         return self._make("catch", what, condition=condition)
 
     def log(self, location: str, text: str, condition: str | None = None) -> Breakpoint:
-        """Say something at a location and go on; raises as `add`."""
+        """Log a text at a location without a stop; raises as `add`."""
         return self._make("log", location, condition=condition, text=text)
 
     def delete(self, number: int) -> None:
@@ -392,35 +392,35 @@ class BreakpointSet:
             del self._items[self[number].number]
 
     def enable(self, number: int) -> None:
-        """Let a breakpoint stop again; raises as `delete`."""
+        """Enable a breakpoint; raises as `delete`."""
         with self._changing():
             self[number].enabled = True
 
     def disable(self, number: int) -> None:
-        """Let a breakpoint stop no more, and keep it; raises as `delete`."""
+        """Disable a breakpoint; raises as `delete`."""
         with self._changing():
             self[number].enabled = False
 
     def condition(self, number: int, expression: str | None) -> None:
-        """Give a breakpoint another condition, or none; raises as `delete` and `add`."""
+        """Change or remove a breakpoint's condition; raises as `delete` and `add`."""
         with self._changing():
             self[number].limit(expression)
 
     def ignore(self, number: int, times: int) -> None:
-        """Let the next hits of a breakpoint pass; raises as `delete`."""
+        """Ignore the next hits of a breakpoint; raises as `delete`."""
         with self._changing():
             self[number].ignore = max(times, 0)
 
     def specs(self) -> list[str]:
-        """Return the texts that make the breakpoints again."""
+        """Return the texts to set the breakpoints again."""
         return [found.spec for found in self]
 
-    # --- what a move asks ------------------------------------------------------------------------
+    # --- for moves -------------------------------------------------------------------------------
 
     def check(self, view: View, forwards: bool) -> Hit | None:
-        """Ask every breakpoint, so that each counts its hits; the first that stops decides.
+        """Check every breakpoint, so that each counts its hits; the first that stops decides.
 
-        Log points say their lines if the move goes forwards.
+        Log points write their lines if the move goes forwards.
         """
         stopped: Hit | None = None
         for found in list(self._items.values()):
@@ -436,7 +436,7 @@ class BreakpointSet:
         return stopped
 
     def stop_for(self, hit: Hit) -> tuple[Reason, str]:
-        """Say why a breakpoint stops; a temporary one is gone with that."""
+        """Make the stop of a breakpoint, and delete a temporary one."""
         found = hit.breakpoint
         if found.temporary:
             self._items.pop(found.number, None)

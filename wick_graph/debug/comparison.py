@@ -1,4 +1,4 @@
-"""Two recordings side by side, and the moment at which something became true."""
+"""Compare two recordings, and find the moment at which an expression became true."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from wick_graph.journal.entry import Entry
 from wick_graph.journal.reconstruct import REQUESTS
 from wick_graph.messages import to_wick
 
-_TOLD: Final = {"model": "model.response", "tools": "tool.exit"}
+_WANTED: Final = {"model": "model.response", "tools": "tool.exit"}
 
 _UNLIKE: Final = frozenset({"usage", "cost"})
-"""Channels that tell what a run took, not what it did."""
+"""Channels of a run's usage, which a comparison ignores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,41 +29,41 @@ class Row:
 
     node: str
     visit: int
-    """Which of the visits of its node, counted in what is compared."""
+    """Number of the visit among those of its node, within the comparison."""
     a: str | None
-    """What it did there; None where it was not visited."""
+    """Its outcome in the first recording; None if it was not visited."""
     b: str | None
     same: bool
-    """Whether it was asked, did and wrote the same, whatever is shown of it."""
+    """Whether request, outcome and writes are equal, even if the texts hide a difference."""
     part: str = ""
-    """What differs: `text` where that shows it, `request` or `writes`; empty where nothing does."""
+    """The difference: `text` if visible there, else `request` or `writes`; empty if equal."""
 
 
 class _Did:
-    """What a visit did: as a text, and all of it. Each is read when it is asked for."""
+    """The outcome of a visit, each part read on demand."""
 
     def __init__(self, views: ViewCache, place: int | None = None) -> None:
-        """Take the place of its end; None where it did not end."""
+        """Set the place of its end; None if it did not end."""
         self.views = views
         self.place = place
 
     @cached_property
     def text(self) -> str:
-        """What it did, in a line."""
+        """Its outcome in a line."""
         return "did not end" if self.place is None else _did(self.views, self.place)
 
     @property
     def request(self) -> Any:
-        """What the model was sent; None where that is not known."""
+        """The model's request; None if unknown."""
         return None if self.place is None else _asked(self.views, self.place)
 
     @property
     def writes(self) -> Any:
-        """What it wrote; None where that is not known."""
+        """Its writes; None if unknown."""
         return None if self.place is None else _wrote(self.views, self.place)
 
     def is_(self, other: _Did) -> bool:
-        """Say whether both are one visit, which two branches share."""
+        """Return whether both are the same visit, which two branches share."""
         one, two = self.place, other.place
         journal = self.views.journal
         if one is None or two is None or journal is None or journal is not other.views.journal:
@@ -71,7 +71,7 @@ class _Did:
         return self.views.timeline.entries[one].seq == other.views.timeline.entries[two].seq
 
     def parts_from(self, other: _Did) -> str:
-        """Say in which part two visits differ; empty where they do not."""
+        """Return the part in which two visits differ; empty if none."""
         if self.is_(other):
             return ""
         if self.text != other.text:
@@ -86,11 +86,11 @@ class Comparison:
     """Two recordings, aligned by node and visit."""
 
     first: str | None
-    """The first difference, in a sentence; None where there is none."""
+    """The first difference in a sentence; None if there is none."""
     rows: list[Row]
     tokens: tuple[int, int]
     seconds: tuple[float, float]
-    """Both are of all that is compared, what two branches share included."""
+    """Totals of both recordings, including what two branches share."""
 
 
 def compare(one: ViewCache, other: ViewCache) -> Comparison:
@@ -109,12 +109,12 @@ def compare(one: ViewCache, other: ViewCache) -> Comparison:
 
 
 def bisect(views: ViewCache, start: int, stop: int, expression: str) -> Entry | bool:
-    """Return the first moment behind a place where an expression's truth is another one.
+    """Return the first moment after `start` at which an expression's truth changes.
 
-    That is its truth if it is the same at all places. Where it has no value it counts as untrue.
+    If it never changes, return its truth. Without a value it counts as false.
 
     Raises:
-        ExpressionError: It is no expression, or has a value nowhere.
+        ExpressionError: It is not an expression, or has a value nowhere.
     """
     compiled = compile_expression(expression)
     problems: list[ExpressionError | None] = []
@@ -146,7 +146,7 @@ def _unlike(row: Row) -> str:
 
 
 def _visits(views: ViewCache) -> dict[tuple[str, int], _Did]:
-    """Return what each visit of a node did, in the order of the visits."""
+    """Return the outcome of each visit, in order."""
     seen: Counter[str] = Counter()
     began: dict[str | None, tuple[str, int]] = {}
     made: dict[tuple[str, int], _Did] = {}
@@ -161,14 +161,14 @@ def _visits(views: ViewCache) -> dict[tuple[str, int], _Did]:
 
 
 def _differ(one: Any, other: Callable[[], Any]) -> bool:
-    """Say whether two values differ that are both known."""
+    """Return whether two known values differ."""
     two = None if one is None else other()
     return two is not None and bool(one != two)
 
 
 def _did(views: ViewCache, place: int) -> str:
     entry = views.timeline.entries[place]
-    wanted = _TOLD.get(entry.node or "")
+    wanted = _WANTED.get(entry.node or "")
     for found in views.timeline.of_task(place) if wanted else ():
         if found.what == wanted:
             at = views.timeline.place(found.seq)
@@ -181,14 +181,14 @@ def _did(views: ViewCache, place: int) -> str:
 
 
 def _asked(views: ViewCache, place: int) -> Any:
-    """Return what models were sent in a visit."""
+    """Return the model requests of a visit."""
     asked = []
     for entry in views.timeline.of_task(place):
         if entry.kind != "model" or entry.phase not in REQUESTS:
             continue
         try:
             sent = views.view(views.timeline.place(entry.seq) or 0).request
-        except (DebugError, StorageError):  # what it was made of is gone
+        except (DebugError, StorageError):  # its data is gone
             return None
         if sent is None:
             return None
@@ -197,7 +197,7 @@ def _asked(views: ViewCache, place: int) -> Any:
 
 
 def _wrote(views: ViewCache, place: int) -> Any:
-    """Return what a visit wrote, but for what is another one each time: ids, and tokens."""
+    """Return a visit's writes without ids and token counts, which always differ."""
     end = views.view(place)
     try:
         wrote = [(c, v) for ended, c, v in end.pending if ended.seq == end.entry.seq]

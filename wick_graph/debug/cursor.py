@@ -1,8 +1,7 @@
-"""The cursor over a recording: where it is, and the next place at which a verb stops.
+"""The cursor over a recording: its place, and the next place at which a verb stops.
 
-Moving executes nothing, and the cursor knows no live run. `depth` is how deep a moment lies in the
-frames of its visit of a node. Of parallel visits, `next` and `finish` stay in their own until it
-ends.
+Moves execute nothing, and the cursor knows no live run. `depth` is a moment's depth in the frames
+of its node visit. Among parallel visits, `next` and `finish` stay in their own until it ends.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from wick_graph.journal.entry import GAP, Entry
 from wick_graph.journal.journal import Journal
 
 _STEPS_BACK: Final = 1_000
-"""Moves that can be taken back."""
+"""Limit of moves that can be undone."""
 
 _BACK: Final[dict[str, str]] = {
     "step": "reverse_step",
@@ -35,7 +34,7 @@ _BACK: Final[dict[str, str]] = {
 }
 
 INVERSE: Final = {**_BACK, **{back: there for there, back in _BACK.items()}}
-"""Each verb, and the one that undoes it."""
+"""Each verb and its inverse."""
 
 BACKWARDS: Final = frozenset(_BACK.values())
 
@@ -49,36 +48,36 @@ VERBS: Final[dict[str, str]] = {
     **{"first": "first", "last": "last", "pause": "pause", "out": "finish", "over": "next"},
     **{"ru": "reverse_until", "u": "until"},
 }
-"""What `DebugSession.verb` takes, gdb's names and abbreviations, and the verbs that they mean."""
+"""Names for `DebugSession.verb`, gdb's and its abbreviations included, with their verbs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a verb looks for."""
+    """The target of a verb."""
 
     verb: str
     fits: Callable[[Entry], bool]
     test: Callable[[View], bool] | None = None
-    """Tried on the view of a moment, where `fits` alone cannot say."""
+    """Second check on the view of a moment, if `fits` alone cannot decide."""
     text: str = ""
 
     @property
     def backwards(self) -> bool:
-        """Whether it looks towards the beginning."""
+        """Whether it searches towards the beginning."""
         return self.verb in BACKWARDS
 
     @property
     def reason(self) -> Reason:
-        """Why a session stops that has reached it."""
+        """The reason of a stop at this goal."""
         return "step" if self.test is None else "until"
 
     def reached(self, view: View) -> bool:
-        """Say whether a moment is one that the verb looks for."""
+        """Return whether a moment meets the goal."""
         return self.fits(view.entry) and (self.test is None or self.test(view))
 
 
 class Landing(NamedTuple):
-    """Where a move ended: the cursor is there already."""
+    """The end of a move, where the cursor is now."""
 
     reason: Reason
     text: str = ""
@@ -89,24 +88,24 @@ class Landing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """No recorded moment in this direction fits; the cursor has not moved."""
+    """No recorded moment in this direction meets the goal; the cursor has not moved."""
 
     goal: Goal
 
 
 class Cursor:
-    """A place in a recording, and the moves that led there."""
+    """A place in a recording, and the moves to it."""
 
     def __init__(self, views: ViewCache, breakpoints: BreakpointSet) -> None:
         self.views = views
         self.timeline = views.timeline
-        """The moments of the branch that the cursor is on."""
+        """The moments of the cursor's branch."""
         self.breakpoints = breakpoints
         self.at = 0 if len(views.timeline) else -1
         self._path: list[tuple[int, Goal, int]] = []
-        """The moves that can be taken back: from where, by which verb, to where."""
+        """Moves that can be undone: origin, verb, destination."""
         self._stops = breakpoints.version
-        """The version of the breakpoints with which these moves were made."""
+        """The breakpoints' version at the time of these moves."""
 
     @property
     def here(self) -> Entry | None:
@@ -119,22 +118,22 @@ class Cursor:
         """The place of the last moment, -1 if there is none."""
         return len(self.timeline) - 1
 
-    # --- what is looked at -----------------------------------------------------------------------
+    # --- the recording ---------------------------------------------------------------------------
 
     def look_at(self, journal: Journal | None, timeline: Timeline) -> None:
-        """Take another recording in the place of this one."""
+        """Replace the recording."""
         self.views, self.timeline = ViewCache(journal, timeline, self.views.json), timeline
         self._path.clear()
         self.at = min(self.at, self.last)
 
     def follow(self, journal: Journal, timeline: Timeline) -> None:
-        """Look at the branch of a run that begins, from its end if the cursor has a place."""
+        """Switch to the branch of a starting run, to its end if the cursor has a place."""
         was = self.at
         self.look_at(journal, timeline)
         self.at = min(was, self.last) if was < 0 else self.last
 
     def reload(self, timeline: Timeline) -> None:
-        """Take the recording of a run that is over in the place of its live moments."""
+        """Replace the live moments of a finished run by its recording."""
         here, was, path = self.here, [entry.seq for entry in self.timeline.entries], self._path[:]
         self.look_at(self.views.journal, timeline)
         place = None if here is None else timeline.place(here.seq)
@@ -159,7 +158,7 @@ class Cursor:
         """Return the place of a moment in the timeline.
 
         Raises:
-            DebugError: It is not on this branch, or of another thread.
+            DebugError: It is on another branch, or of another thread.
         """
         if at is None:
             return self.at
@@ -177,7 +176,7 @@ class Cursor:
         return self.timeline.find(wanted)
 
     def position(self, place: int | None = None) -> Position:
-        """Name a place, by default the cursor's."""
+        """Return the position of a place, by default the cursor's."""
         place, timeline = self.at if place is None else place, self.timeline
         if 0 <= place < len(timeline.entries):
             return timeline.position(place)
@@ -186,7 +185,7 @@ class Cursor:
     # --- moving ----------------------------------------------------------------------------------
 
     def move(self, goal: Goal) -> Landing | AtEnd:
-        """Go to the next recorded moment that a goal or a breakpoint fits."""
+        """Move to the next recorded moment at a goal or a breakpoint."""
         if self._takes_back(goal):
             return self.land(self._path.pop()[0], "step", "back where it came from")
         found = self._scan(goal)
@@ -202,12 +201,12 @@ class Cursor:
     def land(
         self, place: int, reason: Reason, text: str = "", breakpoint: int | None = None
     ) -> Landing:
-        """Put the cursor somewhere."""
+        """Set the cursor's place."""
         moved, self.at = place != self.at, place
         return Landing(reason, text, breakpoint, moved)
 
     def jump(self, at: At) -> Landing:
-        """Go to a position; no move before it can be taken back.
+        """Move to a position; earlier moves can no longer be undone.
 
         Raises:
             DebugError: There is no such position.
@@ -217,7 +216,7 @@ class Cursor:
         return self.land(place, "goto")
 
     def go_to_edge(self, goal: Goal) -> Landing:
-        """Stop at the edge of the recording, where nothing that fits is recorded."""
+        """Stop at the edge of the recording, if no moment meets the goal."""
         if goal.verb in ("next_error", "prev_error"):
             text = "no more errors are recorded in this direction"
             return self.land(self.at, "start" if goal.backwards else "end", text)
@@ -230,8 +229,8 @@ class Cursor:
         return self.land(edge, "start" if goal.backwards else "end", text)
 
     def remember(self, before: int, goal: Goal, place: int) -> None:
-        """Note a move, so that its inverse goes back exactly to where it began."""
-        if before < 0:  # before the first moment there is nothing to go back to
+        """Remember a move, so that its inverse returns exactly to its origin."""
+        if before < 0:  # there is no place before the first moment
             return
         if self._stops != self.breakpoints.version:
             self._forget()
@@ -249,12 +248,12 @@ class Cursor:
         return place == self.at and INVERSE[came.verb] == goal.verb and came.text == goal.text
 
     def _forget(self) -> None:
-        """Forget the moves: with other breakpoints, going back may stop elsewhere now."""
+        """Forget the moves: with other breakpoints, a move back may stop elsewhere."""
         self._stops = self.breakpoints.version
         self._path.clear()
 
     def _scan(self, goal: Goal) -> tuple[int, Hit | None] | None:
-        """Find the first place that a goal or a breakpoint fits; log points speak on the way."""
+        """Find the first place at a goal or a breakpoint; log points write on the way."""
         at, forwards = self.at, not goal.backwards
         places = range(at + 1, len(self.timeline.entries)) if forwards else range(at - 1, -1, -1)
         views, check = self.views, self.breakpoints.check
@@ -270,7 +269,7 @@ class Cursor:
 
 
 def goal_of(verb: str, here: Entry | None) -> Goal:
-    """Return what a verb looks for from a moment; None is before the first one."""
+    """Return the goal of a verb from a moment; None is before the first one."""
     return Goal(verb, _MAKERS[verb](verb, here))
 
 
@@ -278,14 +277,14 @@ def until_true(verb: str, text: str) -> Goal:
     """Return the goal that an expression is true.
 
     Raises:
-        ExpressionError: It is no expression.
+        ExpressionError: It is not an expression.
     """
     expression = compile_expression(text)
 
     def holds(view: View) -> bool:
         try:
             return bool(expression.evaluate(Names(view)))
-        except ExpressionError:  # it speaks of what is not known at this moment
+        except ExpressionError:  # one of its names is unknown at this moment
             return False
 
     return Goal(verb, lambda entry: True, test=holds, text=text)
@@ -308,10 +307,10 @@ def _out(verb: str, here: Entry | None) -> Callable[[Entry], bool]:
 
 
 def _within(here: Entry | None, more: int, *, backwards: bool) -> Callable[[Entry], bool]:
-    """Fit what lies no deeper: in the same visit while that goes on, anywhere afterwards."""
+    """Accept moments at most as deep: in the same visit until it ends, anywhere after it."""
     if here is None:
         return lambda entry: True
-    # The moments of the run itself lie beside its nodes: `next` there goes to the first of them.
+    # The moments of the run itself are beside its nodes: `next` goes from there to the first node.
     depth = max(here.depth, 1) + more
     task, checkpoint = here.task, here.checkpoint
     edges = ("node.enter",) if backwards else ("node.exit", "node.error")

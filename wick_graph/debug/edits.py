@@ -1,4 +1,4 @@
-"""Edits of what a held call goes on with: a request, arguments, a result, a reply, writes."""
+"""Edits of a held moment: a request, arguments, a result, a reply, writes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from wick_graph.errors import DebugError
 from wick_graph.messages import ToolCall, ToolResult, from_wick, to_wick
 
 DEBUGGER: Final = "debugger"
-"""Who a section of the prompt comes from that was written here."""
+"""The source of a prompt section from an edit."""
 
 Edited = tuple[Directive, str]
 
 
 def edited(held: HeldCall, target: str, value: Any) -> Edited:
-    """Return what a held moment goes on with after an edit, and what that does.
+    """Return the directive for an edit of a held moment, and a sentence on its effect.
 
     Raises:
         DebugError: The moment has no such part, or the value does not fit.
-        MessageError: A message is refused.
+        MessageError: A message is invalid.
     """
     part, _, rest = target.partition(".")
     make = _EDITS.get(part)
@@ -35,10 +35,10 @@ def edited(held: HeldCall, target: str, value: Any) -> Edited:
 
 
 def skipped(held: HeldCall, value: Any) -> Edited:
-    """Return what a held call goes on with that is not to be made.
+    """Return the directive that skips a held call, and a sentence on its effect.
 
     Raises:
-        DebugError: The moment is no call.
+        DebugError: The moment is not a call.
     """
     what = held.entry.what
     if what == "tool.call":
@@ -113,11 +113,11 @@ TARGETS: Final = (
     *("args", "result", "response"),
     *("request.system", "request.messages", "request.settings", "writes.CHANNEL"),
 )
-"""What can be changed."""
+"""Editors, by the name of the editable part."""
 
 
 def result_of(moment: Moment, value: Any) -> ToolResult:
-    """Make a tool's result of a text, or of an object with `output` or `error`."""
+    """Make a tool's result from a text, or from an object with `output` or `error`."""
     call_id, name = moment.call_id or "", moment.name
     if isinstance(value, ToolResult):
         return value.replace(tool_call_id=call_id, name=name)
@@ -129,11 +129,11 @@ def result_of(moment: Moment, value: Any) -> ToolResult:
 
 
 def reply_of(value: Any) -> AIMessage:
-    """Make a model's reply of a text, or of a message in wick's form.
+    """Make a model's reply from a text, or from a message in wick's form.
 
     Raises:
-        DebugError: It is no reply.
-        MessageError: It breaks a rule of messages.
+        DebugError: It is not a reply.
+        MessageError: The message is invalid.
     """
     if isinstance(value, AIMessage):
         return value
@@ -147,7 +147,7 @@ def reply_of(value: Any) -> AIMessage:
 
 
 def messages_of(request: ModelRequest, value: Any) -> list[BaseMessage]:
-    """Return messages for a request; those that are as they were stay the thread's own."""
+    """Return messages for a request; unchanged ones stay the thread's own objects."""
     known = {_key(to_wick(message)): message for message in shown(request)}
     made: list[BaseMessage] = []
     for item in _listed(value):

@@ -1,7 +1,7 @@
-"""Forks: what going on from a moment would execute, and going on with it on a branch of its own.
+"""Forks: list what a continuation from a moment would execute, and run it on a new branch.
 
-The edits and the policy of a fork are kept with its runs as data, so that any process can go on
-with it.
+The edits and the policy of a fork are stored with its runs as data, so that any process can
+continue it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _BEFORE: Final = {
     "model": "modify_request",
     "tools": "model",
 }
-"""The node whose edges lead to a node: a state that is edited there goes on with it."""
+"""The predecessor of each node: a state edited there continues with the node."""
 
-Told = dict[str, Any]
-"""What a fork was made with, as data."""
+ForkRecord = dict[str, Any]
+"""The policy and edits of a fork, as data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """Something that going on from a moment would execute, as far as the recording tells."""
+    """One execution that a continuation would make, as far as the recording shows."""
 
     step: int
     node: str
@@ -55,22 +55,22 @@ class Planned:
     recorded: bool
     """Whether the recording has an answer, for the same request or arguments."""
     side_effects: bool
-    """A tool that is not declared safe to repeat."""
+    """Whether it calls a tool that is not declared safe to repeat."""
     tokens: int | None
-    """What it used when it was recorded."""
+    """Its token usage in the recording."""
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A fork that is prepared; nothing of it has been executed or written."""
+    """A prepared fork; nothing has been executed or written."""
 
     position: str
     branch: int
-    """The branch that is left."""
+    """The original branch."""
     checkpoint: str
     node: str | None
-    """The node that is run first."""
+    """The node that runs first."""
     policy: Policy
     will_execute: list[Planned]
     text: str
@@ -81,7 +81,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What a fork does otherwise at its moment; None for what stays as it was."""
+    """The changes of a fork at its moment; None keeps a part unchanged."""
 
     state: Mapping[str, Any] | None = None
     request: Mapping[str, Any] | None = None
@@ -91,11 +91,11 @@ class Edits:
 
 
 class Forker:
-    """Prepares forks, executes them, and goes on with what was left."""
+    """Prepares forks, executes them, and continues unfinished ones."""
 
     def __init__(self, cursor: Cursor, run: LiveRun, lock: threading.Condition) -> None:
         self.policy = Policy()
-        """What answers when recorded ground is gone over again, unless a fork says otherwise."""
+        """The default policy of forks and replays."""
         self._cursor = cursor
         self._run = run
         self._lock = lock
@@ -129,7 +129,7 @@ class Forker:
         return 1 + max((branch.number for branch in branches), default=self._timeline.branch)
 
     def _channels(self, place: int, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Turn edits of paths into whole channels."""
+        """Turn edits at paths into whole channels."""
         shown = self._views.json.state(self._views.view(place).base) if state else {}
         made: dict[str, Any] = {}
         for text, value in state.items():
@@ -146,15 +146,15 @@ class Forker:
         if request is None and response is None:
             return
         if request is not None and response is not None:
-            raise DebugError("a model whose reply is given is not asked; give one of the two")
+            raise DebugError("pass `request` or `response`, not both")
         asked = [e for e in self._timeline.of_task(place) if e.what == "model.request"]
         if not asked:
-            raise DebugError("no request stands at this moment; choose one at a model:request")
+            raise DebugError("this moment has no request; choose a moment model:request")
         given = {"request": request} if response is None else {"response": response}
         yield edit_of({"nth": len(asked), **given})
 
     def live(self, plan: Plan | None, door: Door, timeout: float | None) -> Stop:
-        """Execute a plan, or go on at the end of the thread; see `DebugSession.live`."""
+        """Execute a plan, or continue the thread at its end; see `DebugSession.live`."""
         graph = self._run.graph()
         self._run.check_free()
         if plan is None:
@@ -176,13 +176,16 @@ class Forker:
                 langgraph_config.CHECKPOINT_ID
             ]
         tape = None if self._journal is None else Tape(self._journal)
-        decide, told = Decider(plan.policy, tape, plan.edits), told_of(plan.policy, plan.edits)
-        terms = Terms(decide, told, "FORK")
+        decide, record = (
+            Decider(plan.policy, tape, plan.edits),
+            record_of_fork(plan.policy, plan.edits),
+        )
+        terms = Terms(decide, record, "FORK")
         goal = goal_of("step", None)
         return self._run.start(None, address, goal, door=door, timeout=timeout, terms=terms)
 
     def answer(self, value: Any, door: Door, timeout: float | None) -> Stop:
-        """Answer an interrupt, and go on; see `DebugSession.answer`."""
+        """Answer an interrupt, and continue; see `DebugSession.answer`."""
         graph, config = (
             self._run.graph(),
             langgraph_config.with_configurable(None, **self._address()),
@@ -193,10 +196,10 @@ class Forker:
         return self._resume(Command(resume=value), door, timeout)
 
     def _resume(self, value: Any, door: Door, timeout: float | None) -> Stop:
-        """Go on at the end of the thread; in a fork that was left, with its edits and policy.
+        """Continue at the end of the thread; an unfinished fork keeps its edits and policy.
 
         Raises:
-            DebugError: There is no thread, or it is in a fork that was not kept.
+            DebugError: There is no thread, or it is in a fork without stored edits and policy.
         """
         kept = None if self._journal is None else kept_decider(self._journal)
         terms = PLAIN if kept is None else Terms(*kept, "FORK")
@@ -213,26 +216,26 @@ class Forker:
 
     @property
     def executed(self) -> tuple[int, int]:
-        """How many models and tools the last fork or replay really called."""
+        """Numbers of real model and tool calls of the last fork or replay."""
         found = self._run.terms.decide
         return (found.live_models, found.live_tools) if isinstance(found, Decider) else (0, 0)
 
-    # --- what would be executed -------------------------------------------------------------------
+    # --- the plan of a continuation ---------------------------------------------------------------
 
     def will_execute(self, at: At = None, policy: Policy | None = None) -> list[Planned]:
-        """List what going on from a moment would execute, as far as the recording tells.
+        """List what a continuation from a moment would execute, as far as the recording shows.
 
-        At the end of a thread that is not finished, that is what `live` would execute: the tasks of
-        its step that are not over. In a fork that was left its own policy answers them.
+        At the end of an unfinished thread, list what `live` would execute: the unfinished tasks of
+        its step. In an unfinished fork its own policy answers them.
 
         Raises:
-            DebugError: There is no such moment, nothing that could be gone on with, or no agent
-                that could do it; or the thread is in a fork that was not kept.
+            DebugError: There is no such moment, nothing to continue, or no agent; or the thread is
+                in a fork without stored edits and policy.
         """
         with self._lock:
             if at is None and self._is_left():
                 kept = None if self._journal is None else kept_policy(self._journal)
-                return [one for left in self._left() for one in _planned_left(left, kept)]
+                return [one for left in self._left() for one in _planned_pending(left, kept)]
             start = self._superstep(self._cursor.place(at))
             chosen = policy or self.policy
             again = self._visited_again()
@@ -244,19 +247,19 @@ class Forker:
             ]
 
     def _is_left(self) -> bool:
-        """Say whether the cursor is at the end of a recording that stops within a thread's run."""
+        """Return whether the cursor is at the end of a recording with an unfinished run."""
         at_the_end = 0 <= self._cursor.at == self._cursor.last
         return at_the_end and self._run.joined is None and self._timeline.thread_id is not None
 
-    def _left(self) -> list[Left]:
+    def _left(self) -> list[PendingTask]:
         graph = self._run.graph()
         state = graph.get_state(langgraph_config.with_configurable(None, **self._address()))
         if not state.next:
             raise DebugError("nothing follows here that could be run; choose an earlier moment")
-        return list(left_of(state, self._timeline.entries, graph.spec))
+        return list(pending_tasks(state, self._timeline.entries, graph.spec))
 
     def _visited_again(self) -> dict[str | None, int]:
-        """Return where each task was last begun: a run that was left begins its tasks once more."""
+        """Return where each task last began: a continued run begins its tasks again."""
         entries = self._timeline.entries
         begins = {e.task: place for place, e in enumerate(entries) if e.what == "node.enter"}
         return {task: place for task, place in begins.items() if task is not None}
@@ -290,7 +293,7 @@ class Forker:
             )
         elif entry.what == "tool.call":
             choice = policy.tool(entry.name)
-            effects = self._views.view(place).told.get("replay") != "safe"
+            effects = self._views.view(place).details.get("replay") != "safe"
             yield Planned(
                 step=step,
                 node=node,
@@ -325,10 +328,10 @@ class Forker:
         return self._cursor.views.journal
 
     def _superstep(self, place: int) -> int:
-        """Return where the step of a moment began, or the next one does."""
+        """Return where the step of a moment began, or where the next one begins."""
         entries = self._timeline.entries
         if not 0 <= place < len(entries):
-            raise DebugError("nothing is recorded here that could be gone on with")
+            raise DebugError("nothing is recorded here that could be continued")
         while place < len(entries) and entries[place].checkpoint is None:
             place += 1
         if place == len(entries) or entries[place].kind == "checkpoint":
@@ -344,8 +347,8 @@ class Forker:
         )
 
 
-def _planned_left(left: Left, kept: Policy | None) -> Iterator[Planned]:
-    """Yield what going on does with a task; `kept` is the policy of the fork that it is in."""
+def _planned_pending(left: PendingTask, kept: Policy | None) -> Iterator[Planned]:
+    """Yield the executions of a pending task; `kept` is the policy of its fork."""
     shared: dict[str, Any] = {"step": left.step, "node": left.node}
     text = f"node {left.node}: its code and its hooks are run"
     yield Planned(
@@ -360,7 +363,7 @@ def _planned_left(left: Left, kept: Policy | None) -> Iterator[Planned]:
     )
     if left.node in ("model", "tools"):
         effects = left.node == "tools" and left.replay != "safe"
-        word, text = _of_left(left, effects, kept)
+        word, text = _answer_of_pending(left, effects, kept)
         yield Planned(
             **shared,
             policy=word,
@@ -373,8 +376,8 @@ def _planned_left(left: Left, kept: Policy | None) -> Iterator[Planned]:
         )
 
 
-def _of_left(left: Left, effects: bool, kept: Policy | None) -> tuple[str, str]:
-    """Return the policy of a task's call in a word, and a sentence about it."""
+def _answer_of_pending(left: PendingTask, effects: bool, kept: Policy | None) -> tuple[str, str]:
+    """Return the policy of a task's call, and a sentence about it."""
     if kept is not None and not (left.asks or left.recorded):
         choice = kept.model if left.node == "model" else kept.tool(left.name)
         if choice != "live":
@@ -409,7 +412,7 @@ def _said(choice: Any, missing: str) -> str:
 
 
 def summary(position: str, branch: int, planned: list[Planned]) -> str:
-    """Say in a line what a fork would execute."""
+    """Summarise in a line what a fork would execute."""
     count = {kind: sum(p.kind == kind for p in planned) for kind in ("node", "model", "tool")}
     names = {p.name: p.policy for p in planned if p.kind != "node"}
     words = ", ".join(f"{name}={policy}" for name, policy in names.items())
@@ -419,34 +422,34 @@ def summary(position: str, branch: int, planned: list[Planned]) -> str:
     )
 
 
-# --- what was left in the middle of a step -------------------------------------------------------
+# --- pending tasks of an interrupted step --------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """A task that is still to be run, or to be run again."""
+class PendingTask:
+    """A task that still has to run, or to run again."""
 
     node: str
     step: int
-    """Its step, if it was begun; 0 otherwise."""
+    """Its step if it has begun, else 0."""
     name: str
-    """The tool of its call, or the model that it asks; empty for other nodes."""
+    """The tool of its call, or its model; empty for other nodes."""
     asks: bool
-    """It waits for an answer, and only then goes on."""
+    """Whether it waits for an answer."""
     under_way: bool
-    """Its call was begun and is not known to have ended."""
+    """Whether its call has begun without a known end."""
     recorded: bool
-    """Its call had ended: the result is kept, and the call is not made again."""
+    """Whether its call has ended: the result is kept, and the call is not repeated."""
     replay: str
 
 
-def left_of(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[Left]:
-    """Yield the tasks of a thread's next step that are not over; those that are keep their results.
+def pending_tasks(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[PendingTask]:
+    """Yield the unfinished tasks of a thread's next step; finished ones keep their results.
 
     Args:
         state: LangGraph's `StateSnapshot` of the thread.
-        entries: What is recorded, the moments of these tasks among it.
-        spec: The agent that would run them.
+        entries: Recorded moments, including those of these tasks.
+        spec: The agent to run them.
     """
     calls = _sent_calls(state.values.get("messages") or (), state.tasks)
     known = spec.toolbox.at(state.values)
@@ -460,7 +463,7 @@ def left_of(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[Left]:
         began = "tool.call" in whats or "model.request" in whats
         ended = "tool.exit" in whats or "model.response" in whats
         tool = known.get(name)
-        yield Left(
+        yield PendingTask(
             node=task.name,
             step=seen[0].step if seen else 0,
             name=spec.model.name if task.name == "model" else name,
@@ -471,8 +474,8 @@ def left_of(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[Left]:
         )
 
 
-def text_of(left: Left) -> str:
-    """Say what going on does with a task's call."""
+def text_of(left: PendingTask) -> str:
+    """Describe what a continuation does with a task's call."""
     what = "model" if left.node == "model" else "tool"
     if left.asks:
         return f"{what} {left.name}: waits for an answer, and is run again from its start with it"
@@ -483,7 +486,7 @@ def text_of(left: Left) -> str:
     if left.under_way and left.replay == "never":
         return (
             f"tool {left.name}: was under way, and is not called again; "
-            "the model is told that nobody knows what came of it"
+            "the model reads that its outcome is unknown"
         )
     again = ", once more: it was under way" if left.under_way else ""
     effects = "" if left.replay == "safe" else "; it has side effects"
@@ -491,17 +494,17 @@ def text_of(left: Left) -> str:
 
 
 def _last_visit(task: str, entries: Sequence[Entry]) -> list[Entry]:
-    """Return the moments of a task's last visit, in their order."""
+    """Return the moments of a task's last visit, in order."""
     own = [entry for entry in entries if entry.task == task]
     begins = [at for at, entry in enumerate(own) if entry.what == "node.enter"]
     return own[begins[-1] :] if begins else []
 
 
 def _sent_calls(messages: Sequence[Any], tasks: Sequence[Any]) -> list[str]:
-    """Return the tools that the tasks of a step call, in their order: one task for each call.
+    """Return the tools that the tasks of a step call, in order: one task for each call.
 
-    Calls that were answered with the reply itself have no task; those that a task has answered by
-    now are shown in the state already.
+    Calls that were answered together with the reply have no task. The state already shows those
+    that a task has answered.
     """
     results = [task.result for task in tasks if isinstance(task.result, dict)]
     made = [message for result in results for message in result.get("messages") or ()]
@@ -516,43 +519,43 @@ def _sent_calls(messages: Sequence[Any], tasks: Sequence[Any]) -> list[str]:
     return []
 
 
-# --- what is kept of a fork ----------------------------------------------------------------------
+# --- the stored record of a fork -----------------------------------------------------------------
 
 
-def told_of(policy: Policy, edits: Sequence[Edit]) -> Told:
-    """Return what a fork was made with, as data."""
+def record_of_fork(policy: Policy, edits: Sequence[Edit]) -> ForkRecord:
+    """Return the policy and edits of a fork as data."""
     return {
         "model": _choice(policy.model),
         "tools": [[name, _choice(choice)] for name, choice in policy.tools.items()],
         "other": _choice(policy.other),
         "missing": policy.missing,
         "missing_model": policy.missing_model,
-        "edits": [{name: _plain(value) for name, value in edit.told.items()} for edit in edits],
+        "edits": [{name: _plain(value) for name, value in edit.spec.items()} for edit in edits],
     }
 
 
-def kept_decider(journal: Journal) -> tuple[Decider, Told] | None:
-    """Return what decides about the calls of a fork that is gone on with; None if it is no fork.
+def kept_decider(journal: Journal) -> tuple[Decider, ForkRecord] | None:
+    """Return the decider and record of the thread's unfinished fork; None if it is not in one.
 
     Raises:
-        DebugError: It was a fork, and its edits and policy were not kept.
+        DebugError: The fork has no stored edits and policy.
     """
     found = _found(journal)
     return None if found is None else (_decider(journal, *found), found[0])
 
 
 def kept_policy(journal: Journal) -> Policy | None:
-    """Return the policy of a fork that would be gone on with; see `kept_decider`.
+    """Return the policy of the thread's unfinished fork; see `kept_decider`.
 
     Raises:
-        DebugError: It was a fork, and its edits and policy were not kept.
+        DebugError: The fork has no stored edits and policy.
     """
     found = _found(journal)
     return None if found is None else _policy(found[0])
 
 
-def _found(journal: Journal) -> tuple[Told, RunRow] | None:
-    """Return what the fork that a thread is in was made with, and the run that it began with."""
+def _found(journal: Journal) -> tuple[ForkRecord, RunRow] | None:
+    """Return the record of the thread's fork, and the fork's first run."""
     with journal.reading() as db:
         rows = journal.rows.run_rows(db, journal.rows.thread(db))
     branch = rows[-1].branch if rows else 0
@@ -561,48 +564,50 @@ def _found(journal: Journal) -> tuple[Told, RunRow] | None:
         if row.branch != branch:
             return None
         if FORK in body:
-            told = _read(journal, body[FORK])
-            return told, next(one for one in rows if one.branch == branch)
+            record = _read(journal, body[FORK])
+            return record, next(one for one in rows if one.branch == branch)
         if body.get("mode") == "input":
             return None
     return None
 
 
-def _read(journal: Journal, reference: bytes) -> Told:
+def _read(journal: Journal, reference: bytes) -> ForkRecord:
     try:
-        told = journal.value(reference) if reference else None
+        record = journal.value(reference) if reference else None
     except StorageError:
-        told = None
-    if not isinstance(told, dict) or "edits" not in told:
+        record = None
+    if not isinstance(record, dict) or "edits" not in record:
         raise DebugError(
-            f"thread {journal.thread_id} stands in a fork whose edits and policy were not kept, "
-            "since they hold a secret or are too large; fork again from its moment, or call "
-            "agent.resume to go on without them: every call is then really made"
+            f"thread {journal.thread_id} is in a fork without stored edits and policy, since they "
+            "hold a secret or are too large; fork again from its moment, or call agent.resume to "
+            "continue without them: every call is then really made"
         )
-    return told
+    return record
 
 
-def _decider(journal: Journal, told: Told, began: RunRow) -> Decider:
-    """Make it again; `began` is the run that the fork began with."""
+def _decider(journal: Journal, record: ForkRecord, began: RunRow) -> Decider:
+    """Make the decider of a fork again; `began` is the fork's first run."""
     first, origin, branch = body_of(began)["first"], unpack_id(began.run), began.branch
     own = [entry for entry in journal.moments(after=first - 1) if entry.branch == branch]
-    edits = [edit_of(one, origin) for one in told["edits"] if not _is_done(one, own)]
-    before = Journal(journal.saver, journal.thread_id, upto=first - 1)  # when the fork was made
-    return Decider(_policy(told), Tape(before), edits, origin)
+    edits = [edit_of(one, origin) for one in record["edits"] if not _is_done(one, own)]
+    before = Journal(
+        journal.saver, journal.thread_id, upto=first - 1
+    )  # the recording when the fork was made
+    return Decider(_policy(record), Tape(before), edits, origin)
 
 
-def _policy(told: Told) -> Policy:
+def _policy(record: ForkRecord) -> Policy:
     return Policy(
-        model=_chosen(told["model"]),
-        tools={name: _chosen(choice) for name, choice in told["tools"]},
-        other=_chosen(told["other"]),
-        missing=told["missing"],
-        missing_model=told["missing_model"],
+        model=_chosen(record["model"]),
+        tools={name: _chosen(choice) for name, choice in record["tools"]},
+        other=_chosen(record["other"]),
+        missing=record["missing"],
+        missing_model=record["missing_model"],
     )
 
 
 def _is_done(edit: Mapping[str, Any], own: Sequence[Entry]) -> bool:
-    """Say whether the visit that an edit is about has ended: it is not done again."""
+    """Return whether the visit of an edit has ended, so that the edit is not applied again."""
     ended = {entry.task for entry in own if entry.what == "node.exit"}
     if "call" in edit:
         calls = (e for e in own if e.what == "tool.exit" and e.call_id == edit["call"])

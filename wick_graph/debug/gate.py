@@ -1,7 +1,7 @@
 """The gate: the listener through which a session holds a run at any moment, without a restart.
 
 While a session is stopped, each parallel call waits at its own next moment, and so do the calls of
-sub-agents. When they go on, no code runs twice.
+sub-agents. When they continue, no code runs twice.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from weakref import WeakSet
 
 from langgraph.errors import GraphInterrupt
 
-from wick_graph.core.bridge import Leaves
-from wick_graph.core.moments import Directive, Moment, Port
+from wick_graph.core.bridge import Bridge
+from wick_graph.core.moments import Directive, Listener, Moment
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.errors import WickError
 from wick_graph.journal.encode import Maker
 from wick_graph.journal.entry import Entry, RunRecord, entry_of
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, PageContent, Visit
 from wick_graph.journal.reader import record_of
-from wick_graph.journal.recorder import Counters, JournalPort, Writer
+from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer
 from wick_graph.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -35,40 +35,40 @@ if TYPE_CHECKING:
 
 
 _LONGEST: Final = 10.0
-"""Seconds that the end of the process waits for a run to come to a place where it can be left."""
+"""Seconds that a process exit waits for a run to reach a place where it can be left."""
 
 
-class Leaver(Protocol):
+class RunHolder(Protocol):
     """An object that holds runs."""
 
     def leave(self, timeout: float | None = None) -> None:
-        """Hold no run any more."""
+        """Release all runs."""
 
 
 class ExitHandlers:
-    """What may hold runs when the process ends, and must leave them first."""
+    """Objects that may hold runs, and must release them before the process ends."""
 
     def __init__(self) -> None:
-        self._known: WeakSet[Leaver] = WeakSet()
+        self._known: WeakSet[RunHolder] = WeakSet()
         self._lock = threading.Lock()
-        self._told = False
+        self._registered = False
 
-    def add(self, leaver: Leaver) -> None:
-        """Call `leave` of an object when the process ends."""
+    def add(self, holder: RunHolder) -> None:
+        """Call an object's `leave` when the process ends."""
         with self._lock:
-            self._known.add(leaver)
-            if self._told:
+            self._known.add(holder)
+            if self._registered:
                 return
-            self._told = True
-        # Pools join their threads before `atexit` is heard, and a held one would never end. Here,
-        # what is registered later is called earlier.
+            self._registered = True
+        # Pools join their threads before `atexit` handlers run, and a held one would never end.
+        # Here a later registration runs earlier.
         register = getattr(threading, "_register_atexit", None)
         if register is not None:
             register(self._leave)
 
     def _leave(self) -> None:
-        for leaver in list(self._known):
-            leaver.leave(_LONGEST)
+        for holder in list(self._known):
+            holder.leave(_LONGEST)
 
 
 EXIT_HANDLERS: Final = ExitHandlers()
@@ -79,8 +79,8 @@ _ERROR = 2_000
 Fields = dict[str, Any]
 
 
-class _Bare:
-    """Makes of each moment only what an entry itself shows."""
+class _BareEncoder:
+    """Encodes only the fields of a moment that an entry shows."""
 
     def __init__(self) -> None:
         self.hooks: dict[str, int] = {}
@@ -103,23 +103,23 @@ class _Bare:
 class Listing:
     """Numbers and nests the moments of one run as its journal does."""
 
-    def __init__(self, run: Run, journal: JournalPort | None, agent: str, last: int) -> None:
-        counters = Counters() if journal is None else journal.counters()
-        bare: Any = _Bare()
+    def __init__(self, run: Run, journal: JournalListener | None, agent: str, last: int) -> None:
+        counters = BranchCounters() if journal is None else journal.counters()
+        encoder: Any = _BareEncoder()
         self._last = last
         self._writer: Writer | None = None
-        self._bare, self._counters = bare, counters
+        self._encoder, self._counters = encoder, counters
         if journal is None:
             self.record = _record_of(run, agent, last)
         else:
             self.record = record_of(run.thread_id or "", journal.row(), "running")
 
     def entry(self, moment: Moment) -> Entry | None:
-        """Return a moment's entry; None for one that is not recorded, such as a piece of text."""
+        """Return a moment's entry; None for an unrecorded one, such as a piece of text."""
         if moment.kind == "model" and moment.phase == "chunk" and not moment.seq:
             return None
         if self._writer is None:
-            self._writer = Writer(self._bare, self._counters, moment.at_ns)
+            self._writer = Writer(self._encoder, self._counters, moment.at_ns)
         if not moment.seq:
             moment.seq = self._last + 1
         self._last = moment.seq
@@ -182,19 +182,19 @@ HOLDS: Final = frozenset(
     {"run.enter", "node.enter", "node.exit", "hook.enter", "hook.exit"}
     | {"model.request", "model.response", "tool.enter", "tool.call", "tool.return", "tool.exit"}
 )
-"""Moments at which a run can be held; at any other it is held at the next of these."""
+"""Moments at which a run can be held; a stop elsewhere holds it at the next of these."""
 
 _CALLED: Final = frozenset({"model.response", "tool.return", "tool.exit"})
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call about which a person is to decide."""
+    """A call that waits for a person's decision."""
 
     reason: Literal["ask", "divergence"]
     text: str
     recorded: Directive = None
-    """What the recording has for it, if anything."""
+    """Its recorded answer, if any."""
 
 
 Decide = Callable[[Moment], Directive | Question]
@@ -202,7 +202,7 @@ Decide = Callable[[Moment], Directive | Question]
 
 @dataclass(slots=True)
 class HeldCall:
-    """One call that is held."""
+    """One held call."""
 
     entry: Entry
     moment: Moment
@@ -210,20 +210,20 @@ class HeldCall:
     question: Question | None
     go: Future[None] = field(default_factory=Future)
     directive: Directive = None
-    """What it goes on with."""
+    """The directive to continue with."""
     decided: bool = False
-    """Whether a person has decided about it."""
+    """Whether a person has decided."""
     leads: bool = False
-    """Whether it is the call that the session stopped at."""
+    """Whether the session stopped at this call."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a person is still to decide."""
+        """Whether it waits for a person's decision."""
         return self.question is not None and not self.decided
 
     def release(self) -> None:
-        """Let it go on."""
-        with suppress(InvalidStateError):  # it goes on already, or its task was cancelled
+        """Release it."""
+        with suppress(InvalidStateError):  # already released, or its task was cancelled
             self.go.set_result(None)
 
 
@@ -237,7 +237,7 @@ class Gate:
         self,
         session: LiveRun,
         run: Run,
-        io: Leaves,
+        bridge: Bridge,
         journal: Any,
         listing: Listing,
         decide: Decide | None,
@@ -246,7 +246,7 @@ class Gate:
         self.journal = journal
         self.tokens = False
         self._session = session
-        self._io = io
+        self._bridge = bridge
         self._listing = listing
         self._decide = decide
         self._called: set[str] = set()
@@ -254,7 +254,7 @@ class Gate:
         self._lock = threading.RLock()
 
     def record(self, moment: Moment) -> None:
-        """Have the moment numbered by the journal, then show it to the session."""
+        """Pass a moment to the journal, which numbers it, then to the session."""
         with self._lock:
             if self.journal is not None:
                 self.journal.record(moment)
@@ -294,13 +294,13 @@ class Gate:
         with self.run.stop.ending(held.release):
             try:
                 await self._call_back(held)
-                await self._io.either(held.go.result, lambda: asyncio.wrap_future(held.go))
+                await self._bridge.call(held.go.result, lambda: asyncio.wrap_future(held.go))
             finally:
                 self._session.gone(held)
         self.run.stop.check()
 
     async def _call_back(self, held: HeldCall) -> None:
-        """Call the function of `on_stop`, if there is one, until the run goes on."""
+        """Call the function of `on_stop`, if any, until the run continues."""
         back = self._session.callback
         if back is None or not held.leads:
             return
@@ -308,40 +308,40 @@ class Gate:
         stop = self._session.last_stop
         try:
             while stop is not None:
-                verb = await self._io.call(fn, is_async, stop)
+                verb = await self._bridge.call_user(fn, is_async, stop)
                 stop = self._session.command(str(verb or "continue"))
-        except BaseException:  # nothing else would release the parallel calls
+        except BaseException:  # nothing else releases the parallel calls
             self._session.release_all()
             raise
 
     async def _flush(self) -> None:
-        """Commit what was recorded, so that everybody can look at it."""
+        """Commit the recorded moments, so that other processes can read them."""
         journal = self.journal
         if journal is not None:
             with suppress(WickError):  # the next use of a lost lease raises
-                await self._io.either(journal.flush, journal.aflush)
+                await self._bridge.call(journal.flush, journal.aflush)
 
     def _is_safe(self, entry: Entry) -> bool:
-        """Say whether nothing is run twice if the visit of the node begins anew."""
+        """Return whether the node's visit can begin again without running anything twice."""
         if entry.kind == "run" or entry.what == "node.exit":
             return False
         return entry.task not in self._called
 
 
-class Above(Protocol):
-    """The session of the run above."""
+class HoldingSession(Protocol):
+    """The session of the parent run."""
 
     clock: Stopwatch
 
     @property
     def held(self) -> bool:
-        """Whether the run above is held."""
+        """Whether the parent run is held."""
 
 
 class ChildRuns:
-    """Watches the runs below a session's run, which are threads of their own."""
+    """Debugger of the child runs of a session's run, which have threads of their own."""
 
-    def __init__(self, session: Above) -> None:
+    def __init__(self, session: HoldingSession) -> None:
         self.clock = session.clock
         self._session = session
         self._waiting: set[Future[None]] = set()
@@ -349,20 +349,20 @@ class ChildRuns:
 
     @property
     def below(self) -> ChildRuns:
-        """Those further down are held in the same way."""
+        """The debugger of their own child runs: the same."""
         return self
 
     @property
     def waiting(self) -> int:
-        """The calls of such runs that wait."""
+        """Number of waiting calls in child runs."""
         return len(self._waiting)
 
-    def attach(self, run: Run, io: Leaves, spec: Any, journal: Any, saver: Any) -> Port:
-        """Take part in a run that begins; the engine calls this."""
-        return _Gate(self, run, io, journal)
+    def attach(self, run: Run, bridge: Bridge, spec: Any, journal: Any, saver: Any) -> Listener:
+        """Attach to a starting run; the engine calls this."""
+        return _ChildGate(self, run, bridge, journal)
 
     def hold(self) -> Future[None] | None:
-        """Return what to wait for; None where nothing is held."""
+        """Return a future to wait for; None if the parent run is not held."""
         with self._lock:
             if not self._session.held:
                 return None
@@ -371,38 +371,38 @@ class ChildRuns:
             return made
 
     def release(self) -> None:
-        """Let all of them go on, now that the run above does."""
+        """Release all of them, after the parent run."""
         with self._lock:
             waiting, self._waiting = self._waiting, set()
         for one in waiting:
             _go(one)
 
 
-class _Gate:
-    """Listens to one run below."""
+class _ChildGate:
+    """Listens to one child run."""
 
     active = True
     holds = True
     tokens = False
 
-    def __init__(self, below: ChildRuns, run: Run, io: Leaves, journal: Any) -> None:
-        self._below, self._run, self._io, self._journal = below, run, io, journal
+    def __init__(self, below: ChildRuns, run: Run, bridge: Bridge, journal: Any) -> None:
+        self._below, self._run, self._bridge, self._journal = below, run, bridge, journal
 
     def record(self, moment: Moment) -> None:
-        """Have the moment recorded in its own thread's journal."""
+        """Pass a moment to the journal of its own thread."""
         if self._journal is not None:
             self._journal.record(moment)
 
     async def at(self, moment: Moment) -> Directive:
-        """Hold as long as the run above is held."""
+        """Hold the run as long as the parent run is held."""
         waits = self._below.hold() if f"{moment.kind}.{moment.phase}" in HOLDS else None
         if waits is not None:
             with self._run.stop.ending(lambda: _go(waits)):
-                await self._io.either(waits.result, lambda: asyncio.wrap_future(waits))
+                await self._bridge.call(waits.result, lambda: asyncio.wrap_future(waits))
             self._run.stop.check()
         return None
 
 
 def _go(waits: Future[None]) -> None:
-    with suppress(InvalidStateError):  # it goes on already
+    with suppress(InvalidStateError):  # already released
         waits.set_result(None)

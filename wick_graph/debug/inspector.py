@@ -1,4 +1,4 @@
-"""The questions about a moment: its stack, state, request, decision; differences and causes."""
+"""Inspect a moment: its stack, state, request and decision; differences and causes."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ When = Literal["at", "before", "after"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestView:
-    """What a model was sent."""
+    """The request to a model."""
 
     seq: int
     position: str
     when: When
-    """Whether it is the request of the moment itself, the last before it, or the next one."""
+    """Whether it is the moment's own request, the last before it, or the next one."""
     exact: bool
     note: str
-    """Why it may differ from what was sent; empty where it is exact."""
+    """Why it may differ from the sent request; empty if it is exact."""
     model: str
     purpose: str
     system: tuple[tuple[str, str], ...]
-    """Who put each section of the prompt there, and its text."""
+    """The source and text of each prompt section."""
     messages: list[dict[str, Any]] = field(repr=False)
-    """In wick's form; the system prompt first, if there is one."""
+    """In wick's form; the system prompt first, if any."""
     tools: list[str]
     settings: Mapping[str, Any]
     recorded: RecordedRequest = field(repr=False)
 
     def lines(self) -> tuple[str, ...]:
-        """Show it, one line for each part."""
+        """Return it as text, one line per part."""
         found = self.recorded
         return lines_of(found.messages, found.tools, found.settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteView:
-    """Where the loop went after a reply, and why."""
+    """The routing decision after a reply."""
 
     seq: int
     position: str
@@ -64,11 +64,11 @@ class RouteView:
     reason: str
     candidates: list[dict[str, Any]]
     calls: int
-    """Tool calls that were sent out."""
+    """Number of tool calls."""
 
 
 class Inspector:
-    """Answers from the recording; executes nothing. `at` is the cursor's moment by default.
+    """Reads the recording; executes nothing. `at` is the cursor's moment by default.
 
     Every method may be called from any thread.
     """
@@ -100,7 +100,7 @@ class Inspector:
             views = self._views
             place = views.timeline.place(entry.seq)
             if place is not None:
-                return line_from(entry, views.view(place).told)
+                return line_from(entry, views.view(place).details)
         return line_from(entry, {} if views.journal is None else views.journal.details(entry))
 
     def branches(self) -> list[Branch]:
@@ -119,23 +119,23 @@ class Inspector:
             return [view.entry for view in self._views if found.check(view, counts=False)]
 
     def past_log(self, number: int) -> list[Output]:
-        """Return what a log point would have said at all recorded moments; raises as `hits`."""
+        """Return the lines of a log point at all recorded moments; raises as `hits`."""
         with self._lock:
             found = self._cursor.breakpoints[number]
             hits = (view for view in self._views if found.check(view, counts=False))
             return [Output(view.entry.seq, "log", found.said(view)) for view in hits]
 
     def search(self, text: str) -> list[Entry]:
-        """List the moments whose line, arguments, results or replies hold a text."""
+        """List the moments with a text in their line, arguments, results or replies."""
         wanted = text.casefold()
         return [entry for entry in self.moments() if wanted in self._searched(entry)]
 
     def _searched(self, entry: Entry) -> str:
-        told = "" if entry.kind == "gap" else str(self.details(entry))
-        return f"{self.line(entry)} {told}".casefold()
+        made = "" if entry.kind == "gap" else str(self.details(entry))
+        return f"{self.line(entry)} {made}".casefold()
 
     def complete(self, text: str) -> list[str]:
-        """List what a name, a path or a location that begins so can be."""
+        """List completions of a name, a path or a location."""
         from_state = list(EMPTY) + list(FACTS)
         known = {entry.name for entry in self.moments("tool.enter")}
         hooks = {entry.name for entry in self.moments("hook")}
@@ -161,7 +161,7 @@ class Inspector:
         if entry is not None and (entry.kind, entry.phase) not in OPENS and entry.kind != "run":
             yield self._frame(entry)
             entry = self._opener(entry)
-            if view.entry.is_end:  # the end of a frame is shown as the frame itself
+            if view.entry.is_end:  # show the end of a frame as the frame itself
                 entry = None if entry is None else self._opener(entry)
         while entry is not None and entry.kind != "run":
             yield self._frame(entry)
@@ -203,7 +203,7 @@ class Inspector:
     def state(self, path: str | None = None, at: At = None) -> Any:
         """Return the thread's state at a moment, or the value at a path in it, as JSON-like data.
 
-        It is the state that the superstep began with; `pending` is what was written since.
+        It is the state at the beginning of the superstep; `pending` has the writes since.
 
         Raises:
             DebugError: There is nothing at the path.
@@ -215,7 +215,7 @@ class Inspector:
         return shown if path is None else value_at(shown, read_path(path), path)
 
     def pending(self, at: At = None) -> list[dict[str, Any]]:
-        """List what nodes of the running superstep had written, which the state has not yet.
+        """List writes of the running superstep that the state does not include yet.
 
         Raises:
             StorageError: The checkpoint is gone.
@@ -237,16 +237,16 @@ class Inspector:
         """Return the value of an expression at a moment.
 
         Raises:
-            ExpressionError: It is none, or has no value there.
+            ExpressionError: It is not an expression, or has no value there.
         """
         compiled = compile_expression(expression)
         with self._lock:
             return compiled.evaluate(Names(self._cursor.view(at)))
 
     def diff(self, a: At = None, b: At = None, path: str | None = None) -> list[Change]:
-        """List what is different between the states at two moments.
+        """List the differences between the states at two moments.
 
-        Without `b`, from `a` to the cursor; without both, what the step of the cursor changed.
+        Without `b`, compare `a` with the cursor; without both, list the cursor step's changes.
 
         Raises:
             StorageError: A checkpoint is gone.
@@ -269,7 +269,7 @@ class Inspector:
         return end.before if ends else end.state, end.state
 
     def why(self, path: str, at: At = None) -> list[Cause]:
-        """List what is behind a value in the state, the nearest cause first.
+        """List the causes of a value in the state, the nearest first.
 
         Raises:
             DebugError: There is nothing at the path, or it was written before the recording.
@@ -279,10 +279,10 @@ class Inspector:
             return Provenance(self._views).why(self._cursor.view(at), path)
 
     def history(self, path: str) -> list[tuple[Entry, Any]]:
-        """List each write to a path, and the value after it; None where it is gone.
+        """List each write to a path with the value after it; None if that is gone.
 
         Raises:
-            DebugError: It is no path.
+            DebugError: It is not a path.
         """
         with self._lock:
             return Provenance(self._views).history(path)
@@ -296,13 +296,13 @@ class Inspector:
         return compare(self._views_of(a), self._views_of(b))
 
     def bisect(self, a: At, b: At, expression: str) -> Entry:
-        """Return the first moment after `a`, up to `b`, where an expression's truth is another.
+        """Return the first moment after `a`, up to `b`, at which an expression's truth changes.
 
-        Where it has no value it counts as untrue.
+        Without a value it counts as false.
 
         Raises:
-            DebugError: It is the same everywhere.
-            ExpressionError: It is no expression, or has a value nowhere.
+            DebugError: It never changes.
+            ExpressionError: It is not an expression, or has a value nowhere.
         """
         with self._lock:
             cursor = self._cursor
@@ -333,8 +333,8 @@ class Inspector:
         """Return the request to the model at a moment: its own, the last before, or the next one.
 
         Raises:
-            DebugError: No model was ever asked.
-            StorageError: What it was made of is gone.
+            DebugError: No model was called.
+            StorageError: Its data is gone.
         """
         with self._lock:
             place = self._cursor.place(at)
@@ -358,7 +358,7 @@ class Inspector:
             )
 
     def _sections(self, made: RecordedRequest) -> tuple[tuple[str, str], ...]:
-        """Say who put each section of a prompt there; who did not sign is found by the change."""
+        """Return each prompt section with its source; the recorded changes show unsigned ones."""
         if self._journal is None or all(section.source for section in made.system):
             return tuple((section.source, section.text) for section in made.system)
         blamed = [b for b in self._journal.blame(made.seq) if b.part == "system"]
@@ -367,7 +367,7 @@ class Inspector:
     def response(self, at: At = None) -> dict[str, Any] | None:
         """Return the model's reply at a moment or the last one before it, in wick's form.
 
-        None where none had come by then, or where it was never kept.
+        Return None if there is none by then, or if it was never kept.
         """
         with self._lock:
             for place in range(self._cursor.place(at), -1, -1):
@@ -377,7 +377,7 @@ class Inspector:
         return None
 
     def call(self, at: At = None) -> dict[str, Any] | None:
-        """Return the tool call that a moment belongs to; None where there is none."""
+        """Return the tool call that a moment belongs to; None if there is none."""
         with self._lock:
             view = self._cursor.view(at)
             if view.entry.tool is None and view.entry.kind != "tool":
@@ -399,35 +399,35 @@ class Inspector:
         """Return the router's decision at a moment: its own, the last before, or the next one.
 
         Raises:
-            DebugError: Nothing was ever decided.
+            DebugError: There is no decision.
         """
         with self._lock:
             place, _ = self._nearest(self._cursor.place(at), lambda entry: entry.kind == "route")
             view = self._cursor.view(place)
-            told = view.route or {}
+            made = view.route or {}
             return RouteView(
                 seq=view.entry.seq,
                 position=str(self._cursor.position(place)),
-                chosen=told.get("chosen", ""),
-                reason=told.get("reason", ""),
-                candidates=list(told.get("candidates") or ()),
-                calls=told.get("calls", 0),
+                chosen=made.get("chosen", ""),
+                reason=made.get("reason", ""),
+                candidates=list(made.get("candidates") or ()),
+                calls=made.get("calls", 0),
             )
 
     def blame(self, at: At = None) -> list[Blame]:
-        """List the parts of a moment's request, and which hook put each there; see `request`.
+        """List the parts of a moment's request, each with the hook that added it; see `request`.
 
         Raises:
             DebugError: There is no request, or no journal.
-            StorageError: What it was made of is gone.
+            StorageError: Its data is gone.
         """
         if self._journal is None:
-            raise DebugError("who put what into a prompt is known from a journal alone")
+            raise DebugError("only a journal knows the source of each part of a request")
         seq = self.request(at).seq
         return self._journal.blame(seq)
 
     def tokens(self) -> list[dict[str, Any]]:
-        """List what each model call of the branch used, and the total so far."""
+        """List the usage of each model call of the branch, and the total so far."""
         total, found = 0, []
         with self._lock:
             for place, entry in enumerate(self._timeline.entries):
@@ -447,10 +447,10 @@ class Inspector:
         return found
 
     def details(self, at: At = None) -> dict[str, Any]:
-        """Return all that is written down of a moment, as plain data."""
+        """Return all recorded details of a moment, as plain data."""
         with self._lock:
-            told: dict[str, Any] = self._views.json.plain(self._cursor.view(at).told)
-            return told
+            made: dict[str, Any] = self._views.json.plain(self._cursor.view(at).details)
+            return made
 
     @property
     def _views(self) -> ViewCache:

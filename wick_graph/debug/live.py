@@ -1,4 +1,4 @@
-"""A live run: started or joined, held at its moments, changed, left, and gone on with."""
+"""A live run: start or join it, hold it at its moments, change it, leave it, continue it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from langchain_core.messages import ToolMessage
 
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import ENGINE_LOOP
-from wick_graph.core.moments import Directive, Moment, Port
+from wick_graph.core.moments import Directive, Listener, Moment
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.debug.cursor import (
     INVERSE,
@@ -36,7 +36,7 @@ from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
 
 FORK: Final = "fork"
-"""The name under which the row of a fork's run has what the fork was made with."""
+"""Key of a fork's record in the row of its run."""
 
 _ENDS: Final[dict[str, Reason]] = {
     "failed": "failed",
@@ -61,20 +61,20 @@ class Idle:
 
 @dataclass(slots=True)
 class Running:
-    """A run goes on; nothing waits for the session."""
+    """A run is running; nothing waits for the session."""
 
     goal: Goal | None
     """Where to stop next; None for breakpoints alone."""
     origin: int
-    """The place from which the cursor set out."""
+    """The cursor's place at the start."""
     leaving: Literal["", "alone", "keep"] = ""
-    """If not empty nothing stops the run any more. With `keep` it ends at its next safe place."""
+    """If not empty, nothing stops the run. With `keep` it ends at its next safe place."""
     pause: bool = False
-    """Whether to stop at the next moment at which that is possible."""
+    """Whether to stop at the next possible moment."""
     ending: bool = False
-    """Whether calls still wait until the run has been told to end, so that none is made."""
+    """Whether calls still wait until the run is asked to end, so that none is made."""
     calls: dict[int, HeldCall] = field(default_factory=dict)
-    """These calls."""
+    """The waiting calls."""
 
 
 @dataclass(slots=True)
@@ -82,9 +82,9 @@ class Held:
     """The session has stopped, and the calls of the run wait at their next moments."""
 
     calls: dict[int, HeldCall] = field(default_factory=dict)
-    """The calls that wait, by the numbers of their moments."""
+    """The waiting calls, by the numbers of their moments."""
     has_leader: bool = False
-    """Whether one of them is the call that the session stopped at."""
+    """Whether the session stopped at one of these calls."""
 
 
 @dataclass(slots=True)
@@ -94,16 +94,16 @@ class Ended:
     reason: Reason
     text: str
     reported: bool = True
-    """False while the session is still at a moment before, at which it stopped."""
+    """False while the session is still stopped at an earlier moment."""
 
 
 class Terms(NamedTuple):
-    """Under what a run of the session's own goes on."""
+    """Terms of a run that the session starts."""
 
     decide: Decide | None = None
-    """Answers calls in their place."""
+    """Answers calls instead of models and tools."""
     forked: dict[str, Any] | None = None
-    """What the fork that is run was made with, as data; its run keeps it."""
+    """The record of the fork, which its run stores."""
     label: Literal["LIVE", "FORK", "REPLAY"] = "LIVE"
 
 
@@ -112,48 +112,47 @@ PLAIN: Final = Terms()
 
 @dataclass(slots=True)
 class Joined:
-    """The run that a session takes part in."""
+    """The run that a session is attached to."""
 
     run: Run
     terms: Terms = PLAIN
     own: bool = False
     """Whether the session started it."""
     has_store: bool = True
-    """Whether its thread is in a store, in which it can be kept for later."""
+    """Whether a store keeps its thread for later."""
     fork_is_kept: bool | None = None
-    """Whether its row holds what its fork was made with; None for what is no fork."""
+    """Whether its row holds its fork's record; None if it is not a fork."""
 
 
 class LiveRun:
-    """Joins one run after the other: the debugger that the engine calls.
+    """The debugger that the engine calls; it attaches to one run after the other.
 
-    It decides where a run stops, and makes a stop of each move. Every method may be called from
-    any thread.
+    It decides where a run stops, and turns each move into a stop. All methods are thread-safe.
     """
 
     def __init__(self, cursor: Cursor, lock: threading.Condition, outputs: Outputs) -> None:
         self.state: Idle | Running | Held | Ended = Idle()
         self.joined: Joined | None = None
-        """The run that goes on or is held; None between two runs."""
+        """The running or held run; None between two runs."""
         self.agent: Any = None
-        """The agent that may run, if one was given."""
+        """The agent for runs, if one was given."""
         self.read_only = False
-        """Whether the recording is a file, over which nothing runs."""
+        """Whether the recording is a file, which cannot run."""
         self.waits = False
-        """Whether the thread waits in its store between two steps, to be gone on with."""
+        """Whether the thread waits in its store between two steps, and can be continued."""
         self.clock = Stopwatch()
-        """The clock of the runs' deadlines; it does not go on while they are held."""
+        """The clock of the runs' deadlines; it pauses while they are held."""
         self.below = ChildRuns(self)
-        """Watches the runs that the run begins: its sub-agents."""
+        """Debugger of the run's child runs: its sub-agents."""
         self.terms = PLAIN
-        """What the last run that the session started went on under."""
+        """The terms of the last run that the session started."""
         self.result: Any = None
         """The graph's output of the last run that the session started."""
         self.error: BaseException | None = None
         """The error that ended the last run that the session started, if one did."""
         self.last_stop: Stop | None = None
         self.banners: list[str] = []
-        """What users should know of the recording, one sentence each."""
+        """Notes for users on the recording, one sentence each."""
         self.callback: tuple[Callable[..., Any], bool] | None = None
         """The function of `on_stop`, and whether it is async."""
         self._unseen_end = False
@@ -169,7 +168,7 @@ class LiveRun:
 
     @property
     def keeping(self) -> bool:
-        """Whether the run is to end at its next safe place, to be gone on with later."""
+        """Whether the run must end at its next safe place, to be continued later."""
         state = self.state  # another thread may replace it
         return isinstance(state, Running) and state.leaving == "keep"
 
@@ -189,10 +188,10 @@ class LiveRun:
             return "LIVE stopped (durable)"
         return "PAST"
 
-    # --- what the engine calls -------------------------------------------------------------------
+    # --- called by the engine --------------------------------------------------------------------
 
-    def attach(self, run: Run, io: Any, spec: Any, journal: Any, saver: Any) -> Port:
-        """Take part in a run that begins; the engine calls this.
+    def attach(self, run: Run, bridge: Any, spec: Any, journal: Any, saver: Any) -> Listener:
+        """Attach to a starting run; the engine calls this.
 
         Raises:
             DebugError: The session is busy with another run.
@@ -217,19 +216,19 @@ class LiveRun:
             self.joined, self.waits = joined, False
             if not isinstance(self.state, Running):
                 self.state = Running(goal_of("step", None), self._cursor.at)
-            return Gate(self, run, io, journal, listing, terms.decide)
+            return Gate(self, run, bridge, journal, listing, terms.decide)
 
     def _show_branch(self, journal: Journal, listing: Listing) -> None:
-        """Show what came before the run on its branch."""
+        """Show the earlier moments of the run's branch."""
         reader = BranchReader(journal)
         reader.runs.append(listing.record)
         self._cursor.follow(journal, reader.timeline(listing.record.branch))
 
     def heard(self, entry: Entry, moment: Moment, held: HeldCall | None) -> None:
-        """Take a moment into the recording, and decide whether the run stops there.
+        """Add a moment to the recording, and decide whether the run stops there.
 
-        Moments come in their order, one at a time. `held` is the call that can be held at this one;
-        where none can, the calls that go on are held at their next moments.
+        Moments come in order, one at a time. `held` is the call that can be held here. If there is
+        none, the running calls are held at their next moments.
         """
         with self._lock:
             place = self._cursor.timeline.add(entry)
@@ -246,7 +245,7 @@ class LiveRun:
                 self._end(str(moment.data.get("stopped_because") or "done"))
 
     def should_hold(self, held: HeldCall) -> bool:
-        """Say whether a call is to wait; the first that does leads."""
+        """Return whether a call must wait; the first that does leads."""
         with self._lock:
             if self._calls.get(held.entry.seq) is not held:
                 return False
@@ -255,17 +254,17 @@ class LiveRun:
             return True
 
     def gone(self, held: HeldCall) -> None:
-        """Forget a call that goes on."""
+        """Forget a released call."""
         with self._lock:
             self._calls.pop(held.entry.seq, None)
 
     def release_all(self) -> None:
-        """Hold the run no more: the function that says how to go on has failed."""
+        """Release the run, because the function of `on_stop` failed."""
         with self._lock:
             self._go_on(None, "alone")
 
     def command(self, verb: str) -> Stop | None:
-        """Move, without waiting for a run that goes on; None where it does."""
+        """Move without waiting for the run; return None if it continues."""
         if verb.startswith("until "):
             return self.until("until", verb[len("until ") :], 0)
         return self.verb(verb, 0)
@@ -305,7 +304,7 @@ class LiveRun:
         self._report(self._cursor.land(place, found.reason, found.text, found.breakpoint))
 
     def _report(self, landing: Landing) -> Stop:
-        """Make a stop of what the cursor did, and wake all that wait for one."""
+        """Report a stop, and wake all waiters."""
         reason, text, breakpoint, moved = landing
         cursor = self._cursor
         self.last_stop = stop = Stop(
@@ -382,7 +381,7 @@ class LiveRun:
         return self._report(found)
 
     def _at_the_end(self, goal: Goal, timeout: float | None) -> Stop:
-        """Let a live run go on from the end of its recording; stop there where there is none."""
+        """Continue a live run from the end of its recording; without one, stop there."""
         if goal.backwards:
             return self._report(self._cursor.go_to_edge(goal))
         if self.joined is None or goal.verb == "next_error":
@@ -391,7 +390,7 @@ class LiveRun:
         return self._await(timeout)
 
     def _report_end(self) -> Stop | None:
-        """Say how a run ended while the session stood at a moment before; None if that was said."""
+        """Report how a run ended while the session was at an earlier moment; None if reported."""
         end = self.state
         if not isinstance(end, Ended) or end.reported:
             return None
@@ -399,14 +398,14 @@ class LiveRun:
         return self._report(self._cursor.land(self._cursor.last, end.reason, end.text))
 
     def _go_on(self, goal: Goal | None, leaving: Literal["", "alone", "keep"] = "") -> None:
-        """Let everything that is held go on, until the goal is reached.
+        """Release all held calls, until the goal is reached.
 
-        Where a call asks something, that comes before every goal.
+        A call with a question stops before any goal.
         """
         state, here = self.state, self._cursor.at
         if self.joined is None:
             return
-        if isinstance(state, Running):  # another thread has let it go on
+        if isinstance(state, Running):  # another thread has released it
             state.goal, state.origin = goal, here
             state.leaving = leaving or state.leaving
             return
@@ -430,10 +429,10 @@ class LiveRun:
             self._report(self._cursor.land(place, question.reason, question.text))
 
     def _await(self, timeout: float | None) -> Stop:
-        """Wait until the run is held again, or over.
+        """Wait until the run is held again or has ended.
 
         Raises:
-            DebugError: It takes longer than `timeout`; the run goes on.
+            DebugError: It takes longer than `timeout`; the run continues.
         """
         if timeout == 0:
             return None  # type: ignore[return-value]  # for `command` alone, which says so
@@ -444,7 +443,7 @@ class LiveRun:
         return self.last_stop
 
     def pause(self) -> bool:
-        """Ask a run that goes on to stop; see `DebugSession.pause`. Takes no lock."""
+        """Ask a running run to stop; see `DebugSession.pause`. Takes no lock."""
         state = self.state
         if not isinstance(state, Running):
             return False
@@ -452,7 +451,7 @@ class LiveRun:
         return True
 
     def wait(self, timeout: float | None = None) -> Stop:
-        """Wait until a run that goes on is held, or over; see `DebugSession.wait`."""
+        """Wait until a running run is held or has ended; see `DebugSession.wait`."""
         with self._lock:
             return self._await(timeout if timeout != 0 else 0.001)
 
@@ -473,7 +472,7 @@ class LiveRun:
     # --- runs of the session's own ---------------------------------------------------------------
 
     def graph(self) -> Any:
-        """Return the graph of the agent that may run.
+        """Return the graph of the agent.
 
         Raises:
             DebugError: The session has none.
@@ -483,7 +482,7 @@ class LiveRun:
         return getattr(self.agent, "graph", self.agent)
 
     def check_free(self) -> None:
-        """Check that something can be run now.
+        """Check that a run can start now.
 
         Raises:
             DebugError: The session is over a file, or a run goes on.
@@ -506,16 +505,16 @@ class LiveRun:
         answers: tuple[ToolMessage, ...] = (),
         from_end: bool = False,
     ) -> Stop:
-        """Run a graph in a Python thread of its own, and return at the first stop.
+        """Run a graph in a new Python thread, and return at the first stop.
 
         Args:
-            value: The graph's input; None to go on.
+            value: The graph's input; None to continue.
             address: The thread, and the checkpoint if it is not the last one.
             goal: Where to stop first.
-            door: Whether the graph is called by `invoke` or by `ainvoke`.
+            door: Whether to call `invoke` or `ainvoke`.
             timeout: Seconds to wait for the stop.
-            graph: What runs; the agent's graph by default.
-            terms: Under what it goes on.
+            graph: The graph to run; the agent's by default.
+            terms: The terms of the run.
             answers: Results of the calls that the input answers.
             from_end: Whether the cursor goes to the end of the recording first.
 
@@ -548,25 +547,25 @@ class LiveRun:
                 result = ENGINE_LOOP.submit(graph.ainvoke(value, config)).result()
             else:
                 result = graph.invoke(value, config)
-        except BaseException as error:  # the session reports it, whatever it is
+        except BaseException as error:  # the session reports any error
             failed = error
         with self._lock:
             self.result, self.error = result, failed
             try:
                 self._reload(run)
-            except Exception as error:  # the end of the run must reach all that wait for it
+            except Exception as error:  # the run's end must reach all waiters
                 self.banners.append(f"what the run recorded cannot be read: {error}")
             self._end(run.stopped or ("done" if failed is None else "failed"), failed)
 
     def _reload(self, run: Run) -> None:
-        """Read the recording of a run that is over, in the place of its live moments."""
+        """Replace the live moments of a finished run by its recording."""
         journal = self._cursor.views.journal
         if journal is None or run.journal is None or journal.thread_id != run.thread_id:
             return
         self._cursor.reload(BranchReader(journal).timeline(run.journal.run.branch))
 
     def _end(self, because: str, error: BaseException | None = None) -> None:
-        """Note that the run is over; the cursor stays if the session stopped before its end."""
+        """Mark the run as ended; the cursor stays if the session stopped earlier."""
         state, joined, cursor = self.state, self.joined, self._cursor
         assert joined is not None
         reason, text = _ENDS.get(because, "finished"), f"the run is over: {because}"
@@ -591,23 +590,23 @@ class LiveRun:
     # --- what is held ----------------------------------------------------------------------------
 
     def edit(self, target: str, value: Any) -> str:
-        """Change what the held moment goes on with; see `DebugSession.edit`."""
+        """Change the held moment; see `DebugSession.edit`."""
         with self._lock:
             held = self._here_held()
-            held.directive, told = edited(held, target, value)
+            held.directive, text = edited(held, target, value)
             held.decided = True
-            return told
+            return text
 
     def skip(self, value: Any = None) -> str:
-        """Do not make the held call; see `DebugSession.skip`."""
+        """Skip the held call; see `DebugSession.skip`."""
         with self._lock:
             held = self._here_held()
-            held.directive, told = skipped(held, value)
+            held.directive, text = skipped(held, value)
             held.decided = True
-            return told
+            return text
 
     def accept(self, choice: Any, timeout: float | None = None) -> Stop:
-        """Decide about the call that is asked about, and go on; see `DebugSession.accept`."""
+        """Decide about the call in question, and continue; see `DebugSession.accept`."""
         with self._lock:
             held = self._here_held()
             held.directive, held.decided = self._chosen(held, choice), True
@@ -615,7 +614,7 @@ class LiveRun:
             return self._await(timeout)
 
     def _chosen(self, held: HeldCall, choice: Any) -> Directive:
-        """Return what a decision about a call comes to."""
+        """Return the directive of a decision about a call."""
         question = held.question
         if question is None:
             raise DebugError("nothing is asked at this moment; continue, or skip it with a value")
@@ -647,7 +646,9 @@ class LiveRun:
             joined, calls = self._going("ended"), self._calls
             self.state = state = Running(None, self._cursor.at, "alone", ending=True, calls=calls)
         try:
-            joined.run.stop.ask("cancelled", reason)  # before a held call goes on: it is not to run
+            joined.run.stop.ask(
+                "cancelled", reason
+            )  # before the release of a held call, which must not run
         finally:
             with self._lock:
                 state.ending = False
@@ -674,9 +675,9 @@ class LiveRun:
             return self._await_end(joined, timeout)
 
     def leave(self, timeout: float | None = None) -> None:
-        """Hold no run any more: one of the session's own is kept, one of others goes on.
+        """Release the run: the session's own is kept for later, one of others continues.
 
-        One of its own that has no store to be kept in is ended.
+        A run of its own without a store is ended.
         """
         with self._lock:
             if self.joined is None:
@@ -693,14 +694,14 @@ class LiveRun:
         return self.joined
 
     def _await_end(self, joined: Joined, timeout: float | None) -> Stop:
-        """Wait until a run is over, whatever it stops at in passing."""
+        """Wait until a run has ended, and ignore its stops."""
         if not self._lock.wait_for(lambda: self.joined is not joined, timeout):
             raise DebugError(f"the run has not ended after {timeout:g} s; a call is under way")
         assert self.last_stop is not None
         return self.last_stop
 
     def _lost_edits(self, joined: Joined) -> Iterator[Output]:
-        """Say what is not kept with a run that is left."""
+        """Report decisions that are not kept with a run on leaving."""
         for seq, held in self._calls.items():
             if held.decided:
                 yield Output(seq, "note", f"what was decided at #{seq} is not kept")

@@ -1,4 +1,4 @@
-"""Locations: where in a run to stop. One grammar for every face of the debugger.
+"""Locations of breakpoints in a run. All interfaces of the debugger share this grammar.
 
 model | tools | before_agent | modify_request     node entry; `:exit` its end
 hook:NAME[.PHASE][:exit]                          a hook's layer
@@ -8,9 +8,9 @@ route[:LABEL]                                     the decision; the edge `tools`
 agent:NAME[:exit] | handoff                       an agent's own entry, or a task given to it; any
 interrupt | retry | compact | run[:exit]
 
-A line of a file, `tools.py:12` or `agents.yaml:14`, means one of these: the hook or tool that has
-the line in its code, or the key of an agents file. The run stops before that is entered, not within
-it: to step through the statements of Python code is the work of a Python debugger.
+A line of a file, `tools.py:12` or `agents.yaml:14`, means one of these: the hook or tool with that
+line in its code, or the key of an agents file. The run stops before its entry, not within it; use a
+Python debugger to step through Python statements.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from wick_graph.journal.page_format import NODES
 Fits = Callable[[View], bool]
 
 _AFTER: Final = frozenset({"error", "result", "output"})
-"""Names that are known at the end of a call alone."""
+"""Names that are known only at the end of a call."""
 
 _SUMMARY: Final = "summarize"
 
 _AWAITED: Final = "delegate_to_agent"
 
 _GIVES: Final = frozenset({_AWAITED, "start_async_task"})
-"""Tools that give another agent a task; one that it does in the background outlives the call."""
+"""Tools that delegate a task to another agent; a background task outlives the call."""
 
 _PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
     "model:request": ("model.request",),
@@ -63,7 +63,7 @@ PLACES: Final = (*WORDS, *(f"route:{label}" for label in _EDGES))
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A location that was read."""
+    """A parsed location."""
 
     text: str
     fits: Fits
@@ -73,7 +73,7 @@ def read_location(text: str, uses: frozenset[str] = frozenset()) -> Location:
     """Read a location; `uses` are the names in its condition.
 
     Raises:
-        DebugError: It is none.
+        DebugError: It is not a location.
     """
     text = text.strip()
     if text in _PLAIN:
@@ -137,7 +137,7 @@ def _route(rest: str, uses: frozenset[str]) -> Fits:
 
 
 def _agent(rest: str, uses: frozenset[str]) -> Fits:
-    """Fit the ends of an agent's own runs, and those of the calls that give it a task."""
+    """Match the ends of an agent's own runs, and of calls that delegate to it."""
     ends = rest.endswith(":exit")
     name = rest.removesuffix(":exit")
     run = ("run.exit", "run.error") if ends else ("run.enter",)
@@ -171,7 +171,7 @@ def _is_node(entry: Entry, name: str, phases: tuple[str, ...]) -> bool:
 
 
 def _is_compaction(view: View) -> bool:
-    return view.entry.what == "model.request" and view.told.get("purpose") == _SUMMARY
+    return view.entry.what == "model.request" and view.details.get("purpose") == _SUMMARY
 
 
 def _is_handoff(view: View) -> bool:
@@ -183,10 +183,10 @@ def _globs(name: str, pattern: str) -> bool:
 
 
 def fits_error(what: str) -> Fits:
-    """Return what fits the moments of a catch.
+    """Return the predicate for the moments of a catch.
 
     Raises:
-        DebugError: There is nothing such to catch.
+        DebugError: The kind cannot be caught.
     """
     made = _CATCHES.get(what)
     if made is None:
@@ -195,7 +195,7 @@ def fits_error(what: str) -> Fits:
 
 
 def _error(view: View) -> bool:
-    """Say whether a failure begins here: those around it only pass it on."""
+    """Return whether an error begins here; outer moments only pass it on."""
     entry = view.entry
     if not entry.fails:
         return False
@@ -211,7 +211,7 @@ def _error(view: View) -> bool:
 def _budget(view: View) -> bool:
     entry = view.entry
     if entry.what == "run.exit":
-        return view.told.get("stopped_because") == "limit"
+        return view.details.get("stopped_because") == "limit"
     ended = any(write.get("channel") == "stop_reason" for write in _writes(view, entry))
     return entry.kind == "hook" and entry.name == "budget" and (ended or entry.fails)
 
@@ -232,25 +232,25 @@ _CATCHES: Final[Mapping[str, Fits]] = {
 }
 
 CATCHES: Final = tuple(_CATCHES)
-"""What can be caught."""
+"""Predicates of catches, by kind."""
 
 # --- lines of files ----------------------------------------------------------------------------
 
 LINE: Final = re.compile(r"(?P<file>.+\.(?:ya?ml|py)):(?P<line>[1-9]\d{0,6})")
-"""How a line of a file is written."""
+"""The form of a file's line."""
 
 _LARGEST: Final = 1_000_000
-"""Bytes of an agents file."""
+"""Largest size of an agents file in bytes."""
 
 _KEYS: Final = {"model": "model:request", "system_prompt": "modify_request", "subagents": "handoff"}
-"""What the keys of an agent are about, beside its lists."""
+"""Locations of an agent's keys, except its lists."""
 
 Bound = tuple[tuple[str, ...], str]
-"""Locations, and why there are none; empty where there are some."""
+"""Locations, and why there are none; empty if there are some."""
 
 
 def locations_at(text: str, agent: Any) -> Bound | None:
-    """Return the locations that a line means; None if the text is no line of a file."""
+    """Return the locations of a file's line; None if the text is not one."""
     found = LINE.fullmatch(text.strip())
     if found is None:
         return None
@@ -268,12 +268,12 @@ def locations_at(text: str, agent: Any) -> Bound | None:
 
 
 def _holding(spec: Any, file: PurePath, line: int) -> Iterator[tuple[int, str]]:
-    """Yield the hooks and tools that have a line in their code, with their numbers of lines."""
+    """Yield the hooks and tools with a line in their code, with their numbers of lines."""
     for location, fn in _code(spec):
         try:
             where = inspect.getsourcefile(fn)
             source, first = inspect.getsourcelines(fn)
-        except (OSError, TypeError):  # it is not written in Python, or its file is gone
+        except (OSError, TypeError):  # it is not Python code, or its file is gone
             continue
         same = where is not None and PurePath(where).parts[-len(file.parts) :] == file.parts
         if same and first <= line < first + len(source):
@@ -304,12 +304,12 @@ def _of_yaml(file: Path, line: int) -> Bound:
     there = [path for path, at in tree.lines.items() if at == line]
     made = [at for path in there for at in _of_key(path, tree.data)]
     if not made:
-        return (), "nothing that a run comes to stands at this line"
+        return (), "no run reaches anything at this line"
     return tuple(dict.fromkeys(made)), ""
 
 
 def _of_key(path: tuple[str | int, ...], data: Any) -> Iterator[str]:
-    """Yield what a key of an agent is about: `("agents", "a", "tools", 0)` is the tool there."""
+    """Yield the locations of an agent's key: `("agents", "a", "tools", 0)` is a tool."""
     value = data
     for part in path:
         value = value[part]

@@ -1,4 +1,4 @@
-"""What answers calls when a run is forked or replayed: recordings, edits, mocks, people."""
+"""Policies for the calls of a fork or a replay: recordings, edits, mocks, people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wick_graph.messages import ToolCall, from_wick
 
 @dataclass(frozen=True, slots=True)
 class Mock:
-    """Take this as the answer, and call nothing."""
+    """An answer that replaces the call."""
 
     value: Any
 
@@ -37,7 +37,7 @@ _CHOICES = ("recorded", "live", "ask")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What answers a model's request and a tool's call when a run is forked or replayed.
+    """Policy for the model and tool calls of a fork or a replay.
 
     Raises:
         DebugError: A choice is none of `recorded`, `live`, `ask`, or a `Mock`.
@@ -45,12 +45,12 @@ class Policy:
 
     model: Choice = "recorded"
     tools: Mapping[str, Choice] = field(default_factory=dict)
-    """By tool name or pattern; the first that fits."""
+    """By tool name or pattern; the first match applies."""
     other: Choice = "recorded"
-    """For the tools that are not named."""
+    """For all other tools."""
     missing: Missing = "ask"
-    """What becomes of a tool's call that is to be `recorded` and is not. Calls that may be repeated
-    without harm are run under `ask` too."""
+    """Policy for a `recorded` tool call without a recording. Under `ask`, calls that are safe to
+    repeat still run."""
     missing_model: Missing = "live"
     """The same for a model's request."""
 
@@ -63,18 +63,18 @@ class Policy:
 
     @classmethod
     def of_replay(cls) -> Policy:
-        """Return the policy that executes nothing, and stops where it would have to."""
+        """Return the policy that executes nothing, and stops at any unrecorded call."""
         return cls(missing="stop", missing_model="stop")
 
     def tool(self, name: str) -> Choice:
-        """Return what is to be done about a tool."""
+        """Return the choice for a tool."""
         for pattern, choice in self.tools.items():
             if pattern == name or glob_match(name, pattern):
                 return choice
         return self.other
 
     def with_tool(self, name: str, choice: Choice) -> Policy:
-        """Return a policy that treats one tool so."""
+        """Return a policy with this choice for one tool."""
         return replace(
             self, tools={name: choice, **{k: v for k, v in self.tools.items() if k != name}}
         )
@@ -82,17 +82,17 @@ class Policy:
 
 @dataclass(slots=True)
 class Edit:
-    """One answer that is given by hand, once."""
+    """One manual answer, used once."""
 
     fits: Callable[[Moment], bool]
     make: Callable[[Moment], Directive]
-    told: Mapping[str, Any] = field(default_factory=dict)
-    """What it is made of; `edit_of` makes it again."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """Its data; `edit_of` makes it again from this."""
     used: bool = False
 
 
 class Decider:
-    """Decides about each call of a run that goes over recorded ground again."""
+    """Decides about each call of a fork or a replay."""
 
     def __init__(
         self,
@@ -101,18 +101,18 @@ class Decider:
         edits: Sequence[Edit] = (),
         origin: str | None = None,
     ) -> None:
-        """Take the run that a fork began with, where it is another one than goes on."""
+        """Set the fork's first run as origin, if another run continues the fork."""
         self.policy = policy
         self._origin = origin
         self.tape = tape
         self._edits = list(edits)
         self.live_models = 0
-        """Requests that really were sent."""
+        """Number of real requests."""
         self.live_tools = 0
-        """Calls that really were made."""
+        """Number of real calls."""
 
     def __call__(self, moment: Moment) -> Directive | Question:
-        """Return what answers a call in its place, None to make it, or a question."""
+        """Return the answer of a call, None to make it, or a question."""
         for edit in self._edits:
             if not edit.used and edit.fits(moment):
                 edit.used = True
@@ -167,7 +167,7 @@ class Decider:
         return Question("ask", asked, recorded) if choice == "ask" else recorded
 
     def anew(self, moment: Moment) -> Directive:
-        """Have a call made once more, though the ledger knows its result."""
+        """Repeat a call although the ledger has its result."""
         call = moment.data["call"]
         return Replace(once_more(call, self._origin)) if isinstance(call, ToolCall) else None
 
@@ -178,10 +178,10 @@ class Decider:
 
 
 def once_more(call: ToolCall, origin: str | None = None) -> ToolCall:
-    """Return a call that the ledger does not know, whatever it knows of the recorded one.
+    """Return a copy of a call under a new ledger key.
 
-    With the run that a fork began with as its origin it is the fork's own call, and the ledger
-    knows what became of that.
+    With a fork's first run as the origin it is the fork's own call, which the ledger recognises in
+    later runs of the fork.
     """
     key = f"again-{origin or call.ctx.run_id}:{call.ctx.key}"
     return call.replace(ctx=replace(call.ctx, key=key))
@@ -194,13 +194,13 @@ def _missed(missing: Missing, text: str) -> Directive | Question:
 
 
 class Nth:
-    """Fits the n-th moment of its kind."""
+    """Matches the n-th moment of its kind."""
 
     def __init__(self, n: int, kind: str, phase: str) -> None:
         self._left, self._what = n, (kind, phase)
 
     def __call__(self, moment: Moment) -> bool:
-        """Count the moment, and say whether it is the one."""
+        """Count the moment, and return whether it is the n-th."""
         if (moment.kind, moment.phase) == self._what:
             self._left -= 1
             return self._left == 0
@@ -208,7 +208,7 @@ class Nth:
 
 
 def tool_edits(entry: Entry, args: Mapping[str, Any] | None, result: Any) -> Iterator[Edit]:
-    """Give the call of a moment other arguments or a result.
+    """Make an edit of a moment's call: other arguments, or a result.
 
     Raises:
         DebugError: There is no call, or both were given.
@@ -218,39 +218,39 @@ def tool_edits(entry: Entry, args: Mapping[str, Any] | None, result: Any) -> Ite
     if args is not None and result is not None:
         raise DebugError("a call with a given result is not made; give the arguments or the result")
     if entry.call_id is None:
-        raise DebugError("no tool call stands at this moment; choose one at tool:NAME")
+        raise DebugError("this moment has no tool call; choose a moment tool:NAME")
     given = {"result": result} if args is None else {"args": dict(args)}
     yield edit_of({"call": entry.call_id, **given})
 
 
-def edit_of(told: Mapping[str, Any], origin: str | None = None) -> Edit:
-    """Make an edit of its data: `call` with `args` or `result`, `nth` with `request` or `response`.
+def edit_of(spec: Mapping[str, Any], origin: str | None = None) -> Edit:
+    """Make an edit from data: `call` with `args` or `result`, `nth` with `request` or `response`.
 
     Raises:
-        DebugError: The reply is none.
+        DebugError: The reply is invalid.
     """
-    if "call" in told:
-        return _call_edit(told, origin)
-    asks = Nth(told["nth"], "model", "request")
-    if "response" in told:
-        reply = reply_of(told["response"])
-        return Edit(asks, lambda moment: Skip(reply), told=told)
-    request = told["request"]
-    return Edit(asks, lambda moment: Replace(changed(moment.data["request"], request)), told=told)
+    if "call" in spec:
+        return _call_edit(spec, origin)
+    asks = Nth(spec["nth"], "model", "request")
+    if "response" in spec:
+        reply = reply_of(spec["response"])
+        return Edit(asks, lambda moment: Skip(reply), spec=spec)
+    request = spec["request"]
+    return Edit(asks, lambda moment: Replace(changed(moment.data["request"], request)), spec=spec)
 
 
-def _call_edit(told: Mapping[str, Any], origin: str | None) -> Edit:
-    call_id = told["call"]
+def _call_edit(spec: Mapping[str, Any], origin: str | None) -> Edit:
+    call_id = spec["call"]
 
     def fits(moment: Moment) -> bool:
         return (moment.kind, moment.phase, moment.call_id) == ("tool", "call", call_id)
 
     def make(moment: Moment) -> Directive:
-        if "args" not in told:
-            return Skip(result_of(moment, told["result"]))
-        return Replace(once_more(moment.data["call"], origin).replace(args=dict(told["args"])))
+        if "args" not in spec:
+            return Skip(result_of(moment, spec["result"]))
+        return Replace(once_more(moment.data["call"], origin).replace(args=dict(spec["args"])))
 
-    return Edit(fits, make, told=told)
+    return Edit(fits, make, spec=spec)
 
 
 def changed(request: ModelRequest, wanted: Mapping[str, Any]) -> ModelRequest:
@@ -272,7 +272,7 @@ def changed(request: ModelRequest, wanted: Mapping[str, Any]) -> ModelRequest:
 
 
 def put(value: Any, path: tuple[str | int, ...], new: Any, text: str) -> Any:
-    """Return a copy of JSON-like data with something else at a path.
+    """Return a copy of JSON-like data with another value at a path.
 
     Raises:
         DebugError: There is no such path.
@@ -295,7 +295,7 @@ def put(value: Any, path: tuple[str | int, ...], new: Any, text: str) -> Any:
 
 
 def written(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn channels of JSON-like data into writes that put them there."""
+    """Turn channels of JSON-like data into writes."""
     made = dict(state)
     if "messages" in made:
         kept = [_message(message) for message in made["messages"]]

@@ -1,4 +1,4 @@
-"""Provenance: from a value back to the tool, the reply, the hook or the input it came from."""
+"""Provenance: trace a value back to its tool, reply, hook or input."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Cause:
 
 
 class Provenance:
-    """Follows values of one recording back to where they came from."""
+    """Traces values of one recording back to their sources."""
 
     def __init__(self, views: ViewCache) -> None:
         self._views = views
         self._timeline = views.timeline
 
     def why(self, view: View, path: str) -> list[Cause]:
-        """List what is behind a value in the state at a moment, the nearest cause first.
+        """List the causes of a value in the state at a moment, the nearest first.
 
         Raises:
             DebugError: There is nothing at the path, or it was written before the recording.
@@ -49,10 +49,10 @@ class Provenance:
         return list(self._chain(wrote, parts, message, path))
 
     def history(self, path: str) -> list[tuple[Entry, Any]]:
-        """List each write to a path, and the value after it; None where it is gone.
+        """List each write to a path with the value after it; None if that is gone.
 
         Raises:
-            DebugError: It is no path.
+            DebugError: It is not a path.
         """
         parts = read_path(path)
         return [(view.entry, _value(view, parts)) for view in self._views if is_write(view, parts)]
@@ -60,7 +60,7 @@ class Provenance:
     # --- the writer ------------------------------------------------------------------------------
 
     def _writer(self, view: View, path: Path, message: BaseMessage | None) -> View | None:
-        """Return the end of the node that wrote a value last."""
+        """Return the end of the node that last wrote a value."""
         for place in range(view.at, -1, -1):
             if self._timeline.entries[place].what != "node.exit":
                 continue
@@ -89,7 +89,7 @@ class Provenance:
             yield from self._behind_reply(end)
 
     def _maker(self, end: View, path: Path, message: BaseMessage | None) -> Entry:
-        """Return the moment within a visit that made what its node wrote."""
+        """Return the moment in a visit that produced its node's write."""
         task = list(self._timeline.of_task(end.at))
         if message is None:
             hooked = next((e for e in task if self._updates(e, path[0])), None)
@@ -110,7 +110,7 @@ class Provenance:
         )
 
     def _behind_call(self, end: View, maker: Entry) -> Iterator[Cause]:
-        """Tell what a hook's result was made of, who changed arguments, and which reply asked."""
+        """Yield a hook result's source, changes of arguments, and the calling reply."""
         for entry in self._timeline.of_task(end.at):
             if maker.kind == "hook" and entry.what == "tool.call":
                 told = f"made of the result of tool:{entry.name}, called {self._at_text(entry)}"
@@ -145,7 +145,7 @@ class Provenance:
         return next((entry for entry in later if entry.what == "model.request"), None)
 
     def _from_input(self, view: View, path: Path, message: BaseMessage | None, text: str) -> Cause:
-        """Find the run that brought a value along with its input."""
+        """Find the run with the value in its input."""
         began: Entry | None = None
         for place in range(view.at, -1, -1):
             entry = self._timeline.entries[place]

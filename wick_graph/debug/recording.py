@@ -1,4 +1,4 @@
-"""Record every run of a block, and read the recorded runs as tests speak of them."""
+"""Record every run of a block, and read the recorded runs in tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, overload
 
-from wick_graph.core.moments import DEBUGGER, NULL_PORT, Port
+from wick_graph.core.moments import DEBUGGER, NULL_LISTENER, Listener
 from wick_graph.debug.session import DebugSession
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry, RunRecord
@@ -18,7 +18,7 @@ from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
 
 KEPT: Final = 25
-"""Moments of each run that can still be told of once its store is closed."""
+"""Moments of each run that stay readable after its store is closed."""
 
 
 class Recording:
@@ -28,7 +28,7 @@ class Recording:
 
     def __init__(self) -> None:
         self.runs: list[tuple[str, str]] = []
-        """Thread and run of each, in the order in which they began."""
+        """Thread and run of each, in order of their start."""
         self._journals: dict[str, Journal] = {}
         self._of: dict[tuple[str, int], Journal] = {}
         self._ends: dict[str, list[str]] = {}
@@ -36,21 +36,21 @@ class Recording:
 
     @property
     def below(self) -> Recording:
-        """What a run begins is recorded too."""
+        """The debugger of child runs: the same, so that these are recorded too."""
         return self
 
-    def attach(self, run: Run, io: Any, spec: Any, journal: Any, saver: Any) -> Port:
-        """Take part in a run that begins; the engine calls this."""
+    def attach(self, run: Run, io: Any, spec: Any, journal: Any, saver: Any) -> Listener:
+        """Attach to a starting run; the engine calls this."""
         thread = run.thread_id
         if journal is None or thread is None or not isinstance(saver, SqlSaver):
-            return NULL_PORT
+            return NULL_LISTENER
         self.runs.append((thread, run.run_id))
         self._journals[run.run_id] = Journal(saver, thread)
         keep = partial(self._keep, run.run_id)
         self._told_by.append((saver, keep))
         saver.closing.append(keep)
-        port: Port = journal
-        return port
+        listener: Listener = journal
+        return listener
 
     def moments(self, kind: str | None = None) -> list[Entry]:
         """List the moments of all runs, all or those of a kind such as `tool` or `tool.exit`.
@@ -66,7 +66,7 @@ class Recording:
         return found
 
     def details(self, entry: Entry) -> dict[str, Any]:
-        """Return what is written down of a moment that `moments` gave."""
+        """Return the recorded details of a moment from `moments`."""
         return self._of[entry.thread_id, entry.seq].details(entry)
 
     def session(self, run: int = -1) -> DebugSession:
@@ -79,19 +79,19 @@ class Recording:
         return DebugSession.open(self._journals[self.runs[run][1]])
 
     def end_of(self, run: int, last: int = KEPT) -> list[str]:
-        """Tell of the end of one of the runs, one line for it and one for each of its moments.
+        """Return the end of one run as lines: one for the run, and one for each of its moments.
 
-        Once the run's store is closed, its last `KEPT` moments are told of.
+        After its store is closed, only its last `KEPT` moments are left.
         """
         run_id = self.runs[run][1]
         head, *lines = self._ends.get(run_id) or _end_of(self._journals[run_id], run_id, last)
         return [head, *lines[max(len(lines) - last, 0) :]]
 
     def stop(self) -> None:
-        """Ask no store any more to tell of its runs before it is closed."""
+        """Stop saving the ends of runs before their stores are closed."""
         while self._told_by:
             saver, keep = self._told_by.pop()
-            with suppress(ValueError):  # it is closed already
+            with suppress(ValueError):  # it is already closed
                 saver.closing.remove(keep)
 
     def _keep(self, run_id: str) -> None:
@@ -99,13 +99,15 @@ class Recording:
 
     def _known(self) -> dict[str, Journal]:
         if not self._journals:
-            raise DebugError("nothing was recorded: no run began here whose store is an SqlSaver")
+            raise DebugError(
+                "nothing was recorded: no run with an SqlSaver as its store began here"
+            )
         return self._journals
 
 
 @contextmanager
 def record() -> Iterator[Recording]:
-    """Record every run that is begun in the block, in its agent's own store."""
+    """Record every run that starts in the block, in its agent's own store."""
     made = Recording()
     before = DEBUGGER.set(made)
     try:
@@ -116,12 +118,12 @@ def record() -> Iterator[Recording]:
 
 
 def _end_of(journal: Journal, run_id: str, last: int) -> list[str]:
-    """Tell of a run's end; where it cannot be read, say why."""
+    """Return a run's end as lines, or why it cannot be read."""
     try:
         run = journal.run(run_id)
         moments = [*journal.moments(run_id)]
         lines = [line_of(journal, moment) for moment in moments[max(len(moments) - last, 0) :]]
-    except Exception as error:  # a store that is closed says of its end whatever it can
+    except Exception as error:  # the error of a closed store becomes the text
         return [f"run {run_id}: {error}"]
     return [f"run {run_id} of thread {run.thread_id}: {run.stopped_because or run.status}", *lines]
 
@@ -135,9 +137,9 @@ class CalledTool:
 
     name: str
     args: Any
-    """The arguments that reached it."""
+    """The arguments as the tool got them."""
     output: str | None
-    """What it answered; None where it failed."""
+    """Its output; None if it failed."""
     error: str | None
 
 
@@ -150,7 +152,7 @@ class RecordedRun:
 
     @property
     def record(self) -> RunRecord:
-        """What the journal says of the run as a whole."""
+        """The journal's record of the run."""
         return self.journal.run(self.run_id)
 
     @property
@@ -160,27 +162,27 @@ class RecordedRun:
 
     @property
     def model_calls(self) -> int:
-        """How often a model was asked."""
+        """Number of model calls."""
         return len(self.moments("model.request"))
 
     @property
     def path(self) -> list[str]:
-        """The nodes that were visited, in their order."""
+        """The visited nodes, in order."""
         return [moment.name for moment in self.moments("node.enter")]
 
     @property
     def requests(self) -> list[RecordedRequest]:
-        """What the models were sent."""
+        """The requests to the models."""
         return [self.journal.request_at(moment.seq) for moment in self.moments("model.request")]
 
     @property
     def tool_calls(self) -> list[CalledTool]:
-        """The calls of tools, in the order in which they ended."""
+        """The tool calls, in order of their end."""
         began = {moment.task: moment for moment in self.moments("tool.call")}
         return [self._call(end, began.get(end.task)) for end in self.moments("tool.exit")]
 
     def called(self, name: str, **args: Any) -> int:
-        """Count the calls of a tool that had these arguments among theirs."""
+        """Count the calls of a tool with these arguments among theirs."""
         return sum(_has(call, name, args) for call in self.tool_calls)
 
     def moments(self, kind: str | None = None) -> list[Entry]:
@@ -188,7 +190,7 @@ class RecordedRun:
         return list(self.journal.moments(self.run_id, kind))
 
     def details(self, moment: Entry) -> dict[str, Any]:
-        """Return what is written down of a moment."""
+        """Return the recorded details of a moment."""
         return self.journal.details(moment)
 
     def session(self) -> DebugSession:
@@ -196,7 +198,7 @@ class RecordedRun:
         return DebugSession.open(self.journal)
 
     def lines(self, last: int | None = None) -> list[str]:
-        """Tell of its moments, one a line; of the last ones alone, if so many are given."""
+        """Return its moments as lines; only the last ones, if a number is given."""
         moments = self.moments()
         return [line_of(self.journal, m) for m in (moments if last is None else moments[-last:])]
 
@@ -209,24 +211,24 @@ class RecordedRun:
 
 
 class RecordedRuns(Sequence[RecordedRun]):
-    """The runs of a block, in the order in which they began."""
+    """The runs of a block, in order of their start."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
 
     @property
     def last(self) -> RecordedRun:
-        """The run that began last.
+        """The run that started last.
 
         Raises:
-            DebugError: None has begun.
+            DebugError: None has started.
         """
         if not self:
-            raise DebugError("no run has begun yet whose store is an SqlSaver")
+            raise DebugError("no run with an SqlSaver as its store has begun yet")
         return self[-1]
 
     def report(self, last: int) -> Iterator[str]:
-        """Tell of the end of each run, in any case: whatever cannot be read is said."""
+        """Return the ends of all runs as lines; unreadable parts are named."""
         for at in range(len(self)):
             yield from self._recording.end_of(at, last)
 

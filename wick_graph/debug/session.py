@@ -1,4 +1,4 @@
-"""`DebugSession`: one recording or one live run, and everything that can be asked and done."""
+"""`DebugSession`: inspect and control one recording or one live run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from wick_graph import langgraph_config
-from wick_graph.core.moments import Port
+from wick_graph.core.moments import Listener
 from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
 from wick_graph.debug.comparison import Comparison
 from wick_graph.debug.cursor import Cursor, goal_of
@@ -34,13 +34,12 @@ class DebugSession:
             session.add("break tool:* if error")
             print(session.cont().text, session.why("messages[-1].content"))
 
-    Moving in the past executes nothing. `inspect` has all questions about a moment, `breakpoints`
-    the breakpoints, `outputs` the lines that log points say. Every method may be called from any
-    thread.
+    Moves in the past execute nothing. `inspect` reads moments, `breakpoints` has the breakpoints,
+    `outputs` the lines of log points. All methods are thread-safe.
     """
 
     def __init__(self, agent: Any = None) -> None:
-        """Begin without a past; the first run gives the session its thread."""
+        """Begin without a recording; the first run gives the session its thread."""
         self._lock = lock = threading.Condition(threading.RLock())
         self.outputs = Outputs()
         self.breakpoints = BreakpointSet(lock, self.outputs)
@@ -65,16 +64,16 @@ class DebugSession:
         agent: Any = None,
         branch: int | None = None,
     ) -> DebugSession:
-        """Look at a thread; a recording begins at its first moment.
+        """Open a thread; a recording begins at its first moment.
 
         Args:
             source: An agent, a store, a journal, a database's URL, or a `.wickrun` file.
             thread_id: The thread; a journal and a file have their own.
-            agent: What may run: for forks, replays, and going on.
-            branch: The branch to look at; the latest by default.
+            agent: The agent for forks, replays, and continued runs.
+            branch: The branch; the latest by default.
 
         Raises:
-            DebugError: The source cannot be debugged, or the thread was not named.
+            DebugError: The source cannot be debugged, or the thread id is missing.
             ThreadNotFoundError: There is no such thread.
             StorageError: The database or file cannot be read.
         """
@@ -88,10 +87,10 @@ class DebugSession:
         return session
 
     def close(self) -> None:
-        """Leave the run that goes on, and close what `open` opened.
+        """Leave the running run, and close what `open` opened.
 
-        A run that the session started is kept, so that any process can go on with it; one that has
-        no store is ended. A run that others started goes on without the session.
+        A run that the session started is kept, so that any process can continue it; without a store
+        it is ended. A run that others started continues without the session.
         """
         try:
             self._run.leave()
@@ -111,7 +110,7 @@ class DebugSession:
 
     @property
     def agent(self) -> Any:
-        """The agent that may run, if one was given; it may be set later."""
+        """The agent for runs, if one was given; it may be set later."""
         return self._run.agent
 
     @agent.setter
@@ -127,7 +126,7 @@ class DebugSession:
 
     @property
     def thread_id(self) -> str | None:
-        """The thread that is looked at; None before its first run."""
+        """The id of the thread; None before its first run."""
         return self._cursor.timeline.thread_id
 
     @property
@@ -142,7 +141,7 @@ class DebugSession:
 
     @property
     def position(self) -> Position:
-        """The cursor's place, as it is written."""
+        """The cursor's position as text."""
         with self._lock:
             return self._cursor.position()
 
@@ -159,7 +158,7 @@ class DebugSession:
 
     @property
     def last_stop(self) -> Stop | None:
-        """Where the session stopped last."""
+        """The last stop of the session."""
         return self._run.last_stop
 
     @property
@@ -174,12 +173,12 @@ class DebugSession:
 
     @property
     def executed(self) -> tuple[int, int]:
-        """How many models and tools the last fork or replay really called."""
+        """Numbers of real model and tool calls of the last fork or replay."""
         return self._forker.executed
 
     @property
     def policy(self) -> Policy:
-        """What answers when recorded ground is gone over again, unless a fork says otherwise."""
+        """The default policy of forks and replays."""
         return self._forker.policy
 
     @policy.setter
@@ -192,8 +191,8 @@ class DebugSession:
         """Move by a verb's name or abbreviation, of `VERBS`: `n`, `reverse-next`, `next_error`.
 
         Raises:
-            DebugError: There is no such verb, or the next stop takes longer than `timeout` seconds;
-                the run goes on then. All moves raise that.
+            DebugError: There is no such verb, or the next stop takes longer than `timeout` seconds,
+                and the run continues. All moves raise this.
         """
         return self._run.verb(name, timeout)
 
@@ -202,11 +201,11 @@ class DebugSession:
         return self._run.verb("step", timeout)
 
     def next(self, timeout: float | None = None) -> Stop:
-        """Go to the next moment that lies no deeper."""
+        """Go to the next moment that is not deeper."""
         return self._run.verb("next", timeout)
 
     def finish(self, timeout: float | None = None) -> Stop:
-        """Go on until the frame of the moment is left."""
+        """Continue to the end of the moment's frame."""
         return self._run.verb("finish", timeout)
 
     def nextnode(self, timeout: float | None = None) -> Stop:
@@ -218,28 +217,28 @@ class DebugSession:
         return self._run.verb("turn", timeout)
 
     def cont(self, timeout: float | None = None) -> Stop:
-        """Go on until something stops."""
+        """Continue to the next stop."""
         return self._run.verb("cont", timeout)
 
     def until(self, text: str, timeout: float | None = None) -> Stop:
-        """Go on to a position, or until an expression is true.
+        """Continue to a position, or until an expression is true.
 
         Raises:
             DebugError: There is no such position.
-            ExpressionError: It is no expression.
+            ExpressionError: It is not an expression.
         """
         return self._run.until("until", text, timeout)
 
     def reverse_step(self) -> Stop:
-        """Go back to the moment before."""
+        """Go back to the previous moment."""
         return self._run.verb("reverse_step")
 
     def reverse_next(self) -> Stop:
-        """Go back to the moment before that lies no deeper."""
+        """Go back to the previous moment that is not deeper."""
         return self._run.verb("reverse_next")
 
     def reverse_finish(self) -> Stop:
-        """Go back to before the frame of the moment was entered."""
+        """Go back to before the entry of the moment's frame."""
         return self._run.verb("reverse_finish")
 
     def prevnode(self) -> Stop:
@@ -251,7 +250,7 @@ class DebugSession:
         return self._run.verb("prevturn")
 
     def reverse_cont(self) -> Stop:
-        """Go back until something stops."""
+        """Go back to the previous stop."""
         return self._run.verb("reverse_cont")
 
     def reverse_until(self, text: str) -> Stop:
@@ -267,10 +266,10 @@ class DebugSession:
         return self._run.goto(text)
 
     def choose(self, branch: int) -> Stop:
-        """Look at another branch; the cursor stays if it has the moment too, else goes to its end.
+        """Switch to another branch; the cursor keeps a shared moment, else it goes to the end.
 
         Raises:
-            DebugError: There is no such branch, or a run goes on on this one.
+            DebugError: There is no such branch, or a run is running on this one.
         """
         return self._run.choose(branch)
 
@@ -280,8 +279,8 @@ class DebugSession:
         """Set a breakpoint as it is written: `break tool:bash if args.command == "ls"`.
 
         Raises:
-            DebugError: It is none.
-            ExpressionError: Its condition is no expression.
+            DebugError: It is not a breakpoint.
+            ExpressionError: Its condition is not an expression.
         """
         return self.breakpoints.add(spec)
 
@@ -289,7 +288,7 @@ class DebugSession:
         """Return the value of an expression at a moment.
 
         Raises:
-            ExpressionError: It is none, or has no value there.
+            ExpressionError: It is not an expression, or has no value there.
         """
         return self.inspect.value(expression, at)
 
@@ -297,13 +296,13 @@ class DebugSession:
         """Return the request to the model at a moment: its own, the last before, or the next one.
 
         Raises:
-            DebugError: No model was ever asked.
-            StorageError: What it was made of is gone.
+            DebugError: No model was called.
+            StorageError: Its data is gone.
         """
         return self.inspect.request(at)
 
     def why(self, path: str, at: At = None) -> list[Cause]:
-        """List what is behind a value in the state, the nearest cause first.
+        """List the causes of a value in the state, the nearest first.
 
         Raises:
             DebugError: There is nothing at the path, or it was written before the recording.
@@ -331,11 +330,11 @@ class DebugSession:
         stop_on_entry: bool = True,
         timeout: float | None = None,
     ) -> Stop:
-        """Answer an input in a Python thread of its own, and return at the first stop.
+        """Answer an input in a new Python thread, and return at the first stop.
 
         Raises:
-            DebugError: The session has no agent, or a run goes on.
-            MessageError: The input is refused.
+            DebugError: The session has no agent, or a run is running.
+            MessageError: The input is invalid.
         """
         self._run.check_free()
         messages, answers = read_history(input)
@@ -350,24 +349,23 @@ class DebugSession:
         )
 
     def answer(self, value: Any, *, door: Door = "sync", timeout: float | None = None) -> Stop:
-        """Answer what an interrupt asks, and let the thread go on to the next stop; see `run`.
+        """Answer an interrupt, and continue the thread to the next stop; see `run`.
 
         Raises:
-            DebugError: The thread asks nothing, the session has no agent, or a run goes on.
+            DebugError: The thread asks nothing, the session has no agent, or a run is running.
         """
         return self._forker.answer(value, door, timeout)
 
     def live(
         self, plan: Plan | None = None, *, door: Door = "sync", timeout: float | None = None
     ) -> Stop:
-        """Execute a prepared fork, or go on at the end of the thread; returns at the first stop.
+        """Execute a prepared fork, or continue the thread at its end; return at the first stop.
 
-        A fork that was left is gone on with under its own policy, and with its edits, in any
-        process.
+        An unfinished fork continues with its own policy and edits, in any process.
 
         Raises:
-            DebugError: The session has no agent, the thread is finished, or it is in a fork that
-                was not kept.
+            DebugError: The session has no agent, the thread is finished, or it is in a fork without
+                stored edits and policy.
         """
         return self._forker.live(plan, door, timeout)
 
@@ -386,30 +384,30 @@ class DebugSession:
         """Prepare a new branch from a moment; `live` executes it, and this branch never changes.
 
         Args:
-            at: The moment; the step that it belongs to is done again.
+            at: The moment; its step runs again.
             state: Channels, or paths in them, and their new values.
             request: `system`, `messages` or `settings` of the request at the moment.
-            response: The model's reply, in place of asking it.
+            response: The model's reply, instead of a model call.
             args: The arguments of the call at the moment.
-            result: The result of the call at the moment, in place of making it.
-            policy: What answers the other calls; `session.policy` by default.
+            result: The result of the call at the moment, instead of the call.
+            policy: The policy for the other calls; `session.policy` by default.
             label: A word for people.
 
         Raises:
-            DebugError: Nothing can be gone on with from there, or the moment has no such part.
+            DebugError: Nothing can continue from there, or the moment has no such part.
         """
         edits = Edits(state, request, response, args, result)
         return self._forker.fork(at, edits, policy, label)
 
     def will_execute(self, at: At = None, policy: Policy | None = None) -> list[Planned]:
-        """List what going on from a moment would execute, as far as the recording tells.
+        """List what a continuation from a moment would execute, as far as the recording shows.
 
-        At the end of a thread that is not finished, that is what `live` would execute: the tasks
-        of its step that are not over. In a fork that was left its own policy answers them.
+        At the end of an unfinished thread, list what `live` would execute: the unfinished tasks of
+        its step. In an unfinished fork its own policy answers them.
 
         Raises:
-            DebugError: There is no such moment, nothing that could be gone on with, or no agent
-                that could do it; or the thread is in a fork that was not kept.
+            DebugError: There is no such moment, nothing to continue, or no agent; or the thread is
+                in a fork without stored edits and policy.
         """
         return self._forker.will_execute(at, policy)
 
@@ -422,11 +420,11 @@ class DebugSession:
         door: Door = "sync",
         timeout: float | None = None,
     ) -> Stop:
-        """Run a recorded run again in memory: models and tools are answered from the recording.
+        """Replay a recorded run in memory: the recording answers models and tools.
 
-        By default it is the run that the cursor is in. `replayed` is the session of the new run;
-        `compare` shows both side by side. If the code of today asks something else than was
-        recorded, that session stops with `divergence`.
+        By default it is the cursor's run. `replayed` is the session of the new run; `compare` shows
+        both side by side. If the present code makes an unrecorded request, that session stops with
+        `divergence`.
 
         Raises:
             DebugError: The session has no agent, or no journal.
@@ -458,17 +456,17 @@ class DebugSession:
             terms=Terms(decide, label="REPLAY"),
         )
 
-    # --- while a run goes on or is held ----------------------------------------------------------
+    # --- control of a running or held run --------------------------------------------------------
 
     def pause(self) -> bool:
-        """Ask a run that goes on to stop at its next moment; False if none does.
+        """Ask the running run to stop at its next moment; return False if there is none.
 
-        It waits for nothing, so a signal's handler may call it.
+        It never blocks, so a signal handler may call it.
         """
         return self._run.pause()
 
     def wait(self, timeout: float | None = None) -> Stop:
-        """Wait until a run that goes on is held, or over.
+        """Wait until the running run is held or has ended.
 
         Raises:
             DebugError: It takes longer than `timeout`.
@@ -476,22 +474,22 @@ class DebugSession:
         return self._run.wait(timeout)
 
     def wait_for_run(self, timeout: float | None = None) -> Stop:
-        """Wait until a run that others start with this session is held, or over.
+        """Wait until a run that others start with this session is held or has ended.
 
         Raises:
-            DebugError: None was within `timeout`.
+            DebugError: There was none within `timeout`.
         """
         return self._run.wait_for_run(timeout)
 
     def on_stop(self, fn: Callable[[Stop], Any]) -> Callable[[Stop], Any]:
-        """Call a function at each stop, which returns how to go on: a verb, or None to continue.
+        """Call a function at each stop; it returns a verb, or None to continue.
 
-        It may be `def` or `async def`, and is called in the run itself, so it must not wait for it.
+        It may be `def` or `async def`, and runs in the run itself, so it must not wait for the run.
         """
         return self._run.on_stop(fn)
 
     def edit(self, target: str, value: Any) -> str:
-        """Change what the held moment goes on with, and say what will happen.
+        """Change the held moment, and return a sentence on the effect.
 
         Args:
             target: `args`, `result`, `response`, `request.system`, `request.messages`,
@@ -500,23 +498,23 @@ class DebugSession:
 
         Raises:
             DebugError: Nothing waits at the cursor, or the moment has no such part.
-            MessageError: A message is refused.
+            MessageError: A message is invalid.
         """
         return self._run.edit(target, value)
 
     def skip(self, value: Any = None) -> str:
-        """Do not make the held tool or model call, and take this as its result; see `edit`."""
+        """Skip the held tool or model call, and use this as its result; see `edit`."""
         return self._run.skip(value)
 
     def accept(self, choice: Any, *, timeout: float | None = None) -> Stop:
-        """Decide about the call at a stop `ask` or `divergence`, and go on.
+        """Decide about the call at a stop `ask` or `divergence`, and continue.
 
         Args:
-            choice: `recorded`, `live`, or a `Mock` with the value to take.
+            choice: `recorded`, `live`, or a `Mock` with the value to use.
             timeout: Seconds to wait for the next stop.
 
         Raises:
-            DebugError: Nothing is asked here, or there is nothing recorded.
+            DebugError: There is no question here, or no recorded answer.
         """
         return self._run.accept(choice, timeout)
 
@@ -526,24 +524,26 @@ class DebugSession:
         """End the run here: it counts as cancelled, and its thread can be used again.
 
         Raises:
-            DebugError: No run goes on, or it takes longer than `timeout` to end.
+            DebugError: No run is running, or it takes longer than `timeout` to end.
         """
         return self._run.abort(reason, timeout)
 
     def detach(self, how: How = "keep", *, timeout: float | None = None) -> Stop | None:
-        """Leave the run: let it go on alone, keep it for later, or end it.
+        """Leave the run: let it continue alone, keep it for later, or end it.
 
-        A run that is kept waits in the store between two calls, and any process can go on with it
-        (`live`); no call is made twice. Only edits that were not gone on with are not kept.
+        A kept run waits in the store between two calls, and any process can continue it (`live`);
+        no call is made twice. Only pending edits of the held moment are lost.
 
         Raises:
-            DebugError: No run goes on, it has no store to be kept in, or it takes longer than
-                `timeout` to come to a place where it can be left.
+            DebugError: No run is running, it has no store, or it takes longer than `timeout` to
+                reach a place where it can be left.
         """
         return self._run.detach(how, timeout)
 
-    def attach(self, run: Any, io: Any, spec: Any, journal: Port | None, saver: Any) -> Port:
-        """Take part in a run that begins; the engine calls this.
+    def attach(
+        self, run: Any, io: Any, spec: Any, journal: Listener | None, saver: Any
+    ) -> Listener:
+        """Attach to a starting run; the engine calls this.
 
         Raises:
             DebugError: The session is busy with another run.

@@ -1,4 +1,4 @@
-"""Find the recording that a session is to be about, wherever it lies."""
+"""Open the recording of a session from any source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUFFIX = ".wickrun"
 
 @dataclass(slots=True)
 class Found:
-    """A recording that is open."""
+    """An open recording."""
 
     journal: Journal | None
     timeline: Timeline
@@ -29,14 +29,14 @@ class Found:
     close: Callable[[], None]
     read_only: bool = False
     waits: bool = False
-    """Whether the thread waits in its store between two steps, and can be gone on with."""
+    """Whether the thread waits in its store between two steps, and can be continued."""
 
 
 def find(source: Any, thread_id: str | None, agent: Any, branch: int | None) -> Found:
     """Open a source: an agent, a store, a journal, a database's URL, or a `.wickrun` file.
 
     Raises:
-        DebugError: It holds no thread that could be looked at, or which one was not said.
+        DebugError: It holds no thread, or the thread id is missing.
         ThreadNotFoundError: There is no such thread.
         StorageError: The file or database cannot be read.
     """
@@ -115,7 +115,7 @@ def _lost(lines: BranchReader) -> list[str]:
 
 
 def other_code(journal: Journal, agent: Any) -> list[str]:
-    """Say where the agent of today is another than the one that was recorded."""
+    """Return how the present agent differs from the recorded one."""
     runs = journal.runs()
     spec = getattr(agent, "spec", None)
     if spec is None or not runs:

@@ -1,9 +1,9 @@
-"""The moments of one branch in their order, and the positions by which people name them.
+"""The moments of one branch in order, and their positions as text.
 
 A position is `@12`, `@12.3`, `b1@12`, `t42/b1@12` or `#57`. `@12` is the entry of step 12, the
 twelfth visit of a node, and `@12.3` the third moment in it. `@-3` counts steps from the end;
-`@first`, `@last` and `@error` are what they say. A moment outside of all nodes has its number
-alone: `#57`.
+`@first`, `@last` and `@error` are moments, too. A moment outside of all nodes has only its number:
+`#57`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Position:
         """Read a position.
 
         Raises:
-            DebugError: It is none.
+            DebugError: It is not a position.
         """
         found = _FORM.fullmatch(text.strip())
         if found is None:
@@ -72,7 +72,7 @@ class Position:
 
 
 class Steps:
-    """Knows which moments each step of a recording has."""
+    """Index of the moments of each step of a recording."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
@@ -80,7 +80,7 @@ class Steps:
         self._of: dict[int, list[int]] = {}
 
     def of(self, step: int) -> list[int]:
-        """Return the places of a step's moments; empty where there is no such step."""
+        """Return the places of a step's moments; empty if there is no such step."""
         for at in range(self._seen, len(self._entries)):
             if self._entries[at].step:
                 self._of.setdefault(self._entries[at].step, []).append(at)
@@ -121,27 +121,27 @@ class Steps:
 
 
 CHECKPOINT: Final = "checkpoint"
-"""The kind of a moment that is made of a checkpoint, in a thread without a journal."""
+"""The kind of a moment made from a checkpoint, in a thread without a journal."""
 
 _FAR: Final = 1_000
-"""Checkpoints that are looked at to find out where a branch began."""
+"""Limit of checkpoints in the search for a branch's beginning."""
 
 _MOST: Final = 2_000
-"""Checkpoints of which moments are made, the newest ones."""
+"""Limit of checkpoints that become moments, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """One line of a thread's recording."""
+    """One branch of a thread's recording."""
 
     number: int
     parent: int | None
-    """The branch that it left; None for a thread's first one."""
+    """Its parent branch; None for a thread's first one."""
     at: str | None
-    """The checkpoint at which it left."""
+    """The checkpoint at which it forked off."""
     runs: tuple[str, ...]
     moments: int
-    """Its own."""
+    """Number of its own moments."""
 
 
 class Timeline:
@@ -158,7 +158,7 @@ class Timeline:
         return len(self.entries)
 
     def add(self, entry: Entry) -> int:
-        """Add a moment that just happened, and return its place."""
+        """Add a live moment, and return its place."""
         self.entries.append(entry)
         self._seqs.append(entry.seq)
         return len(self.entries) - 1
@@ -208,7 +208,7 @@ class Timeline:
                     return
 
     def superstep(self, at: int) -> Iterator[Entry]:
-        """Yield the moments up to a place that began from the same checkpoint, backwards."""
+        """Yield the moments up to a place with the same checkpoint, backwards."""
         checkpoint = self.entries[at].checkpoint
         for place in range(at, -1, -1):
             entry = self.entries[place]
@@ -259,12 +259,12 @@ class BranchReader:
         line = self._line(parent)
         cut = next((i for i, e in enumerate(line) if (e.checkpoint or "") >= at), len(line))
         while cut and line[cut - 1].what == "run.enter":
-            cut -= 1  # a run of the parent that had done nothing by then
+            cut -= 1  # a run of the parent without progress by then
         first = runs[0].first
         return [entry for entry in line[:cut] if entry.seq < first] + own
 
     def _origin(self, first: RunRecord) -> tuple[int | None, str | None]:
-        """Return the branch that a run left, and the checkpoint at which it did."""
+        """Return the branch from which a run forked off, and the checkpoint."""
         if first.branch == 0 or first.base is None:
             return None, None
         known = {
@@ -287,7 +287,7 @@ class BranchReader:
 
 
 def checkpoints_only(saver: SqlSaver, thread_id: str) -> list[Entry]:
-    """Make moments of a thread's checkpoints, where nothing else is recorded."""
+    """Make moments from a thread's checkpoints, if there is no journal."""
     config: Any = langgraph_config.with_configurable(
         None, **{langgraph_config.THREAD_ID: thread_id, langgraph_config.CHECKPOINT_NS: ""}
     )

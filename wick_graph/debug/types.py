@@ -1,4 +1,4 @@
-"""What the parts of the debugger give each other: stops, lines of output, frames, places."""
+"""Types shared by the debugger's parts: stops, lines of output, frames, places."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ At = str | Entry | None
 """A moment: a position's text, the moment itself, or None for the cursor's."""
 
 Door = Literal["sync", "async"]
-"""The form in which a session calls the graph that it runs: `invoke` or `ainvoke`."""
+"""How a session calls its graph: by `invoke` or `ainvoke`."""
 
 How = Literal["continue", "keep", "abort"]
-"""What `detach` does with a run."""
+"""Effect of `detach` on a run."""
 
 _OUTPUTS: Final = 10_000
-"""Lines of output that are kept."""
+"""Limit of kept lines of output."""
 
 Reason = Literal[
     "entry",
@@ -49,7 +49,7 @@ Mode = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Where a session stopped, and why."""
+    """A stop of a session, with its reason."""
 
     reason: Reason
     entry: Entry | None
@@ -60,12 +60,12 @@ class Stop:
     text: str = ""
     """One line for people."""
     moved: bool = True
-    """False where there was nothing more in that direction."""
+    """False if there was nothing more in that direction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A line that a log point or the session itself said."""
+    """A line of output by a log point or the session."""
 
     seq: int
     kind: Literal["log", "note"]
@@ -85,7 +85,7 @@ class Frame:
 
 
 class Outputs(list[Output]):
-    """The newest lines of output, for listeners as they come."""
+    """The newest lines of output, also passed to listeners."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Values as JSON-like data: paths into them, differences between them, states made of them."""
+"""Values as JSON-like data: paths, differences, states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_path(text: str) -> Path:
     """Read a path; its first part is a channel.
 
     Raises:
-        DebugError: It is none.
+        DebugError: It is not a path.
     """
     text = text.strip()
     start = _NAME.match(text)
@@ -70,7 +70,7 @@ def _parts(text: str, at: int) -> Iterator[str | int]:
 Op = Literal["add", "remove", "change"]
 
 MOST: Final = 1_000
-"""Changes that are listed."""
+"""Limit of listed changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Change:
 
 
 def differences(before: Any, after: Any, path: Path = ()) -> list[Change]:
-    """List what is different, the smallest parts that differ; at most `MOST`."""
+    """List the differences of the smallest parts; at most `MOST`."""
     found: list[Change] = []
     for change in _changes(before, after, path):
         found.append(change)
@@ -118,7 +118,7 @@ def _of_objects(
 
 
 def _of_lists(before: list[Any], after: list[Any], path: Path) -> Iterator[Change]:
-    """Compare lists: what both begin and end with is the same, and what lies between differs."""
+    """Compare lists: a common beginning and end are equal, and the middle differs."""
     start = _same(before, after)
     stop = _same(before[start:][::-1], after[start:][::-1])
     old, new = before[start : len(before) - stop], after[start : len(after) - stop]
@@ -154,10 +154,10 @@ EMPTY: Final[Mapping[str, Any]] = {
     "skills": [],
     "seen": {},
 }
-"""What channels are before anything is written to them."""
+"""Values of channels before the first write."""
 
 PENDING: Final = "pending:"
-"""Begins the ids of messages that the thread will give another one."""
+"""Prefix of temporary message ids, which the thread will replace."""
 
 _DEEPEST: Final = 40
 
@@ -166,24 +166,24 @@ _MOST: Final = 20_000
 _HINTS: Final = get_type_hints(AgentState, include_extras=True)
 
 CHANNELS: Final = frozenset({*_HINTS, *EMPTY})
-"""What a state is made of."""
+"""The fields of a state."""
 
 REDUCERS: Final[Mapping[str, Any]] = {
     name: found[1]
     for name, hint in _HINTS.items()
     if len(found := get_args(hint)) > 1 and callable(found[1]) and not isinstance(found[1], type)
 }
-"""How writes to a channel combine."""
+"""The reducers of the channels."""
 
 
 class JsonView:
-    """Turns values into JSON-like data; a message that was shown once is not made again."""
+    """Turns values into JSON-like data; converted messages are cached."""
 
     def __init__(self) -> None:
         self._messages: dict[int, tuple[BaseMessage, dict[str, Any]]] = {}
 
     def message(self, message: BaseMessage) -> dict[str, Any]:
-        """Show a message in wick's form, with its id."""
+        """Return a message in wick's form, with its id."""
         held = self._messages.get(id(message))
         if held is not None and held[0] is message:
             return held[1]
@@ -192,11 +192,11 @@ class JsonView:
             made["id"] = message.id
         if len(self._messages) > _MOST:
             self._messages.clear()
-        self._messages[id(message)] = message, made  # held, so that no other gets its place
+        self._messages[id(message)] = message, made  # kept alive, so that its id() is not reused
         return made
 
     def plain(self, value: Any, depth: int = 0) -> Any:
-        """Show a value; what has no form in JSON is shown by its text, and says so."""
+        """Return a value as JSON-like data; an unserialisable one becomes its marked text."""
         if value is None or isinstance(value, bool | int | str):
             return value
         if isinstance(value, float):
@@ -212,13 +212,13 @@ class JsonView:
         return {"not_shown": type(value).__name__, "repr": _repr(value)}
 
     def state(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Show a state, with every channel of an agent."""
+        """Return a state with every channel of an agent."""
         made = {name: self.plain(value) for name, value in values.items() if name != "request"}
         return {**EMPTY, **{k: v for k, v in made.items() if not k.startswith(("__", "branch:"))}}
 
 
 def overlaid(values: Mapping[str, Any], writes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a state with writes in it, as their reducers would put them there."""
+    """Return a state after writes, applied by their reducers."""
     made = dict(values)
     for channel, value in writes:
         reduce = REDUCERS.get(channel, last)
@@ -229,7 +229,7 @@ def overlaid(values: Mapping[str, Any], writes: Iterable[tuple[str, Any]]) -> di
 
 
 def _with_id(item: Any) -> Any:
-    """Give a message that has no id yet one that is the same each time it is looked at."""
+    """Give a message without an id a stable temporary one."""
     if not isinstance(item, BaseMessage) or item.id:
         return item
     return item.model_copy(update={"id": f"{PENDING}{getattr(item, 'tool_call_id', '')}"})
@@ -239,7 +239,7 @@ def at_path(value: Any, path: Sequence[str | int]) -> Any:
     """Return the value at a path.
 
     Raises:
-        LookupError: Nothing does.
+        LookupError: There is none.
     """
     for part in path:
         listed = isinstance(value, list | tuple) and isinstance(part, int)
@@ -252,12 +252,12 @@ def at_path(value: Any, path: Sequence[str | int]) -> Any:
 def _repr(value: Any) -> str:
     try:
         return repr(value)[:1_000]
-    except Exception as error:  # a value's own text may fail; that is what is shown then
+    except Exception as error:  # a value's own `__str__` may fail
         return f"its text cannot be made: {type(error).__name__}"
 
 
 def value_at(state: Mapping[str, Any], path: Path, text: str) -> Any:
-    """Return the value at a path of a state; `text` is the path as it was written.
+    """Return the value at a path of a state; `text` is the path for errors.
 
     Raises:
         DebugError: There is none.

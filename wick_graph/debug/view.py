@@ -1,4 +1,4 @@
-"""What is known at a moment, recorded or live: facts for queries and names for expressions."""
+"""Views of a moment, recorded or live: its data, and names for expressions."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from wick_graph.messages import ToolCall, ToolResult, to_wick
 Data = dict[str, Any]
 
 _SAVED: Final = 48
-"""Checkpoints that are kept at hand."""
+"""Limit of cached checkpoints."""
 
 
 @dataclass(slots=True)
 class ViewCache:
-    """What the views of one recording share."""
+    """Data that the views of one recording share."""
 
     journal: Journal | None
     timeline: Timeline
     json: JsonView = field(default_factory=JsonView)
     live: dict[int, Moment] = field(default_factory=dict)
-    """The moments of a run that goes on, by their numbers."""
+    """The moments of a running run, by their numbers."""
     _saved: dict[str, Any] = field(default_factory=dict)
 
     def saved(self, checkpoint: str) -> Any:
-        """Return a checkpoint with its writes; None where it is gone."""
+        """Return a checkpoint with its writes; None if it is gone."""
         if self.journal is None:
             return None
         held = self._saved.get(checkpoint)
@@ -55,17 +55,17 @@ class ViewCache:
         return (self.view(at) for at in range(len(self.timeline)))
 
     def apart(self) -> ViewCache:
-        """Return the same recording with a cache of its own, for use without the session's lock."""
+        """Return the same recording with its own cache, for use without the session's lock."""
         return ViewCache(self.journal, self.timeline, self.json, self.live)
 
     def view(self, at: int) -> View:
-        """Return the moment at a place, with what is known of it."""
+        """Return the view of the moment at a place."""
         moment = self.live.get(self.timeline.entries[at].seq)
         return View(self, at) if moment is None else LiveView(self, at, moment)
 
 
 class View:
-    """A moment of a recording, with what is known of it; nothing is executed."""
+    """A moment of a recording with its data; nothing is executed."""
 
     def __init__(self, views: ViewCache, at: int) -> None:
         self.views = views
@@ -96,7 +96,7 @@ class View:
 
     @cached_property
     def pending(self) -> list[tuple[Entry, str, Any]]:
-        """What nodes of the running superstep had written by now: their end, channel, value."""
+        """Writes of the running superstep by now: end of the node, channel, value."""
         if self.entry.checkpoint is None or self.entry.kind == CHECKPOINT:
             return []
         ended = {e.task: e for e in self.views.timeline.superstep(self.at) if e.what == "node.exit"}
@@ -112,7 +112,7 @@ class View:
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
-        """The state with what was written by now."""
+        """The state with the writes by now."""
         if not self.pending:
             return self.base
         return overlaid(self.base, [(channel, value) for _, channel, value in self.pending])
@@ -126,8 +126,7 @@ class View:
     def before(self) -> Data:
         """The state before the latest write, as JSON-like data.
 
-        That is the state at the beginning of the superstep where something was written in it, and
-        the one before that otherwise.
+        If the superstep has writes, that is the state at its beginning, else the one before that.
         """
         if self.entry.what == "node.exit":
             own = self.entry.task
@@ -145,31 +144,31 @@ class View:
 
     @cached_property
     def writes(self) -> list[Data]:
-        """What a node or a hook wrote here: channel, what it did, path."""
-        return list(self._told.get("writes") or self._told.get("update") or ())
+        """Writes of a node or a hook here: channel, operation, path."""
+        return list(self._details.get("writes") or self._details.get("update") or ())
 
     # --- what the moment is about ----------------------------------------------------------------
 
     @cached_property
-    def _told(self) -> Data:
+    def _details(self) -> Data:
         if self.views.journal is None or self.entry.kind in (GAP, CHECKPOINT):
             return {}
         return self.views.journal.details(self.entry)
 
     @property
-    def told(self) -> Data:
-        """All that is written down of the moment."""
-        return self._told
+    def details(self) -> Data:
+        """All recorded details of the moment."""
+        return self._details
 
     @cached_property
     def args_asked(self) -> Any:
-        """The arguments of the call as the model asked for them."""
+        """The arguments of the call as the model made it."""
         call = None if self.views.journal is None else self.views.journal.call_at(self.entry)
         return None if call is None else self.views.json.plain(call["args"])
 
     @cached_property
     def args(self) -> Any:
-        """The arguments of the call as they are by now: hooks may have changed them."""
+        """The arguments of the call by now: hooks may have changed them."""
         for entry in self.views.timeline.of_task(self.at):
             changed = entry.fields.get("a") if entry.kind == "tool" else None
             changed = changed or (entry.fields.get("c") or {}).get("a")
@@ -179,32 +178,32 @@ class View:
 
     @cached_property
     def output(self) -> str | None:
-        """What the call gave, its error's text included; None where it is not over."""
-        told = self._told if self.entry.what == "tool.exit" else {}
-        found = told.get("error", told.get("output"))
+        """The output of the call, or its error's text; None before its end."""
+        details = self._details if self.entry.what == "tool.exit" else {}
+        found = details.get("error", details.get("output"))
         return None if found is None else str(found)
 
     @cached_property
     def result(self) -> Data | None:
-        """The call's result; None where it is not over."""
+        """The call's result; None before its end."""
         if self.entry.what not in ("tool.exit", "tool.error"):
             return None
         took = self.entry.duration_us
         ms = None if took is None else round(took / 1000, 3)
-        return {"output": self._told.get("output"), "error": self.error, "ms": ms}
+        return {"output": self._details.get("output"), "error": self.error, "ms": ms}
 
     @cached_property
     def error(self) -> str | None:
         """The error of the moment, or of the call that ends here."""
         if self.entry.what == "tool.exit":
-            found = self._told.get("error")
+            found = self._details.get("error")
             return None if found is None else str(found)
         return self.entry.error
 
     @cached_property
     def reply(self) -> AIMessage | None:
         """The model's reply, at its moment."""
-        found = self._told.get("reply") if self.entry.what == "model.response" else None
+        found = self._details.get("reply") if self.entry.what == "model.response" else None
         return found if isinstance(found, AIMessage) else None
 
     @cached_property
@@ -226,11 +225,11 @@ class View:
     @cached_property
     def route(self) -> Data | None:
         """The decision, at its moment: chosen, reason, candidates, calls."""
-        return dict(self._told) if self.entry.kind == "route" else None
+        return dict(self._details) if self.entry.kind == "route" else None
 
 
 class LiveView(View):
-    """A moment that is held in memory."""
+    """A live moment in memory."""
 
     def __init__(self, views: ViewCache, at: int, moment: Moment) -> None:
         super().__init__(views, at)
@@ -238,14 +237,14 @@ class LiveView(View):
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """What the moment carries: live objects, not to be changed."""
+        """The moment's data: live objects, not to be changed."""
         return self.moment.data
 
     # --- the state -------------------------------------------------------------------------------
 
     @cached_property
     def base(self) -> Mapping[str, Any]:
-        """The values that the superstep began with; between two of them, those that one left."""
+        """The values at the start of the superstep; between two, those after the first."""
         own = self.entry.checkpoint
         saved = self.views.saved(own) if own else None
         if saved is not None:
@@ -263,7 +262,7 @@ class LiveView(View):
 
     @cached_property
     def pending(self) -> list[tuple[Entry, str, Any]]:
-        """What nodes of the running superstep had written by now."""
+        """Writes of the running superstep by now."""
         if self.entry.checkpoint is None:
             return []
         made: list[tuple[Entry, str, Any]] = []
@@ -275,7 +274,7 @@ class LiveView(View):
 
     @cached_property
     def writes(self) -> list[Data]:
-        """What a node or a hook wrote here."""
+        """Writes of a node or a hook here."""
         if self.entry.what == "node.exit":
             return _writes(self.data["writes"])
         if self.entry.what != "hook.exit":
@@ -288,13 +287,13 @@ class LiveView(View):
     # --- what the moment is about ----------------------------------------------------------------
 
     @cached_property
-    def _told(self) -> Data:
-        make = _TOLD.get(self.entry.what)
+    def _details(self) -> Data:
+        make = _DETAILS.get(self.entry.what)
         return {} if make is None else make(self)
 
     @cached_property
     def args_asked(self) -> Any:
-        """The arguments of the call as the model asked for them."""
+        """The arguments of the call as the model made it."""
         for entry in self.views.timeline.of_task(self.at):
             held = self._live(entry)
             if entry.what == "tool.enter" and held is not None:
@@ -303,7 +302,7 @@ class LiveView(View):
 
     @cached_property
     def args(self) -> Any:
-        """The arguments of the call as they are by now."""
+        """The arguments of the call by now."""
         for entry in self.views.timeline.of_task(self.at):
             held = self._live(entry)
             if held is None:
@@ -321,7 +320,7 @@ class LiveView(View):
 
     @cached_property
     def output(self) -> str | None:
-        """What the call gave, its error's text included; None where it is not over."""
+        """The output of the call, or its error's text; None before its end."""
         found = self._result
         return None if found is None else found.error or found.to_message().text
 
@@ -332,7 +331,7 @@ class LiveView(View):
 
     @cached_property
     def result(self) -> Data | None:
-        """The call's result; None where it is not over."""
+        """The call's result; None before its end."""
         if self._result is None:
             return None
         took = self.entry.duration_us
@@ -427,7 +426,7 @@ def _exit(view: LiveView) -> Data:
     return {name: view.output}
 
 
-_TOLD: Final[Mapping[str, Callable[[LiveView], Any]]] = {
+_DETAILS: Final[Mapping[str, Callable[[LiveView], Any]]] = {
     "run.enter": lambda view: {"mode": "live"},
     "run.exit": lambda view: {"stopped_because": view.data.get("stopped_because")},
     "run.error": lambda view: {"stopped_because": view.data.get("stopped_because")},
@@ -449,7 +448,7 @@ _TOLD: Final[Mapping[str, Callable[[LiveView], Any]]] = {
 
 
 class Names(Mapping[str, Any]):
-    """The names at one moment: facts of the moment, and the channels of its state."""
+    """The names at one moment: its data, and the channels of its state."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -498,7 +497,7 @@ def _response(view: View) -> Any:
 
 
 def _usage(view: View) -> Any:
-    """Tell the tokens of a reply at its moment; elsewhere those of the thread."""
+    """Return the tokens of a reply at its moment, elsewhere those of the thread."""
     return view.state["usage"] if view.usage is None else view.usage
 
 

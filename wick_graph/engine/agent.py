@@ -1,4 +1,4 @@
-"""Agent: the door for programs. It turns inputs and outputs; the graph does the work."""
+"""`Agent`, the entry point for programs: converts inputs and outputs around the graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 from wick_graph.backends import Rules
 from wick_graph.config import code_folders, trust_folder
 from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
-from wick_graph.core.bridge import ASYNC_LEAVES, SYNC_LEAVES, run_to_end
+from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, run_to_end
 from wick_graph.core.moments import JournalLevel, JournalOptions
 from wick_graph.durations import seconds
 from wick_graph.engine.graph import AgentGraph, build_graph
@@ -39,35 +39,35 @@ from wick_graph.tools.toolsets import Beside, ToolRegistry, ToolStore
 
 
 class Agent:
-    """An agent: a model, a prompt, tools and hooks, and where its threads are kept.
+    """An agent: a model, a prompt, tools, hooks, and the store of its threads.
 
     Args:
         name: Shown in listings and traces.
         model: `provider:model`, a mapping with `base_url` and the like, `auto`, or any LangChain
             chat model.
-        system_prompt: Stands before every model call; never stored in a thread.
+        system_prompt: Sent before the messages of every model call; never stored in a thread.
         tools: Plain functions, `@tool` functions, LangChain tools, or objects with `name`,
             `description`, `parameters` and `execute`.
         hooks: Outermost first.
         store: A SQLAlchemy URL, any LangGraph checkpointer, None for memory, False for no store.
         max_iterations: Model calls in one run.
-        ttl: How long an idle thread is kept: seconds, `30m`, `7d`, or `never`. By default as its
-            store says, which may keep namespaces of threads for different times.
-        tool_timeout: Seconds for a tool that says nothing of its own; None for no limit.
-        deadline: How long a whole run may take (`90s`, `10m`, seconds); it then ends as `limit`.
+        ttl: How long an idle thread is kept: seconds, `30m`, `7d`, or `never`. By default the
+            store decides, possibly by thread namespace.
+        tool_timeout: Seconds for a tool without a timeout of its own; None for no limit.
+        deadline: Time limit of a run (`90s`, `10m`, seconds); it then ends as `limit`.
         keep_latest: Checkpoints of a thread that are kept once a run has ended; None for all.
-        journal: What is recorded of runs in a store of ours: `off`, `steps`, or `full`, which keeps
-            the pieces of streamed replies too; with patterns of secrets as `JournalOptions`.
+        journal: What a `SqlSaver` records of runs: `off`, `steps`, or `full`, which keeps the
+            pieces of streamed replies too; with patterns of secrets as `JournalOptions`.
         processors: Functions that change messages last before the model, and its replies first
             after it; see `wick_graph.messages.Processors`.
-        tool_store: Tools that come and go while the agent exists; it sees those for all agents, and
+        tool_store: Tools that can change while the agent exists; it gets those for all agents, and
             those for its name.
-        mcp_servers: Servers whose tools it has; they are asked for their tools here.
-        allow_client_system: Whether inputs may carry messages of the role `system`.
-        base_dir: What relative paths in `model` are relative to.
+        mcp_servers: Servers that provide tools; the constructor fetches their tool lists.
+        allow_client_system: Whether inputs may contain messages of the role `system`.
+        base_dir: Base directory of relative paths in `model`.
 
     Raises:
-        ConfigError: An argument is refused, with the reason.
+        ConfigError: An argument is invalid.
         ModelError: The model cannot be found or built.
     """
 
@@ -119,14 +119,14 @@ class Agent:
 
     @cached_property
     def graph(self) -> AgentGraph:
-        """The compiled LangGraph graph: everything that LangGraph can do works on it."""
+        """The compiled LangGraph graph; all of LangGraph's methods work on it."""
         graph = build_graph(self.spec, self._store)
         graph.ttl = self._ttl
         return graph
 
     @property
     def processors(self) -> Processors:
-        """What this agent does to messages around its model."""
+        """The functions that change messages around the model."""
         return self.spec.processors
 
     @property
@@ -139,7 +139,7 @@ class Agent:
         """The list of threads: `list`, `get`, `delete`, `pin`.
 
         Raises:
-            ConfigError: The store is not ours and keeps no such list.
+            ConfigError: The store is not a `SqlSaver`, and keeps no such list.
         """
         store = engine_store(self._store)
         if store is None:
@@ -154,18 +154,18 @@ class Agent:
         config: Any = None,
         **options: Unpack[RunOptions],
     ) -> Result:
-        """Answer an input and return the end of the run.
+        """Answer an input, and return the result of the run.
 
         Args:
             input: A text, a message, a dict with role and content, or a list of these.
-            thread_id: The conversation to go on with; a new one by default.
+            thread_id: The conversation to continue; a new one by default.
             config: More of LangChain's `RunnableConfig` (callbacks, tags, metadata, …).
             options: `idempotency_key`, `on_busy` and `deadline`; see `RunOptions`.
 
         Raises:
-            MessageError: The input is refused; nothing is stored.
-            ThreadBusyError: Another run goes on in the thread, and `on_busy` is `reject`.
-            WickError: The run failed; the thread can go on with the next message.
+            MessageError: The input is invalid; nothing is stored.
+            ThreadBusyError: Another run uses the thread, and `on_busy` is `reject`.
+            WickError: The run failed; the next message continues the thread.
         """
         call = self._call(input, thread_id, config, options)
         return self._result(call, self.graph.invoke(call.input, call.config))
@@ -191,13 +191,13 @@ class Agent:
         tokens: bool = True,
         **options: Unpack[RunOptions],
     ) -> Iterator[Event]:
-        """Answer an input and yield what happens; the last event is `Done` or `Failed`.
+        """Answer an input, and yield events; the last one is `Done` or `Failed`.
 
-        A refused input raises here; what fails later comes as `Failed`. The run waits for a slow
+        An invalid input raises here; later errors come as `Failed`. The run waits for a slow
         reader, and is cancelled when the reader leaves.
 
         Raises:
-            MessageError: The input is refused; nothing is stored.
+            MessageError: The input is invalid; nothing is stored.
         """
         return self._stream(self._call(input, thread_id, config, options), tokens)
 
@@ -210,7 +210,7 @@ class Agent:
         tokens: bool = True,
         **options: Unpack[RunOptions],
     ) -> AsyncIterator[Event]:
-        """Answer an input and yield what happens; see `stream`."""
+        """Answer an input, and yield events; see `stream`."""
         return self._astream(self._call(input, thread_id, config, options), tokens)
 
     def resume(
@@ -222,14 +222,14 @@ class Agent:
         force: bool = False,
         debug: Any = None,
     ) -> Result:
-        """Go on where a thread stands: after a crash, a breakpoint, or with an answer.
+        """Continue a thread from its head: after a crash, a breakpoint, or with an answer.
 
         Args:
             thread_id: The conversation.
-            answer: What an interrupt asked for; a mapping of interrupt ids where several wait.
+            answer: The answer to an interrupt; a mapping from interrupt ids if several wait.
             config: More of LangChain's `RunnableConfig`.
-            force: Go on, at once, although the thread is poisoned: its runs took the process down.
-            debug: A `wick_graph.debug.DebugSession`, which can stop the run at every moment of it.
+            force: Continue a poisoned thread at once, although its runs crashed the process.
+            debug: A `wick_graph.debug.DebugSession`, which can hold the run at each of its moments.
 
         Raises:
             RunError: The thread is poisoned; or the run failed.
@@ -246,7 +246,7 @@ class Agent:
         force: bool = False,
         debug: Any = None,
     ) -> Result:
-        """Go on where a thread stands; see `resume`."""
+        """Continue a thread from its head; see `resume`."""
         call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
@@ -260,7 +260,7 @@ class Agent:
         force: bool = False,
         debug: Any = None,
     ) -> Iterator[Event]:
-        """Go on where a thread stands, as `resume` does, and yield what happens."""
+        """Continue a thread from its head, as `resume` does, and yield events."""
         call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
         return self._stream(call, tokens)
 
@@ -274,21 +274,22 @@ class Agent:
         force: bool = False,
         debug: Any = None,
     ) -> AsyncIterator[Event]:
-        """Go on where a thread stands, as `aresume` does, and yield what happens."""
+        """Continue a thread from its head, as `aresume` does, and yield events."""
         call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
         return self._astream(call, tokens)
 
     def cancel(self, thread_id: str) -> bool:
-        """End the run that goes on in a thread, in this process or another; False if none does.
+        """Cancel the running run of a thread, in any process; return False if there is none.
 
-        Its model call and its tools are left, its children end with it, and the thread can be
-        used again when this returns: finished results are kept, calls under way count as unknown.
+        The run abandons its model call and its tools, and its children end with it. When this
+        returns, the thread can be used again: finished results are kept, and running calls count
+        as unknown.
         """
-        return run_to_end(cancel(self._saver(), checked_thread_id(thread_id), SYNC_LEAVES))
+        return run_to_end(cancel(self._saver(), checked_thread_id(thread_id), SYNC_BRIDGE))
 
     async def acancel(self, thread_id: str) -> bool:
-        """End the run that goes on in a thread; see `cancel`."""
-        return await cancel(self._saver(), checked_thread_id(thread_id), ASYNC_LEAVES)
+        """Cancel the running run of a thread; see `cancel`."""
+        return await cancel(self._saver(), checked_thread_id(thread_id), ASYNC_BRIDGE)
 
     def close(self) -> None:
         """Close the store, if this agent opened it."""
@@ -358,7 +359,7 @@ def _processors(given: Any) -> Processors:
 
 
 def _check_approvals(spec: AgentSpec, store: Any) -> None:
-    """Refuse rules of approval where no question can be kept until it is answered."""
+    """Refuse approval rules if no store can keep a question until it is answered."""
     if store is False and any(hook.may_ask for hook in spec.hooks.approvals):
         raise ConfigError(
             f"the agent {spec.name} asks for approval and has no store to keep the question in; "
@@ -370,16 +371,16 @@ def _beside(
     name: str, tool_store: ToolStore | None, servers: Sequence[McpServer]
 ) -> tuple[Beside, ...]:
     for server in servers:
-        server.tools()  # one that cannot be reached costs its own tools; a wrong name is told now
+        server.tools()  # an unreachable one loses only its tools; a wrong name raises now
     stored = () if tool_store is None else (partial(tool_store.at, name),)
     return (*stored, *(server.known for server in servers))
 
 
 def _keep_from(hooks: Sequence[Any], store: Any) -> None:
-    """Let no tool write the agent's store, the code that runs it, and what the user trusts.
+    """Protect the agent's store, its code and the user's trust records from its tools.
 
     Raises:
-        ConfigError: Commands of its backend could.
+        ConfigError: Commands of its backend could write them.
     """
     guards = [hook for hook in hooks if isinstance(hook, FilesystemHook)]
     if not guards:

@@ -1,13 +1,13 @@
-"""What an input answers: questions of the thread, and calls; and what binds whoever answers.
+"""Answers in an input: to questions of the thread and to tool calls; and the rules of a run.
 
-Answers to interrupts are bound to what was asked, and in the store before anything is run.
-LangGraph keeps an answer that is addressed by its question's id in memory, until the task that
-asked has ended. A process that dies in the approved call would then ask again, about a call that
-may have run. So answers to tool calls are stored first, as LangGraph's own `RESUME` writes.
+Answers to interrupts are bound to their questions, and stored before anything runs. LangGraph keeps
+an answer by interrupt id in memory until the asking task has ended. After a crash in the approved
+call it would ask again, about a call that may have run. So the engine first stores answers to tool
+calls, as LangGraph's own `RESUME` writes.
 
-Results that a caller sends must fit the calls of the thread, and are no decision. Open questions
-of a thread, and rules of its task, bind a run whatever its agent is: it adds rules and takes none
-away.
+Tool results from a caller must match calls of the thread, and never count as a decision. Open
+questions of a thread, and the rules of its task, bind a run of any agent: an agent can add rules
+and remove none.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, Overwrite, StateUpdate
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import Leaves
-from wick_graph.core.moments import Moment, Port
+from wick_graph.core.bridge import Bridge
+from wick_graph.core.moments import Listener, Moment
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import (
     MessageError,
@@ -58,15 +58,15 @@ _NOTHING: Final = object()
 _CONTROL: Final = frozenset({ERROR, INTERRUPT, RESUME})
 
 _RULES: Final = "/rules"
-"""Where the ledger of a thread keeps the rules that came with its task."""
+"""The ledger key of the rules that came with the thread's task."""
 
 _MADE_BY_HAND: Final = frozenset({"update", "fork"})
-"""Sources of checkpoints that no run made."""
+"""Sources of checkpoints that are not made by runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An interrupt of a task that is not over, and what the task was answered so far."""
+    """An interrupt of an unfinished task, and the answers that the task has so far."""
 
     task: str
     interrupt: Interrupt
@@ -79,22 +79,22 @@ class Question:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The ids under which a tool call asked before and asks now."""
+        """The ids of a tool call's earlier questions and of the present one."""
         return tuple(_slot(self.task, n) for n in range(len(self.answered) + 1))
 
     @property
     def waits(self) -> bool:
-        """Whether its answer is still to come; one that a crash left unread is not."""
+        """Whether it still needs an answer; one that a crash left unread counts as given."""
         return self.id not in self.slots[:-1]
 
     @property
     def is_direct(self) -> bool:
-        """Whether the tool call itself asks, and no graph that it runs."""
+        """Whether the tool call itself asks, not a graph that it runs."""
         return self.id in self.slots
 
 
 def questions(saved: Any) -> list[Question]:
-    """List the interrupts of a checkpoint whose tasks are not over, in their order."""
+    """List the interrupts of a checkpoint's unfinished tasks, in order."""
     writes = [] if saved is None else list(saved.pending_writes or ())
     over = {task for task, channel, _ in writes if channel not in _CONTROL}
     answers = {task: _listed(value) for task, channel, value in writes if channel == RESUME}
@@ -108,7 +108,7 @@ def questions(saved: Any) -> list[Question]:
 
 
 def waiting(saved: Any) -> list[Interrupt]:
-    """List the interrupts of a checkpoint that wait for an answer, as its thread asks them."""
+    """List the interrupts of a checkpoint that wait for an answer, as shown for its thread."""
     thread_id = None if saved is None else langgraph_config.thread_of(saved.config)
     return [
         replace(question.interrupt, value=shown_in(thread_id, question.interrupt.value))
@@ -118,16 +118,16 @@ def waiting(saved: Any) -> list[Interrupt]:
 
 
 async def store_answers(
-    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, run: Run, io: Leaves
+    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, run: Run, bridge: Bridge
 ) -> Any:
-    """Bind the answers that an input brings to the questions that wait, and store them.
+    """Bind the answers in an input to the waiting questions, and store them.
 
     Returns:
-        The input to go on with.
+        The input to continue with.
 
     Raises:
-        RunError: Several questions wait, and the answer does not say which it is for.
-        NothingWaitsError: It is a decision, and no question was asked; the thread stays as it is.
+        RunError: Several questions wait, and the answer names none of them.
+        NothingWaitsError: It is a decision without a question; the thread stays unchanged.
     """
     if not isinstance(given, Command) or given.resume is None or saver is None:
         return given
@@ -135,9 +135,9 @@ async def store_answers(
         langgraph_config.CHECKPOINT_ID
     ):  # a fork: LangGraph makes new tasks
         resume = signed(given.resume)
-        _tell(run.port, resume, {}, [])
+        _notify(run.listener, resume, {}, [])
         return Command(resume=resume, update=given.update, goto=given.goto)
-    saved = await _saved(saver, config, io)
+    saved = await _saved(saver, config, bridge)
     asked = questions(saved)
     resume = plain_answers(given.resume)
     answers = _by_id(resume, [question for question in asked if question.waits])
@@ -148,13 +148,13 @@ async def store_answers(
         )
     if answers is None:
         resume = signed(resume) if holds_decision(resume) else resume
-        _tell(run.port, resume, {}, asked)
+        _notify(run.listener, resume, {}, asked)
         return Command(resume=resume, update=given.update, goto=given.goto)
     for question in asked:
         if question.waits and question.id in answers:
             answers[question.id] = _bound(answers[question.id], question, run.thread_id)
-    _tell(run.port, resume, dict(answers), asked)
-    await _store_direct(saver, config, saved, asked, answers, io)
+    _notify(run.listener, resume, dict(answers), asked)
+    await _store_direct(saver, config, saved, asked, answers, bridge)
     if not (answers or given.update or given.goto):
         return None
     return Command(resume=answers or None, update=given.update, goto=given.goto)
@@ -166,9 +166,9 @@ async def _store_direct(
     saved: Any,
     asked: Sequence[Question],
     answers: dict[str, Any],
-    io: Leaves,
+    bridge: Bridge,
 ) -> None:
-    """Store the answers to questions of tool calls themselves, and take them from the answers."""
+    """Store the answers to direct questions of tool calls, and remove them from the answers."""
     for question in asked:
         if not question.is_direct:
             continue
@@ -178,19 +178,23 @@ async def _store_direct(
         at: Any = langgraph_config.with_configurable(
             config, **langgraph_config.configurable(saved.config)
         )
-        await _put(saver, at, [(RESUME, [*question.answered, now])], question.task, io)
+        await _put(saver, at, [(RESUME, [*question.answered, now])], question.task, bridge)
 
 
 async def _put(
-    saver: BaseCheckpointSaver[Any], at: Any, writes: list[tuple[str, Any]], task: str, io: Leaves
+    saver: BaseCheckpointSaver[Any],
+    at: Any,
+    writes: list[tuple[str, Any]],
+    task: str,
+    bridge: Bridge,
 ) -> None:
-    await io.either(
+    await bridge.call(
         lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
     )
 
 
 def _by_id(answer: Any, waiting: list[Question]) -> dict[str, Any] | None:
-    """Return answers by interrupt id; None where there is no question of ours."""
+    """Return answers by interrupt id; None if no question is the engine's own."""
     if isinstance(answer, Mapping) and all(map(_is_id, answer)):
         return dict(answer)
     if len(waiting) > 1:
@@ -202,7 +206,7 @@ def _by_id(answer: Any, waiting: list[Question]) -> dict[str, Any] | None:
 
 
 def _bound(answer: Any, question: Question, thread_id: str | None) -> Any:
-    """Bind a decision that names no call to the call that the person was shown."""
+    """Bind a decision without a call id to the call in its question."""
     asked = shown_in(thread_id, question.interrupt.value)
     if decides(answer) and _is_approval(asked):
         return {**signed(answer), "hash": answer.get("hash") or asked["hash"]}
@@ -213,9 +217,9 @@ def _is_approval(asked: Any) -> bool:
     return isinstance(asked, Mapping) and asked.get("kind") == KIND
 
 
-def _tell(port: Port, given: Any, answers: dict[str, Any], asked: list[Question]) -> None:
-    """Record the answers; a decision with who made it, when, and about which call."""
-    if not port.active:
+def _notify(listener: Listener, given: Any, answers: dict[str, Any], asked: list[Question]) -> None:
+    """Record the answers; a decision with its author, its time and its call."""
+    if not listener.active:
         return
     for question in asked:
         answer, about = answers.get(question.id), question.interrupt.value
@@ -224,12 +228,12 @@ def _tell(port: Port, given: Any, answers: dict[str, Any], asked: list[Question]
             at = datetime.now(UTC).isoformat()
             answers[question.id] = {**dict(answer or {}), "at": at, "call": call}
     by_id = isinstance(given, Mapping) and bool(answers) and set(answers) == set(given)
-    told = given if not answers else answers if by_id else next(iter(answers.values()))
-    port.record(Moment("interrupt", "answer", "", {"answer": told}))
+    answer = given if not answers else answers if by_id else next(iter(answers.values()))
+    listener.record(Moment("interrupt", "answer", "", {"answer": answer}))
 
 
 def _slot(task: str, answered: int) -> str:
-    """Return the id that LangGraph gives to a task's next question after so many answers."""
+    """Return LangGraph's id of a task's next question after so many answers."""
     suffix = f"|{answered}" if answered else ""
     return Interrupt.from_ns(None, ns=f"{_NODE}:{task}{suffix}").id
 
@@ -242,7 +246,7 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-# --- results and messages of the thread's own past -----------------------------------------------
+# --- results and known messages in an input ------------------------------------------------------
 
 
 def fitted(
@@ -252,9 +256,9 @@ def fitted(
     *,
     named: bool,
 ) -> list[BaseMessage]:
-    """Refuse a result that answers no call of a thread, or one that has its answer.
+    """Refuse a result without a call in the thread, or for an answered call.
 
-    A message that the thread holds already, by its id, may come again: it stays as it is.
+    A message with a known id may be sent again: the thread's own stays unchanged.
 
     Args:
         given: The messages of an input.
@@ -263,10 +267,10 @@ def fitted(
         named: Whether given messages have ids.
 
     Returns:
-        The messages to go on with.
+        The messages to continue with.
 
     Raises:
-        MessageError: Names the call, or the message that is another one in the thread.
+        MessageError: Names the call, or the message that differs from the thread's.
     """
     asked: dict[str, str] = {}
     answered: set[str] = set()
@@ -297,7 +301,7 @@ def fitted(
 
 
 def _unchanged(i: int, message: BaseMessage, known: Mapping[str | None, Any]) -> BaseMessage:
-    """Return the thread's own message in place of one that is sent again."""
+    """Return the thread's own message for one that is sent again."""
     held: BaseMessage | None = None if message.id is None else known.get(message.id)
     if held is not None and _said(held) != _said(message):
         raise MessageError(
@@ -308,7 +312,7 @@ def _unchanged(i: int, message: BaseMessage, known: Mapping[str | None, Any]) ->
 
 
 def _said(message: BaseMessage) -> tuple[Any, ...]:
-    """Return what makes a message another one; its name and its notes are the engine's."""
+    """Return the fields that identify a message; the engine sets its name and notes."""
     own: tuple[Any, ...] = ()
     if isinstance(message, AIMessage):
         calls = [*message.tool_calls, *message.invalid_tool_calls]
@@ -320,15 +324,15 @@ def _said(message: BaseMessage) -> tuple[Any, ...]:
 
 def _name(messages: Sequence[BaseMessage], call_id: str, name: str) -> None:
     unnamed = (call_id, UNNAMED)
-    for message in messages:  # copies of our own, not stored yet
+    for message in messages:  # the engine's copies, not stored yet
         if isinstance(message, ToolMessage) and (message.tool_call_id, message.name) == unnamed:
             message.name = name
 
 
 async def refuse_results(
-    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, io: Leaves
+    given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, bridge: Bridge
 ) -> None:
-    """Refuse a result, sent by a caller, of a call that waits for approval: it is no decision.
+    """Refuse a caller's result for a call that waits for approval: it is not a decision.
 
     Raises:
         MessageError: Names the call; nothing is stored.
@@ -336,7 +340,7 @@ async def refuse_results(
     answered = set(_results(given))
     if not answered or saver is None or langgraph_config.thread_of(config) is None:
         return
-    for question in await _about_calls(saver, config, io):
+    for question in await _about_calls(saver, config, bridge):
         call_id = question.get("call_id")
         if call_id in answered:
             raise MessageError(
@@ -357,7 +361,7 @@ def _results(given: Any) -> Iterator[str]:
             yield str(message["tool_call_id"])
 
 
-# --- what binds a run, whatever its agent is -----------------------------------------------------
+# --- rules that bind a run of any agent ----------------------------------------------------------
 
 
 async def bind_rules(
@@ -366,59 +370,59 @@ async def bind_rules(
     store: EngineStore | None,
     config: Any,
     before: ThreadInfo | None,
-    io: Leaves,
+    bridge: Bridge,
 ) -> None:
-    """Let a run know the questions that its thread waits for, and the rules that bind it.
+    """Set a run's open questions and the rules that bind it.
 
-    A store of others has no rows for questions; they are read from its checkpoints.
+    A foreign store has no rows for questions; they are read from its checkpoints.
     """
     if run.resumed and saver is not None and (run.waited or store is None):
-        asked = await _about_calls(saver, config, io)
+        asked = await _about_calls(saver, config, bridge)
         run.pending = {one["call_id"]: one for one in asked if is_own(one)}
     given = langgraph_config.configurable(config).get(langgraph_config.RULES) or {}
-    rules = await _kept_rules(run, before, io)
+    rules = await _kept_rules(run, before, bridge)
     added = [one for one in given.get("rules", ()) if one not in rules]
     if added and store is not None and run.ledger is not None:
-        await _keep_rules(run, store, [*rules, *added], given.get("parent"), io)
+        await _keep_rules(run, store, [*rules, *added], given.get("parent"), bridge)
     run.bound = tuple(ApprovalHook(one) for one in (*rules, *added))
 
 
-async def _kept_rules(run: Run, before: ThreadInfo | None, io: Leaves) -> list[Any]:
-    """Return the rules that the thread is bound by; it has some only if it came of another one."""
+async def _kept_rules(run: Run, before: ThreadInfo | None, bridge: Bridge) -> list[Any]:
+    """Return the rules that bind the thread; only a child thread has some."""
     ledger = run.ledger
     if ledger is None or before is None or not (run.resumed or before.parent):
         return []
-    found = await io.either(lambda: ledger.noted(_RULES), lambda: ledger.anoted(_RULES))
+    found = await bridge.call(lambda: ledger.noted(_RULES), lambda: ledger.anoted(_RULES))
     return [] if found is None else list(found[1]["rules"])
 
 
 async def _keep_rules(
-    run: Run, store: EngineStore, rules: list[Any], parent: str | None, io: Leaves
+    run: Run, store: EngineStore, rules: list[Any], parent: str | None, bridge: Bridge
 ) -> None:
     ledger, threads, thread = run.ledger, store.threads, run.thread_id or ""
     assert ledger is not None
     fields = {"rules": rules}
-    await io.either(
+    await bridge.call(
         lambda: ledger.note(_RULES, "rules", "done", fields),
         lambda: ledger.anote(_RULES, "rules", "done", fields),
     )
     if parent is not None:
-        await io.either(
+        await bridge.call(
             lambda: threads.adopt(thread, parent), lambda: threads.aadopt(thread, parent)
         )
 
 
 async def _about_calls(
-    saver: BaseCheckpointSaver[Any], config: Any, io: Leaves
+    saver: BaseCheckpointSaver[Any], config: Any, bridge: Bridge
 ) -> list[Mapping[str, Any]]:
-    """List the questions about calls that wait where the run goes on.
+    """List the open questions about calls at the checkpoint where the run continues.
 
-    An update by hand begins a checkpoint without them: those before it count, too.
+    A manual update starts a checkpoint without them, so earlier checkpoints count, too.
     """
     found: list[Mapping[str, Any]] = []
     at: Any = {**config, "metadata": {}}
     while at is not None:
-        saved = await _saved(saver, at, io)
+        saved = await _saved(saver, at, bridge)
         values = (question.interrupt.value for question in questions(saved))
         found += [one for one in values if isinstance(one, Mapping) and one.get("kind") == KIND]
         by_hand = saved is not None and (saved.metadata or {}).get("source") in _MADE_BY_HAND
@@ -426,22 +430,21 @@ async def _about_calls(
     return found
 
 
-async def _saved(saver: BaseCheckpointSaver[Any], config: Any, io: Leaves) -> Any:
-    return await io.either(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
+async def _saved(saver: BaseCheckpointSaver[Any], config: Any, bridge: Bridge) -> Any:
+    return await bridge.call(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
 
 
-# --- Writes beside a thread's last checkpoint: the record of a failure, results of a cut-off
-# step.
+# --- Writes beside a thread's last checkpoint: failure records, results of an interrupted step.
 #
-# A failed run's record, a message of the role `error`, is filed as LangGraph files what no task
-# wrote. So the step that failed stays open: the run can go on from there, finished calls keep their
-# results, and whoever reads the thread or goes on with it finds the record among its messages.
+# A failed run's record, a message of the role `error`, is stored as a write without a task. So the
+# failed step stays open: the run can continue from there, finished calls keep their results, and
+# each later reader or run finds the record among the messages.
 
 
 async def record_failure(
-    run: Run, saver: BaseCheckpointSaver[Any], agent: str, error: BaseException, io: Leaves
+    run: Run, saver: BaseCheckpointSaver[Any], agent: str, error: BaseException, bridge: Bridge
 ) -> None:
-    """File the record of what ended a run, if its thread still takes one."""
+    """Store the record of a run's failure, if its thread can still be written."""
     lease = run.writer.lease
     lost = lease is not None and lease.lost
     if run.thread_id is None or not run.ran or lost or not is_failure(error):
@@ -449,8 +452,8 @@ async def record_failure(
     where: Any = langgraph_config.with_configurable(
         None, **{langgraph_config.THREAD_ID: run.thread_id, langgraph_config.CHECKPOINT_NS: ""}
     )
-    with suppress(StorageError, ThreadBusyError):  # what ended the run is told all the same
-        saved: Any = await io.either(
+    with suppress(StorageError, ThreadBusyError):  # the failure itself is raised anyway
+        saved: Any = await bridge.call(
             lambda: saver.get_tuple(where), lambda: saver.aget_tuple(where)
         )
         if saved is None:
@@ -464,7 +467,7 @@ async def record_failure(
             metadata={"error_type": type(error).__name__, "run_id": run.run_id},
         )
         writes, task = [*_earlier(saved), ("messages", [record])], langgraph_config.NULL_TASK_ID
-        await io.whole(
+        await bridge.uninterruptible(
             lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
         )
 
@@ -473,25 +476,25 @@ async def keep_finished_results(
     graph: CompiledStateGraph[Any, Any, Any, Any],
     saver: BaseCheckpointSaver[Any],
     config: Any,
-    io: Leaves,
+    bridge: Bridge,
 ) -> None:
-    """Commit the results of tool calls that an interrupted step had finished.
+    """Commit the results of finished tool calls of an interrupted step.
 
-    LangGraph drops a step's pending writes when a new input comes; without this the results of
-    finished calls would be lost, and those calls would look as if they had never run.
+    LangGraph drops a step's pending writes when a new input comes. Without this, finished calls
+    would lose their results and look as if they had never run.
     """
-    # Under this run's own id LangGraph would take the new input for a repetition of this commit.
+    # With this run's own id, LangGraph would take the new input as a repetition of this commit.
     at: Any = {**config, "metadata": {}}
     if langgraph_config.thread_of(at) is None or langgraph_config.configurable(at).get(
         langgraph_config.CHECKPOINT_ID
     ):
         return
-    saved: Any = await io.either(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    saved: Any = await bridge.call(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
     if saved is None or not any(
         channel == "messages" for _, channel, _ in saved.pending_writes or ()
     ):
         return
-    state: Any = await io.either(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+    state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
     finished = [
         message
         for task in state.tasks
@@ -500,14 +503,14 @@ async def keep_finished_results(
     ]
     if finished:
         update = {"messages": finished}
-        await io.either(
+        await bridge.call(
             lambda: graph.update_state(at, update, as_node="tools"),
             lambda: graph.aupdate_state(at, update, as_node="tools"),
         )
 
 
 def _earlier(saved: Any) -> list[tuple[str, Any]]:
-    """Return what no task wrote before: such writes are told apart by their places alone."""
+    """Return earlier writes without a task, which only their positions distinguish."""
     return [
         (channel, value)
         for task, channel, value in saved.pending_writes or ()
@@ -516,9 +519,9 @@ def _earlier(saved: Any) -> list[tuple[str, Any]]:
 
 
 def with_records(saved: Any, supersteps: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
-    """Return updates of a thread's head that begin with the records filed beside it.
+    """Return updates of a thread's head, preceded by the records stored beside it.
 
-    LangGraph reads what no task wrote when a run goes on, and drops it when the state is updated.
+    LangGraph reads writes without a task when a run continues, and drops them at a state update.
     """
     records = [
         message
@@ -529,19 +532,19 @@ def with_records(saved: Any, supersteps: Sequence[Sequence[Any]]) -> Sequence[Se
     if not records or not supersteps or not supersteps[0]:
         return supersteps
     (values, as_node, *rest), *others = supersteps[0]
-    if as_node in (END, "__copy__"):  # END applies them itself; a copy is what the head was before
+    if as_node in (END, "__copy__"):  # END applies them itself; a copy restores an earlier head
         return supersteps
     first = StateUpdate(_joined(records, values), as_node, *rest)
     return [[first, *others], *supersteps[1:]]
 
 
 def _joined(records: list[Any], values: Any) -> Any:
-    """Put records before the messages of an update, in whichever form that comes."""
+    """Put records before the messages of an update, in any of its forms."""
     if isinstance(values, Command):
         return replace(values, update=_joined(records, values.update))
     if isinstance(values, Mapping):
         given = values.get("messages")
-        if isinstance(given, Overwrite):  # nothing that was said before is to stay
+        if isinstance(given, Overwrite):  # it replaces all earlier messages
             return values
         given = [] if given is None else given if isinstance(given, list) else [given]
         return {**values, "messages": [*records, *given]}

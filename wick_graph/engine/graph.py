@@ -1,4 +1,4 @@
-"""From an agent's specification to LangGraph's compiled graph."""
+"""Compile an agent's specification into a LangGraph graph."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import TypedDict, get_type_hints
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import ASYNC_LEAVES, ENGINE_LOOP, SYNC_LEAVES, run_to_end
+from wick_graph.core.bridge import ASYNC_BRIDGE, ENGINE_LOOP, SYNC_BRIDGE, run_to_end
 from wick_graph.core.state import AgentInput, AgentOutput, AgentState, folding
 from wick_graph.engine import lifecycle
 from wick_graph.engine.answers import with_records
-from wick_graph.engine.node_runner import Node, Router, quieten
+from wick_graph.engine.node_runner import Node, Router, untrace
 from wick_graph.errors import WickError
 from wick_graph.nodes.before_agent import before_agent
 from wick_graph.nodes.model import model
@@ -25,14 +25,14 @@ from wick_graph.nodes.route import END_LABEL, TOOLS, route
 from wick_graph.nodes.tools import tools
 from wick_graph.runtime.context import AgentSpec
 
-# --- LangGraph's channels, copied without being made anew.
+# --- LangGraph's channels with a faster copy.
 #
-# To decide where the loop goes, LangGraph copies every channel of the state after each reply. Its
-# own copy asks the channel's type for an empty value first, and throws that away. These are the
-# same channels in everything else.
+# For the routing decision, LangGraph copies every channel of the state after each reply. Its own
+# copy first creates an empty value of the channel's type, and discards it. In all else these are
+# the same channels.
 
 
-class Folded(BinaryOperatorAggregate[Any]):
+class FastReducerChannel(BinaryOperatorAggregate[Any]):
     """A channel with a reducer."""
 
     __slots__ = ()
@@ -45,8 +45,8 @@ class Folded(BinaryOperatorAggregate[Any]):
         return made
 
 
-class Passing(EphemeralValue[Any]):
-    """A channel whose value lives for one step."""
+class FastEphemeralChannel(EphemeralValue[Any]):
+    """A channel with a value for one step."""
 
     __slots__ = ()
 
@@ -58,12 +58,12 @@ class Passing(EphemeralValue[Any]):
         return made
 
 
-def quick(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any, Any]:
-    """Return the quick form of an empty channel; itself where there is none."""
+def with_fast_copy(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any, Any]:
+    """Return an empty channel with a faster copy; itself if its type has none."""
     if type(channel) is BinaryOperatorAggregate:
-        made: BaseChannel[Any, Any, Any] = Folded(channel.typ, channel.operator)
+        made: BaseChannel[Any, Any, Any] = FastReducerChannel(channel.typ, channel.operator)
     elif type(channel) is EphemeralValue:
-        made = Passing(channel.typ, channel.guard)
+        made = FastEphemeralChannel(channel.typ, channel.guard)
     else:
         return channel
     made.key = channel.key
@@ -72,20 +72,20 @@ def quick(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any, Any]:
 
 # --- LangGraph's compiled graph with the life cycle of a run around `stream` and `astream`.
 #
-# LangGraph's `invoke` and `ainvoke` call those two, so both doors, used directly or through
+# LangGraph's `invoke` and `ainvoke` call those two. So all four, called directly or through
 # `Agent`, open and close a run in the same way.
 
 
 class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: LangGraph's own four parameters
-    """A `CompiledStateGraph` whose runs are opened, supplied and closed by wick_graph."""
+    """A `CompiledStateGraph` with the life cycle of wick_graph around its runs."""
 
     spec: AgentSpec
     ttl: float | str | None
-    """Seconds that an idle thread of this agent is kept; None for ever, `store` as that says."""
+    """TTL of idle threads in seconds; None keeps them forever, `store` uses the store's TTL."""
 
     @classmethod
     def adopt(cls, compiled: CompiledStateGraph[Any, Any, Any, Any], spec: AgentSpec) -> AgentGraph:
-        """Give a freshly compiled graph this class."""
+        """Turn a freshly compiled graph into an `AgentGraph`."""
         compiled.__class__ = cls
         graph: Any = compiled
         graph.spec = spec
@@ -102,8 +102,8 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
         """Stream as LangGraph does, as one run of the agent.
 
         Raises:
-            MessageError: The input holds a message that breaks a rule; nothing is stored.
-            ThreadBusyError: Another run goes on in this thread.
+            MessageError: The input holds an invalid message; nothing is stored.
+            ThreadBusyError: Another run uses this thread.
         """
         if lifecycle.is_nested(config):
             yield from super().stream(input, config, **kwargs)
@@ -114,20 +114,20 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
             )
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
         try:
-            run_to_end(lifecycle.open_run(call, SYNC_LEAVES))
+            run_to_end(lifecycle.open_run(call, SYNC_BRIDGE))
             if call.previous is not None:
                 yield from call.previous.chunks(call.kwargs)
             else:
                 run: Any = super().stream
                 yield from run(call.input, call.config, **call.kwargs)
         except BaseException as error:
-            told = run_to_end(lifecycle.fail_run(call, SYNC_LEAVES, error))
-            if told is error:
+            problem = run_to_end(lifecycle.fail_run(call, SYNC_BRIDGE, error))
+            if problem is error:
                 raise
-            if told is not None:
-                raise told from error
+            if problem is not None:
+                raise problem from error
         else:
-            run_to_end(lifecycle.finish_run(call, SYNC_LEAVES))
+            run_to_end(lifecycle.finish_run(call, SYNC_BRIDGE))
 
     async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Stream as LangGraph does, as one run of the agent; raises as `stream` does."""
@@ -137,7 +137,7 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
             return
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
         try:
-            await lifecycle.open_run(call, ASYNC_LEAVES)
+            await lifecycle.open_run(call, ASYNC_BRIDGE)
             if call.previous is not None:
                 for chunk in call.previous.chunks(call.kwargs):
                     yield chunk
@@ -146,30 +146,30 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
                 async for chunk in run(call.input, call.config, **call.kwargs):
                     yield chunk
         except BaseException as error:
-            told = await lifecycle.fail_run(call, ASYNC_LEAVES, error)
-            if told is error:
+            problem = await lifecycle.fail_run(call, ASYNC_BRIDGE, error)
+            if problem is error:
                 raise
-            if told is not None:
-                raise told from error
+            if problem is not None:
+                raise problem from error
         else:
-            await lifecycle.finish_run(call, ASYNC_LEAVES)
+            await lifecycle.finish_run(call, ASYNC_BRIDGE)
 
     def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
-        """Update as LangGraph does; records that lie beside the thread's head stay in it."""
+        """Update as LangGraph does; keep the records beside the thread's head."""
         saver = self._holds_records(config)
         if saver is not None:
             supersteps = with_records(saver.get_tuple(config), supersteps)
         return super().bulk_update_state(config, supersteps)
 
     async def abulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
-        """Update as LangGraph does; records that lie beside the thread's head stay in it."""
+        """Update as LangGraph does; keep the records beside the thread's head."""
         saver = self._holds_records(config)
         if saver is not None:
             supersteps = with_records(await saver.aget_tuple(config), supersteps)
         return await super().abulk_update_state(config, supersteps)
 
     def _holds_records(self, config: Any) -> Any:
-        """Return the saver of a thread whose head is updated; a named checkpoint has no records."""
+        """Return the saver if the update is of a thread's head; only a head has records."""
         named = langgraph_config.configurable(config)
         if not named.get(langgraph_config.THREAD_ID) or named.get(langgraph_config.CHECKPOINT_ID):
             return None
@@ -180,14 +180,13 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
         return None if inner else saver
 
 
-# --- Build an agent's graph. The topology is always the same, whatever hooks and tools there
-# are.
+# --- Build an agent's graph. The topology does not depend on hooks and tools.
 #
-# So a thread resumes under any configuration, and adding a hook adds no step and no checkpoint.
+# So a thread resumes under any configuration, and a hook adds no step and no checkpoint.
 
 
 def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) -> AgentGraph:
-    """Compile an agent into LangGraph's graph with our life cycle around each run."""
+    """Compile an agent into a LangGraph graph with our life cycle around each run."""
     graph = StateGraph(_schema(spec), input_schema=AgentInput, output_schema=AgentOutput)
     for name, body, phases in (
         ("before_agent", before_agent, ("before_agent",)),
@@ -205,15 +204,15 @@ def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) 
     graph.add_edge("tools", "modify_request")
     compiled = graph.compile(checkpointer=saver, name=spec.name)
     for name in graph.nodes:
-        quieten(compiled.nodes[name])
+        untrace(compiled.nodes[name])
     for name, channel in compiled.channels.items():
         if isinstance(channel, BaseChannel):
-            compiled.channels[name] = quick(channel)
+            compiled.channels[name] = with_fast_copy(channel)
     return AgentGraph.adopt(compiled, spec)
 
 
 def _schema(spec: AgentSpec) -> Any:
-    """Return the state's schema; only how writes to one channel combine depends on the hooks."""
+    """Return the state's schema; only the reducer of one channel depends on the hooks."""
     if not spec.hooks.reducers:
         return AgentState
     channel = Annotated[dict[str, Any], folding(spec.hooks.reducers)]
@@ -222,6 +221,6 @@ def _schema(spec: AgentSpec) -> Any:
 
 
 def _metadata(spec: AgentSpec, phases: tuple[Any, ...]) -> dict[str, Any]:
-    """Name the hook layers inside a node; LangGraph's own pictures show this."""
+    """Return the hook layers of a node as metadata, which LangGraph's pictures show."""
     layers = [layer.hook for phase in phases for layer in spec.hooks.layers(phase)]
     return {"hooks": ", ".join(dict.fromkeys(layers))} if layers else {}

@@ -1,8 +1,7 @@
-"""A run from its opening to its end, around LangGraph's own loop: written once for both doors.
+"""Life cycle of a run around LangGraph's loop, one body for `stream` and `astream`.
 
-Read it from the top: what a caller may say of a run, the call and its input, `open_run`,
-`finish_run`, `fail_run`, `close_run`. Helpers follow by subject. `lifecycle_turn` takes the thread,
-`answers` checks what an input answers.
+The order is: options, the call and its input, `open_run`, `finish_run`, `fail_run`, `close_run`.
+Helpers follow by subject. `thread_turn` acquires the thread, `answers` checks answers in the input.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from typing_extensions import TypedDict
 
 from wick_graph import langgraph_config
 from wick_graph.constants import MAX_CONCURRENCY
-from wick_graph.core.bridge import Leaves
-from wick_graph.core.moments import DEBUGGER, NULL_PORT, Moment, Port, Ports, tell
+from wick_graph.core.bridge import Bridge
+from wick_graph.core.moments import DEBUGGER, NULL_LISTENER, Listener, Listeners, Moment, notify
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.state import problem
 from wick_graph.core.stopping import CURRENT, LOST, PART, WATCH, alarm
@@ -46,7 +45,7 @@ from wick_graph.errors import (
     ThreadBusyError,
     ThreadNotFoundError,
 )
-from wick_graph.journal.encode import Taking
+from wick_graph.journal.encode import MutationGuard
 from wick_graph.journal.run_start import Begun, Mode, about, start
 from wick_graph.messages import text_of
 from wick_graph.messages.base import dated
@@ -61,17 +60,17 @@ STEPS_PER_ITERATION: Final = 3
 CANCELLED: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, RunCancelled)
 
 _OF_INVOKE: Final = ("values", ["updates", "values"])
-"""How LangGraph's `invoke` streams: its caller learns of nothing before the end."""
+"""Stream modes of LangGraph's `invoke`: its caller observes no step before the end."""
 
 _LONGEST_KEY: Final = 255
 
 _TITLE_CHARS: Final = 80
 
 _INPUT: Final = "wick_input"
-"""The metadata of a run with a key that tells its input from another."""
+"""Metadata key of the input's hash, for runs with an idempotency key."""
 
 _VERSION: Final = "wick_version"
-"""The metadata of a checkpoint that tells the engine's version, the agent's make, and its code."""
+"""Metadata key of a checkpoint's engine version, agent hash and code hash."""
 
 _OURS: Final = uuid.UUID("6f2b8f0e-51d5-4c55-9b5e-0f2f6f5a7d41")
 
@@ -79,34 +78,34 @@ _log: Final = logging.getLogger("wick_graph")
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
-# --- what a caller may say of one run ------------------------------------------------------------
+# --- options -------------------------------------------------------------------------------------
 
 
 class RunOptions(TypedDict, total=False):
     """Options of one run, for every door that takes an input."""
 
     idempotency_key: str | None
-    """Repeating a call with the same key and thread is harmless: a run that has ended gives its
-    result again, one that died goes on. Without a thread id, the key decides the thread too."""
+    """Makes it safe to repeat a call with the same key and thread: a finished run returns its
+    result again, an interrupted one continues. Without a thread id, the key selects the thread."""
     on_busy: OnBusy
-    """Where another run goes on in the thread: `reject` (the default) raises `ThreadBusyError`,
-    `queue` waits its turn, `cancel_running` ends the other run."""
+    """Policy if another run uses the thread: `reject` (the default) raises `ThreadBusyError`,
+    `queue` waits its turn, `cancel_running` cancels the other run."""
     deadline: str | float | None
-    """How long the run may take, its time in a queue included (`90s`, `10m`, seconds); then what
-    is under way is left, and the run ends with `stopped_because="limit"`."""
+    """Time limit of the run, its time in the queue included (`90s`, `10m`, seconds). At the limit
+    the run abandons running calls and ends with `stopped_because="limit"`."""
     force: bool
-    """Go on although the thread is poisoned, at once; what it was charged with is forgotten."""
+    """Continue a poisoned thread at once, and clear its crash count."""
     debug: Any
-    """A `wick_graph.debug.DebugSession`, which can stop the run at every moment of it."""
+    """A `wick_graph.debug.DebugSession`, which can hold the run at each of its moments."""
 
 
 def apply_options(
     run: Run, options: RunOptions, value: Mapping[str, Any] | None, config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Note a caller's options in the run, and return the config to run it with.
+    """Set a caller's options on the run, and return the config to run it with.
 
     Raises:
-        ConfigError: An option is unknown or refused.
+        ConfigError: An option is unknown or invalid.
     """
     unknown = sorted(set(options) - set(RunOptions.__annotations__))
     if unknown:
@@ -136,19 +135,19 @@ def apply_options(
 
 @dataclass(frozen=True, slots=True)
 class PreviousResult:
-    """The end of a run that was asked for again."""
+    """Result of a finished run, for a repeated call."""
 
     values: dict[str, Any]
     interrupts: tuple[Any, ...]
 
     def chunks(self, kwargs: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield what LangGraph's stream would yield of a run that does nothing more."""
+        """Yield what LangGraph's stream yields for a run that has nothing left to do."""
         modes = kwargs.get("stream_mode") or "values"
         asked = {"__interrupt__": self.interrupts}
         if kwargs.get("version") == "v2":
             if "values" in modes:
-                told = {"type": "values", "ns": (), "data": self.values}
-                yield {**told, "interrupts": self.interrupts}
+                chunk = {"type": "values", "ns": (), "data": self.values}
+                yield {**chunk, "interrupts": self.interrupts}
         elif isinstance(modes, str):
             if modes == "values":
                 yield {**self.values, **asked} if self.interrupts else self.values
@@ -161,36 +160,36 @@ class PreviousResult:
 
 @dataclass(slots=True)
 class RunCall:
-    """One call of `stream` or `astream`, with what it is supplied."""
+    """One call of `stream` or `astream`, with its supplied context."""
 
     graph: Graph
     spec: AgentSpec
     ttl: float | str | None
-    """Seconds that the thread is kept when it is idle; None for ever, `store` as the store says."""
+    """TTL of the idle thread in seconds; None keeps it forever, `store` uses the store's TTL."""
     run: Run
     saver: BaseCheckpointSaver[Any] | None
     """The checkpointer."""
     store: EngineStore | None
-    """The checkpointer, if it has threads, leases, a ledger and a journal; None if it has not."""
+    """The checkpointer, if it has threads, leases, a ledger and a journal; else None."""
     input: Any
     config: Any
     kwargs: dict[str, Any] = field(default_factory=dict)
     before: ThreadInfo | None = None
-    """The thread as the store knew it when the run was opened."""
+    """The thread's row before the run was opened."""
     poisoned: bool = False
-    """Going on took the process down too often: that is why the run is refused."""
+    """The run was refused because continuing the thread crashed the process too often."""
     previous: PreviousResult | None = None
-    """The end of the run that is asked for again."""
+    """The result of the earlier run, if this call repeats it."""
     untouched: bool = False
-    """The run leaves the thread as it was."""
+    """The run leaves the thread unchanged."""
     unfinished: bool | None = None
-    """The thread's last step has results that no checkpoint holds; None if nobody has looked."""
+    """The thread's last step has results that no checkpoint holds; None if not yet known."""
     undo: ExitStack = field(default_factory=ExitStack, repr=False)
-    """What is undone when the run is closed."""
+    """Callbacks that run when the run is closed."""
 
     @property
     def is_new_input(self) -> bool:
-        """Whether this run brings something new, as against going on where the thread stands."""
+        """Whether this run has a new input; else it continues the thread."""
         return self.input is not None and not isinstance(self.input, Command)
 
 
@@ -205,8 +204,8 @@ def prepare(
     """Supply the run's context and LangGraph's limits; the caller's own settings win.
 
     Raises:
-        MessageError: The input holds a message that breaks a rule.
-        ConfigError: The thread id is refused.
+        MessageError: The input holds an invalid message.
+        ConfigError: The thread id is invalid.
     """
     check_input(input)
     thread = langgraph_config.thread_of(config)
@@ -216,7 +215,7 @@ def prepare(
         )
     own: Mapping[str, Any] = graph.config or {}
     if (config or {}).get("recursion_limit") == DEFAULT_RECURSION_LIMIT:
-        # LangChain's doors (batch, astream_events, a chain) put their default in: nobody's wish
+        # LangChain (batch, astream_events, a chain) fills in its own default
         config = {key: value for key, value in config.items() if key != "recursion_limit"}
     given = langgraph_config.configurable(config)
     saver = given.get(langgraph_config.CHECKPOINTER, graph.checkpointer)
@@ -225,7 +224,7 @@ def prepare(
     if not isinstance(run, Run):
         run = Run(thread_id=thread or langgraph_config.thread_of(own))
     run.resumed = input is None or isinstance(input, Command)
-    run.observed = run.port.active or kwargs.get("stream_mode") not in _OF_INVOKE
+    run.observed = run.listener.active or kwargs.get("stream_mode") not in _OF_INVOKE
     supplied = {k: v for k, v in limits(spec).items() if k not in own}
     live = {langgraph_config.RUN: run, langgraph_config.WRITER: run.writer}
     made = langgraph_config.with_configurable({**supplied, **(config or {})}, **live)
@@ -239,7 +238,7 @@ def prepare(
 
 
 def check_input(input: Any) -> None:
-    """Refuse what would poison a thread before anything is stored.
+    """Refuse an invalid input before anything is stored.
 
     Raises:
         MessageError: Names the message by its index in the input, or the channel.
@@ -253,13 +252,13 @@ def check_input(input: Any) -> None:
             f"the input must be a mapping with messages, not a {type(input).__name__}"
         )
     wrong = problem({key: value for key, value in input.items() if value is not None})
-    if wrong is not None:  # a message's own sentence stands alone
+    if wrong is not None:  # the error of a message needs no channel name before it
         of_message = wrong.startswith("messages: message[")
         raise MessageError(wrong.removeprefix("messages: ") if of_message else wrong)
 
 
 def limits(spec: AgentSpec) -> dict[str, Any]:
-    """Compute what LangGraph must allow so that only our own limit ends a run."""
+    """Compute LangGraph's limits so that only the engine's own limit ends a run."""
     return {
         "recursion_limit": STEPS_PER_ITERATION * spec.max_iterations + 2,
         "max_concurrency": MAX_CONCURRENCY,
@@ -267,9 +266,9 @@ def limits(spec: AgentSpec) -> dict[str, Any]:
 
 
 def is_nested(config: Mapping[str, Any] | None) -> bool:
-    """Say whether the graph runs inside a task of another graph.
+    """Return whether the graph runs inside a task of another graph.
 
-    A config with a thread of its own addresses a run of its own, wherever it is called from.
+    A config with its own thread id starts a run of its own, wherever the call comes from.
     """
     if langgraph_config.is_nested(config):
         return True
@@ -281,45 +280,45 @@ def is_nested(config: Mapping[str, Any] | None) -> bool:
 # --- opening -------------------------------------------------------------------------------------
 
 
-async def open_run(call: RunCall, io: Leaves) -> None:
-    """Open the run: take the thread, and keep what an interrupted run had finished.
+async def open_run(call: RunCall, bridge: Bridge) -> None:
+    """Open the run: acquire the thread, and keep the results of an interrupted run.
 
-    Whatever it raises is for `fail_run` to close, and a lease that it took is in the run by then.
+    After any error the caller must call `fail_run`; an acquired lease is in the run by then.
 
     Raises:
-        ThreadNotFoundError: There is nothing to go on with.
-        ThreadBusyError: Another run goes on in the thread.
-        RunError: The thread is poisoned: only a new message, or force, goes on from here. Or the
-            run's idempotency key was used for another input.
-        RunCancelled: The run was asked to stop before it began.
+        ThreadNotFoundError: The thread does not exist, and there is no new message.
+        ThreadBusyError: Another run uses the thread.
+        RunError: The thread is poisoned: only a new message or `force` continues it. Or the run's
+            idempotency key was used for another input.
+        RunCancelled: The run was cancelled before it began.
     """
     run, store = call.run, call.store
     attach_debugger(call)
     start_deadline(call)
-    await refuse_strays(call, io)
+    await refuse_strays(call, bridge)
     if store is not None and run.thread_id is not None:
-        await refuse_unknown_thread(call, store, io)
+        await refuse_unknown_thread(call, store, bridge)
         await acquire_thread(
-            run, store.leases, io, lambda: begin_thread(call, store), asking_of(call)
+            run, store.leases, bridge, lambda: begin_thread(call, store), asking_of(call)
         )
-    await find_previous_run(call, io)
+    await find_previous_run(call, bridge)
     if call.previous is not None:
         return
     refuse_poisoned(call)
-    await warn_if_version_changed(call, io)
+    await warn_if_version_changed(call, bridge)
     saver, config = call.saver, call.config
     with leaves_untouched(call):
-        await answers.refuse_results(call.input, saver, config, io)
-        await answers.bind_rules(run, saver, store, config, call.before, io)
+        await answers.refuse_results(call.input, saver, config, bridge)
+        await answers.bind_rules(run, saver, store, config, call.before, bridge)
         call.input = _dated(call.input)
-        await start_journal(call, io)
-        call.input = await answers.store_answers(call.input, saver, config, run, io)
+        await start_journal(call, bridge)
+        call.input = await answers.store_answers(call.input, saver, config, run, bridge)
     if saver is not None and call.is_new_input and (store is None or call.unfinished):
-        await keep_finished_results(call.graph, saver, config, io)
+        await keep_finished_results(call.graph, saver, config, bridge)
 
 
 def attach_debugger(call: RunCall) -> None:
-    """Find the debugger of the run, and let deadlines follow its clock."""
+    """Set the debugger of the run, and make deadlines follow its clock."""
     run, own = call.run, call.kwargs.get("debug")
     if own is not None and not isinstance(own, int):  # LangGraph's own switch is a bool
         run.debugger = call.kwargs.pop("debug")
@@ -334,7 +333,7 @@ def attach_debugger(call: RunCall) -> None:
 
 
 def start_deadline(call: RunCall) -> None:
-    """Let the run be stopped: by its deadline, and with the run that it is a part of."""
+    """Make the run stop at its deadline, and with its parent run."""
     run, outer = call.run, CURRENT.get()
     limit = call.spec.deadline if run.deadline is None else run.deadline
     run.stop.waits = limit is not None or call.saver is not None or outer is not None
@@ -345,10 +344,10 @@ def start_deadline(call: RunCall) -> None:
         call.undo.callback(alarm(limit, run.stop.ask, "limit", text))
 
 
-async def refuse_strays(call: RunCall, io: Leaves) -> None:
-    """Refuse results and messages of the thread's own past that do not fit it.
+async def refuse_strays(call: RunCall, bridge: Bridge) -> None:
+    """Refuse tool results and known messages that do not match the thread.
 
-    The graph's input replaces messages by their ids, as LangGraph's does; an agent's does not.
+    The graph's input replaces messages by id, as LangGraph's does; an agent's input does not.
 
     Raises:
         MessageError: Names the call or the message; nothing is stored.
@@ -356,24 +355,24 @@ async def refuse_strays(call: RunCall, io: Leaves) -> None:
     run = call.run
     if not (run.answers or run.named):
         return
-    if run.key is not None and await _newest_of(call, io) is not None:  # it is asked for again
+    if run.key is not None and await _newest_of(call, bridge) is not None:  # a repeated call
         return
     graph, held = call.graph, list[BaseMessage]()
     if call.saver is not None and langgraph_config.thread_of(call.config) is not None:
         at: Any = {**call.config, "metadata": {}}
-        state: Any = await io.either(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+        state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
         held = state.values.get("messages") or []
     messages = answers.fitted(call.input["messages"], held, run.answers, named=run.named)
     call.input = {**call.input, "messages": messages}
 
 
-async def refuse_unknown_thread(call: RunCall, store: EngineStore, io: Leaves) -> None:
-    """Refuse to go on in a thread that does not exist; no trace of it is left."""
+async def refuse_unknown_thread(call: RunCall, store: EngineStore, bridge: Bridge) -> None:
+    """Refuse to continue a thread that does not exist; nothing is stored."""
     given = call.input
     if isinstance(given, Mapping) and given.get("messages"):
         return
     thread, threads = call.run.thread_id or "", store.threads
-    known = await io.either(lambda: threads.get(thread), lambda: threads.aget(thread))
+    known = await bridge.call(lambda: threads.get(thread), lambda: threads.aget(thread))
     if known is None or not known.steps:
         if call.is_new_input:
             raise MessageError("messages must not be empty")
@@ -381,7 +380,7 @@ async def refuse_unknown_thread(call: RunCall, store: EngineStore, io: Leaves) -
 
 
 def asking_of(call: RunCall) -> Asking:
-    """Say how the run asks for its thread."""
+    """Return how the run requests its thread."""
     run, outer = call.run, CURRENT.get()
     part = PART.get() or (outer is not None and outer is not run.stop)
     begins = run.run_id if call.is_new_input else None
@@ -389,7 +388,7 @@ def asking_of(call: RunCall) -> Asking:
 
 
 def begin_thread(call: RunCall, store: EngineStore) -> None:
-    """Set the thread to `running`, with the commit that takes its lease."""
+    """Set the thread to `running`, in the commit that acquires its lease."""
     run, threads, thread = call.run, store.threads, call.run.thread_id or ""
     lease = run.writer.lease
     assert lease is not None
@@ -409,7 +408,7 @@ def begin_thread(call: RunCall, store: EngineStore) -> None:
 
 
 def refuse_poisoned(call: RunCall) -> None:
-    """Refuse to go on where going on has taken the process down too often."""
+    """Refuse to continue a thread if that crashed the process too often."""
     lease = call.run.writer.lease
     if lease is not None and lease.charges >= MAX_CHARGES:
         call.poisoned = True
@@ -423,7 +422,7 @@ def refuse_poisoned(call: RunCall) -> None:
 
 @contextmanager
 def leaves_untouched(call: RunCall) -> Iterator[None]:
-    """Leave the thread as it was, if the input is refused within the block."""
+    """Mark the thread as untouched if the block refuses the input."""
     try:
         yield
     except (MessageError, NothingWaitsError):
@@ -434,33 +433,33 @@ def leaves_untouched(call: RunCall) -> Iterator[None]:
 # --- ending --------------------------------------------------------------------------------------
 
 
-async def finish_run(call: RunCall, io: Leaves) -> None:
-    """Close a run that LangGraph's loop left without an error."""
+async def finish_run(call: RunCall, bridge: Bridge) -> None:
+    """Close a run after LangGraph's loop returned without an error."""
     run = call.run
     if call.previous is None and not run.ended:
         run.stopped = "interrupted"
         if not run.ran and not call.is_new_input:
-            run.stopped = await final_reason(call, io)
-    await close_run(call, io, None)
+            run.stopped = await final_reason(call, bridge)
+    await close_run(call, bridge, None)
 
 
-async def final_reason(call: RunCall, io: Leaves) -> StoppedBecause:
-    """Say why a thread stopped that was asked to go on, and of which no node had to run."""
-    graph, config, before = call.graph, call.config, call.before
+async def final_reason(call: RunCall, bridge: Bridge) -> StoppedBecause:
+    """Return why a thread had stopped, for a resumed run in which no node ran."""
+    graph, at, before = call.graph, call.config, call.before
     because: Any = (before.stopped_because if before is not None else None) or "done"
     if before is None or before.status == "waiting":
         return because  # type: ignore[no-any-return]  # the store's text is one of these
-    state: Any = await io.either(lambda: graph.get_state(config), lambda: graph.aget_state(config))
+    state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
     return because if state.next else state.values.get("stop_reason") or "done"
 
 
-async def fail_run(call: RunCall, io: Leaves, error: BaseException) -> BaseException | None:
-    """Close a run that an error or a cancellation ended; the thread can be used again.
+async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseException | None:
+    """Close a run after an error or a cancellation; the thread can be used again.
 
-    An answer that is refused leaves the thread as it was: it still waits for one.
+    After a refused answer the thread still waits for one.
 
     Returns:
-        What the caller is to be told; None of a run that stopped because it was asked to.
+        The error to raise; None if the run stopped at its deadline or was cancelled.
     """
     run, before = call.run, call.before
     if isinstance(error, RunCancelled | ThreadBusyError):
@@ -468,39 +467,39 @@ async def fail_run(call: RunCall, io: Leaves, error: BaseException) -> BaseExcep
             error = ThreadBusyError(f"{run.stop.text}; nothing more of this run was stored")
         elif run.stop.because:
             run.stopped = "limit" if run.stop.because == "limit" else "cancelled"
-            await close_run(call, io, None)
+            await close_run(call, bridge, None)
             return None
     run.stopped = "cancelled" if isinstance(error, CANCELLED) else "failed"
     waited = before is not None and before.stopped_because == "interrupted"
     if waited and not run.ran and not call.is_new_input and not call.poisoned:
         run.stopped = "interrupted"
     if run.stopped == "failed" and call.saver is not None:
-        await record_failure(run, call.saver, call.spec.name, error, io)
-    await close_run(call, io, error)
+        await record_failure(run, call.saver, call.spec.name, error, bridge)
+    await close_run(call, bridge, error)
     return error
 
 
-async def close_run(call: RunCall, io: Leaves, error: BaseException | None) -> None:
-    """Write down how the run ended, and give its thread back.
+async def close_run(call: RunCall, bridge: Bridge, error: BaseException | None) -> None:
+    """Store how the run ended, and release its thread.
 
     Raises:
-        StorageError: The last of what the run made cannot be stored. The thread stands before
-            that, as failed, and what came before it is stored.
+        StorageError: The last writes of the run cannot be stored. All earlier ones are, and the
+            thread is marked as failed.
     """
     run, store = call.run, call.store
     call.undo.close()
     notify_end(run, error)
     lease = run.writer.lease
-    if store is None or lease is None:  # it never had the thread
+    if store is None or lease is None:  # it never acquired the thread
         return
-    late = await prune(call, store, io) if error is None and not lease.lost else None
+    late = await prune(call, store, bridge) if error is None and not lease.lost else None
     if late is not None:
         error, run.stopped = late, "failed"
         notify_end(run, late)
     run.writer.lease = None
     threads, leases, thread = store.threads, store.leases, lease.thread_id
     status = thread_status(call, error)
-    # A run that came to an end of its own is cleared; one that was cut off has shown nothing.
+    # A run that ended by itself clears its charges; a cancelled one proves nothing.
     charges = lease.charges if call.poisoned or run.stopped == "cancelled" else 0
 
     def close() -> None:
@@ -515,24 +514,24 @@ async def close_run(call: RunCall, io: Leaves, error: BaseException | None) -> N
         finally:
             leases.release(lease, charges=charges)
 
-    await io.whole(lambda: leases.together(close), lambda: leases.atogether(close))
+    await bridge.uninterruptible(lambda: leases.together(close), lambda: leases.atogether(close))
     if late is not None:
         raise late
 
 
 def notify_end(run: Run, error: BaseException | None) -> None:
-    """Tell who listens how the run ended."""
-    if run.port.active:
+    """Notify the listener of the run's end."""
+    if run.listener.active:
         data = {"stopped_because": run.stopped, "error": error, "run_id": run.run_id}
         with suppress(RunCancelled):  # a reader who has left does not keep the run from closing
-            run.port.record(Moment("run", "exit" if error is None else "error", "", data))
+            run.listener.record(Moment("run", "exit" if error is None else "error", "", data))
 
 
-async def prune(call: RunCall, store: EngineStore, io: Leaves) -> StorageError | None:
-    """Delete old checkpoints when the thread has twice those that are to be kept.
+async def prune(call: RunCall, store: EngineStore, bridge: Bridge) -> StorageError | None:
+    """Delete old checkpoints once the thread has twice as many as `keep_latest`.
 
     Returns:
-        What the store said of it, or of what waited and cannot be stored; None if all is well.
+        The store's error, also one of a deferred write; None on success.
     """
     kept, threads, thread = call.spec.keep_latest, store.threads, call.run.thread_id or ""
     if kept is None or call.untouched:
@@ -541,7 +540,7 @@ async def prune(call: RunCall, store: EngineStore, io: Leaves) -> StorageError |
     if (call.before.steps if call.before is not None else 0) + made < 2 * kept:
         return None
     try:
-        await io.whole(
+        await bridge.uninterruptible(
             lambda: threads.keep_latest(thread, kept), lambda: threads.akeep_latest(thread, kept)
         )
     except StorageError as failure:
@@ -550,7 +549,7 @@ async def prune(call: RunCall, store: EngineStore, io: Leaves) -> StorageError |
 
 
 def thread_status(call: RunCall, error: BaseException | None) -> dict[str, Any]:
-    """Say how the thread stands after the run; one that did nothing leaves it as it was."""
+    """Return the thread's status after the run; an untouched thread keeps its status."""
     run, before = call.run, call.before
     if call.untouched and before is not None:
         status = "failed" if before.status == "running" else before.status
@@ -568,10 +567,10 @@ def thread_status(call: RunCall, error: BaseException | None) -> dict[str, Any]:
 
 
 def _dated(input: Any) -> Any:
-    """Return an input whose new messages have a time before LangGraph stores them.
+    """Give the new messages of an input their time before LangGraph stores them.
 
-    The store then keeps their texts once: the input and the state hold the same content. A message
-    with an id may replace another one, whose time the reducer knows.
+    The input and the state then hold the same content, so the store keeps each text once. A message
+    with an id may replace an older one; the reducer gives it that one's time.
     """
     messages = input.get("messages") if isinstance(input, Mapping) else None
     if not isinstance(messages, list):
@@ -581,7 +580,7 @@ def _dated(input: Any) -> Any:
 
 
 def title_of(input: Any) -> str | None:
-    """Make a thread's title of the first line that a person says in it."""
+    """Make a thread's title from the first line of the first human message."""
     messages = input.get("messages") if isinstance(input, dict) else None
     for message in messages if isinstance(messages, list) else ():
         human = isinstance(message, BaseMessage) and message.type == "human"
@@ -592,33 +591,33 @@ def title_of(input: Any) -> str | None:
     return None
 
 
-# --- idempotency: the same run asked for twice ---------------------------------------------------
+# --- idempotency: repeated calls -----------------------------------------------------------------
 #
-# The run's id is made of its thread and its key, and each of its checkpoints bears that id and a
-# hash of the input. So a run that has ended gives its result again, one that a crash or a failure
-# ended goes on, and another input under the same key is refused.
+# The run's id derives from its thread and its key, and each of its checkpoints holds that id and a
+# hash of the input. So a finished run returns its result again, a run that crashed or failed
+# continues, and another input under the same key is refused.
 
 
 def run_id_of(thread_id: str, key: str) -> str:
-    """Make the id of a run of its thread and its caller's key."""
+    """Make a run's id from its thread and the caller's key."""
     return str(uuid.uuid5(_OURS, f"{thread_id}\0{key}"))
 
 
 def thread_id_of(agent: str, key: str) -> str:
-    """Make the id of the thread that a run with a key begins, the same each time."""
+    """Make the thread id for a run with a key but no thread, the same each time."""
     made = blake2b(f"{agent}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8)
     return f"th_{made.hexdigest()}"
 
 
 def _input_hash(messages: Sequence[BaseMessage]) -> str:
-    """Tell an input from others, whatever ids its messages bear."""
+    """Hash an input's messages without their ids."""
     said = [[message.type, message.content] for message in messages]
     text = json.dumps(said, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-async def find_previous_run(call: RunCall, io: Leaves) -> None:
-    """Find the run that a key was used for: its end is given again, or it goes on.
+async def find_previous_run(call: RunCall, bridge: Bridge) -> None:
+    """Find the earlier run with the same key, to return its result or to continue it.
 
     Raises:
         RunError: The key was used for another input.
@@ -626,7 +625,7 @@ async def find_previous_run(call: RunCall, io: Leaves) -> None:
     run, before = call.run, call.before
     if run.key is None or (before is None and call.store is not None):  # the thread is new
         return
-    saved = await _newest_of(call, io)
+    saved = await _newest_of(call, bridge)
     if saved is None:
         return
     call.untouched = True
@@ -636,8 +635,8 @@ async def find_previous_run(call: RunCall, io: Leaves) -> None:
             f"{run.thread_id}; take a new key for a new input"
         )
     graph = call.graph
-    at, is_head = await _end_of_turn(call, saved, io)
-    state: Any = await io.either(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+    at, is_head = await _end_of_turn(call, saved, bridge)
+    state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
     asks = bool(state.interrupts) if before is None else before.status == "waiting"
     waits = is_head and asks
     if is_head and state.next and not waits:
@@ -654,13 +653,13 @@ async def find_previous_run(call: RunCall, io: Leaves) -> None:
         run.stopped = "interrupted"
 
 
-async def _end_of_turn(call: RunCall, saved: Any, io: Leaves) -> tuple[Any, bool]:
-    """Find where the turn that a run began has come to: other runs may have gone on with it.
+async def _end_of_turn(call: RunCall, saved: Any, bridge: Bridge) -> tuple[Any, bool]:
+    """Find the last checkpoint of a run's turn, which other runs may have continued.
 
     Returns:
-        The config of its last checkpoint, and whether that is the thread's.
+        The config of that checkpoint, and whether it is the thread's head.
     """
-    saver, where, own = call.saver, _whole_thread(call), _id_of(saved)
+    saver, where, own = call.saver, _thread_config(call), _id_of(saved)
     assert saver is not None
     later: list[Any] = []
 
@@ -676,16 +675,16 @@ async def _end_of_turn(call: RunCall, saved: Any, io: Leaves) -> tuple[Any, bool
                 return
             later.append((found.config, found.metadata.get("source")))
 
-    await io.either(walk, awalk)
+    await bridge.call(walk, awalk)
     end = saved.config
     while later and later[-1][1] != "input":
         end = later.pop()[0]
     return end, not later
 
 
-async def _newest_of(call: RunCall, io: Leaves) -> Any:
-    """Return the last checkpoint of the run's id; None if there is none, or no store."""
-    saver, where, wanted = call.saver, _whole_thread(call), {"run_id": call.run.run_id}
+async def _newest_of(call: RunCall, bridge: Bridge) -> Any:
+    """Return the last checkpoint with the run's id; None if there is none, or no store."""
+    saver, where, wanted = call.saver, _thread_config(call), {"run_id": call.run.run_id}
     if saver is None:
         return None
 
@@ -697,10 +696,10 @@ async def _newest_of(call: RunCall, io: Leaves) -> Any:
             return found
         return None
 
-    return await io.either(newest, anewest)
+    return await bridge.call(newest, anewest)
 
 
-def _whole_thread(call: RunCall) -> Any:
+def _thread_config(call: RunCall) -> Any:
     own = {langgraph_config.THREAD_ID: call.run.thread_id, langgraph_config.CHECKPOINT_NS: ""}
     return langgraph_config.with_configurable(None, **own)
 
@@ -710,7 +709,7 @@ def _id_of(saved: Any) -> Any:
 
 
 def _used(messages: Sequence[BaseMessage]) -> Usage:
-    """Count what the replies since the last input have used."""
+    """Sum the usage of the replies since the last input."""
     used = Usage()
     for message in reversed(messages):
         if message.type == "human":
@@ -720,25 +719,25 @@ def _used(messages: Sequence[BaseMessage]) -> Usage:
     return used
 
 
-# --- the version stamp: under which agent and which engine a thread stopped ----------------------
+# --- the version stamp: engine and agent that made a checkpoint ----------------------------------
 
 
 def _version_of(spec: AgentSpec) -> str:
-    """Write down under which engine and which agent a checkpoint is made."""
+    """Return the version stamp: engine version, agent hash, code hash."""
     known = about(spec)
     engine = known["versions"].get("wick-graph") or "unknown"
     return f"{engine} {known['graph']} {known['code']}"
 
 
-async def warn_if_version_changed(call: RunCall, io: Leaves) -> None:
-    """Warn where a run goes on that another make of the agent, or another engine, began.
+async def warn_if_version_changed(call: RunCall, bridge: Bridge) -> None:
+    """Warn if a resumed run was begun by another version of the agent or the engine.
 
-    A new message is no such case: agents are changed between two messages all the time.
+    A new message causes no warning: agents often change between two messages.
     """
-    saver, config = call.saver, call.config
+    saver, at = call.saver, call.config
     if saver is None or call.is_new_input or call.before is None:
         return
-    saved: Any = await io.either(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
+    saved: Any = await bridge.call(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
     was = str((saved.metadata if saved is not None else {}).get(_VERSION) or "").split(" ")
     now = _version_of(call.spec).split(" ")
     if len(was) != len(now) or was == now:
@@ -749,7 +748,7 @@ async def warn_if_version_changed(call: RunCall, io: Leaves) -> None:
     _log.warning(
         "thread %s goes on under another version of the agent %s than it stopped with: "
         "changed: %s%s",
-        langgraph_config.thread_of(config),
+        langgraph_config.thread_of(at),
         call.spec.name,
         other,
         engines,
@@ -759,8 +758,8 @@ async def warn_if_version_changed(call: RunCall, io: Leaves) -> None:
 # --- the journal ---------------------------------------------------------------------------------
 
 
-async def start_journal(call: RunCall, io: Leaves) -> None:
-    """Begin the run's journal, and tell whoever listens that the run begins."""
+async def start_journal(call: RunCall, bridge: Bridge) -> None:
+    """Start the run's journal, and notify the listener of the run's start."""
     run, spec, store = call.run, call.spec, call.store
     lease, options = run.writer.lease, spec.journal
     if run.debugger is not None and options.level == "off":
@@ -775,22 +774,22 @@ async def start_journal(call: RunCall, io: Leaves) -> None:
             ),
             about=about(spec),
             model=spec.model.model,
-            taking=Taking.of(spec.hooks),
+            guard=MutationGuard.of(spec.hooks),
         )
 
         def work() -> None:
             run.journal = start(rows, lease, begun, options)
 
-        await io.either(work, lambda: rows.run_in_store(work))
+        await bridge.call(work, lambda: rows.run_in_store(work))
         lease.before_commit = run.journal.along
-    recorder: Port = NULL_PORT if run.journal is None else run.journal
+    recorder: Listener = NULL_LISTENER if run.journal is None else run.journal
     if run.debugger is not None:
-        recorder = run.debugger.attach(run, io, spec, run.journal, call.saver)
-    run.port = Ports.of(recorder, run.port)
-    if not run.port.active:
+        recorder = run.debugger.attach(run, bridge, spec, run.journal, call.saver)
+    run.listener = Listeners.of(recorder, run.listener)
+    if not run.listener.active:
         return
     data = {"input": call.input, "thread_id": run.thread_id, "run_id": run.run_id}
-    await tell(run.port, Moment("run", "enter", spec.name, data))
+    await notify(run.listener, Moment("run", "enter", spec.name, data))
 
 
 def _mode(call: RunCall) -> Mode:

@@ -1,4 +1,4 @@
-"""Make a LangGraph node of a body: one object, called with or without an event loop."""
+"""Make a LangGraph node from a body: one object for sync and async calls."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import ASYNC_LEAVES, SYNC_LEAVES, Leaves, run_to_end
-from wick_graph.core.moments import Moment, NodePort, Replace, tell
+from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
+from wick_graph.core.moments import Moment, NodeListener, Replace, notify
 from wick_graph.core.request import position
 from wick_graph.messages.base import dated
 from wick_graph.nodes.route import explain
 from wick_graph.runtime import durability
 from wick_graph.runtime.context import AgentSpec, NodeContext, Run, place_of, run_of
 
-# --- Run a node without LangGraph's tracing sequence around it, when no callback handler
-# listens.
+# --- Run a node without LangGraph's tracing sequence, if there is no callback handler.
 #
-# LangGraph wraps each node and its writers in a traced sequence: a run is opened, two callback
-# managers and a task are made. With a handler or tracer at work that is wanted, and is what
-# happens. With none it is a third of a step's cost, for nobody.
+# LangGraph wraps each node and its writers in a traced sequence, which opens a run and makes two
+# callback managers and a task. A handler or tracer needs that. Without one it is wasted, and it is
+# a third of a step's cost.
 
 
-class Quiet(Runnable[Any, Any]):
-    """A node and its writers; traced as LangGraph does it if somebody listens."""
+class UntracedNode(Runnable[Any, Any]):
+    """A node and its writers; traced by LangGraph only if there is a handler."""
 
     name: str
 
@@ -42,7 +41,7 @@ class Quiet(Runnable[Any, Any]):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run the node, then its writers."""
-        if config is None or _somebody_listens(config):
+        if config is None or _has_handlers(config):
             return self.traced.invoke(input, config, **kwargs)
         token = var_child_runnable_config.set(config)
         try:
@@ -53,7 +52,7 @@ class Quiet(Runnable[Any, Any]):
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run the node, then its writers, which never wait."""
-        if config is None or _somebody_listens(config):
+        if config is None or _has_handlers(config):
             return await self.traced.ainvoke(input, config, **kwargs)
         token = var_child_runnable_config.set(config)
         try:
@@ -68,17 +67,17 @@ class Quiet(Runnable[Any, Any]):
         return value
 
 
-def quieten(node: Any) -> None:
-    """Put the quiet form in the place where LangGraph's node keeps its sequence."""
-    node.__dict__["node"] = Quiet(node)  # a cached property: this is its cache
+def untrace(node: Any) -> None:
+    """Replace the traced sequence of LangGraph's node by the untraced form."""
+    node.__dict__["node"] = UntracedNode(node)  # a cached property: this sets its cache
 
 
-def _somebody_listens(config: RunnableConfig) -> bool:
+def _has_handlers(config: RunnableConfig) -> bool:
     handlers = langgraph_config.handlers_of(config)
     return handlers is None or bool(handlers)
 
 
-# --- Make a LangGraph node of a body: one object with a sync and an async door.
+# --- Make a LangGraph node from a body: one object for sync and async calls.
 
 
 Writes = list[tuple[str, Any]]
@@ -90,7 +89,7 @@ Body = Callable[[Mapping[str, Any], NodeContext], Awaitable[Writes]]
 
 
 class Node(Runnable[Any, Any]):
-    """A body of `wick_graph.nodes` with the agent it works for."""
+    """A body of `wick_graph.nodes` with its agent."""
 
     name: str
 
@@ -101,45 +100,47 @@ class Node(Runnable[Any, Any]):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Drive the body to its end in this thread."""
-        return run_to_end(self._run(input, config or {}, SYNC_LEAVES))
+        return run_to_end(self._run(input, config or {}, SYNC_BRIDGE))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run the body in the caller's loop."""
-        return await self._run(input, config or {}, ASYNC_LEAVES)
+        return await self._run(input, config or {}, ASYNC_BRIDGE)
 
-    async def _run(self, input: Any, config: RunnableConfig, io: Leaves) -> Any:
+    async def _run(self, input: Any, config: RunnableConfig, bridge: Bridge) -> Any:
         run = run_of(config)
         run.stop.check()
         run.ran = True
-        return await io.until(run.stop, self._visit(input, config, run, io))
+        return await bridge.until(run.stop, self._visit(input, config, run, bridge))
 
-    async def _visit(self, input: Any, config: RunnableConfig, run: Run, io: Leaves) -> Any:
-        if not run.port.active:
-            made = await self._made(input, NodeContext(self.spec, run, io, config))
+    async def _visit(self, input: Any, config: RunnableConfig, run: Run, bridge: Bridge) -> Any:
+        if not run.listener.active:
+            made = await self._made(input, NodeContext(self.spec, run, bridge, config))
             return packed(timed(made, input))
         place = place_of(self.name, config)
-        port = NodePort(run.port, place)
-        ctx = NodeContext(self.spec, run, io, config, port)
-        await tell(port, Moment("node", "enter", self.name, {"input": input, "task": place.task}))
+        listener = NodeListener(run.listener, place)
+        ctx = NodeContext(self.spec, run, bridge, config, listener)
+        await notify(
+            listener, Moment("node", "enter", self.name, {"input": input, "task": place.task})
+        )
         try:
             writes = timed(await self._made(input, ctx), input)
         except BaseException as error:  # cancellation and interrupts are moments too
             if isinstance(error, GraphInterrupt):
                 asked = tuple(error.args[0]) if error.args else ()
-                port.record(Moment("interrupt", "raise", self.name, {"interrupts": asked}))
-            port.record(Moment("node", "error", self.name, {"error": error}))
+                listener.record(Moment("interrupt", "raise", self.name, {"interrupts": asked}))
+            listener.record(Moment("node", "error", self.name, {"error": error}))
             raise
-        said = await tell(port, Moment("node", "exit", self.name, {"writes": writes}))
+        said = await notify(listener, Moment("node", "exit", self.name, {"writes": writes}))
         return packed(said.value if isinstance(said, Replace) else writes)
 
     async def _made(self, input: Any, ctx: NodeContext) -> Writes:
-        """Run the body, and say what of its superstep may wait; the router says it for `model`."""
+        """Run the body, and set its commit policy; the router sets that of `model`."""
         run, writer = ctx.run, ctx.run.writer
         began_from = langgraph_config.began_from(ctx.config)
         if self.name == "tools":
             policy = writer.policy = durability.during_tools(began_from, writer.policy)
             made = await self.body(input, ctx)
-            writer.policy = policy  # a graph that the call ran has had its own
+            writer.policy = policy  # a graph inside the call has set its own
             return made
         made = await self.body(input, ctx)
         if self.name == "before_agent":
@@ -157,7 +158,7 @@ class Node(Runnable[Any, Any]):
 
 
 class Router(Runnable[Any, Any]):
-    """The conditional edges of `model`: untraced, and without a thread hop in either door."""
+    """The conditional edges of `model`: untraced, and always in the caller's thread."""
 
     name: str
 
@@ -169,7 +170,7 @@ class Router(Runnable[Any, Any]):
         self._spec = spec
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Decide, and tell the run."""
+        """Decide, and set the outcome in the run."""
         target = self._decide(input)
         run = run_of(config or {})
         run.ended = isinstance(target, str)
@@ -183,22 +184,22 @@ class Router(Runnable[Any, Any]):
             in_place=all(layer.in_place for layer in spec.hooks.wrap_tool_call),
             tools=lambda: spec.toolbox.at(input),
         )
-        if run.port.active:
+        if run.listener.active:
             data = {"target": target, "state": input, "explain": lambda: explain(input)}
-            port = NodePort(run.port, place_of("model", config or {}))
-            port.record(Moment("route", "taken", self.name, data))
+            listener = NodeListener(run.listener, place_of("model", config or {}))
+            listener.record(Moment("route", "taken", self.name, data))
         return target
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Decide, and tell the run."""
+        """Decide, and set the outcome in the run."""
         return self.invoke(input, config)
 
 
 def timed(writes: Writes, state: Mapping[str, Any]) -> Writes:
-    """Let each new message say when it was made, before anything is recorded of it.
+    """Give each new message its creation time, before anything is recorded.
 
-    The store keeps a step's writes before it applies them, so a run that goes on after a crash
-    finds the time there. What may replace a message is left to the reducer, which knows that one.
+    The store keeps a step's writes before it applies them, so a run that continues after a crash
+    finds the time there. The reducer dates a message that may replace another one.
     """
     held = state.get("messages") or ()
     for at, (channel, value) in enumerate(writes):
@@ -216,6 +217,6 @@ def _timed(message: Any, held: Sequence[BaseMessage]) -> Any:
 
 
 def packed(writes: Writes) -> Any:
-    """Give LangGraph a dict, or, where a channel is written twice, the list in order."""
+    """Return a dict for LangGraph, or the ordered list if a channel is written twice."""
     update = dict(writes)
     return update if len(update) == len(writes) else Command(update=writes)

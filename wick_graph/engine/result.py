@@ -1,4 +1,4 @@
-"""What a run gives back, and the thread in which it went on."""
+"""The result of a run, and its thread id."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ERROR_PREFIX = "Error: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The end of a run."""
+    """Result of a run."""
 
     text: str
-    """The answer; empty where the run stopped without one."""
+    """The answer; empty if the run stopped without one."""
     thread_id: str
-    """Give it to the next call to go on in the same conversation."""
+    """Pass it to the next call to continue the same conversation."""
     stopped_because: StoppedBecause
     model: str
     """The model that gave the answer."""
@@ -39,20 +39,20 @@ class Result:
     thread_usage: Usage = field(default_factory=Usage)
     """Tokens of the whole thread."""
     cost: Cost | None = None
-    """Money of this run; None where no hook counts it."""
+    """Cost of this run; None if no hook counts it."""
     thread_cost: Cost | None = None
-    """Money of the whole thread."""
+    """Cost of the whole thread."""
     run_id: str = ""
     interrupts: tuple[Any, ...] = ()
     """LangGraph's `Interrupt` objects that wait for an answer."""
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
-        """List what this run called: id, name, args, output, and the error of a failed call."""
+        """List this run's tool calls: id, name, args, output, and the error of a failed call."""
         start = max((i for i, m in enumerate(self.messages) if m.type == "human"), default=-1)
         made: list[dict[str, Any]] = []
         calls: dict[str, Mapping[str, Any]] = {}
-        for message in self.messages[start + 1 :]:  # ids are told apart by the reply they stand in
+        for message in self.messages[start + 1 :]:  # providers may reuse ids in later replies
             if isinstance(message, AIMessage):
                 made += [_call(call, None) for call in calls.values()]
                 calls = {call["id"] or "": call for call in message.tool_calls}
@@ -61,7 +61,7 @@ class Result:
         return made + [_call(call, None) for call in calls.values()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for scripts; the messages are in wick's JSON form."""
+        """Return plain data for scripts, with the messages in wick's JSON form."""
         return {
             "thread_id": self.thread_id,
             "run_id": self.run_id,
@@ -81,7 +81,7 @@ class Result:
 
 
 def result_of(values: Mapping[str, Any], run: Run, thread_id: str, model: str) -> Result:
-    """Read a result from the graph's final values and what the run noted."""
+    """Make a result from the graph's final values and the run."""
     messages = list(values.get("messages") or ())
     last = messages[-1] if messages else None
     counted = values.get("cost")
@@ -104,7 +104,7 @@ def result_of(values: Mapping[str, Any], run: Run, thread_id: str, model: str) -
 
 
 def _in_order(asked: Sequence[Interrupt], messages: Sequence[BaseMessage]) -> tuple[Any, ...]:
-    """Sort questions as the model made their calls, whenever each of them came."""
+    """Sort questions by their calls' order in the reply."""
     if len(asked) < 2:
         return tuple(asked)
     reply = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
@@ -118,7 +118,7 @@ def _in_order(asked: Sequence[Interrupt], messages: Sequence[BaseMessage]) -> tu
 
 
 def new_thread_id() -> str:
-    """Make a thread id that nobody can guess: `th_` and 16 hex digits."""
+    """Make an unguessable thread id: `th_` and 16 hex digits."""
     return f"th_{secrets.token_hex(8)}"
 
 
@@ -126,7 +126,7 @@ def checked_thread_id(thread_id: str | None) -> str:
     """Return a caller's thread id, or a new one for None.
 
     Raises:
-        ConfigError: It is no text of 1 to 128 letters, digits, and `_ . : -`.
+        ConfigError: It is not a text of 1 to 128 letters, digits, and `_ . : -`.
     """
     if thread_id is None:
         return new_thread_id()

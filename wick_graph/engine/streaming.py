@@ -1,4 +1,4 @@
-"""From a run's moments to its events, and the calls of an agent's streams."""
+"""Turn a run's moments into events, and drive the calls of an agent's streams."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ from wick_graph.events import (
 from wick_graph.messages.validation import read_history
 from wick_graph.runtime.context import Run
 
-# --- From a run's moments to its reader's events: a bounded queue between the two.
+# --- A bounded queue of events between a run and its reader.
 #
-# The run waits for its reader: at most `EVENT_QUEUE_SIZE` events are on their way, and none is
-# lost.
+# The run waits for its reader: at most `EVENT_QUEUE_SIZE` events are queued, and none is lost.
 
 
 def to_event(moment: Moment, run_id: str, thread_id: str | None) -> Event | None:
-    """Translate a moment, or return None for one that readers are not told of."""
+    """Turn a moment into an event; None if readers do not get it."""
     make = _MAKERS.get((moment.kind, moment.phase))
     if make is None or moment.data.get("purpose", AGENT) != AGENT:
         return None
@@ -95,10 +94,11 @@ _MAKERS: dict[tuple[str, str], Any] = {
 }
 
 
-class _EventPort:
-    """A port that turns moments into events; where they go is the two subclasses' part.
+class _EventListener:
+    """A listener that turns moments into events; its subclasses deliver them.
 
-    A whole reply is told of once its step is durable: when the next node begins, or the run ends.
+    The event of a whole reply waits until its step is durable: the next node begins, or the run
+    ends.
     """
 
     active = True
@@ -108,9 +108,9 @@ class _EventPort:
         self._reply: Event | None = None
 
     def record(self, moment: Moment) -> None:
-        """Pass on what readers are told of."""
+        """Deliver the event of a moment, if it has one."""
         if moment.phase == "chunk" and self._reply is None and moment.kind == "model":
-            chunk = moment.data["chunk"]  # the one kind of which there are thousands
+            chunk = moment.data["chunk"]  # a run may have thousands of these
             delta = chunk.content if type(chunk.content) is str else chunk.text
             run_id = moment.call_id or self.run_id
             self.put(
@@ -123,34 +123,34 @@ class _EventPort:
         reply = self._reply
         if reply is not None and (event is not None or _is_later(moment)):
             self._reply = None
-            self._tell(reply, moment)
+            self._notify(reply, moment)
         if type(event) is ChatModelEnd:
             self._reply = event
         elif event is not None:
             self.put(event)
 
-    def _tell(self, reply: Event, moment: Moment) -> None:
+    def _notify(self, reply: Event, moment: Moment) -> None:
         if moment.kind != "run":
             self.put(reply)
         elif moment.phase != "error":  # else it may not be stored
-            with suppress(RunCancelled):  # the run has ended and is closed, reader or not
+            with suppress(RunCancelled):  # the run is closed even if the reader has left
                 self.put(reply)
 
     async def at(self, moment: Moment) -> Directive:
-        """Go on."""
+        """Continue."""
         return None
 
     def put(self, event: Any) -> None:
-        """Hand an event to the reader."""
+        """Deliver an event to the reader."""
         raise NotImplementedError
 
 
 def _is_later(moment: Moment) -> bool:
-    """Say whether the step before this moment is over, and durable."""
+    """Return whether the step before this moment has ended and is durable."""
     return moment.kind == "run" or (moment.kind == "node" and moment.phase == "enter")
 
 
-class QueuePort(_EventPort):
+class QueueListener(_EventListener):
     """Events for a reader in another thread; `put` blocks while the queue is full."""
 
     holds = False
@@ -175,7 +175,7 @@ class QueuePort(_EventPort):
         raise RunCancelled
 
 
-class LoopPort(_EventPort):
+class LoopListener(_EventListener):
     """Events for a reader in the same loop; the run waits at each piece of text for room."""
 
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
@@ -186,10 +186,10 @@ class LoopPort(_EventPort):
         self._room = asyncio.Event()
         self._room.set()
         self.holds = False
-        """The reader is behind."""
+        """Whether the reader is behind."""
 
     def put(self, event: Any) -> None:
-        """Hand it over at once; `at` is where the run waits."""
+        """Deliver at once; the run waits in `at`."""
         if self._closed:
             return
         self._events.append(event)
@@ -208,19 +208,19 @@ class LoopPort(_EventPort):
         return None
 
     def close(self) -> None:
-        """Say that the reader has left: nothing is kept for it, and nothing waits for it."""
+        """Mark the reader as gone: drop its events, and no longer wait for it."""
         self._closed = True
         self._make_room()
 
     async def get(self) -> Any:
-        """Take the next event and make room."""
+        """Return the next event, and make room."""
         while not self._events:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
         return self.take()
 
     def take(self) -> Any:
-        """Take the next event, if there is one, and make room; None if there is none."""
+        """Return the next event and make room; None if there is none."""
         if not self._events:
             return None
         event = self._events.popleft()
@@ -233,16 +233,16 @@ class LoopPort(_EventPort):
         self._room.set()
 
 
-# --- One call of an agent's door: what it asks for in the graph's terms, and its events.
+# --- One call of an agent's method, in the graph's terms, and its events.
 
 
 CONTINUE: Final = object()
-"""In place of an input or of an answer: there is none, and the thread goes on where it stands."""
+"""Placeholder for a missing input or answer: the thread continues from its head."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the door, in the graph's terms."""
+    """One call of an agent's method, in the graph's terms."""
 
     input: Any
     config: Any
@@ -259,11 +259,11 @@ def call_of(
     agent: str,
     allow_system: bool,
 ) -> Call:
-    """Read what a caller asks for.
+    """Read a caller's arguments.
 
     Raises:
-        ConfigError: The config, the thread id or an option is refused.
-        MessageError: The input is refused.
+        ConfigError: The config, the thread id or an option is invalid.
+        MessageError: The input is invalid.
     """
     _check_config(config)
     named = langgraph_config.thread_of(config)
@@ -290,30 +290,30 @@ def call_of(
 
 
 def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]:
-    """Run in a thread of its own, and yield what happens."""
-    port = QueuePort(call.run.run_id, call.thread_id, tokens)
-    call.run.port = call.run.reader = port
+    """Run in a separate thread, and yield the events."""
+    listener = QueueListener(call.run.run_id, call.thread_id, tokens)
+    call.run.listener = call.run.reader = listener
 
     def work() -> None:
         try:
             last = _last(call, run())
         except RunCancelled:
             return
-        except BaseException as error:  # the reader is told, whatever it was
+        except BaseException as error:  # the reader gets any error
             last = [_failed(call, error)]
-        with suppress(RunCancelled):  # the reader has left at the very end
+        with suppress(RunCancelled):  # the reader left after the last event
             for event in last:
-                port.put(event)
+                listener.put(event)
 
     future = THREADS.submit(work)
     try:
         while True:
-            event = port.events.get()
+            event = listener.events.get()
             yield event
             if isinstance(event, Done | Failed):
                 return
     finally:
-        port.closed = True
+        listener.closed = True
         call.run.stop.ask("cancelled", "its reader has left")
         future.exception()  # the run is closed before the reader goes on
 
@@ -321,30 +321,30 @@ def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]
 async def aread(
     call: Call, tokens: bool, run: Callable[[], Awaitable[Result]]
 ) -> AsyncIterator[Event]:
-    """Run in a task of its own, and yield what happens."""
-    port = LoopPort(call.run.run_id, call.thread_id, tokens)
-    call.run.port = call.run.reader = port
+    """Run in a separate task, and yield the events."""
+    listener = LoopListener(call.run.run_id, call.thread_id, tokens)
+    call.run.listener = call.run.reader = listener
 
     async def work() -> None:
         try:
             last = _last(call, await run())
         except asyncio.CancelledError as error:
-            port.put(_failed(call, error))
+            listener.put(_failed(call, error))
             raise
         except Exception as error:
             last = [_failed(call, error)]
         for event in last:
-            port.put(event)
+            listener.put(event)
 
     task = asyncio.create_task(work())
     try:
         while True:
-            event = port.take() or await port.get()
+            event = listener.take() or await listener.get()
             yield event
             if isinstance(event, Done | Failed):
                 return
     finally:
-        port.close()
+        listener.close()
         task.cancel()
         await asyncio.wait([task])
 
@@ -373,7 +373,7 @@ def _failed(call: Call, error: BaseException) -> Failed:
 
 
 def asked_event(asked: Interrupt, ids: Mapping[str, Any]) -> Interrupted:
-    """Make the event of a question; one that a tool call asks bears the call's id."""
+    """Make the event of a question; that of a tool call has the call's id."""
     call = asked.value.get("call_id") if isinstance(asked.value, Mapping) else None
     of_call = {"run_id": call} if isinstance(call, str) and call else {}
     return Interrupted(interrupt_id=asked.id, value=asked.value, **{**ids, **of_call})

@@ -1,9 +1,9 @@
 """Concurrency policy of a thread: reject, queue or cancel the running run.
 
-`reject` is told at once, `queue` waits its turn, `cancel_running` ends the other one. A run of
-this process is asked to stop and given a moment to close; one of another process is fenced off,
-and stops when it notices. A run that goes on where a process died waits for the one place that
-there is for such runs.
+`reject` raises at once, `queue` waits its turn, `cancel_running` ends the running run. The engine
+asks a run of this process to stop and gives it a moment to close. It fences off a run of another
+process, which stops when it notices. A run that continues after a crash is a suspect: only one
+suspect at a time runs in a process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from wick_graph.core.bridge import Leaves
+from wick_graph.core.bridge import Bridge
 from wick_graph.core.stopping import LOST
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError
 from wick_graph.runtime.context import EngineStore, Run
@@ -24,21 +24,21 @@ from wick_graph.store.leases import PLACE, Asking, Lease, Leases, Suspected, Wai
 from wick_graph.store.saver import SqlSaver
 
 GRACE_SECONDS: Final = 5.0
-"""How long a run that was asked to stop may take to close before it is fenced off."""
+"""Grace period of a run that was asked to stop, before it is fenced off."""
 
 _FIRST_SECONDS: Final = 0.005
 
 _LONGEST_SECONDS: Final = 0.1
 
 _OTHERS: Final = 8
-"""Runs in a row that are asked to make room before one is forced to."""
+"""Runs that are asked to stop in turn, before the next lease is acquired by force."""
 
 _lines: Final[dict[tuple[int, int, str], deque[Run]]] = {}
-"""Runs of this process that wait, by process, store and thread, in the order of their coming."""
+"""Waiting runs of this process, by process, store and thread, in order of arrival."""
 
 
 def engine_store(saver: object) -> EngineStore | None:
-    """Return a checkpointer that serves runs in full; LangGraph's own savers do not."""
+    """Return the checkpointer if it is an engine store; None for LangGraph's own savers."""
     return saver if isinstance(saver, SqlSaver) else None
 
 
@@ -49,43 +49,49 @@ def _nothing() -> None:
 async def acquire_thread(
     run: Run,
     leases: Leases,
-    io: Leaves,
+    bridge: Bridge,
     then: Callable[[], object] = _nothing,
     asking: Asking = Asking(),  # noqa: B008 - it is frozen
 ) -> None:
-    """Take the lease of the run's thread, now or when it is free; do `then` with the same commit.
+    """Acquire the lease of the run's thread; call `then` in the same commit.
 
-    A suspect waits until its back-off is over and no other suspect is at work in this process.
+    A suspect waits until its back-off is over and no other suspect runs in this process.
 
     Raises:
-        ThreadBusyError: Another run goes on there, and this one does not wait for it.
+        ThreadBusyError: Another run uses the thread, and this one does not wait.
         RunCancelled: The run was asked to stop while it waited.
     """
-    way = {"reject": _take, "queue": _queue, "cancel_running": _take_over}.get(run.on_busy)
-    if way is None:
+    policy = {
+        "reject": _acquire,
+        "queue": _wait_in_queue,
+        "cancel_running": _cancel_and_acquire,
+    }.get(run.on_busy)
+    if policy is None:
         raise ConfigError(
             f"on_busy is reject, queue or cancel_running, and not {run.on_busy!r:.40}"
         )
     while True:
         try:
-            return await way(run, leases, io, then, asking)
+            return await policy(run, leases, bridge, then, asking)
         except Suspected:
             pass
-        if await _as_suspect(run, leases, io, partial(way, run, leases, io, then), asking):
+        if await _acquire_as_suspect(
+            run, leases, bridge, partial(policy, run, leases, bridge, then), asking
+        ):
             return None
 
 
-async def _as_suspect(
-    run: Run, leases: Leases, io: Leaves, way: Callable[[Asking], Any], asking: Asking
+async def _acquire_as_suspect(
+    run: Run, leases: Leases, bridge: Bridge, policy: Callable[[Asking], Any], asking: Asking
 ) -> bool:
-    """Take the lease of a suspect, when it is its turn; False if it is none any more."""
+    """Acquire a suspect's lease in its turn; return False if it is no longer a suspect."""
     thread = run.thread_id or ""
     try:
-        standing = await io.whole(
+        standing = await bridge.uninterruptible(
             lambda: leases.judge(thread, asking), lambda: leases.ajudge(thread, asking)
         )
     except ThreadBusyError:
-        return False  # whoever has it now is told of, waited for, or cancelled
+        return False  # the caller's policy decides about the present owner
     if not standing.needs_slot:
         return False
     waiting = Waiting(standing, leases.now)
@@ -93,9 +99,9 @@ async def _as_suspect(
     try:
         while not PLACE.enter(waiting):
             run.stop.check()
-            await _look(io)
-            await io.sleep(_LONGEST_SECONDS / 2)
-        await way(replace(asking, place=waiting))
+            await _clear_finished_suspect(bridge)
+            await bridge.sleep(_LONGEST_SECONDS / 2)
+        await policy(replace(asking, place=waiting))
         lease = run.writer.lease
         assert lease is not None
         PLACE.watch(waiting, (leases, lease))
@@ -105,29 +111,29 @@ async def _as_suspect(
     return True
 
 
-async def _look(io: Leaves) -> None:
-    """See whether the suspect that has the place is none any more."""
+async def _clear_finished_suspect(bridge: Bridge) -> None:
+    """Free the place of a running suspect that has made progress."""
     if (watched := PLACE.look()) is None:
         return
     leases, lease = watched
-    with suppress(StorageError):  # then it is seen at the next look
-        if await io.either(
+    with suppress(StorageError):  # the next look repeats it
+        if await bridge.call(
             lambda: leases.has_progressed(lease), lambda: leases.ahas_progressed(lease)
         ):
             PLACE.clear(watched)
 
 
-async def cancel(store: EngineStore, thread_id: str, io: Leaves) -> bool:
-    """End the run that goes on in a thread, wherever it runs; False if there is none.
+async def cancel(store: EngineStore, thread_id: str, bridge: Bridge) -> bool:
+    """Cancel the running run of a thread, in any process; return False if there is none.
 
-    It is the run that held the thread when this was called, and no later one. A run that comes to
-    its own end meanwhile keeps that end.
+    Only the run that held the thread at the call is cancelled, never a later one. A run that ends
+    by itself meanwhile keeps its own result.
     """
     leases, threads = store.leases, store.threads
-    epoch = await io.either(lambda: leases.epoch(thread_id), lambda: leases.aepoch(thread_id))
+    epoch = await bridge.call(lambda: leases.epoch(thread_id), lambda: leases.aepoch(thread_id))
     if epoch is None:
         return False
-    if await _ended_by_itself(leases, thread_id, epoch, io):
+    if await _ended_by_itself(leases, thread_id, epoch, bridge):
         return True
 
     def end() -> None:
@@ -136,14 +142,14 @@ async def cancel(store: EngineStore, thread_id: str, io: Leaves) -> bool:
             threads.close(thread_id, status="idle", stopped_because="cancelled", lease=lease)
             leases.release(lease)
 
-    await io.whole(lambda: leases.together(end), lambda: leases.atogether(end))
+    await bridge.uninterruptible(lambda: leases.together(end), lambda: leases.atogether(end))
     return True
 
 
-async def _take(
+async def _acquire(
     run: Run,
     leases: Leases,
-    io: Leaves,
+    bridge: Bridge,
     then: Callable[[], object],
     asking: Asking,
 ) -> None:
@@ -154,11 +160,11 @@ async def _take(
         run.writer.lease = leases.acquire(run.thread_id or "", asking, judged=True, ready=ready)
         then()
 
-    await io.whole(lambda: leases.together(take), lambda: leases.atogether(take))
+    await bridge.uninterruptible(lambda: leases.together(take), lambda: leases.atogether(take))
 
 
 def _stopper(run: Run, lease: Lease) -> Callable[[str], object]:
-    """Make what tells a run that it is to stop, or has lost its thread."""
+    """Return the callback that stops a run, or tells it that it lost its thread."""
 
     def stop(text: str) -> object:
         if text or lease.forced:
@@ -168,8 +174,8 @@ def _stopper(run: Run, lease: Lease) -> Callable[[str], object]:
     return stop
 
 
-async def _queue(
-    run: Run, leases: Leases, io: Leaves, then: Callable[[], object], asking: Asking
+async def _wait_in_queue(
+    run: Run, leases: Leases, bridge: Bridge, then: Callable[[], object], asking: Asking
 ) -> None:
     place = (os.getpid(), id(leases), run.thread_id or "")
     line = _lines.setdefault(place, deque())
@@ -180,12 +186,12 @@ async def _queue(
             run.stop.check()
             if line[0] is run:
                 try:
-                    await _take(run, leases, io, then, asking)
+                    await _acquire(run, leases, bridge, then, asking)
                 except ThreadBusyError:
                     pass
                 else:
                     return
-            await io.sleep(pause)
+            await bridge.sleep(pause)
             pause = min(2 * pause, _LONGEST_SECONDS)
     finally:
         line.remove(run)
@@ -193,32 +199,32 @@ async def _queue(
             del _lines[place]
 
 
-async def _take_over(
-    run: Run, leases: Leases, io: Leaves, then: Callable[[], object], asking: Asking
+async def _cancel_and_acquire(
+    run: Run, leases: Leases, bridge: Bridge, then: Callable[[], object], asking: Asking
 ) -> None:
     thread = run.thread_id or ""
     for _ in range(_OTHERS):
         try:
-            return await _take(run, leases, io, then, asking)
+            return await _acquire(run, leases, bridge, then, asking)
         except ThreadBusyError:
-            epoch = await io.either(lambda: leases.epoch(thread), lambda: leases.aepoch(thread))
-            if epoch is not None and not await _ended_by_itself(leases, thread, epoch, io):
+            epoch = await bridge.call(lambda: leases.epoch(thread), lambda: leases.aepoch(thread))
+            if epoch is not None and not await _ended_by_itself(leases, thread, epoch, bridge):
                 break
-    return await _take(run, leases, io, then, replace(asking, force=True))
+    return await _acquire(run, leases, bridge, then, replace(asking, force=True))
 
 
-async def _ended_by_itself(leases: Leases, thread: str, epoch: int, io: Leaves) -> bool:
-    """Ask a run of this process to stop, and wait until it has; False if it has not.
+async def _ended_by_itself(leases: Leases, thread: str, epoch: int, bridge: Bridge) -> bool:
+    """Ask a run of this process to stop, and wait for it; return False if it does not stop.
 
-    The run is known by its epoch: who takes the thread after it is not meant.
+    The epoch identifies the run, so a later owner of the thread is not stopped.
     """
     if not leases.ask_to_stop(thread, "the run was cancelled", epoch):
         return False
     waited = 0.0
     while waited < GRACE_SECONDS:
-        now = await io.either(lambda: leases.epoch(thread), lambda: leases.aepoch(thread))
+        now = await bridge.call(lambda: leases.epoch(thread), lambda: leases.aepoch(thread))
         if now != epoch:
             return True
-        await io.sleep(_FIRST_SECONDS)
+        await bridge.sleep(_FIRST_SECONDS)
         waited += _FIRST_SECONDS
     return False

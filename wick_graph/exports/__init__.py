@@ -4,5 +4,5 @@
     wickrun  the thread in a file, to open again        chrome   a timeline for Perfetto
     jsonl    the moments, one a line                    masked   secrets hidden, values cut
 
-Each form reads the journal alone: no model, no tool and no hook is called.
+Each form only reads the journal: no model, tool or hook is called.
 """

@@ -1,8 +1,7 @@
 """`chrome`: a thread's runs as a timeline in the trace event format, for Perfetto.
 
-Perfetto draws slices of one lane wrongly if they overlap without lying in each other, and shows
-what is not ASCII in a name as an escape: so work that overlaps gets a lane of its own, and names
-are ASCII.
+Perfetto misdraws slices of one lane that overlap without nesting, and shows non-ASCII characters in
+names as escapes. So overlapping work gets a lane of its own, and names are ASCII.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _PID: Final = 1
 _POINTS: Final = ("interrupt.raise", "interrupt.answer", "model.retry", "model.fallback")
 
 _NEAR: Final = 0.001
-"""Microseconds before a slice's end that an arrow leaves it, so that it still belongs to it."""
+"""Microseconds between an arrow's start and its slice's end, so that it starts inside."""
 
 Made = dict[str, Any]
 
@@ -38,19 +37,19 @@ class _Slice:
 
 @dataclass(slots=True)
 class _Lane:
-    """What is open in a lane: the task that it belongs to, and a stack of ends."""
+    """Open slices of a lane: their task, and a stack of ends."""
 
     task: str | None = None
     ends: list[float] = field(default_factory=list)
 
     def takes(self, piece: _Slice) -> bool:
-        """Say whether a slice that begins no earlier than all before it can be drawn here."""
+        """Return whether the next slice, in order of starts, fits here."""
         while self.ends and self.ends[-1] <= piece.start:
             self.ends.pop()
         return not self.ends or (self.task == piece.opener.task and piece.stop <= self.ends[-1])
 
     def take(self, piece: _Slice) -> None:
-        """Draw it here."""
+        """Add a slice."""
         self.task = piece.opener.task
         self.ends.append(piece.stop)
 
@@ -82,7 +81,7 @@ class _Timeline:
         self._by_seq = {piece.opener.seq: piece for piece in self._slices}
 
     def slices(self) -> Iterator[Made]:
-        """Yield what took time."""
+        """Yield the slices: moments with a duration."""
         for piece in self._slices:
             kind = piece.opener.kind
             yield {
@@ -97,7 +96,7 @@ class _Timeline:
             }
 
     def arrows(self) -> Iterator[Made]:
-        """Yield an arrow from each reply to every call that the router sent for it."""
+        """Yield an arrow from each reply to each of its calls."""
         model: _Slice | None = None
         count = 0
         for piece in self._slices:
@@ -113,7 +112,7 @@ class _Timeline:
                 yield {"ph": "f", "bp": "e", "ts": piece.start, "tid": piece.lane, **both}
 
     def points(self) -> Iterator[Made]:
-        """Yield what has no length: questions, answers, retries, and every failure."""
+        """Yield points: questions, answers, retries, and all errors."""
         for entry in self._entries:
             failed = entry.is_end and entry.is_bad
             if entry.what in _POINTS or failed:
@@ -129,7 +128,7 @@ class _Timeline:
                 }
 
     def tokens(self) -> Iterator[Made]:
-        """Yield the tokens that were spent by then."""
+        """Yield the total of tokens over time."""
         read = written = 0
         for entry in self._entries:
             if entry.what == "model.response":
@@ -141,7 +140,7 @@ class _Timeline:
                 yield {"ph": "C", "name": "tokens", "ts": at, "pid": _PID, "args": spent}
 
     def names(self) -> Iterator[Made]:
-        """Yield what the process and the lanes are called."""
+        """Yield the names of the process and the lanes."""
         thread = _ascii(self._journal.thread_id)
         yield _meta("process_name", 0, f"thread {thread}")
         for lane in sorted({piece.lane for piece in self._slices}):
@@ -183,10 +182,10 @@ class _Timeline:
             "call_id": opener.call_id,
             "error": end.error,
         }
-        told = {**self._journal.details(opener), **self._journal.details(end)}
+        details = {**self._journal.details(opener), **self._journal.details(end)}
         for name in ("args", "output", "error", "usage", "stopped_because"):
-            if name in told:
-                made[name] = told[name]
+            if name in details:
+                made[name] = details[name]
         kept = {name: value for name, value in made.items() if value is not None}
         plain_args: Made = plain(self._hider.value(kept))
         return plain_args

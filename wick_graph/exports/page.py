@@ -23,7 +23,7 @@ from wick_graph.journal.reconstruct import REQUESTS
 from wick_graph.picture import Picture, as_svg
 from wick_graph.picture.svg import STYLE
 
-# --- What a page shows of a thread, as plain data in which equal values stand once.
+# --- The data of a page, with equal values stored once.
 
 
 Made = dict[str, Any]
@@ -32,7 +32,7 @@ _RUN: Final = ("number", "run_id", "mode", "status", "stopped_because", "agent",
 
 
 def digest_of(journal: Journal, hider: Hider, run: int | str | None = None) -> Made:
-    """Collect what is known of a thread, or of one of its runs.
+    """Collect the data of a thread, or of one of its runs.
 
     Raises:
         StorageError: The thread has no such run.
@@ -73,9 +73,9 @@ class _Digest:
         return made
 
     def _moment(self, entry: Entry) -> Made:
-        told: Any = {}
+        details: Any = {}
         if entry.kind != GAP:
-            told = self._hider.value(self._asked(lambda: self._journal.details(entry)))
+            details = self._hider.value(self._asked(lambda: self._journal.details(entry)))
         made: Made = {
             "seq": entry.seq,
             "run": entry.run,
@@ -87,12 +87,12 @@ class _Digest:
             "at": entry.at_us,
             "took": entry.duration_us,
             "parent": entry.parent,
-            "text": plain(self._hider.value(text_from(replace(entry, duration_us=None), told))),
+            "text": plain(self._hider.value(text_from(replace(entry, duration_us=None), details))),
         }
         if entry.kind == GAP:
             return made
         made["facts"] = self._value(_facts(entry))
-        made["told"] = self._kept(plain(told))
+        made["told"] = self._kept(plain(details))
         made["state"] = self._state(entry)
         if entry.kind == "model" and entry.phase in REQUESTS:
             made["request"] = self._asked(lambda: self._request(entry))
@@ -101,7 +101,7 @@ class _Digest:
         return {name: value for name, value in made.items() if value is not None}
 
     def _state(self, entry: Entry) -> str | None:
-        """Keep the state that a moment stands at, and return the name under which it is."""
+        """Store the state at a moment once, and return its name."""
         name = entry.checkpoint
         if name is None:
             return None
@@ -138,7 +138,7 @@ class _Digest:
                 yield {"channel": write.channel, "value": self._listed(write.value)}
 
     def _listed(self, value: Any) -> Any:
-        """Refer to each item of a list by itself: histories share nearly all of theirs."""
+        """Refer to each item of a list separately: histories share nearly all of theirs."""
         return [self._value(v) for v in value] if isinstance(value, list) else self._value(value)
 
     def _value(self, value: Any) -> int:
@@ -160,7 +160,7 @@ class _Digest:
         return self._places[text]
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
-        """Answer, or say why there is no answer."""
+        """Return an answer, or the reason why there is none."""
         try:
             return ask()
         except StorageError as error:
@@ -185,15 +185,15 @@ def _facts(entry: Entry) -> Made:
     return {name: value for name, value in made.items() if value not in (None, "")}
 
 
-# --- `html`: one file that shows a recorded thread, read-only, from a disk, without a network.
+# --- `html`: one file that shows a recorded thread, read-only, from disk, without a network.
 
 
 _SPELT: Final = {
     **{ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028"},
     **{code: f"\\\\u{code:04x}" for code in TURNING},
 }
-"""Signs that could end a script element, or a line of it: JSON has other spellings for them. What
-turns the direction of reading is shown as its escape."""
+"""Signs that could end a script element or its line, with their JSON escapes. Signs that turn the
+reading direction are shown as escapes."""
 
 
 def as_page(
@@ -202,7 +202,7 @@ def as_page(
     run: int | str | None = None,
     picture: Picture | None = None,
 ) -> str:
-    """Return the page: its data, its script and its styles, and nothing to load.
+    """Return the page with its data, script and styles; it loads nothing.
 
     Raises:
         StorageError: The thread has no such run.
@@ -228,7 +228,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(script: str, style: str) -> str:
-    """Forbid everything but what the page holds, by its digests."""
+    """Forbid everything but the page's own script and styles, by their digests."""
     styles = " ".join(_hash(text) for text in (style, f"\n{STYLE}"))
     return (
         f"default-src 'none'; script-src {_hash(script)}; style-src {styles}; base-uri 'none'; "

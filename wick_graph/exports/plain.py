@@ -1,4 +1,4 @@
-"""Plain data that may leave the machine: masked values, moments one a line, runs as spans."""
+"""Plain data for exports: masked values, moments one a line, runs as spans."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from wick_graph.journal.reconstruct import REQUESTS
 from wick_graph.journal.value_store import DOTS, Mask, known_secrets, texts_of
 from wick_graph.messages import to_wick
 
-# --- What leaves the machine: plain data, with secrets hidden and huge values cut.
+# --- Exported values: plain data, with secrets hidden and huge values cut.
 
 
 LONGEST: Final = 65_536
-"""Characters of a text that an export shows."""
+"""Characters of a text in an export."""
 
 _DEEPEST: Final = 40
 
@@ -30,24 +30,24 @@ _HIDDEN: Final = re.compile(f"{DOTS}[0-9a-f]{{8}}")
 
 
 class Hider:
-    """Hides secrets in values, and counts the values in which it hid some."""
+    """Hides secrets in values, and counts the changed values."""
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask
         self.hidden = 0
-        """Values in which something is hidden, by whomever."""
+        """Number of values with something hidden, here or before."""
 
     @classmethod
     def of(cls, journal: Journal, patterns: Sequence[str] = (), *, trusted: bool = True) -> Hider:
         """Hide as the thread's journal does, so that equal secrets look equal.
 
-        Secret is what this process knows, and what those knew that recorded the thread.
+        Secrets are those that this process knows, and those that the recording processes knew.
 
         Args:
             journal: The thread's journal.
-            patterns: Patterns to hide besides.
-            trusted: Whether the patterns that the journal itself names are used: not those of a
-                file, which may be anybody's, and in which its writer has hidden them already.
+            patterns: Further patterns to hide.
+            trusted: Whether to use the journal's own patterns. Not for a file, which may come from
+                anyone; its writer has already hidden their matches.
         """
         key, runs = journal.secret(), journal.runs()
         every = dict.fromkeys([*patterns, *(p for run in runs if trusted for p in run.redact)])
@@ -57,18 +57,18 @@ class Hider:
         return cls(Mask(key, secrets, every))
 
     def again(self) -> Hider:
-        """Return one that hides the same, and has counted nothing."""
+        """Return a copy with a count of zero."""
         return Hider(self._mask)
 
     def value(self, value: Any) -> Any:
-        """Return a value without its secrets; what holds none stays the same object."""
+        """Return a value without its secrets; one without any stays the same object."""
         made = self._mask.value(value)
         if made is not value or hides(repr(made)):
             self.hidden += 1
         return made
 
     def leaks(self, data: bytes) -> bool:
-        """Say whether encoded data holds a secret still."""
+        """Return whether encoded data still holds a secret."""
         text = data.decode("utf-8", "replace")
         return self._mask.text(text) != text
 
@@ -88,7 +88,7 @@ def _texts_in(journal: Journal) -> Iterator[str]:
 
 
 def _bare(value: Any) -> Any:
-    """Return the data in what LangGraph itself keeps in a checkpoint."""
+    """Return the data inside LangGraph's own objects in a checkpoint."""
     if isinstance(value, list | tuple):
         return [_bare(item) for item in value]
     if isinstance(value, Interrupt):
@@ -97,12 +97,12 @@ def _bare(value: Any) -> Any:
 
 
 def hides(text: str) -> bool:
-    """Say whether something is hidden in a text."""
+    """Return whether a text has something hidden."""
     return DOTS in text and _HIDDEN.search(text) is not None
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Turn a value into JSON's kinds; what has no form there becomes its text, cut."""
+    """Turn a value into JSON types; an unserialisable one becomes its text, cut."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -121,17 +121,17 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def cut(text: str) -> str:
-    """Show the beginning of a long text, and say how long it is."""
+    """Return the beginning of a long text, with its length."""
     if len(text) <= LONGEST:
         return text
     return f"{text[:LONGEST]}… ({len(text):,} characters in all)"
 
 
-# --- `jsonl`: a thread's moments as they are, one JSON object a line.
+# --- `jsonl`: a thread's moments, one JSON object a line.
 
 
 def as_jsonl(journal: Journal, hider: Hider, run: int | str | None = None) -> Iterator[str]:
-    """Yield a line for each moment; `docs/moment.schema.json` says what is in it.
+    """Yield a line for each moment, as in `docs/moment.schema.json`.
 
     Raises:
         StorageError: The thread has no such run.
@@ -141,12 +141,12 @@ def as_jsonl(journal: Journal, hider: Hider, run: int | str | None = None) -> It
 
 
 def moment_of(journal: Journal, entry: Entry, hider: Hider) -> dict[str, Any]:
-    """Return a moment as JSON's kinds, without secrets."""
+    """Return a moment as JSON types, without secrets."""
     made: dict[str, Any] = plain(hider.value(journal.to_dict(entry)))
     return made
 
 
-# --- A run as spans: what each model call, tool call and hook was given, gave back and took.
+# --- A run as spans: input, output and duration of each model call, tool call and hook.
 
 
 MOST: Final = 5_000
@@ -155,7 +155,7 @@ MOST: Final = 5_000
 TRUNCATED: Final = "...(truncated)"
 
 _KEPT: Final = 4
-"""Checkpoints that are kept for the spans of their superstep."""
+"""Limit of cached checkpoints."""
 
 Made = dict[str, Any]
 
@@ -163,8 +163,8 @@ Made = dict[str, Any]
 def trace_of(journal: Journal, run_id: str) -> Made:
     """Return a run's model, input, output, error and spans, with secrets hidden.
 
-    A run that a crash cut in two has the spans of both parts. Texts are shown by their length and
-    their first 500 characters.
+    A run that continued after a crash has the spans of both parts. Texts are given by their length
+    and their first 500 characters.
 
     Raises:
         StorageError: The journal has nothing of the run.
@@ -186,14 +186,14 @@ def trace_of(journal: Journal, run_id: str) -> Made:
 
 
 class _Spans:
-    """Makes the spans of runs, one after the other."""
+    """Makes the spans of runs, one run after the other."""
 
     def __init__(self, journal: Journal, hider: Hider) -> None:
         self._journal = journal
         self._hide = hider.value
         self._requests: dict[int, Entry] = {}
         self._args: dict[str, Any] = {}
-        """Arguments by call id, as the run's own model asked for them."""
+        """Arguments by call id, as the run's own model made them."""
         self.input: str | None = None
         self.output: str | None = None
         self.error: str | None = None
@@ -208,7 +208,7 @@ class _Spans:
                 yield self._span(entry)
 
     def _asked(self, request: Entry) -> str | None:
-        """Return the beginning of what the user said last before a request."""
+        """Return the beginning of the user's last message before a request."""
         try:
             messages = self._journal.request_at(request.seq).messages
         except StorageError:
@@ -217,12 +217,12 @@ class _Spans:
         return self._preview(said[-1]) if said else None
 
     def _span(self, entry: Entry) -> Made:
-        told = self._journal.details(entry)
+        details = self._journal.details(entry)
         make = _MAKERS.get(entry.kind)
         metadata = {"status": entry.status, "depth": entry.depth}
-        metadata |= {} if make is None else make(self, entry, told)
-        if "missing" in told:
-            metadata["missing"] = told["missing"]
+        metadata |= {} if make is None else make(self, entry, details)
+        if "missing" in details:
+            metadata["missing"] = details["missing"]
         if entry.error is not None:
             metadata["error"] = self._preview(entry.error)
         end = entry.at.timestamp()
@@ -234,7 +234,7 @@ class _Spans:
             "metadata": metadata,
         }
 
-    def _model(self, entry: Entry, told: Made) -> Made:
+    def _model(self, entry: Entry, details: Made) -> Made:
         made: Made = {"model": entry.name}
         request = self._requests.get(entry.parent or 0)
         if request is not None:
@@ -243,7 +243,7 @@ class _Spans:
             made["message_count"] = asked.get("messages", 0) + system
             made["purpose"] = asked.get("purpose")
             made["tools_count"] = len(asked.get("tools", ()))
-        reply = told.get("reply")
+        reply = details.get("reply")
         if isinstance(reply, AIMessage):
             self._args |= {call["id"] or "": call["args"] for call in reply.tool_calls}
             made |= self._text("content", reply.text)
@@ -252,38 +252,38 @@ class _Spans:
             if made.get("purpose", "agent") == "agent":
                 self.output = made["content_preview"]
         for name in ("usage", "finish_reason", "first_token_us", "chunks"):
-            if told.get(name) is not None:
-                made[name] = told[name]
+            if details.get(name) is not None:
+                made[name] = details[name]
         return made
 
-    def _tool(self, entry: Entry, told: Made) -> Made:
+    def _tool(self, entry: Entry, details: Made) -> Made:
         made: Made = {"tool_name": entry.tool or entry.name, "tool_call_id": entry.call_id}
         args = self._args.get(entry.call_id or "")
-        if args is None:  # an earlier run asked for it
+        if args is None:  # the call is of an earlier run
             try:
                 args = (self._journal.call_at(entry) or {}).get("args")
             except StorageError as error:
                 made["missing"] = str(error)
         made["tool_args"] = plain(self._shortened(args))
-        output = told.get("output")
+        output = details.get("output")
         if isinstance(output, str):
             made |= self._text("output", output)
-        failed = told.get("error")
+        failed = details.get("error")
         if isinstance(failed, str):
             made |= {"status": "error", "tool_error": self._preview(failed)}
         return made
 
-    def _hook(self, entry: Entry, told: Made) -> Made:
+    def _hook(self, entry: Entry, details: Made) -> Made:
         made: Made = {"hook": entry.name, "phase": entry.hook_phase}
-        changed = [key for key in told.get("change", ()) if key != "by"]
+        changed = [key for key in details.get("change", ()) if key != "by"]
         if changed:
             made["changed"] = sorted(changed)
-        if told.get("update"):
-            made["updated"] = sorted({write["channel"] for write in told["update"]})
+        if details.get("update"):
+            made["updated"] = sorted({write["channel"] for write in details["update"]})
         return made
 
-    def _run(self, entry: Entry, told: Made) -> Made:
-        why = told.get("stopped_because")
+    def _run(self, entry: Entry, details: Made) -> Made:
+        why = details.get("stopped_because")
         self.error = None if entry.error is None else self._preview(entry.error)
         return {} if why is None else {"stopped_because": why}
 
@@ -291,13 +291,13 @@ class _Spans:
         return {f"{name}_length": len(text), f"{name}_preview": self._preview(text)}
 
     def _preview(self, text: str) -> str:
-        hidden: str = self._hide(text)  # the whole text first, or a cut secret would not be known
+        hidden: str = self._hide(text)  # mask the whole text first: a cut secret is not recognised
         if len(hidden) <= TRACE_PREVIEW_CHARS:
             return hidden
         return hidden[:TRACE_PREVIEW_CHARS] + TRUNCATED
 
     def _shortened(self, value: Any) -> Any:
-        """Return data without its secrets, in which no text is longer than a preview."""
+        """Return data without its secrets, with texts cut to previews."""
         return _cut(self._hide(plain(value)))
 
 

@@ -1,4 +1,4 @@
-"""`pytest`: a recorded run as a test, replayed and compared."""
+"""`pytest`: a recorded run as a test that replays and compares it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from wick_graph.journal.entry import RunRecord
 from wick_graph.journal.replay import replay
 from wick_graph.store.saver import SqlSaver
 
-# --- Run a recorded run again and say what came of it, in a form that tests compare.
+# --- Replay a recorded run, with a result that tests can compare.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """What a run did: by its recording, or by its replay."""
+    """The outcome of a run, from its recording or its replay."""
 
     path: list[str]
-    """The nodes that were visited, in their order."""
+    """The visited nodes, in order."""
     calls: list[tuple[str, Any]]
-    """Tools that ran, with the arguments that reached them, in call order."""
+    """The tools that ran with their arguments, in call order."""
     text: str
     """The last message's text."""
     stopped_because: str
@@ -46,8 +46,8 @@ def replay_file(path: str | Path, agent: Any, run: int | str | None = None) -> R
         run: Its number or id; by default the thread's latest.
 
     Raises:
-        ReplayError: What happens now is not what was recorded.
-        StorageError: The file is none, or is damaged.
+        ReplayError: The replay differs from the recording.
+        StorageError: It is not such a file, or it is damaged.
     """
     with open_wickrun(path) as recording:
         replayed = replay(agent, recording.journal, run)
@@ -57,7 +57,7 @@ def replay_file(path: str | Path, agent: Any, run: int | str | None = None) -> R
 def rerun_of(
     journal: Journal, run: int | str | None = None, values: Mapping[str, Any] | None = None
 ) -> Rerun:
-    """Say what a recorded run did; by default the thread's latest.
+    """Return the outcome of a recorded run; by default the thread's latest.
 
     Raises:
         StorageError: There is no such run, or the state at its end is gone.
@@ -127,8 +127,8 @@ def write_test(
     if write_wickrun(journal, saver, cassette, hider):
         cassette.unlink()
         raise ReplayError(
-            f"thread {journal.thread_id!r} holds secrets, which a file must hide, and a run whose "
-            "texts are hidden cannot be replayed; record one without them"
+            f"thread {journal.thread_id!r} holds secrets, which a file must hide, and a run with "
+            "hidden texts cannot be replayed; record one without them"
         )
     path.write_text(_source(journal, record, path, cassette, agent), encoding="utf-8")
     return cassette
@@ -158,9 +158,9 @@ def _source(
     name = _NAME.sub("_", f"{journal.thread_id}_run_{record.number}").strip("_").lower()
     imports, made = _agent(agent, path)
     day = record.started.strftime("%Y-%m-%d")
-    told = _plain(f"Run {record.number} of {journal.thread_id}, recorded on {day}")
+    title = _plain(f"Run {record.number} of {journal.thread_id}, recorded on {day}")
     return _TEST.format(
-        told=told,
+        title=title,
         imports=imports,
         cassette=json.dumps(cassette.name),
         name=name,
@@ -191,7 +191,7 @@ def _agent(agent: FromFile | FromCode, path: Path) -> tuple[str, str]:
 
 
 def _shown(value: Any) -> str:
-    """Write a value as code; what takes several lines stands in brackets of its own."""
+    """Write a value as code, in brackets if it takes several lines."""
     text = pformat(value, width=_WIDTH - 8, sort_dicts=False, compact=True)
     if "\n" not in text:
         return text
@@ -204,7 +204,7 @@ def _plain(text: str) -> str:
 
 
 _TEST: Final = '''\
-"""{told}: replayed without a model, a tool or a network.
+"""{title}: replayed without a model, a tool or a network.
 
 Hooks and routing run as they are now. Where they ask a model or a tool for something that was not
 recorded, the test fails and shows the difference. Delete the assertions that you do not mean.

@@ -1,9 +1,9 @@
 """`.wickrun`: a thread with its journal in one file, for another machine.
 
-A zip archive of `manifest.json`, `moments.jsonl` for readers, and `thread.db`: a store that holds
-this thread alone, so that everything that works on a store works on it. Secrets are hidden in the
-state as they are in the journal. Where something is hidden, the key that finds requests again is
-left out too, since a short secret could be guessed with it; such a file cannot be replayed.
+A zip archive of `manifest.json`, `moments.jsonl` for readers, and `thread.db`: a store with this
+thread alone, so that all tools for stores work on it. Secrets are hidden in the state as in the
+journal. If anything is hidden, the secret of the request keys is left out, too, since a short
+secret could be guessed with it; such a file cannot be replayed.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _MANIFEST, _MOMENTS, _STORE = "manifest.json", "moments.jsonl", "thread.db"
 _HEADER: Final = "wickrun"
 
 _LARGEST: Final = 4 * 2**30
-"""Bytes to which a file may unfold."""
+"""Limit of the unpacked size in bytes."""
 
 _RATIO: Final = 100
-"""Times its own size to which a file may unfold,"""
+"""Limit of the unpacked size as a multiple of the file's size,"""
 
 _SMALL: Final = 64 * 2**20
-"""beyond these bytes."""
+"""above this number of bytes."""
 
 _LARGEST_MANIFEST: Final = 2**20
 
@@ -55,12 +55,12 @@ _PIECE: Final = 2**18
 _NO_ARCHIVE: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 _PAGE_MARK: Final = RUN_BYTES
-"""Where a page says whether it is compressed; a blob says so in its first byte."""
+"""Index of a page's compression flag; a blob has it in its first byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A `.wickrun` that is open."""
+    """An open `.wickrun` file."""
 
     thread_id: str
     manifest: Mapping[str, Any] = field(repr=False)
@@ -69,7 +69,7 @@ class Recording:
 
 
 def write_wickrun(journal: Journal, saver: SqlSaver, path: Path, hider: Hider) -> int:
-    """Write a thread to a file, and return in how many values secrets are hidden.
+    """Write a thread to a file, and return the number of values with hidden secrets.
 
     Raises:
         ThreadNotFoundError: There is no such thread.
@@ -117,9 +117,9 @@ def _copy_states(thread_id: str, source: SqlSaver, to: SqlSaver, hider: Hider) -
     def one(value: Any) -> Any:
         if id(value) not in masked:
             made = _masked(value, hider)
-            if hider.leaks(to.serde.pack(made)):  # something of a kind that is not looked into
+            if hider.leaks(to.serde.pack(made)):  # an object that cannot be masked
                 made, hider.hidden = DOTS, hider.hidden + 1
-            masked[id(value)] = value, made  # held, so that no other gets its id
+            masked[id(value)] = value, made  # kept alive, so that its id() is not reused
         return masked[id(value)][1]
 
     def of(value: Any) -> Any:
@@ -142,7 +142,7 @@ def _copy_states(thread_id: str, source: SqlSaver, to: SqlSaver, hider: Hider) -
 
 
 def _masked(value: Any, hider: Hider) -> Any:
-    """Hide secrets, also in what LangGraph itself keeps in a checkpoint."""
+    """Hide secrets, also in LangGraph's own objects in a checkpoint."""
     if isinstance(value, Send):
         return Send(value.node, hider.value(value.arg))
     if isinstance(value, Interrupt):
@@ -192,7 +192,7 @@ def _batches(journal: Journal, rows: JournalRows, hider: Hider) -> Iterator[Batc
 
 
 def _shared(body: bytes) -> bytes:
-    """Leave out of a run's row what only serves to find the secrets that are hidden here."""
+    """Remove from a run's row the data that only locates secrets, which are hidden here."""
     told = ormsgpack.unpackb(body)
     return ormsgpack.packb(
         {name: v for name, v in told.items() if name not in ("secrets", "redact")}
@@ -200,7 +200,7 @@ def _shared(body: bytes) -> bytes:
 
 
 def _text(body: bytes, mark: int) -> str:
-    """Return what can be read in a stored body."""
+    """Return the readable content of a stored body."""
     data = body[mark + 1 :]
     if body[mark : mark + 1] == b"\x01":
         data = unfold(data)
@@ -209,10 +209,10 @@ def _text(body: bytes, mark: int) -> str:
 
 @contextmanager
 def open_wickrun(path: str | Path) -> Iterator[Recording]:
-    """Open a file that `write_wickrun` wrote; the file itself is never changed.
+    """Open a file of `write_wickrun`; the file itself is never changed.
 
     Raises:
-        StorageError: It cannot be read, is no such file, or is of a newer release.
+        StorageError: It cannot be read, is not such a file, or is of a newer release.
     """
     with tempfile.TemporaryDirectory(prefix="wickrun-") as folder:
         store = Path(folder) / _STORE
@@ -227,7 +227,9 @@ def open_wickrun(path: str | Path) -> Iterator[Recording]:
 
 def _unpacked(path: Path, store: Path) -> dict[str, Any]:
     try:
-        if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+        if (
+            path.exists() and not path.is_file()
+        ):  # opening a pipe would block until its writer comes
             raise StorageError(f"{path} is no regular file; name the file of an export")
         with zipfile.ZipFile(path) as archive:
             with _member(archive, _MANIFEST) as packed:
@@ -249,10 +251,10 @@ def _unpacked(path: Path, store: Path) -> dict[str, Any]:
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a member that is packed as `write_wickrun` packs it; other ways unfold without bounds.
+    """Open a member packed as by `write_wickrun`; other methods unpack without bounds.
 
     Raises:
-        ValueError: It is packed otherwise, or encrypted.
+        ValueError: It is packed in another way, or encrypted.
     """
     info = archive.getinfo(name)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
@@ -261,7 +263,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _pieces(packed: IO[bytes], most: int, path: Path) -> Iterator[bytes]:
-    """Yield what unfolds, piece by piece, and stop at a bound.
+    """Yield the unpacked data, piece by piece, up to a limit.
 
     Raises:
         StorageError: There is more.

@@ -12,8 +12,8 @@ from typing import Any, Final, get_args
 
 from langgraph.errors import GraphBubbleUp
 
-from wick_graph.core.bridge import Leaves
-from wick_graph.core.moments import Abort, Moment, Port, Replace, Skip, tell
+from wick_graph.core.bridge import Bridge
+from wick_graph.core.moments import Abort, Listener, Moment, Replace, Skip, notify
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.state import private_update, problem
 from wick_graph.errors import ConfigError, HookError
@@ -127,8 +127,8 @@ class Onion:
     layers: tuple[Layer, ...]
     base: Callable[[Any], Any]
     """The innermost body, an `async def`."""
-    io: Leaves
-    port: Port
+    bridge: Bridge
+    listener: Listener
     takes: type
     """What goes inwards: a layer that passes anything else to `next` is told so."""
     gives: type
@@ -157,12 +157,12 @@ class Onion:
                 passed.append(error)
                 raise
 
-        if self.port.active:
-            value = await enter(self.port, layer, value, self.call_id)
+        if self.listener.active:
+            value = await enter(self.listener, layer, value, self.call_id)
         try:
             result = await self._call(layer, value, inner)
         except Exception as error:
-            note(self.port, layer, error, self.call_id)
+            note(self.listener, layer, error, self.call_id)
             if error in passed or isinstance(error, GraphBubbleUp | HookError):
                 raise
             raise layer.error(error) from error
@@ -170,12 +170,12 @@ class Onion:
             if isinstance(swallowed, GraphBubbleUp):
                 raise swallowed
         result, update = self._value(layer, result)
-        return await leave(self.port, layer, result, self.call_id, update)
+        return await leave(self.listener, layer, result, self.call_id, update)
 
     async def _call(self, layer: Layer, value: Any, inner: Any) -> Any:
         if layer.in_place:
             return await layer.fn(value, inner)
-        return await self.io.wrap(layer.fn, layer.is_async, value, inner)
+        return await self.bridge.wrap(layer.fn, layer.is_async, value, inner)
 
     def _value(self, layer: Layer, result: Any) -> tuple[Any, dict[str, Any]]:
         value, update = split(layer, result)
@@ -188,30 +188,30 @@ class Onion:
 
 
 async def apply(
-    layer: Layer, io: Leaves, port: Port, value: Any, ctx: Any
+    layer: Layer, bridge: Bridge, listener: Listener, value: Any, ctx: Any
 ) -> tuple[Any, dict[str, Any]]:
     """Run a layer of a sequential phase; return its value (or None) and its update.
 
     Raises:
         HookError: The layer raised.
     """
-    if port.active:
-        value = await enter(port, layer, value, None)
+    if listener.active:
+        value = await enter(listener, layer, value, None)
     try:
         if layer.in_place:
             result = await layer.fn(value, ctx)
         else:
-            result = await io.call(layer.fn, layer.is_async, value, ctx)
+            result = await bridge.call_user(layer.fn, layer.is_async, value, ctx)
     except GraphBubbleUp:
         raise
     except Exception as error:
-        note(port, layer, error, None)
+        note(listener, layer, error, None)
         raise layer.error(error) from error
     if layer.phase == "before_agent":
         made, update = None, check_update(layer, result)
     else:
         made, update = split(layer, result)
-    return await leave(port, layer, made, None, update), update
+    return await leave(listener, layer, made, None, update), update
 
 
 def split(layer: Layer, result: Any) -> tuple[Any, dict[str, Any]]:
@@ -242,10 +242,10 @@ def check_update(layer: Layer, update: Any) -> dict[str, Any]:
     return made
 
 
-async def enter(port: Port, layer: Layer, value: Any, call_id: str | None) -> Any:
-    """Tell the port that a layer begins; return the value that the listener lets it see."""
+async def enter(listener: Listener, layer: Layer, value: Any, call_id: str | None) -> Any:
+    """Tell the listener that a layer begins; return the value that the listener lets it see."""
     moment = Moment("hook", "enter", layer.hook, {"phase": layer.phase, "value": value}, call_id)
-    directive = await tell(port, moment)
+    directive = await notify(listener, moment)
     if isinstance(directive, Replace | Skip):
         return directive.value
     if isinstance(directive, Abort):
@@ -254,25 +254,25 @@ async def enter(port: Port, layer: Layer, value: Any, call_id: str | None) -> An
 
 
 async def leave(
-    port: Port,
+    listener: Listener,
     layer: Layer,
     value: Any,
     call_id: str | None,
     update: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Tell the port how a layer ended; return the value that the listener lets pass."""
-    if not port.active:
+    """Tell the listener how a layer ended; return the value that the listener lets pass."""
+    if not listener.active:
         return value
     data = {"phase": layer.phase, "value": value, "update": update or {}}
-    said = await tell(port, Moment("hook", "exit", layer.hook, data, call_id))
+    said = await notify(listener, Moment("hook", "exit", layer.hook, data, call_id))
     return said.value if isinstance(said, Replace) else value
 
 
-def note(port: Port, layer: Layer, error: Exception, call_id: str | None) -> None:
-    """Tell the port that a layer failed."""
-    if port.active:
+def note(listener: Listener, layer: Layer, error: Exception, call_id: str | None) -> None:
+    """Tell the listener that a layer failed."""
+    if listener.active:
         data: dict[str, Any] = {"phase": layer.phase, "value": error, "update": {}}
-        port.record(Moment("hook", "error", layer.hook, data, call_id))
+        listener.record(Moment("hook", "error", layer.hook, data, call_id))
 
 
 def _names_workdir(hook: Any) -> bool:

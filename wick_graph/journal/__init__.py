@@ -1,4 +1,4 @@
-"""The journal: a thread's memory of its runs, moment by moment, beside its checkpoints."""
+"""The journal: the record of a thread's runs, moment by moment, beside its checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which hook put which part of a request there."""
+"""Find the hook that added each part of a request."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Part = Literal["system", "message", "tool", "setting"]
 Op = Literal["kept", "added", "dropped"]
 
 THREAD = "thread"
-"""Who a message comes from that no hook has touched."""
+"""The source of a message that no hook changed."""
 
 AGENT = "agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blame:
-    """One part of a request, and who is answerable for it."""
+    """One part of a request, and its source."""
 
     part: Part
     index: int
-    """Where it stands among its kind; of what was dropped, where it stood."""
+    """Its position among its kind; of a dropped part, its former position."""
     op: Op
     by: str
     """A hook, `agent`, `thread`, or `limit`."""
     seq: int | None
-    """The moment at which it was put there or taken away; None for what was there before."""
+    """The moment at which it was added or dropped; None if it was there from the start."""
     value: Any
     """The section's text, the message, the tool's name, or the setting."""
     name: str = ""
@@ -47,14 +47,14 @@ class _Change:
 
 
 class BlameReader:
-    """Follows the changes that hooks made to a request."""
+    """Follows the hooks' changes to a request."""
 
     def __init__(self, rebuilt: Reconstruction) -> None:
         self._rebuilt = rebuilt
         self._value = rebuilt.value
 
     def blame(self, seq: int) -> list[Blame]:
-        """List the parts of a moment's request, and last what hooks dropped."""
+        """List the parts of a moment's request, then those that hooks dropped."""
         entry = self._rebuilt.request_of(seq)
         head = self._value(entry.fields["h"])
         changes = list(self._changes(entry))
@@ -66,7 +66,7 @@ class BlameReader:
         ]
 
     def _changes(self, entry: Entry) -> Iterator[_Change]:
-        """Yield the changes on a request's way, in their order."""
+        """Yield a request's changes in order."""
         for found in reversed(list(self._composed(entry))):
             if "c" in found.fields:
                 yield _Change(found.name, found.seq, found.fields["c"])
@@ -75,7 +75,7 @@ class BlameReader:
                 yield _Change(around.name, found.seq, found.fields["c"])
 
     def _composed(self, entry: Entry) -> Iterator[Entry]:
-        """Yield the ends of `modify_request` that a request went through, the last one first."""
+        """Yield the ends of `modify_request` for a request, the last one first."""
         visit: str | None = None
         for found in self._rebuilt.before(entry):
             if found.hook_phase == "modify_request" and found.phase == "exit":
@@ -88,7 +88,7 @@ class BlameReader:
                 return
 
     def _wrapped(self, entry: Entry) -> Iterator[tuple[Entry, Entry]]:
-        """Yield the moments of a request's way inwards, each with the hook around it."""
+        """Yield the moments of a request's way inwards, each with its surrounding hook."""
         while entry.parent is not None:
             around = self._rebuilt.reader.moment(entry.parent)
             if around.what != "hook.enter":

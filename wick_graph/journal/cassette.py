@@ -1,8 +1,8 @@
-"""Recorded answers, found by the key of what was asked: for replays and for tests.
+"""Recorded answers, found by the key of their request: for replays and tests.
 
-A cassette is read from a thread's journal, or from a file that a `RecordingModel` wrote. A file
-is JSON, one object a line: first the key of keys, then each message and tool once, and each
-request as what is new in it since the one before.
+A cassette is read from a thread's journal, or from the file of a `RecordingModel`. A file is JSON,
+one object a line: first the secret of the keys, then each message and tool once, and each request
+as its difference from the one before.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _HEADER: Final = "wick_cassette"
 _DIFF_LINES: Final = 60
 
 _LINE: Final = 400
-"""Characters of a line that a diff shows."""
+"""Characters of a line in a diff."""
 
 _SECRET_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A request for people: a line for the settings, each tool and each message."""
+    """A readable request: a line for the settings, each tool and each message."""
 
     lines: tuple[str, ...]
 
@@ -51,17 +51,17 @@ class Answer:
     key: bytes
     reply: AIMessage
     where: str
-    """What the request is called in errors."""
+    """Name of the request in errors."""
 
 
 class Cassette:
-    """Answers requests as they were answered before; each answer once, the last one again."""
+    """Answers requests from a recording; each answer once, the last one repeatedly."""
 
     def __init__(self, secret: bytes, answers: Sequence[Answer], shown: Any) -> None:
         self._secret = secret
         self._answers = tuple(answers)
         self._shown = shown
-        """Gives the lines of an answer's request, by its place."""
+        """Returns the lines of an answer's request, by its index."""
         self._by_key: dict[bytes, list[int]] = {}
         for at, answer in enumerate(answers):
             self._by_key.setdefault(answer.key, []).append(at)
@@ -73,7 +73,7 @@ class Cassette:
         """Read a cassette from a journal (one run, or all of them) or a file.
 
         Raises:
-            ReplayError: The file is no cassette.
+            ReplayError: The file is not a cassette.
         """
         if isinstance(source, Journal):
             return cls._of_journal(source, run)
@@ -98,7 +98,7 @@ class Cassette:
 
     @property
     def left(self) -> int:
-        """How many answers nobody has taken yet."""
+        """Number of unused answers."""
         taken = sum(min(n, len(self._by_key[key])) for key, n in self._taken.items())
         return len(self._answers) - taken
 
@@ -111,8 +111,8 @@ class Cassette:
         """Return the recorded answer to a request.
 
         Raises:
-            ReplayError: There is none; the text shows how the request differs from the nearest
-                recorded one.
+            ReplayError: There is none; the error shows the difference from the nearest recorded
+                request.
         """
         key = request_key(self._secret, messages, tools, settings)
         with self._lock:
@@ -144,7 +144,7 @@ class Cassette:
 
 
 class CassetteWriter:
-    """Adds requests and their answers to a file."""
+    """Appends requests and their answers to a file."""
 
     def __init__(self, path: Path, patterns: Sequence[str] = ()) -> None:
         self._path = path
@@ -161,7 +161,7 @@ class CassetteWriter:
         settings: Mapping[str, Any],
         reply: AIMessage,
     ) -> None:
-        """Write down one answer; it is in the file when this returns."""
+        """Write one answer; it is in the file when this returns."""
         key = request_key(self._secret, messages, tools, settings)
         lines = tuple(self._mask.text(line) for line in lines_of(messages, tools, settings))
         with self._lock:
@@ -196,7 +196,7 @@ def lines_of(
     tools: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Any],
 ) -> tuple[str, ...]:
-    """Show a request, one line for each part of it."""
+    """Return a request as text, one line per part."""
     made = [f"settings {_json(dict(settings))}"] if settings else []
     made += [f"tool {_json(tool.get('function', tool))}" for tool in tools]
     for message in messages:
@@ -212,7 +212,7 @@ def _json(value: Any) -> str:
 
 
 def _common(before: Sequence[str], after: Sequence[str]) -> int:
-    """Count the lines that two requests begin with."""
+    """Count the leading lines that two requests share."""
     same = 0
     for one, other in zip(before, after, strict=False):
         if one != other:

@@ -1,4 +1,4 @@
-"""What is known of a moment, as plain data for people, exports and conditions."""
+"""Details of a moment, as plain data for people, exports and conditions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Made = dict[str, Any]
 
 
 class Details:
-    """The fields of moments, as people read them."""
+    """Decodes the fields of moments into readable details."""
 
     def __init__(self, rebuilt: Reconstruction) -> None:
         self._rebuilt = rebuilt
@@ -28,7 +28,7 @@ class Details:
         self._held = rebuilt.value
 
     def details(self, entry: Entry) -> Made:
-        """Return what is written down of a moment; what is gone is said under `missing`."""
+        """Return a moment's recorded details; `missing` names data that is gone."""
         made: Made = {}
         for part in (self._common, self._own):
             try:
@@ -38,7 +38,7 @@ class Details:
         return made
 
     def to_dict(self, entry: Entry) -> Made:
-        """Return a moment as one JSON object, with everything that is known of it."""
+        """Return a moment as one JSON object, with all its details."""
         plain = {
             "thread": entry.thread_id,
             "branch": entry.branch,
@@ -81,7 +81,7 @@ class Details:
         return {} if make is None else make(self, entry)
 
     def change(self, entry: Entry) -> Made:
-        """Return what a hook changed; on the way in it is noted where the change arrives."""
+        """Return a hook's change; on the way in, the next inner moment holds it."""
         raw = entry.fields["c"]
         made: Made = {"by": self._changer(entry)}
         if "s" in raw:
@@ -103,7 +103,7 @@ class Details:
         return made
 
     def _changer(self, entry: Entry) -> str:
-        """Name the hook: on the way in the one around the moment, else the moment's own."""
+        """Return the hook: on the way in the surrounding one, else the moment's own."""
         if entry.is_end or entry.parent is None:
             return entry.name
         return self._reader.moment(entry.parent).name
@@ -261,7 +261,7 @@ _MAKERS: Final[Mapping[str, Callable[[Details, Entry], Made]]] = {
 
 
 def _plain(value: Any) -> Any:
-    """Turn messages within data into their JSON form."""
+    """Convert messages in data to their JSON form."""
     if isinstance(value, BaseMessage):
         return to_wick(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Encode each kind of moment: its fields, changes, writes and replies."""
+"""Encode moments by kind: fields, changes, writes and replies."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from wick_graph.hooks.onion import Hooks
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, Reply, Visit
 from wick_graph.journal.request_key import Fingerprint, digest, packed, tools_digest, unpacked
-from wick_graph.journal.value_store import Mask, Shelf
+from wick_graph.journal.value_store import Mask, ValueStore
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import TIMESTAMP_KEY
 
-# --- What a hook changed: from a request, a call or a result to the next one, as small data.
+# --- Changes by a hook: from a request, a call or a result to the next one, as small data.
 #
-# A request's change names only what differs: `s` sections (a number is the place of one that was
-# there before), `k` sections taken away, `g` the messages' segments, `t` the tools, `r` tools taken
-# away, `o` settings, `x` settings taken away, `w` withheld, `p` purpose, `m` model.
+# A request's change holds only differences: `s` sections (a number is the old index of one), `k`
+# removed sections, `g` the messages' segments, `t` the tools, `r` removed tools, `o` settings, `x`
+# removed settings, `w` withheld, `p` purpose, `m` model.
 
 
-def segments(request: ModelRequest, shelf: Shelf) -> Any:
-    """Write down which messages a request shows: a number is the whole thread up to there."""
+def segments(request: ModelRequest, values: ValueStore) -> Any:
+    """Encode the messages of a request; a number is the whole thread up to there."""
     parts = request.segments
     if len(parts) == 1 and isinstance(parts[0], tuple) and parts[0][0] == 0:
         return parts[0][1]
-    return [list(part) if isinstance(part, tuple) else shelf.keep(part) for part in parts]
+    return [list(part) if isinstance(part, tuple) else values.keep(part) for part in parts]
 
 
 def model_name(request: ModelRequest) -> str | None:
-    """Return the name of the model that a hook chose; None for the agent's own."""
+    """Return the name of a hook's model; None for the agent's own."""
     return None if request.model is None else str(getattr(request.model, "name", request.model))
 
 
-def request_change(before: ModelRequest, after: ModelRequest, shelf: Shelf) -> dict[str, Any]:
-    """Return what is different in `after`; empty if nothing is."""
+def request_change(before: ModelRequest, after: ModelRequest, values: ValueStore) -> dict[str, Any]:
+    """Return the differences of `after`; empty if there are none."""
     change: dict[str, Any] = {}
     if after is before:
         return change
     if after.system != before.system:
-        change |= _system(before.system, after.system, shelf)
+        change |= _system(before.system, after.system, values)
     if after.segments != before.segments:
-        change["g"] = segments(after, shelf)
+        change["g"] = segments(after, values)
     if after.tools != before.tools:
         change["t"] = list(after.tools)
         if gone := [name for name in before.tools if name not in after.tools]:
             change["r"] = gone
     if after.settings != before.settings:
-        change |= _settings(before.settings, after.settings, shelf)
+        change |= _settings(before.settings, after.settings, values)
     if after.withheld != before.withheld:
         change["w"] = after.withheld
     if after.purpose != before.purpose:
@@ -64,24 +64,26 @@ def request_change(before: ModelRequest, after: ModelRequest, shelf: Shelf) -> d
 
 
 def _system(
-    before: tuple[Section, ...], after: tuple[Section, ...], shelf: Shelf
+    before: tuple[Section, ...], after: tuple[Section, ...], values: ValueStore
 ) -> dict[str, Any]:
     parts, gone = _sections(before, after)
-    made = [part if isinstance(part, int) else _kept(part, shelf) for part in parts]
-    lost = [[at, *_kept(before[at], shelf)] for at in gone]
+    made = [part if isinstance(part, int) else _kept(part, values) for part in parts]
+    lost = [[at, *_kept(before[at], values)] for at in gone]
     return {"s": made, **({"k": lost} if lost else {})}
 
 
-def _settings(before: Mapping[str, Any], after: Mapping[str, Any], shelf: Shelf) -> dict[str, Any]:
+def _settings(
+    before: Mapping[str, Any], after: Mapping[str, Any], values: ValueStore
+) -> dict[str, Any]:
     changed = {key: value for key, value in after.items() if before.get(key, before) != value}
     gone = [key for key in before if key not in after]
-    return {"o": shelf.keep(changed), **({"x": gone} if gone else {})}
+    return {"o": values.keep(changed), **({"x": gone} if gone else {})}
 
 
 def _sections(
     before: tuple[Section, ...], after: tuple[Section, ...]
 ) -> tuple[list[int | Section], list[int]]:
-    """Return each section or its place before, and the places of those that are gone."""
+    """Return each section or its old index, and the indexes of removed ones."""
     places: dict[Section, list[int]] = {}
     for at, section in enumerate(before):
         places.setdefault(section, []).append(at)
@@ -92,12 +94,12 @@ def _sections(
     return made, sorted(at for held in places.values() for at in held)
 
 
-def _kept(section: Section, shelf: Shelf) -> list[Any]:
-    return [section.source, shelf.keep(section.text)]
+def _kept(section: Section, values: ValueStore) -> list[Any]:
+    return [section.source, values.keep(section.text)]
 
 
 def result_parts(result: ToolResult) -> dict[str, Any]:
-    """Return what a result holds that is not empty."""
+    """Return the non-empty parts of a result."""
     parts = {
         "output": result.output,
         "error": result.error,
@@ -109,7 +111,7 @@ def result_parts(result: ToolResult) -> dict[str, Any]:
 
 
 def is_same_result(one: ToolResult, other: ToolResult) -> bool:
-    """Say whether two results say the same, whatever call they answer."""
+    """Return whether two results are equal apart from their call."""
     return one is other or (
         one.output is other.output
         and one.error is other.error
@@ -119,25 +121,25 @@ def is_same_result(one: ToolResult, other: ToolResult) -> bool:
     )
 
 
-# --- What a node or a hook wrote to the state: channel, path and what it does there.
+# --- Writes of a node or a hook to the state: channel, operation and path.
 #
-# A write is `[channel, op, path, value]`; of messages the path is the id, or fourth the call that
-# a message without an id answers. A value that is not small stands in the checkpoint that follows.
+# A write is `[channel, op, path, value]`. For messages the path is the id; without an id, the
+# fourth item is the answered call. A larger value is in the next checkpoint.
 
 
 APPEND, REPLACE, REMOVE, SET = 0, 1, 2, 3
-"""What a write does."""
+"""Operation of a write."""
 
 _SCALARS: Final = (bool, int, float, type(None))
 
 _SHORT: Final = 48
 
 _WHOLE: Final = frozenset({"request", "usage"})
-"""Channels that are written as one, though their values are mappings."""
+"""Channels with mappings as values that are still written as one."""
 
 
 def writes_of(writes: Sequence[tuple[str, Any]], visit: Visit, mask: Mask) -> list[list[Any]]:
-    """Write down writes."""
+    """Encode writes."""
     made: list[list[Any]] = []
     for channel, value in writes:
         if channel == "messages":
@@ -154,7 +156,7 @@ def writes_of(writes: Sequence[tuple[str, Any]], visit: Visit, mask: Mask) -> li
 
 
 def messages_in(writes: Sequence[tuple[str, Any]]) -> list[BaseMessage]:
-    """Return the messages that are written."""
+    """Return the written messages."""
     return [m for channel, value in writes if channel == "messages" for m in _listed(value)]
 
 
@@ -171,33 +173,32 @@ def _message(message: BaseMessage, visit: Visit) -> list[Any]:
 
 
 def _listed(value: Any) -> list[BaseMessage]:
-    """A write may also be one message, or a form that a reducer turns into one."""
+    """Normalise a write: it may be one message, or a form that a reducer turns into one."""
     items = value if isinstance(value, list | tuple) else [value]
     return [item for item in items if isinstance(item, BaseMessage)]
 
 
-# --- What is taken down of a moment at once, because somebody may change it before it is
-# written.
+# --- Early copies of data that a hook may change before the moment is written.
 #
-# Requests, calls and messages are never changed, by the engine's own rules. A hook that breaks
-# them shall not make the journal say what did not happen: so a reply's fields and calls, and the
-# arguments as they come to the hooks and to the tool, are taken down where hooks are.
+# By the engine's rules requests, calls and messages are never changed. A hook that breaks them must
+# not falsify the journal. So if there are hooks, the journal copies a reply's fields and calls, and
+# the arguments as they reach the hooks and the tool.
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
-    """Knows who sees replies and arguments while a node runs: hooks alone can change them."""
+class MutationGuard:
+    """Copies replies and arguments early if hooks see them: only hooks can change them."""
 
     replies: bool = True
     args: bool = True
 
     @classmethod
-    def of(cls, hooks: Hooks) -> Taking:
-        """Look at an agent's hooks."""
+    def of(cls, hooks: Hooks) -> MutationGuard:
+        """Make the guard for an agent's hooks."""
         return cls(bool(hooks.wrap_model_call or hooks.after_model), bool(hooks.wrap_tool_call))
 
     def of_moment(self, moment: Moment) -> Any:
-        """Take down what may change of a moment; None for nothing."""
+        """Copy the data of a moment that may change; None if there is none."""
         phase = moment.phase
         if moment.kind == "tool":
             if phase == "replaced" or (self.args and phase in ("enter", "call")):
@@ -207,7 +208,7 @@ class Taking:
         return None
 
 
-# --- A model's reply as it came: what the engine adds when it keeps the reply is left out.
+# --- A model's reply as received, without the engine's additions.
 
 
 _SHARED: Final = (
@@ -219,7 +220,7 @@ _FIELDS: Final = (*_SHARED, "additional_kwargs", "response_metadata")
 
 
 def parts_of(reply: AIMessage | Reply) -> dict[str, Any]:
-    """Return what came from the model, without the engine's mark."""
+    """Return the model's fields, without the engine's mark."""
     held = reply.fields if isinstance(reply, Reply) else reply.__dict__
     parts = {name: held[name] for name in _FIELDS}
     if "wick" in parts["response_metadata"]:
@@ -231,7 +232,7 @@ def parts_of(reply: AIMessage | Reply) -> dict[str, Any]:
 
 
 def is_kept(reply: Reply, kept: AIMessage) -> bool:
-    """Say whether a message of the thread is a reply as it came."""
+    """Return whether a message of the thread is the reply as received."""
     own, there = reply.fields, kept.__dict__
     if any(own[name] is not there[name] and own[name] != there[name] for name in _SHARED):
         return False
@@ -244,25 +245,25 @@ def is_kept(reply: Reply, kept: AIMessage) -> bool:
 
 
 def as_it_came(kept: AIMessage) -> AIMessage:
-    """Return a reply that a thread keeps, without what the engine added."""
+    """Return a reply of a thread without the engine's additions."""
     notes = without_time(kept.additional_kwargs)
     return reply_of({**parts_of(kept), "additional_kwargs": notes}, kept.id)
 
 
 def without_time(notes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a message notes beside its time of creation."""
+    """Return a message's notes without its creation time."""
     return {key: value for key, value in notes.items() if key != TIMESTAMP_KEY}
 
 
 def reply_of(parts: Mapping[str, Any], message_id: str | None = None) -> AIMessage:
-    """Make a reply of its parts again."""
+    """Make a reply from its parts."""
     return AIMessage(**{name: parts[name] for name in _FIELDS if name in parts}, id=message_id)
 
 
-# --- What is written down of each kind of moment: its fields, each under a letter.
+# --- The recorded fields of each kind of moment, each under a letter.
 #
-# `c` change by the hook around it, `d` microseconds it took, `e` error, `u` state update; the other
-# letters are the kind's own and named where they are made. `wick_graph.journal.entry` reads them.
+# `c` change by the surrounding hook, `d` duration in microseconds, `e` error, `u` state update. The
+# methods below name the letters of each kind. `wick_graph.journal.entry` reads them.
 
 
 Fields = dict[str, Any]
@@ -288,21 +289,21 @@ USAGE: Final = (
 _USED: Final = attrgetter(*USAGE)
 
 
-class Facts:
-    """Makes the fields of one run's moments."""
+class FieldEncoder:
+    """Encodes the fields of one run's moments."""
 
     def __init__(
         self,
-        shelf: Shelf,
+        values: ValueStore,
         secret: bytes,
         *,
         hooks: Sequence[str] = (),
         names: Mapping[str, str] | None = None,
     ) -> None:
-        self.shelf = shelf
+        self.values = values
         self.hooks = {name: at for at, name in enumerate(hooks)}
         self.names = names or {}
-        """The names that moments of a kind nearly always have."""
+        """The usual name of each kind's moments."""
         self._keys = Fingerprint(secret)
         self._head: tuple[Any, ...] = ()
         self._head_ref = b""
@@ -344,11 +345,11 @@ class Facts:
         given = moment.data.get("input")
         if not isinstance(given, Mapping):
             return {}
-        self.shelf.mask.see(given)
+        self.values.mask.see(given)
         messages = given.get("messages") or ()
         fields: Fields = {"n": len(messages) if isinstance(messages, list | tuple) else 1}
         rest = {key: value for key, value in given.items() if key != "messages"}
-        return {**fields, "v": self.shelf.keep(rest)} if rest else fields
+        return {**fields, "v": self.values.keep(rest)} if rest else fields
 
     def _run_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`w` why it stopped."""
@@ -360,10 +361,10 @@ class Facts:
         return {}
 
     def _node_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`w` writes; `y` what became of the replies: how far back each is, and its content."""
+        """`w` writes; `y` the replies: how far back each is, and its content."""
         writes = moment.data["writes"]
-        self.shelf.mask.see(writes)
-        fields: Fields = {"w": writes_of(writes, visit, self.shelf.mask)} if writes else {}
+        self.values.mask.see(writes)
+        fields: Fields = {"w": writes_of(writes, visit, self.values.mask)} if writes else {}
         if visit.replies:
             kept = next((m for m in messages_in(writes) if isinstance(m, AIMessage)), None)
             fields["y"] = self._settled(moment.seq, visit, kept)
@@ -371,7 +372,7 @@ class Facts:
         return fields
 
     def _node_error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`y` the replies that came before the error."""
+        """`y` the replies before the error."""
         fields = self._error(moment, visit, frame)
         if visit.replies:
             fields["y"] = self._settled(moment.seq, visit, None)
@@ -383,7 +384,7 @@ class Facts:
             if kept is not None and is_kept(reply, kept):
                 settled.append([seq - at])
             else:
-                settled.append([seq - at, self.shelf.keep(parts_of(reply))])
+                settled.append([seq - at, self.values.keep(parts_of(reply))])
         visit.replies = []
         return settled
 
@@ -400,12 +401,12 @@ class Facts:
         return fields
 
     def _changed(self, before: Any, after: Any) -> Fields:
-        """`c` what the hook around changed of the request or the call on its way in."""
+        """`c` the surrounding hook's change of the request or the call on its way in."""
         if isinstance(before, ModelRequest) and isinstance(after, ModelRequest):
-            change = request_change(before, after, self.shelf)
+            change = request_change(before, after, self.values)
             return {"c": change} if change else {}
         if isinstance(before, ToolCall) and isinstance(after, ToolCall) and before is not after:
-            change = {} if before.args == after.args else {"a": self.shelf.keep(after.args)}
+            change = {} if before.args == after.args else {"a": self.values.keep(after.args)}
             change |= {} if before.name == after.name else {"n": after.name}
             return {"c": change} if change else {}
         return {}
@@ -418,24 +419,24 @@ class Facts:
         elif phase.startswith("wrap") and value is not frame.inner:
             fields |= self._result_change(frame.inner, value)
         elif isinstance(value, Verdict):
-            fields["v"] = self.shelf.keep(_verdict(value))
+            fields["v"] = self.values.keep(_verdict(value))
         update = moment.data.get("update") or getattr(value, "update", None)
         if phase == "after_model" and isinstance(value, Mapping):
             update = value
         if phase == "wrap_tool_call":
             update = moment.data.get("update")
         if update:
-            fields["u"] = writes_of(list(update.items()), visit, self.shelf.mask)
+            fields["u"] = writes_of(list(update.items()), visit, self.values.mask)
         frame.inner = value
         return fields
 
     def _result_change(self, before: Any, after: Any) -> Fields:
-        """`c` what the hook made of the reply (`R`) or the result (`O`) on its way out."""
+        """`c` the hook's change of the reply (`R`) or the result (`O`) on its way out."""
         if isinstance(after, ToolResult):
             if isinstance(before, ToolResult) and is_same_result(before, after):
                 return {}
-            return {"c": {"O": self.shelf.keep(result_parts(after))}}
-        return {"c": {"R": self.shelf.keep(after)}}
+            return {"c": {"O": self.values.keep(result_parts(after))}}
+        return {"c": {"R": self.values.keep(after)}}
 
     def _hook_error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         phase = PHASE_CODES[moment.data["phase"]]
@@ -450,7 +451,7 @@ class Facts:
         self._asked_by = "" if moment.place is None else moment.place.task
         head = self._head_of(request, data["tools"], data["brought"])
         key = self._keys.key(data["messages"], *self._digests)
-        made = segments(request, self.shelf)
+        made = segments(request, self.values)
         fields: Fields = {"k": key, "h": head, "n": len(thread_of(request))}
         if made != fields["n"]:
             fields["g"] = made
@@ -469,18 +470,18 @@ class Facts:
         schemas = [] if request.withheld else [tool.schema for tool in tools]
         self._digests = tools_digest(schemas), digest(dict(request.settings))
         head = {
-            "system": [[s.source, self.shelf.keep(s.text)] for s in request.system],
-            "tools": [[self.shelf.keep(tool.schema), by.get(tool.name)] for tool in tools],
-            "settings": self.shelf.keep(dict(request.settings)),
+            "system": [[s.source, self.values.keep(s.text)] for s in request.system],
+            "tools": [[self.values.keep(tool.schema), by.get(tool.name)] for tool in tools],
+            "settings": self.values.keep(dict(request.settings)),
             "purpose": fixed[0],
             "withheld": fixed[1],
             "model": fixed[2],
         }
-        self._head, self._head_ref = now, self.shelf.keep_as_is(head)
+        self._head, self._head_ref = now, self.values.keep_as_is(head)
         return self._head_ref
 
     def _response(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`u` tokens, `f` why it ended, `g` given by a listener, `t` first piece and how many."""
+        """`u` tokens, `f` finish reason, `g` given by a listener, `t` first piece and count."""
         reply = moment.data["reply"]
         visit.replies.append((moment.seq, visit.taken))
         fields: Fields = {"u": list(_USED(moment.data["usage"]))}
@@ -499,10 +500,10 @@ class Facts:
 
     def _chunk(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`v` the piece of text."""
-        return {"v": self.shelf.keep(moment.data["chunk"].text)}
+        return {"v": self.values.keep(moment.data["chunk"].text)}
 
     def _retry(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`s` seconds until the next try."""
+        """`s` seconds until the next attempt."""
         return {**self._said(moment.data["error"]), "s": round(moment.data["delay"], 3)}
 
     def _route(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
@@ -511,12 +512,12 @@ class Facts:
         stopped = moment.data["state"].get("stop_reason")
         ends = isinstance(target, str)
         seen = stopped if ends else len(target)
-        told = self._routes.get(seen) if seen else None
-        if told is None:
+        kept = self._routes.get(seen) if seen else None
+        if kept is None:
             reason, rules = moment.data["explain"]()
             listed = [[r.label, r.predicate, r.result, r.reads] for r in rules]
-            told = self._routes[seen] = self.shelf.keep([reason, listed])
-        return {"v": told, "l": ends, "n": 0 if ends else len(target)}
+            kept = self._routes[seen] = self.values.keep([reason, listed])
+        return {"v": kept, "l": ends, "n": 0 if ends else len(target)}
 
     # --- tools -----------------------------------------------------------------------------------
 
@@ -526,7 +527,7 @@ class Facts:
         return {}
 
     def _tool_call(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`a` arguments if hooks changed them, `k` the ledger's key, `r` how it may be repeated."""
+        """`a` arguments if hooks changed them, `k` the ledger key, `r` the replay policy."""
         fields: Fields = {}
         asked = next((f.value for f in visit.frames if f.kind == "tool.enter"), None)
         if asked != visit.taken:
@@ -537,10 +538,10 @@ class Facts:
         return fields
 
     def _args(self, taken: bytes) -> bytes:
-        return self.shelf.keep(unpacked(taken))
+        return self.values.keep(unpacked(taken))
 
     def _key(self, key: str) -> int | str:
-        """The ledger's key is the model step's task and the call's index; the task stands above."""
+        """Encode the ledger key: only the call's index if its task is that of the model step."""
         task, _, index = key.rpartition(":")
         return int(index) if task == self._asked_by else key
 
@@ -550,28 +551,28 @@ class Facts:
         return {"g": True} if moment.data.get("given") else {}
 
     def _tool_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`z` failed, `q` channels that it wrote, `o` the tool's own result where it is another."""
+        """`z` failed, `q` written channels, `o` the tool's own result if it differs."""
         result: ToolResult = moment.data["result"]
         fields: Fields = {"z": True} if result.error else {}
         if result.update:
             fields["q"] = list(result.update)
         own, visit.own = visit.own, None
         if own is not None and not is_same_result(own, result):
-            fields["o"] = self.shelf.keep(result_parts(own))
+            fields["o"] = self.values.keep(result_parts(own))
         return fields
 
     # --- the rest --------------------------------------------------------------------------------
 
     def _interrupt(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`v` what is asked."""
+        """`v` the question."""
         asked = [{"id": i.id, "value": i.value} for i in moment.data["interrupts"]]
-        self.shelf.mask.see(asked)
-        return {"v": self.shelf.keep(asked)}
+        self.values.mask.see(asked)
+        return {"v": self.values.keep(asked)}
 
     def _answer(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`v` the answer."""
-        self.shelf.mask.see(moment.data["answer"])
-        return {"v": self.shelf.keep(moment.data["answer"])}
+        self.values.mask.see(moment.data["answer"])
+        return {"v": self.values.keep(moment.data["answer"])}
 
     def _error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         return self._said(moment.data.get("error"))
@@ -580,15 +581,15 @@ class Facts:
         """`e` class and text of an error."""
         if error is None:
             return {}
-        text = self.shelf.mask.text(_words(error))[:_ERROR]
+        text = self.values.mask.text(_words(error))[:_ERROR]
         return {"e": [type(error).__name__, text.encode("utf-8", "replace").decode()]}
 
 
 def _words(error: Any) -> str:
-    """Return an error's text; never raises, also where the error cannot say what it holds."""
+    """Return an error's text; never raises, even if the error's own `__str__` does."""
     try:
         return str(error)
-    except Exception:  # an interrupt that is nested too deeply, or an `__str__` of somebody's own
+    except Exception:  # a deeply nested interrupt, or a third-party `__str__`
         return "its text cannot be shown"
 
 

@@ -1,4 +1,4 @@
-"""Moments and runs as they are read back."""
+"""Moments and runs as read from the journal."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from wick_graph.store.row_format import unpack_id
 _LEFT: Final = ("GraphInterrupt", "GraphBubbleUp")
 
 _SIGNALS: Final = (*_LEFT, "CancelledError", "RunCancelled")
-"""Begin the errors that are none: they end a run that is left or cancelled."""
+"""Prefixes of errors that only signal: they end a run that is left or cancelled."""
 
 GAP: Final = "gap"
-"""The kind of what stands for moments that are missing, damaged or unknown."""
+"""The kind of an entry for missing, damaged or unknown moments."""
 
 UNKNOWN: Final = "unknown"
-"""The phase of a gap whose moment has a number that a later release wrote."""
+"""The phase of a gap for a moment with a number of a later release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One run of a thread, as its journal has it."""
+    """One run of a thread in its journal."""
 
     thread_id: str
     number: int
@@ -61,7 +61,7 @@ class RunRecord:
     first: int
     """Its first moment."""
     last: int | None
-    """Its last moment; None while it goes on."""
+    """Its last moment; None while it runs."""
     base: str | None
     """The checkpoint that it began from."""
     hooks: tuple[str, ...]
@@ -69,16 +69,16 @@ class RunRecord:
     code_hash: str
     versions: Mapping[str, str]
     damaged: bool = False
-    """Its row is damaged; most of this is not known."""
+    """Its row is damaged; most fields are unknown."""
     redact: tuple[str, ...] = ()
-    """Patterns of what was hidden."""
+    """Patterns of hidden texts."""
     secrets: tuple[Mark, ...] = ()
-    """The secrets that its process knew, and that stand in the thread's state as they are."""
+    """Marks of the known secrets that are in the thread's state unhidden."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One moment, as it was recorded."""
+    """One recorded moment."""
 
     thread_id: str
     seq: int
@@ -93,27 +93,27 @@ class Entry:
     node: str | None
     task: str | None
     checkpoint: str | None
-    """What the superstep of its node began from."""
+    """The checkpoint from which its node's superstep began."""
     superstep: int | None
     step: int
-    """The visit of a node among all of its branch, from 1; 0 outside of nodes."""
+    """Number of the node's visit among all visits of its branch, from 1; 0 outside of nodes."""
     visit: int
-    """The visit among those of its node."""
+    """Number of the visit among those of its node."""
     call_id: str | None
     tool: str | None
-    """The tool of the call that it is about."""
+    """The tool of its call."""
     parent: int | None
-    """The moment that it is inside of, or that it ends."""
+    """The moment around it, or the one that it ends."""
     depth: int
     at: datetime
     at_us: int
     """Microseconds since the run began, by the monotonic clock."""
     duration_us: int | None
-    """What it took, on moments that end something."""
+    """Duration in microseconds, for moments that end something."""
     error: str | None
     """Class and text of the error."""
     fields: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    """What else is written down, in the journal's own form; `Journal.details` reads it."""
+    """Further fields in the journal's own form; `Journal.details` reads them."""
 
     @property
     def what(self) -> str:
@@ -135,22 +135,22 @@ class Entry:
 
     @property
     def is_left(self) -> bool:
-        """Whether it was left here to be gone on with: kept for later, or waiting for an answer."""
+        """Whether the run was left here to be continued: for later, or waiting for an answer."""
         return self.status == "error" and (self.error or "").startswith(_LEFT)
 
     @property
     def fails(self) -> bool:
-        """Whether something went wrong, and was neither left nor cancelled."""
+        """Whether it is an error, and the run was neither left nor cancelled."""
         return self.status == "error" and not (self.error or "").startswith(_SIGNALS)
 
     @property
     def is_bad(self) -> bool:
-        """Whether something went wrong here, or nobody knows how it went."""
+        """Whether it is an error, or its outcome is unknown."""
         return self.fails or self.status == "lost"
 
 
 def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
-    """Read one entry of a page; a gap where it holds a number that this release does not know."""
+    """Decode one entry of a page; a gap if it holds a number of a later release."""
     raw = content.entries[at]
     seq, at_us = content.first + at, raw[AT]
     fields: Mapping[str, Any] = raw[FIELDS] if len(raw) > FIELDS else {}
@@ -159,7 +159,7 @@ def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
     date = datetime.fromtimestamp(run.started.timestamp() + at_us / 1e6, UTC)
     try:
         kind, phase = KIND_OF[raw[0]]
-        if kind == "event":  # what it is, or what it closes, stands in its fields
+        if kind == "event":  # its fields hold its kind, or the kind that it closes
             kind, phase = fields["k"] if raw[0] == EVENT else (fields["k"][0], "lost")
         hook_phase = PHASE_OF[fields["p"]] if kind == "hook" and "p" in fields else None
         node = None if place is None else place[0]
@@ -196,7 +196,7 @@ def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
 
 
 def gap_of(thread_id: str, first: int, last: int, why: str, at: datetime) -> Entry:
-    """Stand in for moments that cannot be read."""
+    """Make the entry for moments that cannot be read."""
     count = "1 moment is" if first == last else f"{last - first + 1} moments are"
     remedy = "; a later release of wick_graph wrote it: upgrade" if why == UNKNOWN else ""
     return Entry(

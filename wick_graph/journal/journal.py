@@ -1,4 +1,4 @@
-"""`Journal`: what the runs of a thread did, and each moment as one line of text."""
+"""`Journal`: the runs of a thread, and each moment as one line of text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import JournalRows
 from wick_graph.store.saver import SqlSaver
 
-# --- `Journal`: what a thread's runs did, and what stood behind each moment.
+# --- `Journal`: a thread's runs and moments, with state and request at each moment.
 
 
 class Journal:
@@ -36,9 +36,9 @@ class Journal:
         for moment in journal.moments(kind="tool"):
             print(moment.seq, moment.what, journal.details(moment))
 
-    `request_at`, `state_at` and `blame` answer for any moment. Everything comes from the database:
-    no model, no tool and no hook is called. Every method reads what is committed when it is called.
-    What is damaged is told as a moment of the kind `gap`, and hides nothing else.
+    `request_at`, `state_at` and `blame` work for any moment. All data comes from the database:
+    no model, tool or hook is called. Each method reads the data committed at the time of its call.
+    Damaged data appears as a moment of the kind `gap`, and hides no other moment.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Journal:
         Args:
             saver: The store.
             thread_id: The thread.
-            upto: The last moment that is read; by default all are.
-            keep: Checkpoints that are kept once they are read, for many questions in a row.
+            upto: The last moment to read; by default all are read.
+            keep: Number of checkpoints to cache, for many calls in a row.
         """
         self.saver = saver
         self.thread_id = thread_id
@@ -88,7 +88,7 @@ class Journal:
         *,
         branch: int | None = None,
     ) -> Iterator[Entry]:
-        """Yield moments in their order, some pages at a time.
+        """Yield moments in order, some pages at a time.
 
         Args:
             run: Only of this run, by number or id.
@@ -120,38 +120,37 @@ class Journal:
         return self._reader.last()
 
     def problems(self) -> list[str]:
-        """List what of the journal is damaged or missing, one sentence each."""
+        """List damaged and missing parts of the journal, one sentence each."""
         return self._reader.problems()
 
-    # --- what a moment holds ---------------------------------------------------------------------
+    # --- details of a moment ---------------------------------------------------------------------
 
     def details(self, entry: Entry) -> dict[str, Any]:
-        """Return what is written down of a moment; what is gone is said under `missing`."""
+        """Return a moment's recorded details; `missing` names data that is gone."""
         return self._details.details(entry)
 
     def to_dict(self, entry: Entry) -> dict[str, Any]:
-        """Return a moment as one JSON object, with everything that is known of it."""
+        """Return a moment as one JSON object, with all its details."""
         return self._details.to_dict(entry)
 
     def change(self, entry: Entry) -> dict[str, Any]:
-        """Return what a hook changed; on the way in it is noted where the change arrives."""
+        """Return a hook's change; on the way in, the next inner moment holds it."""
         return self._details.change(entry)
 
     def blame(self, seq: int) -> list[Blame]:
         """List the parts of a moment's request, in the order in which the model got them.
 
-        What hooks dropped comes last. A message that a hook changed is one that was dropped and
-        one that was added in its place.
+        Dropped parts come last. A message that a hook changed counts as one dropped and one added.
 
         Raises:
-            StorageError: No request was made by then, or what it was made of is gone.
+            StorageError: There is no request by then, or its data is gone.
         """
         return self._blame.blame(seq)
 
-    # --- what stood behind it --------------------------------------------------------------------
+    # --- state and request at a moment -----------------------------------------------------------
 
     def state_at(self, seq: int) -> RecordedState:
-        """Return the state at a moment: the nearest checkpoint, and what was written since.
+        """Return the state at a moment: the nearest checkpoint, and the writes since.
 
         Raises:
             StorageError: There is no such moment, or its checkpoint is gone (pruned, or never
@@ -163,46 +162,46 @@ class Journal:
         """Return the request of a moment: its own, or the latest one before it in its run.
 
         Raises:
-            StorageError: No request was made by then, or what it was made of is gone.
+            StorageError: There is no request by then, or its data is gone.
         """
         return self._rebuilt.request_at(seq)
 
     def reply_at(self, seq: int) -> AIMessage | None:
-        """Return a model's reply as it came, by the moment of its response.
+        """Return a model's reply as received, by the moment of its response.
 
-        None where it is not known: the process died before the reply was kept.
+        Return None if it is unknown: the process died before the reply was kept.
 
         Raises:
-            StorageError: There is no such moment, or what it refers to is gone.
+            StorageError: There is no such moment, or its data is gone.
         """
         return self._rebuilt.reply_at(seq)
 
     def call_at(self, entry: Entry) -> Mapping[str, Any] | None:
-        """Return the call of a tool's moment as the model asked for it: id, name, args."""
+        """Return the call of a tool's moment as the model made it: id, name, args."""
         return self._rebuilt.call_at(entry)
 
     def answer_at(self, entry: Entry) -> ToolMessage | None:
-        """Return the message that answers the call of a tool's moment, as it was written."""
+        """Return the message that answers the call of a tool's moment, as written."""
         return self._rebuilt.answer_at(entry)
 
     def saved(self, checkpoint: str) -> Any:
-        """Return a checkpoint with its writes; None where it is gone."""
+        """Return a checkpoint with its writes; None if it is gone."""
         return self._rebuilt.saved(checkpoint)
 
-    # --- what was answered -----------------------------------------------------------------------
+    # --- recorded answers ------------------------------------------------------------------------
 
     def replies(self, run: int | str | None = None) -> Iterator[RecordedReply]:
-        """Yield the answers of models; those that were never kept are left out."""
+        """Yield the answers of models, without those that were never kept."""
         return self._recorded.replies(self.moments(run))
 
     def results(self, run: int | str | None = None) -> Iterator[RecordedCall]:
-        """Yield the results of tools; those of calls that never ended are left out."""
+        """Yield the results of tools, without those of unfinished calls."""
         return self._recorded.results(self.moments(run))
 
     # --- the rows --------------------------------------------------------------------------------
 
     def value(self, reference: bytes) -> Any:
-        """Return what a reference in a moment's fields stands for.
+        """Return the value of a reference in a moment's fields.
 
         Raises:
             StorageError: The content is missing or damaged.
@@ -210,11 +209,11 @@ class Journal:
         return self._reader.value(reference)
 
     def secret(self) -> bytes:
-        """Return the key with which the thread's requests were keyed."""
+        """Return the secret of the thread's request keys."""
         return self._reader.secret()
 
     def size(self) -> int:
-        """Return the bytes of the journal's content."""
+        """Return the size of the journal's content in bytes."""
         return self._reader.size()
 
     def reading(self) -> AbstractContextManager[Database]:
@@ -232,18 +231,18 @@ _LEAVES: Final = "←"
 _POINT: Final = "·"
 
 _LONGEST: Final = 200
-"""Characters of a text or of arguments that a line shows."""
+"""Characters of a text or of arguments in a line."""
 
-Told = Mapping[str, Any]
+Detail = Mapping[str, Any]
 
 
 def line_of(journal: Journal, entry: Entry) -> str:
-    """Return a moment's number, time, step and what happened, indented by its depth."""
+    """Return a moment as a line: number, time, step and text, indented by depth."""
     return line_from(entry, {} if entry.kind == GAP else journal.details(entry))
 
 
-def line_from(entry: Entry, told: Told) -> str:
-    """Return the line of a moment of which this is known."""
+def line_from(entry: Entry, detail: Detail) -> str:
+    """Return the line of a moment with these details."""
     if entry.kind == GAP:
         return f"{entry.seq:>6}  {'':>9}  {'':>5} ✕ {entry.error}"
     kind = (entry.kind, entry.phase)
@@ -253,35 +252,35 @@ def line_from(entry: Entry, told: Told) -> str:
     step = f"@{entry.step}" if entry.step else ""
     time = f"+{entry.at_us / 1e6:.3f}"
     indent = "  " * entry.depth
-    return f"{entry.seq:>6}  {time:>9}  {step:>5} {indent}{mark} {text_from(entry, told)}"
+    return f"{entry.seq:>6}  {time:>9}  {step:>5} {indent}{mark} {text_from(entry, detail)}"
 
 
 def text_of(journal: Journal, entry: Entry) -> str:
-    """Say in words what happened at a moment."""
+    """Return a moment as words."""
     return text_from(entry, journal.details(entry))
 
 
-def text_from(entry: Entry, told: Told) -> str:
-    """Say it of a moment of which this is known."""
+def text_from(entry: Entry, detail: Detail) -> str:
+    """Return a moment with these details as words."""
     make = _TEXTS.get(entry.what)
-    text = make(entry, told) if make is not None else f"{entry.what} {entry.name}".strip()
+    text = make(entry, detail) if make is not None else f"{entry.what} {entry.name}".strip()
     if entry.phase == "lost":
         text = f"{entry.kind} lost: its process died"
     parts = [text]
     if entry.duration_us is not None:
         parts.append(took(entry.duration_us))
-    if (change := told.get("change")) is not None:
+    if (change := detail.get("change")) is not None:
         changed = ", ".join(key for key in change if key != "by")
         parts.append(f"[{change['by']} changed {changed}]")
     if entry.error is not None:
         parts.append("left here" if entry.is_left else entry.error)
-    if (missing := told.get("missing")) is not None:
+    if (missing := detail.get("missing")) is not None:
         parts.append(f"({missing})")
     return "  ".join(" ".join(part.split()) for part in parts if part)
 
 
 def took(microseconds: int) -> str:
-    """Show a duration."""
+    """Format a duration."""
     if microseconds >= 1_000_000:
         return f"{microseconds / 1e6:.2f} s"
     return f"{microseconds / 1e3:.1f} ms"
@@ -300,75 +299,75 @@ def _json(value: Any) -> str:
     return _cut(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _run_enter(entry: Entry, told: Told) -> str:
-    given = f": {_count(told['messages'], 'message')}" if "messages" in told else ""
-    branch = f", branch {told['branch']}" if told.get("branch") else ""
-    return f"run of {entry.name} ({told.get('mode')}{given}{branch})"
+def _run_enter(entry: Entry, detail: Detail) -> str:
+    given = f": {_count(detail['messages'], 'message')}" if "messages" in detail else ""
+    branch = f", branch {detail['branch']}" if detail.get("branch") else ""
+    return f"run of {entry.name} ({detail.get('mode')}{given}{branch})"
 
 
-def _run_exit(entry: Entry, told: Told) -> str:
-    return f"run {told.get('stopped_because')}"
+def _run_exit(entry: Entry, detail: Detail) -> str:
+    return f"run {detail.get('stopped_because')}"
 
 
-def _node_exit(entry: Entry, told: Told) -> str:
+def _node_exit(entry: Entry, detail: Detail) -> str:
     channels: dict[str, int] = {}
-    for write in told.get("writes", ()):
+    for write in detail.get("writes", ()):
         channels[write["channel"]] = channels.get(write["channel"], 0) + 1
     wrote = ", ".join(name if n == 1 else f"{name} ×{n}" for name, n in channels.items())
     return f"{entry.name}" + (f"  wrote {wrote}" if wrote else "")
 
 
-def _hook(entry: Entry, told: Told) -> str:
-    update = ", ".join(dict.fromkeys(write["channel"] for write in told.get("update", ())))
+def _hook(entry: Entry, detail: Detail) -> str:
+    update = ", ".join(dict.fromkeys(write["channel"] for write in detail.get("update", ())))
     return f"hook {entry.name}.{entry.hook_phase}" + (f"  wrote {update}" if update else "")
 
 
-def _request(entry: Entry, told: Told) -> str:
-    tools = _count(len(told.get("tools", ())), "tool")
-    purpose = "" if told.get("purpose") in (None, "agent") else f" for {told['purpose']}"
-    return f"model {entry.name}{purpose}: {_count(told.get('messages', 0), 'message')}, {tools}"
+def _request(entry: Entry, detail: Detail) -> str:
+    tools = _count(len(detail.get("tools", ())), "tool")
+    purpose = "" if detail.get("purpose") in (None, "agent") else f" for {detail['purpose']}"
+    return f"model {entry.name}{purpose}: {_count(detail.get('messages', 0), 'message')}, {tools}"
 
 
-def _response(entry: Entry, told: Told) -> str:
-    reply = told.get("reply")
+def _response(entry: Entry, detail: Detail) -> str:
+    reply = detail.get("reply")
     if reply is None:
         return "reply"
     calls = ", ".join(f"{call['name']}({_json(call['args'])})" for call in reply.tool_calls)
-    tokens = told["usage"].get("total_tokens")
+    tokens = detail["usage"].get("total_tokens")
     spent = f"  {_count(tokens, 'token')}" if tokens else ""
     said = " ".join(part for part in (_cut(reply.text), calls) if part)
     return f"reply: {said or 'nothing'}{spent}"
 
 
-def _route(entry: Entry, told: Told) -> str:
-    return f"{told['chosen']}: {told['reason']}"
+def _route(entry: Entry, detail: Detail) -> str:
+    return f"{detail['chosen']}: {detail['reason']}"
 
 
-def _tool_enter(entry: Entry, told: Told) -> str:
-    return f"tool {entry.name}({_json(told.get('args'))})"
+def _tool_enter(entry: Entry, detail: Detail) -> str:
+    return f"tool {entry.name}({_json(detail.get('args'))})"
 
 
-def _tool_call(entry: Entry, told: Told) -> str:
-    changed = f"({_json(told.get('args'))})" if told.get("changed") else ""
-    return f"{entry.name} runs{changed}, replay {told.get('replay') or 'unknown'}"
+def _tool_call(entry: Entry, detail: Detail) -> str:
+    changed = f"({_json(detail.get('args'))})" if detail.get("changed") else ""
+    return f"{entry.name} runs{changed}, replay {detail.get('replay') or 'unknown'}"
 
 
-def _tool_exit(entry: Entry, told: Told) -> str:
-    text = told.get("error", told.get("output"))
-    failed = " failed" if "error" in told else ""
+def _tool_exit(entry: Entry, detail: Detail) -> str:
+    text = detail.get("error", detail.get("output"))
+    failed = " failed" if "error" in detail else ""
     return f"tool {entry.name}{failed}" + (f": {_cut(text)}" if text else "")
 
 
-def _asked(entry: Entry, told: Told) -> str:
+def _asked(entry: Entry, detail: Detail) -> str:
     word = "asks" if entry.phase == "raise" else "is answered"
-    return f"{entry.name or 'run'} {word}: {_json(told.get('value'))}"
+    return f"{entry.name or 'run'} {word}: {_json(detail.get('value'))}"
 
 
-def _node_enter(entry: Entry, told: Told) -> str:
+def _node_enter(entry: Entry, detail: Detail) -> str:
     return entry.name if entry.visit == 1 else f"{entry.name} (visit {entry.visit})"
 
 
-_TEXTS: Final[Mapping[str, Callable[[Entry, Told], str]]] = {
+_TEXTS: Final[Mapping[str, Callable[[Entry, Detail], str]]] = {
     "run.enter": _run_enter,
     "run.exit": _run_exit,
     "run.error": _run_exit,

@@ -16,16 +16,14 @@ from wick_graph.store.codec import fold, unfold
 from wick_graph.store.journal_rows import RUN_BYTES
 from wick_graph.store.row_format import pack_id
 
-# --- How moments lie in a page: short lists of numbers, and the tables that give them their
-# names.
+# --- The layout of moments in a page: short lists of numbers, and the tables of their names.
 #
 # The numbers in `KINDS`, `NODES` and `PHASE_CODES` are the file format: add, never change. A moment
-# with a number that is not in them is read as a gap.
+# with an unknown number is read as a gap.
 #
 # A page is `[format, run's offset, first, places, entries]` in msgpack. A place is one visit of a
-# node; an entry is `[code, microseconds since the run began, up, depth, place, name, fields]`,
-# where
-# `up` is how far back the moment lies that this one is inside of or that it ends.
+# node. An entry is `[code, microseconds since the run began, up, depth, place, name, fields]`;
+# `up` is the distance back to the moment around it or the one that it ends.
 
 
 FORMAT: Final = 1
@@ -62,13 +60,13 @@ KINDS: Final[Mapping[tuple[str, str], int]] = {
 """The number of each kind and phase of a moment."""
 
 EVENT: Final = KINDS["event", "event"]
-"""A moment of a kind that has no number; its kind and phase stand in its fields."""
+"""A moment of a kind without a number; its fields hold kind and phase."""
 
 LOST: Final = KINDS["event", "lost"]
-"""Closes what was open when its process died."""
+"""Closes a moment that was open when the process died."""
 
 NODES: Final[Mapping[str, int]] = {"before_agent": 0, "modify_request": 1, "model": 2, "tools": 3}
-"""The number of each node; any other node is written by its name."""
+"""The number of each node; other nodes are written by name."""
 
 PHASE_CODES: Final[Mapping[str, int]] = {
     "before_agent": 0,
@@ -84,13 +82,13 @@ KIND_OF: Final = {code: kind for kind, code in KINDS.items()}
 NODE_OF: Final = {code: node for node, code in NODES.items()}
 
 PHASE_OF: Final = {code: phase for phase, code in PHASE_CODES.items()}
-"""What each number stands for; a number that is not here was written by a later release."""
+"""The meaning of each number; a later release wrote any other number."""
 
 OPENS: Final = frozenset(
     {("run", "enter"), ("node", "enter"), ("hook", "enter"), ("model", "request")}
     | {("tool", "enter"), ("tool", "call")}
 )
-"""Moments that something follows which ends what they began."""
+"""Moments that a later moment ends."""
 
 ENDS: Final = {
     ("run", "exit"): "run.enter",
@@ -105,10 +103,10 @@ ENDS: Final = {
     ("tool", "exit"): "tool.enter",
     ("tool", "error"): "tool.enter",
 }
-"""What each closing moment ends."""
+"""The moments that each closing moment ends."""
 
 _COMPRESSED: Final = 2_048
-"""Bytes from which a page is compressed."""
+"""Size in bytes from which a page is compressed."""
 
 _PLAIN: Final = b"\x00"
 
@@ -117,12 +115,12 @@ _ZLIB: Final = b"\x01"
 PageEntry = list[Any]
 
 AT, UP, DEPTH, PLACE, NAME, FIELDS = 1, 2, 3, 4, 5, 6
-"""Where the parts of an entry stand, behind its code."""
+"""Indexes of an entry's parts after its code."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """A page, decoded."""
+    """A decoded page."""
 
     run: int
     first: int
@@ -132,7 +130,7 @@ class PageContent:
 
 
 def node_of(place: list[Any]) -> str | None:
-    """Return the node of a place; None for a number that this release does not know."""
+    """Return the node of a place; None for an unknown number."""
     node = place[0]
     return node if isinstance(node, str) else NODE_OF.get(node)
 
@@ -147,10 +145,10 @@ def pack_page(run: int, first: int, places: list[list[Any]], entries: list[PageE
 
 
 def unpack_page(body: bytes) -> PageContent:
-    """Decode a page whose check value was right.
+    """Decode a page after its check value was verified.
 
     Raises:
-        StorageError: It was written by a newer release.
+        StorageError: A newer release wrote it.
     """
     run, mark, data = int.from_bytes(body[:RUN_BYTES], "little"), body[4:5], body[5:]
     if mark == _ZLIB:
@@ -224,14 +222,14 @@ def _packed(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply as it came."""
+    """A reply as received."""
 
     fields: dict[str, Any]
     calls: bytes | None
-    """Its calls, encoded; None where nobody could have changed them."""
+    """Its calls, encoded; None if no hook could change them."""
 
     @classmethod
     def of(cls, reply: AIMessage, *, touched: bool) -> Reply:
-        """Take a reply down."""
+        """Copy a reply."""
         calls = packed(reply.tool_calls) if touched and reply.tool_calls else None
         return cls(dict(reply.__dict__), calls)

@@ -30,7 +30,7 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import JournalRows, Page, RunRow
 from wick_graph.store.row_format import unpack_id
 
-# --- What a run left behind whose process died: how far it came, and what it had begun.
+# --- The progress of a run that its process left unfinished, and its open moments.
 
 
 _OPENERS: Final = frozenset(KINDS[kind] for kind in OPENS)
@@ -39,8 +39,8 @@ _CLOSERS: Final = frozenset([*(KINDS[kind] for kind in ENDS), LOST])
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A moment that began something."""
+class OpenMoment:
+    """A moment that no other has ended yet."""
 
     code: int
     depth: int
@@ -49,36 +49,36 @@ class Opened:
 
 
 @dataclass(slots=True)
-class Trail:
-    """A run, followed from its first page to its last."""
+class UnfinishedRun:
+    """Counters and open moments of a run, read page by page."""
 
     steps: int = 0
     visits: dict[str, int] = field(default_factory=dict)
     at: int = 0
-    """When the last moment was, in microseconds since the run began."""
-    is_open: dict[int, Opened] = field(default_factory=dict)
-    """Moments that nothing has ended yet."""
+    """Time of the last moment, in microseconds since the run began."""
+    is_open: dict[int, OpenMoment] = field(default_factory=dict)
+    """Moments that no other has ended yet."""
 
     def follow(self, content: PageContent) -> None:
-        """Take in the next page."""
+        """Add the next page."""
         self.count(content.places)
         for at, entry in enumerate(content.entries):
             code, self.at, up, depth = entry[0], entry[1], entry[2], entry[3]
             if code in _OPENERS:
                 task = content.places[entry[PLACE] - 1][1] if entry[PLACE] else None
-                self.is_open[content.first + at] = Opened(code, depth, task)
+                self.is_open[content.first + at] = OpenMoment(code, depth, task)
             elif code in _CLOSERS:
                 self._end(content.first + at - up)
 
     def count(self, places: Iterable[list[Any]]) -> None:
-        """Take in visits of nodes."""
+        """Add visits of nodes."""
         for place in places:
             self.steps = max(self.steps, place[4])
             if (node := node_of(place)) is not None:
                 self.visits[node] = max(self.visits.get(node, 0), place[5])
 
     def closing(self, last: int) -> list[PageEntry]:
-        """Return the moments that close what is open, the innermost first."""
+        """Return the moments that close the open ones, innermost first."""
         made: list[PageEntry] = []
         for seq, opened in sorted(self.is_open.items(), reverse=True):
             last += 1
@@ -87,7 +87,7 @@ class Trail:
         return made
 
     def _end(self, ended: int) -> None:
-        """Close a frame, with what it holds open inside of it."""
+        """Close a moment, with the open ones inside it."""
         frame = self.is_open.pop(ended, None)
         if frame is not None:
             self.is_open = {
@@ -98,12 +98,12 @@ class Trail:
 
 
 def body_of(run: RunRow) -> dict[str, Any]:
-    """Return what a run's row says of it; nothing where the row is damaged."""
+    """Return the fields in a run's row; empty if the row is damaged."""
     return {} if run.body is None else dict(ormsgpack.unpackb(run.body))
 
 
 def content_of(page: Page) -> PageContent | None:
-    """Decode a page; None where it is damaged."""
+    """Decode a page; None if it is damaged."""
     if page.body is None:
         return None
     try:
@@ -112,10 +112,12 @@ def content_of(page: Page) -> PageContent | None:
         return None
 
 
-def trail_of(rows: JournalRows, db: Database, thread: int, run: RunRow, last: int) -> Trail:
-    """Follow the thread's latest run."""
-    told = body_of(run)
-    trail = Trail(told.get("steps", 0), dict(told.get("visits") or {}))
+def follow_run(
+    rows: JournalRows, db: Database, thread: int, run: RunRow, last: int
+) -> UnfinishedRun:
+    """Read the thread's latest run, page by page."""
+    body = body_of(run)
+    unfinished = UnfinishedRun(body.get("steps", 0), dict(body.get("visits") or {}))
     pages: list[PageContent] = []
     for page in rows.pages_back(db, thread, last):
         content = content_of(page)
@@ -124,8 +126,8 @@ def trail_of(rows: JournalRows, db: Database, thread: int, run: RunRow, last: in
         if content is not None:
             pages.append(content)
     for content in reversed(pages):
-        trail.follow(content)
-    return trail
+        unfinished.follow(content)
+    return unfinished
 
 
 # --- Read a thread's journal: from the database alone, in any process, with no key and no
@@ -137,14 +139,14 @@ MISSING: Final = "missing"
 DAMAGED: Final = "damaged"
 
 _PAGES: Final = 64
-"""Pages that are read at once."""
+"""Pages per read."""
 
 _ALL: Final = 2**62
 """More moments than a thread has."""
 
 
 class JournalReader:
-    """The moments and runs of one thread, in their order, up to one of them if so asked."""
+    """The moments and runs of one thread, in order, optionally only up to one moment."""
 
     def __init__(self, rows: JournalRows, upto: int | None = None) -> None:
         self.thread_id = rows.thread_id
@@ -174,7 +176,7 @@ class JournalReader:
         *,
         branch: int | None = None,
     ) -> Iterator[Entry]:
-        """Yield moments in their order, some pages at a time; see `Journal.moments`."""
+        """Yield moments in order, some pages at a time; see `Journal.moments`."""
         of = None if run is None else self.run(run)
         start = after or 0
         if of is not None:
@@ -206,7 +208,7 @@ class JournalReader:
         yield from self._down(min(last, top))
 
     def _down(self, top: int) -> Iterator[Entry]:
-        """Yield moments from one downwards; `damaged` is the end of pages that cannot be read."""
+        """Yield moments from one downwards; `damaged` is the end of unreadable pages."""
         damaged: int | None = None
         while top > 0:
             with self.reading() as db:
@@ -246,17 +248,17 @@ class JournalReader:
         return min(self._upto, last if virtual is None else last + len(virtual.entries))
 
     def problems(self) -> list[str]:
-        """List what of the journal is damaged or missing, one sentence each."""
+        """List damaged and missing parts of the journal, one sentence each."""
         found = [f"run {run.number} is damaged" for run in self.runs() if run.damaged]
         return found + [entry.error or "" for entry in self._entries(0) if entry.kind == GAP]
 
     def size(self) -> int:
-        """Return the bytes of the journal's content."""
+        """Return the size of the journal's content in bytes."""
         with self.reading() as db:
             return self.rows.size(db, self.rows.thread(db))
 
     def value(self, reference: bytes) -> Any:
-        """Return what a reference in a moment's fields stands for."""
+        """Return the value of a reference in a moment's fields."""
 
         def blob(hashed: bytes) -> bytes:
             with self.reading() as db:
@@ -265,12 +267,12 @@ class JournalReader:
         return unpacked(self.rows.codec, reference, blob)
 
     def secret(self) -> bytes:
-        """Return the key with which the thread's requests were keyed."""
+        """Return the secret of the thread's request keys."""
         with self.reading() as db:
             return self.rows.secret(db, self.rows.thread(db)) or b""
 
     def run_of(self, entry: Entry) -> RunRecord:
-        """Return the run of a moment, whoever has read it."""
+        """Return the run of a moment, also of one from another reader."""
         if entry.run not in self._runs:
             self.runs()
         return self._runs.get(entry.run) or self._unlisted(entry.run)
@@ -312,13 +314,13 @@ class JournalReader:
             yield self._entry(content, at)
 
     def _unclosed(self, db: Database, thread: int, last: int) -> PageContent | None:
-        """Return what the next run will write of the last one, if that died."""
+        """Return the moments with which the next run will close the last one, if that died."""
         if last != self.rows.last(db, thread):
             return None
         row = self.rows.last_run(db, thread)
         if row is None or row.status != "running" or self._runs[row.number].status != "lost":
             return None
-        entries = trail_of(self.rows, db, thread, row, last).closing(last)
+        entries = follow_run(self.rows, db, thread, row, last).closing(last)
         return PageContent(row.number, last + 1, [], entries) if entries else None
 
     def _entry(self, content: PageContent, at: int) -> Entry:
@@ -326,7 +328,7 @@ class JournalReader:
         return entry_of(content, at, self._unlisted(content.run) if run is None else run)
 
     def _unlisted(self, number: int) -> RunRecord:
-        """Return what can be said of a run whose row is gone."""
+        """Return a substitute for a run's missing row."""
         self._runs[number] = run = record_of(self.thread_id, _unknown(number), "lost")
         return run
 
@@ -361,30 +363,30 @@ def _unknown(number: int) -> RunRow:
 
 
 def record_of(thread_id: str, row: RunRow, status: str) -> RunRecord:
-    """Read a run's row."""
-    told = body_of(row)
-    base = told.get("base")
+    """Decode a run's row."""
+    body = body_of(row)
+    base = body.get("base")
     return RunRecord(
         thread_id=thread_id,
         number=row.number,
         run_id=unpack_id(row.run),
         branch=row.branch,
         status=status,
-        stopped_because="lost" if status == "lost" else told.get("stopped"),
-        mode=told.get("mode", ""),
+        stopped_because="lost" if status == "lost" else body.get("stopped"),
+        mode=body.get("mode", ""),
         started=datetime.fromtimestamp(row.started, UTC),
         ended=None if row.ended is None else datetime.fromtimestamp(row.ended, UTC),
-        agent=told.get("agent", ""),
-        model=told.get("model", ""),
-        level=told.get("level", ""),
-        first=told.get("first", 1),
-        last=told.get("last"),
+        agent=body.get("agent", ""),
+        model=body.get("model", ""),
+        level=body.get("level", ""),
+        first=body.get("first", 1),
+        last=body.get("last"),
         base=None if base is None else unpack_id(base),
-        hooks=tuple(told.get("hooks") or ()),
-        graph_hash=told.get("graph", ""),
-        code_hash=told.get("code", ""),
-        versions=told.get("versions") or {},
-        damaged=not told,
-        redact=tuple(told.get("redact") or ()),
-        secrets=tuple((length, mark) for length, mark in told.get("secrets") or ()),
+        hooks=tuple(body.get("hooks") or ()),
+        graph_hash=body.get("graph", ""),
+        code_hash=body.get("code", ""),
+        versions=body.get("versions") or {},
+        damaged=not body,
+        redact=tuple(body.get("redact") or ()),
+        secrets=tuple((length, mark) for length, mark in body.get("secrets") or ()),
     )

@@ -21,8 +21,7 @@ from wick_graph.messages.calls import ERROR_PREFIX
 from wick_graph.messages.lowering import lower, portable
 from wick_graph.store.row_format import pack_id
 
-# --- Rebuild what stood behind a moment: the state of its thread, and the exact request of a
-# model.
+# --- Rebuild the state of the thread at a moment, and the exact request of a model call.
 
 
 REQUESTS = ("request", "replaced")
@@ -30,24 +29,24 @@ REQUESTS = ("request", "replaced")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRequest:
-    """What one model call was sent."""
+    """The request of one model call."""
 
     seq: int
     """The moment of the request."""
     messages: list[BaseMessage] = field(repr=False)
-    """Exactly what the model got: the system prompt first, if there was one."""
+    """The exact messages for the model, the system prompt first, if any."""
     system: tuple[Section, ...]
-    """The system prompt's sections, and who put each there."""
+    """The system prompt's sections with their sources."""
     tools: tuple[Mapping[str, Any], ...] = field(repr=False)
-    """In OpenAI's form; empty where they were withheld."""
+    """In OpenAI's form; empty if they were withheld."""
     settings: Mapping[str, Any]
     purpose: str
     model: str
     key: bytes
     exact: bool
-    """Whether the key proves that this is what was sent."""
+    """Whether the key proves that this is the sent request."""
     note: str
-    """Why it may differ; empty where it is exact."""
+    """Why it may differ; empty if it is exact."""
 
     @property
     def system_text(self) -> str:
@@ -57,10 +56,10 @@ class RecordedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingWrite:
-    """What a node wrote that joins the state only at the end of its superstep."""
+    """A node's write, which joins the state only at the end of its superstep."""
 
     seq: int
-    """The moment at which the node had written it."""
+    """The moment of the write."""
     node: str
     task: str
     channel: str
@@ -72,26 +71,26 @@ class RecordedState:
     """A thread's state at a moment."""
 
     checkpoint: str | None
-    """The checkpoint whose values these are; None before the first one."""
+    """The checkpoint of these values; None before the first one."""
     values: Mapping[str, Any]
     pending: tuple[PendingWrite, ...] = ()
-    """What the nodes of the running superstep had written by then; `values` is without it."""
+    """Writes of the running superstep by then, not included in `values`."""
 
 
 class Reconstruction:
     """States, requests, replies and calls, rebuilt from moments and checkpoints.
 
-    `Details`, `BlameReader` and `Recorded` are given one and read through it.
+    `Details`, `BlameReader` and `Recorded` read through it.
     """
 
     def __init__(self, reader: JournalReader, keep: int = 0) -> None:
-        """Read from `reader`; the last `keep` checkpoints are read once only."""
+        """Read from `reader`, and cache the last `keep` checkpoints."""
         self.reader = reader
         self.value = reader.value
         self.saved = lru_cache(keep)(self._saved) if keep else self._saved
 
     def state_at(self, seq: int) -> RecordedState:
-        """Return the state at a moment: the nearest checkpoint, and what was written since."""
+        """Return the state at a moment: the nearest checkpoint, and the writes since."""
         entry = self.reader.moment(seq)
         checkpoint = entry.checkpoint or self._beside(entry)
         if checkpoint is None:
@@ -130,7 +129,7 @@ class Reconstruction:
         )
 
     def reply_at(self, seq: int) -> AIMessage | None:
-        """Return a model's reply as it came, by the moment of its response; None if not known."""
+        """Return a model's reply as received, by the moment of its response; None if unknown."""
         entry = self.reader.moment(seq)
         end = self._end_of_visit(entry)
         if end is None:
@@ -141,7 +140,7 @@ class Reconstruction:
         return None
 
     def call_at(self, entry: Entry) -> Mapping[str, Any] | None:
-        """Return the call of a tool's moment as the model asked for it: id, name, args."""
+        """Return the call of a tool's moment as the model made it: id, name, args."""
         if entry.call_id is None or entry.checkpoint is None:
             return None
         saved = self.saved(entry.checkpoint)
@@ -153,7 +152,7 @@ class Reconstruction:
         return None
 
     def answer_at(self, entry: Entry) -> ToolMessage | None:
-        """Return the message that answers the call of a tool's moment, as it was written."""
+        """Return the message that answers the call of a tool's moment, as written."""
         for channel, value in self.written(entry):
             for message in value if channel == "messages" and isinstance(value, list) else ():
                 if isinstance(message, ToolMessage) and message.tool_call_id == entry.call_id:
@@ -161,7 +160,7 @@ class Reconstruction:
         return None
 
     def request_of(self, seq: int) -> Entry:
-        """Return the moment of the request that a moment is about."""
+        """Return the moment of a moment's request."""
         entry = self.reader.moment(seq)
         for found in [entry, *self.before(entry)]:
             if found.kind == "model" and found.phase in REQUESTS:
@@ -169,7 +168,7 @@ class Reconstruction:
         raise StorageError(f"no model was asked by moment {seq} of its run; choose a later one")
 
     def before(self, entry: Entry) -> Iterator[Entry]:
-        """Yield the moments of the same run before one, the nearest first."""
+        """Yield earlier moments of the same run, the nearest first."""
         for found in self.reader.backwards(entry.seq):
             if found.run != entry.run and found.run:
                 return
@@ -194,7 +193,7 @@ class Reconstruction:
         return made, False
 
     def bases(self, entry: Entry) -> Iterator[list[BaseMessage]]:
-        """Yield the thread's messages as the request saw them; later ones begin with the same."""
+        """Yield candidates of the request's thread messages; later ones have the same beginning."""
         count: int = entry.fields["n"]
         if not count:
             yield []
@@ -233,7 +232,7 @@ class Reconstruction:
                 )
 
     def _superstep(self, entry: Entry) -> Iterator[Entry]:
-        """Yield the moments up to one that began from the same checkpoint, in whatever run."""
+        """Yield the moments up to one with the same checkpoint, of any run."""
         yield entry
         for found in self.reader.backwards(entry.seq):
             if found.checkpoint is not None and found.checkpoint != entry.checkpoint:
@@ -249,7 +248,7 @@ class Reconstruction:
         return None
 
     def kept_reply(self, end: Entry) -> AIMessage | None:
-        """Return the reply that the visit of a node's end wrote, as it came."""
+        """Return the reply that a node's visit wrote, as received."""
         for channel, value in self.written(end):
             for message in value if channel == "messages" and isinstance(value, list) else ():
                 if isinstance(message, AIMessage):
@@ -257,10 +256,10 @@ class Reconstruction:
         return None
 
     def written(self, entry: Entry) -> Iterator[tuple[str, Any]]:
-        """Yield what the task of a moment wrote.
+        """Yield the writes of a moment's task.
 
         Raises:
-            StorageError: It is gone.
+            StorageError: They are gone.
         """
         saved = None if entry.checkpoint is None else self.saved(entry.checkpoint)
         if saved is None:
@@ -272,7 +271,7 @@ class Reconstruction:
                 yield channel, value
 
     def _beside(self, entry: Entry) -> str | None:
-        """Return the checkpoint that a moment outside of all nodes stands at."""
+        """Return the checkpoint at a moment outside of all nodes."""
         run = self.reader.run_of(entry)
         if entry.what == "run.enter" or entry.kind == "interrupt":
             return run.base
@@ -282,7 +281,7 @@ class Reconstruction:
             )
 
     def _saved(self, checkpoint: str) -> Any:
-        """Return a checkpoint with its writes; None where it is gone."""
+        """Return a checkpoint with its writes; None if it is gone."""
         with self.reader.reading() as db:
             return self.reader.rows.checkpoint(db, checkpoint)
 
@@ -293,7 +292,7 @@ def _why(messages: list[BaseMessage], settings: Mapping[str, Any]) -> str:
     return "the thread's messages, or this version of wick_graph, are not what they were"
 
 
-# --- What a run's models and tools answered, in one pass over its moments.
+# --- The answers of a run's models and tools, in one pass over its moments.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,14 +305,14 @@ class RecordedReply:
 
     @property
     def key(self) -> bytes:
-        """The key of the request that it answers."""
+        """The key of its request."""
         key: bytes = self.request.fields["k"]
         return key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCall:
-    """One call of a tool, as it came to the tool, and its own result."""
+    """One call of a tool as the tool got it, and its result."""
 
     call: Entry
     end: Entry
@@ -323,31 +322,31 @@ class RecordedCall:
 
     @property
     def key(self) -> bytes:
-        """What the call is found by: its id, its tool, and its arguments."""
+        """The lookup key of the call: its id, its tool, and its arguments."""
         return call_key(self.call.call_id or "", self.name, self.args)
 
 
 def call_key(call_id: str, name: str, args: Any) -> bytes:
-    """Identify a call among those of a run."""
+    """Return the lookup key of a call in a run."""
     return digest([call_id, name, args])
 
 
 class Recorded:
-    """The answers in a run of moments."""
+    """The answers in a series of moments."""
 
     def __init__(self, rebuilt: Reconstruction) -> None:
         self._rebuilt = rebuilt
         self._value = rebuilt.value
 
     def replies(self, moments: Iterable[Entry]) -> Iterator[RecordedReply]:
-        """Yield the answers of models; those that were never kept are left out."""
+        """Yield the answers of models, without those that were never kept."""
         requests: dict[int, Entry] = {}
         responses: dict[int, Entry] = {}
         for entry in moments:
             if entry.kind == "model" and entry.phase in REQUESTS:
                 requests[entry.seq] = entry
                 if entry.phase == "replaced" and entry.parent is not None:
-                    requests[entry.parent] = entry  # this is what was sent in the end
+                    requests[entry.parent] = entry  # the request that was sent in the end
             elif entry.what == "model.response":
                 responses[entry.seq] = entry
             elif entry.kind == "node" and entry.fields.get("y"):
@@ -361,7 +360,7 @@ class Recorded:
                         yield RecordedReply(request=request, response=response, reply=reply)
 
     def results(self, moments: Iterable[Entry]) -> Iterator[RecordedCall]:
-        """Yield the results of tools; those of calls that never ended are left out."""
+        """Yield the results of tools, without those of unfinished calls."""
         calls: dict[str, Entry] = {}
         ends: dict[str, Entry] = {}
         for entry in moments:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import ormsgpack
 
 from wick_graph.core.moments import Directive, JournalLevel, Moment, Place
-from wick_graph.journal.encode import Facts, Maker, Taking
+from wick_graph.journal.encode import FieldEncoder, Maker, MutationGuard
 from wick_graph.journal.page_format import (
     CALL,
     ENDS,
@@ -25,12 +25,12 @@ from wick_graph.journal.page_format import (
     pack_page,
     place_row,
 )
-from wick_graph.journal.value_store import Shelf
+from wick_graph.journal.value_store import ValueStore
 from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import Batch, JournalRows, RunRow
 from wick_graph.store.leases import Lease
 
-# --- From moments to the entries of a page: what is written of each, and how it hangs together.
+# --- Encode moments as entries of a page, and nest them.
 
 
 Fields = dict[str, Any]
@@ -38,14 +38,14 @@ Fields = dict[str, Any]
 _LOST: Final = {"k": ["event", "not recorded"]}
 
 _UNNAMED: Final = frozenset({"node", "interrupt", "route"})
-"""Kinds that the place names."""
+"""Kinds with the same name as their place."""
 
 _KEYS: Final = {kind: f"{kind[0]}.{kind[1]}" for kind in KINDS}
 
 
 @dataclass(slots=True)
-class Counters:
-    """How far a branch has come."""
+class BranchCounters:
+    """Counters of a branch's node visits."""
 
     steps: int = 0
     """Visits of nodes."""
@@ -61,22 +61,22 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How moments of a kind and phase are written down."""
+    """How to encode moments of a kind and phase."""
 
     code: int
     key: str
     ends: str | None
-    """What it ends."""
+    """The kind that it ends."""
     opens: bool
     make: Maker | None
     named: bool
 
 
 class Writer:
-    """Encodes the moments of one run, in their order."""
+    """Encodes the moments of one run, in order."""
 
-    def __init__(self, facts: Facts, counters: Counters, started_ns: int) -> None:
-        self.facts = facts
+    def __init__(self, encoder: FieldEncoder, counters: BranchCounters, started_ns: int) -> None:
+        self.encoder = encoder
         self.counters = counters
         self._started = started_ns
         self._visits: dict[str, Visit] = {}
@@ -88,13 +88,13 @@ class Writer:
                 _KEYS[kind],
                 ENDS.get(kind),
                 kind in OPENS,
-                facts.makers.get(kind),
+                encoder.makers.get(kind),
                 kind[0] not in _UNNAMED,
             )
             for kind, code in KINDS.items()
         }
         self.page = 0
-        """The page that is being filled, by its first moment; 0 before one is begun."""
+        """The first moment of the open page; 0 before there is one."""
         self.places: list[list[Any]] = []
         self.entries: list[PageEntry] = []
 
@@ -103,7 +103,7 @@ class Writer:
         self.page, self.places, self.entries = first, [], []
 
     def add(self, moment: Moment, taken: Any) -> None:
-        """Write a moment down; `taken` is what could have changed since it happened."""
+        """Encode a moment; `taken` is its early copy of data that hooks may have changed."""
         plan = self._plans.get((moment.kind, moment.phase)) or _UNKNOWN
         place = moment.place
         visit = self._run if place is None else self._visits.get(place.task) or self._visit(place)
@@ -127,11 +127,11 @@ class Writer:
         self._append(plan, moment, visit, [plan.code, at, up, depth], fields)
 
     def gap(self, moment: Moment) -> None:
-        """Write down that something happened, where more could not be said."""
+        """Record a moment that could not be encoded."""
         self.entries.append([EVENT, (moment.at_ns - self._started) // 1000, 0, 0, 0, None, _LOST])
 
     def count_chunk(self, moment: Moment) -> None:
-        """Count a piece of a reply that is streamed."""
+        """Count a piece of a streamed reply."""
         if moment.place is not None and (visit := self._visits.get(moment.place.task)):
             visit.chunks.append((moment.at_ns - self._started) // 1000)
 
@@ -167,15 +167,15 @@ class Writer:
         self.entries.append(entry)
 
     def _shortened(self, kind: str, name: str, place: list[Any]) -> Any:
-        """Leave out what the place or the run says already."""
+        """Return None for a name that the place or the run implies."""
         if kind == "hook":
-            return self.facts.hooks.get(name, name)
+            return self.encoder.hooks.get(name, name)
         if kind == "tool":
             return None if place and place[TOOL] == name else name
-        return None if name in ("", self.facts.names.get(kind)) else name
+        return None if name in ("", self.encoder.names.get(kind)) else name
 
     def _visit(self, place: Place) -> Visit:
-        if place.checkpoint != self._checkpoint:  # what ran before has come to its end
+        if place.checkpoint != self._checkpoint:  # the previous ones have ended
             self._checkpoint = place.checkpoint
             self._visits = {k: v for k, v in self._visits.items() if v.frames}
         step, number = self.counters.enter(place.node)
@@ -185,7 +185,7 @@ class Writer:
 
 
 def _left(frames: list[Frame], opener: str) -> Frame | None:
-    """Take the frame that a closing moment ends, and those that nothing has ended inside of it."""
+    """Remove the frame that a closing moment ends, and the open frames inside it."""
     for at in range(len(frames) - 1, -1, -1):
         if frames[at].kind == opener:
             frame = frames[at]
@@ -197,12 +197,11 @@ def _left(frames: list[Frame], opener: str) -> Frame | None:
 _UNKNOWN: Final = Plan(EVENT, "event.event", None, False, None, True)
 
 
-# --- The journal as a listener: it numbers what happens, and its pages go with the run's own
-# commits.
+# --- The journal as a listener: it numbers moments, and its pages join the run's own commits.
 #
-# Nothing is written by the journal itself while a run goes on. The store calls `along` in each
-# transaction under the run's lease: a step's checkpoint, a tool call's intent, its result, the
-# end of the run. So what was recorded is committed with what it is about, at no commit more.
+# The journal makes no commits of its own during a run. The store calls `along` in each transaction
+# under the run's lease: a step's checkpoint, a tool call's intent, its result, the end of the run.
+# So moments are committed together with their subject, without additional commits.
 
 
 _log: Final = logging.getLogger(__name__)
@@ -210,7 +209,7 @@ _log: Final = logging.getLogger(__name__)
 _ENDS: Final = {("run", "exit"), ("run", "error")}
 
 
-class JournalPort:
+class JournalListener:
     """Records one run of a thread."""
 
     active = True
@@ -224,26 +223,26 @@ class JournalPort:
         *,
         level: JournalLevel,
         writer: Writer,
-        shelf: Shelf,
+        values: ValueStore,
         run: RunRow,
         about: dict[str, Any],
         last: int,
         before: Batch | None = None,
-        taking: Taking | None = None,
+        guard: MutationGuard | None = None,
     ) -> None:
         self._rows = rows
         self._lease = lease
         self._full = level == "full"
         self._writer = writer
-        self._shelf = shelf
+        self._values = values
         self._run = run
         self._about = about
         self._last = last
         self._before = before
-        """What the run before left to be written: its unfinished moments, and its row."""
-        self._taking = taking or Taking()
+        """The previous run's unwritten rest: its closing moments, and its row."""
+        self._guard = guard or MutationGuard()
         self._dirty = True
-        """The run's row is to be written."""
+        """Whether the run's row must be written."""
         self._waiting: list[tuple[Moment, Any]] = []
         self._lock = threading.Lock()
 
@@ -256,18 +255,18 @@ class JournalPort:
         """Return the run's row as it will be written."""
         return replace(self._run, body=ormsgpack.packb(self._about))
 
-    def counters(self) -> Counters:
-        """Return how far the branch had come when the run began."""
-        return Counters(self._about["steps"], dict(self._about["visits"]))
+    def counters(self) -> BranchCounters:
+        """Return the branch's counters at the start of the run."""
+        return BranchCounters(self._about["steps"], dict(self._about["visits"]))
 
     def keep(self, name: str, value: Any) -> bool:
-        """Keep data with the run's row from its next commit on, and say whether it is kept.
+        """Keep data with the run's row from the next commit on; return whether it is kept.
 
-        Nothing is where it holds a secret, is too large, or has no form.
+        Data with a secret, too large data and unserialisable data is not kept.
         """
         with self._lock:
-            whole = self._shelf.holds_whole(value)
-            self._about[name] = self._shelf.keep(value) if whole else b""
+            whole = self._values.holds_whole(value)
+            self._about[name] = self._values.keep(value) if whole else b""
             self._dirty = True
         return whole
 
@@ -283,14 +282,14 @@ class JournalPort:
             if not piece or self._full:
                 self._last += 1
                 moment.seq = self._last
-            self._waiting.append((moment, self._taking.of_moment(moment)))
+            self._waiting.append((moment, self._guard.of_moment(moment)))
 
     async def at(self, moment: Moment) -> Directive:
-        """Go on."""
+        """Continue."""
         return None
 
     def along(self, db: Database) -> None:
-        """Write what was recorded since the last time, in somebody's transaction."""
+        """Write the new moments, in the caller's transaction."""
         if not self._waiting and not self._dirty:
             return
         with self._lock:
@@ -302,7 +301,7 @@ class JournalPort:
         self._rows.write(db, self._lease.thread, batch)
 
     def flush(self) -> None:
-        """Commit now what was recorded, for somebody who stops here and looks."""
+        """Commit the recorded moments now, for a debugger that holds the run."""
         self._rows.flush(self.along)
 
     async def aflush(self) -> None:
@@ -318,8 +317,8 @@ class JournalPort:
         if writer.entries:
             content = pack_page(self._run.number, first, writer.places, writer.entries)
             batch.page = first + len(writer.entries) - 1, content
-        batch.blobs = self._shelf.take()
-        if len(seen := self._shelf.mask.seen) > len(self._about.get("secrets", ())):
+        batch.blobs = self._values.take()
+        if len(seen := self._values.mask.seen) > len(self._about.get("secrets", ())):
             self._about["secrets"], self._dirty = [*seen], True
         if self._dirty:
             self._run.body = ormsgpack.packb(self._about)
@@ -327,7 +326,7 @@ class JournalPort:
         return batch
 
     def _write(self, moment: Moment, taken: Any) -> None:
-        """Write a moment down; an error of the journal is logged, and never ends a run."""
+        """Encode a moment; an error of the journal is logged, and never ends a run."""
         if moment.phase == "chunk" and moment.kind == "model":
             self._writer.count_chunk(moment)
         if not moment.seq:

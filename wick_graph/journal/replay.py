@@ -1,7 +1,7 @@
-"""Run a recorded run again from its recording: no model and no tool is called.
+"""Replay a recorded run: the journal answers all model and tool calls.
 
-Hooks, routing and reducers run as they are now; models and tools are answered from the journal.
-Where the code of today asks something else than was recorded, the replay ends there and says how.
+Hooks, routing and reducers run as they are now. If the present code makes a request that was not
+recorded, the replay ends there and shows the difference.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from wick_graph.store.saver import SqlSaver
 
 
 class Tape:
-    """What a recording answers: a model's request, a tool's call."""
+    """Recorded answers to model requests and tool calls."""
 
     def __init__(self, journal: Journal, run: int | str | None = None) -> None:
         self.cassette = Cassette.of(journal, run)
         self.model_calls = 0
-        """Requests that were answered."""
+        """Number of answered requests."""
         self.tool_calls = 0
-        """Tool calls that were answered."""
+        """Number of answered tool calls."""
         self._results: dict[bytes, list[RecordedCall]] = {}
         for call in journal.results(run):
             self._results.setdefault(call.key, []).append(call)
@@ -65,23 +65,23 @@ class Tape:
                 self.tool_calls += 1
                 return (held.pop(0) if len(held) > 1 else held[0]).result
         known = [c for calls in self._results.values() for c in calls if c.name == moment.name]
-        told = f"; recorded were {[c.args for c in known[:5]]}" if known else ""
+        seen = f"; recorded were {[c.args for c in known[:5]]}" if known else ""
         raise ReplayError(
-            f"the recording has no result for {moment.name}({args}), call {moment.call_id}{told}"
+            f"the recording has no result for {moment.name}({args}), call {moment.call_id}{seen}"
         )
 
 
-class ReplayPort(Tape):
+class ReplayListener(Tape):
     """A listener that answers each model request and each tool call from a recording."""
 
     active = True
     tokens = False
 
     def record(self, moment: Moment) -> None:
-        """Let it pass."""
+        """Ignore the moment."""
 
     async def at(self, moment: Moment) -> Directive:
-        """Answer what would be executed.
+        """Answer a model or tool call from the recording.
 
         Raises:
             ReplayError: It was not recorded.
@@ -95,35 +95,35 @@ class ReplayPort(Tape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What a replay came to."""
+    """Result of a replay."""
 
     run_id: str
     values: Mapping[str, Any]
     """The graph's output."""
     model_calls: int
-    """Requests that were answered from the recording."""
+    """Number of requests answered from the recording."""
     tool_calls: int
     journal: Journal = field(repr=False)
     """The replay's own journal, to compare with the recording."""
 
 
 def replay(agent: Any, journal: Journal, run: int | str | None = None) -> Replayed:
-    """Run a recorded run again in a thread of its own, in memory.
+    """Replay a recorded run in a thread of its own, in memory.
 
     `agent` is an `Agent`, or its graph; its model may be any, since it is not called. `run` is a
     number or an id; by default it is the thread's latest run.
 
     Raises:
-        ReplayError: The run did not begin with an input, its beginning is gone, or what is asked
-            now was not recorded.
+        ReplayError: The run did not begin with an input, its beginning is gone, or a request or
+            call was not recorded.
     """
     record = journal.run(run) if run is not None else latest(journal)
     if record.mode != "input":
         raise ReplayError(f"run {record.number} goes on where another one stopped; replay that one")
     graph = getattr(agent, "graph", agent)
     saver = begun(journal, record)
-    port = ReplayPort(journal, record.number)
-    own = Run(thread_id=journal.thread_id, port=port)
+    listener = ReplayListener(journal, record.number)
+    own = Run(thread_id=journal.thread_id, listener=listener)
     config = langgraph_config.with_configurable(
         None, **{langgraph_config.THREAD_ID: journal.thread_id, langgraph_config.RUN: own}
     )
@@ -131,8 +131,8 @@ def replay(agent: Any, journal: Journal, run: int | str | None = None) -> Replay
     return Replayed(
         run_id=own.run_id,
         values=values,
-        model_calls=port.model_calls,
-        tool_calls=port.tool_calls,
+        model_calls=listener.model_calls,
+        tool_calls=listener.tool_calls,
         journal=Journal(saver, journal.thread_id),
     )
 
@@ -150,10 +150,10 @@ def latest(journal: Journal) -> RunRecord:
 
 
 def begun(journal: Journal, record: RunRecord) -> SqlSaver:
-    """Return a store in memory in which the thread stands where the run began.
+    """Return an in-memory store with the thread as it was when the run began.
 
     Raises:
-        ReplayError: Its beginning is gone.
+        ReplayError: The run's first checkpoint is gone.
     """
     first = _first_visit(journal, record)
     saved = None if first is None or first.checkpoint is None else journal.saved(first.checkpoint)

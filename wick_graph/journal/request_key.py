@@ -1,7 +1,7 @@
-"""The key of a request: equal for equal requests, in every process, and nothing can be read off it.
+"""The key of a request: equal for equal requests in every process, without revealing them.
 
 It covers what the model reads: the messages without their ids and metadata, the tools in OpenAI's
-form, and the settings. It is taken before secrets are hidden, so that a replay finds it again.
+form, and the settings. It is computed before secrets are hidden, so that a replay finds it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NONE: Final = bytes(KEY_BYTES)
 
 
 def digest(value: Any) -> bytes:
-    """Return a digest of plain data; of anything else by its text."""
+    """Return a digest of data; data that is not plain counts as its text."""
     return blake2b(packed(value), digest_size=KEY_BYTES).digest()
 
 
@@ -31,8 +31,8 @@ def packed(value: Any) -> bytes:
     """Encode plain data, the same in every process."""
     try:
         return ormsgpack.packb(value, default=str, option=ormsgpack.OPT_SORT_KEYS)
-    except (TypeError, ValueError, RecursionError):  # keys that are no texts, numbers without end
-        if is_deep(value):  # what is told of it is what it is, and not what is in it
+    except (TypeError, ValueError, RecursionError):  # keys that are not texts, infinite numbers
+        if is_deep(value):  # only its type counts, not its content
             return packed(flat(value))
         return json.dumps(value, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
 
@@ -45,7 +45,7 @@ def unpacked(data: bytes) -> Any:
 
 
 def read_of(message: BaseMessage) -> bytes:
-    """Encode what a model reads of a message."""
+    """Encode the parts of a message that a model reads."""
     parts: list[Any] = [message.type, message.content, message.name]
     if isinstance(message, AIMessage):
         parts.append([[call["id"], call["name"], call["args"]] for call in message.tool_calls])
@@ -70,7 +70,7 @@ def request_key(
 
 
 class Fingerprint:
-    """Makes the keys of a growing chain's requests, looking only at what is new each time."""
+    """Computes request keys of a growing thread, reading only the new messages each time."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -79,9 +79,9 @@ class Fingerprint:
         self._system: tuple[Any, bytes] = None, _NONE
 
     def key(self, messages: Sequence[BaseMessage], tools: bytes, settings: bytes) -> bytes:
-        """Return the key of a request whose tools and settings have these digests."""
+        """Return the key of a request from the digests of its tools and settings."""
         system = _NONE
-        if messages and isinstance(messages[0], SystemMessage):  # it is made anew for each request
+        if messages and isinstance(messages[0], SystemMessage):  # each request has a new one
             system, messages = self._digest_of(messages[0]), messages[1:]
         last = self._extended(messages)
         return blake2b(

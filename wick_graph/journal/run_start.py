@@ -1,4 +1,4 @@
-"""Begin the journal of a run: identity of the agent, numbering, forks, unfinished runs."""
+"""Start the journal of a run: identity of the agent, numbering, forks, unfinished runs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ import ormsgpack
 from wick_graph.core.moments import JournalOptions
 from wick_graph.errors import StorageError
 from wick_graph.hooks.protocol import PHASES
-from wick_graph.journal.encode import Facts, Taking
+from wick_graph.journal.encode import FieldEncoder, MutationGuard
 from wick_graph.journal.page_format import pack_page
-from wick_graph.journal.reader import Trail, body_of, content_of, trail_of
-from wick_graph.journal.recorder import Counters, JournalPort, Writer
+from wick_graph.journal.reader import UnfinishedRun, body_of, content_of, follow_run
+from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer
 from wick_graph.journal.request_key import packed
-from wick_graph.journal.value_store import Mask, Shelf, known_secrets
+from wick_graph.journal.value_store import Mask, ValueStore, known_secrets
 from wick_graph.runtime.context import AgentSpec
 from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import KEY, Batch, JournalRows, RunRow
 from wick_graph.store.leases import Lease
 from wick_graph.store.row_format import pack_id
 
-# --- What a recording says of the agent that made it, so that another version can be told from
-# it.
+# --- The identity of the agent in a recording, to recognise other versions of it.
 
 
 _HASH_BYTES: Final = 8
@@ -41,10 +40,10 @@ _CONSTANTS: Final = (str, int, float, bytes, bool, type(None))
 
 
 def about(spec: AgentSpec) -> dict[str, Any]:
-    """Describe an agent; made once for each.
+    """Describe an agent; cached.
 
-    `graph` differs where the prompt, a tool's schema, a hook or a limit differs; `code` where the
-    code of a hook or of a tool does.
+    `graph` changes with the prompt, a tool's schema, a hook or a limit; `code` changes with the
+    code of a hook or a tool.
     """
     if not spec.recorded:
         spec.recorded.update(_about(spec))
@@ -108,47 +107,49 @@ def _bytes(code: CodeType) -> Iterator[bytes]:
             yield repr(constant).encode("utf-8", "replace")
 
 
-# --- Begin the journal of a run: number on, close what a dead process left open, tell forks
-# apart.
+# --- Start the journal of a run: continue the numbering, close moments of a dead process,
+# recognise forks.
 
 
 Mode = Literal["input", "answer", "resume"]
-"""What set a run in motion: something new, an answer to what it asked, or nothing but the call."""
+"""How a run started: with a new input, an answer, or as a resumption."""
 
 _KEY_BYTES: Final = 32
 
 _FAR: Final = 1_000
-"""Checkpoints that are looked at to find out where a fork began."""
+"""Limit of checkpoints in the search for a fork's beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A run that begins, as the engine knows it."""
+    """A starting run, as the engine knows it."""
 
     run_id: str
     mode: Mode
     checkpoint_id: str | None
-    """Where the caller asked to go on from."""
+    """The checkpoint from which the caller wants to continue."""
     about: dict[str, Any]
     model: Any
-    taking: Taking | None = None
+    guard: MutationGuard | None = None
     started_ns: int = field(default_factory=time.monotonic_ns)
 
 
-def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions) -> JournalPort:
-    """Begin a run's journal; nothing is written yet.
+def start(
+    rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
+) -> JournalListener:
+    """Start a run's journal; nothing is written yet.
 
     Raises:
-        StorageError: The database refuses. A journal that is damaged is no obstacle.
+        StorageError: The database fails. A damaged journal raises nothing.
     """
     with rows.reading() as db:
         opened = _Opening(rows, db, lease.thread)
         opened.look(begun.checkpoint_id)
     secret = opened.secret or secrets.token_bytes(_KEY_BYTES)
     mask = Mask(secret, known_secrets(begun.model), options.redact)
-    shelf = Shelf(rows.codec, mask, secret if rows.is_encrypted else b"")
+    values = ValueStore(rows.codec, mask, secret if rows.is_encrypted else b"")
     if opened.secret is None:
-        shelf.put(KEY, secret)
+        values.put(KEY, secret)
     about = {
         **begun.about,
         "level": options.level,
@@ -169,23 +170,23 @@ def start(rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
         body=None,
     )
     names = {"model": about["model"], "run": about["agent"]}
-    facts = Facts(shelf, secret, hooks=about["hooks"], names=names)
-    return JournalPort(
+    encoder = FieldEncoder(values, secret, hooks=about["hooks"], names=names)
+    return JournalListener(
         rows,
         lease,
         level=options.level,
-        writer=Writer(facts, opened.counters, begun.started_ns),
-        shelf=shelf,
+        writer=Writer(encoder, opened.counters, begun.started_ns),
+        values=values,
         run=run,
         about=about,
         last=opened.last,
         before=opened.closing,
-        taking=begun.taking,
+        guard=begun.guard,
     )
 
 
 class _Opening:
-    """What is known of a thread's journal before a run."""
+    """State of a thread's journal before a run."""
 
     def __init__(self, rows: JournalRows, db: Database, thread: int) -> None:
         self._rows, self._db, self._thread = rows, db, thread
@@ -193,22 +194,22 @@ class _Opening:
         self.secret = self._secret()
         self.number, self.branch = 1, 0
         self.base: bytes | None = rows.head(db, thread)
-        self.counters = Counters()
+        self.counters = BranchCounters()
         self.closing: Batch | None = None
 
     def look(self, checkpoint_id: str | None) -> None:
-        """Look at the run before, and at where this one goes on."""
+        """Read the previous run, and find where this one continues."""
         before = self._rows.last_run(self._db, self._thread)
         if before is None:
             return
         self.number, self.branch = before.number + 1, before.branch
-        told = body_of(before)
-        self.counters = Counters(told.get("steps", 0), dict(told.get("visits") or {}))
-        if before.status == "running" or not told:
-            trail = trail_of(self._rows, self._db, self._thread, before, self.last)
-            self.counters = Counters(trail.steps, dict(trail.visits))
+        body = body_of(before)
+        self.counters = BranchCounters(body.get("steps", 0), dict(body.get("visits") or {}))
+        if before.status == "running" or not body:
+            unfinished = follow_run(self._rows, self._db, self._thread, before, self.last)
+            self.counters = BranchCounters(unfinished.steps, dict(unfinished.visits))
             if before.status == "running":
-                self._close(before, trail)
+                self._close(before, unfinished)
         asked = None if checkpoint_id is None else pack_id(checkpoint_id)
         fork = self._fork(before, asked)
         if fork is not None:
@@ -218,39 +219,41 @@ class _Opening:
         try:
             return self._rows.secret(self._db, self._thread)
         except StorageError:
-            return secrets.token_bytes(_KEY_BYTES)  # old keys no longer fit; reading says so
+            return secrets.token_bytes(
+                _KEY_BYTES
+            )  # old keys no longer match; the reader reports it
 
-    def _close(self, run: RunRow, trail: Trail) -> None:
-        """Close what was open when the process died."""
+    def _close(self, run: RunRow, unfinished: UnfinishedRun) -> None:
+        """Close the moments that were open when the process died."""
         first = self.last + 1
-        entries = trail.closing(self.last)
+        entries = unfinished.closing(self.last)
         self.last += len(entries)
-        told = {**body_of(run), "steps": trail.steps, "visits": trail.visits}
-        run.status, run.ended = "lost", run.started + trail.at / 1e6
-        run.body = ormsgpack.packb({**told, "last": self.last, "stopped": "lost"})
+        body = {**body_of(run), "steps": unfinished.steps, "visits": unfinished.visits}
+        run.status, run.ended = "lost", run.started + unfinished.at / 1e6
+        run.body = ormsgpack.packb({**body, "last": self.last, "stopped": "lost"})
         page = (self.last, pack_page(run.number, first, [], entries)) if entries else None
         self.closing = Batch(page=page, run=run)
 
     def _fork(self, before: RunRow, asked: bytes | None) -> bytes | None:
-        """Return the checkpoint at which this run leaves the last one's path; None if on it."""
+        """Return the checkpoint at which this run forks off the last one; None if it does not."""
         reached = self._rows.last_of_run(self._db, self._thread, before.run)
         at = asked or self.base
         self.base = at
         for _ in range(_FAR):
             if at is None or reached is None or at == reached:
                 return None
-            if at < reached:  # ids are in the order of time: this is before the end
+            if at < reached:  # ids are ordered by time: this is before the end
                 return at
             at = self._rows.parent_of(self._db, self._thread, at)
         return None
 
     def _branch_off(self, checkpoint: bytes) -> None:
-        """Take a new branch, and count on from where it begins."""
+        """Start a new branch, with the counters at its beginning."""
         rows = self._rows.run_rows(self._db, self._thread)
         self.branch = max(row.branch for row in rows) + 1
-        trail = Trail()
+        unfinished = UnfinishedRun()
         for page in self._rows.pages_back(self._db, self._thread, self.last):
             content = content_of(page)
             if content is not None:
-                trail.count(place for place in content.places if place[2] < checkpoint)
-        self.counters = Counters(trail.steps, trail.visits)
+                unfinished.count(place for place in content.places if place[2] < checkpoint)
+        self.counters = BranchCounters(unfinished.steps, unfinished.visits)

@@ -1,4 +1,4 @@
-"""Where the journal stores values; secrets are masked before they are written."""
+"""The journal's values: masked, then stored once per content."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from wick_graph.store.codec import Codec, fold, unfold
 
 # --- Secrets never reach the journal: they are replaced before anything is written.
 #
-# Secret is what the environment holds under a name such as `…_API_KEY`, what a `SecretStr` of the
-# agent's model holds, what matches a pattern of the configuration or the form of a well-known kind
-# of key, and any text under a name such as `password`. In its place stand three dots and a keyed
-# hash, so that equal secrets can be told from different ones, and none can be guessed back.
+# Secrets are: environment variables with a name such as `…_API_KEY`, each `SecretStr` of the
+# agent's model, texts that match a pattern of the configuration or the form of a well-known kind of
+# key, and any text under a name such as `password`. Each is replaced by three dots and a keyed
+# hash, so that equal secrets have equal marks, and none can be guessed.
 
 
 Mark = tuple[int, str]
-"""A secret's length and keyed hash: says where one stands to whoever holds the text and the key."""
+"""A secret's length and keyed hash: with the text and the key, it locates the secret."""
 
 DOTS: Final = "•••"
 
 SHORTEST: Final = 6
-"""Characters of a known secret; a shorter one would be found everywhere."""
+"""Least characters of a known secret; a shorter one would match everywhere."""
 
 _HASH_BYTES: Final = 4
 
@@ -40,23 +40,23 @@ _SECRET_NAME: Final = re.compile(
     r"(?i)(?:.*[_-])?(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key"
     r"|token|authorization|credentials?)"
 )
-"""Names whose values are secret: of environment variables, and of fields that hold text."""
+"""Names of environment variables and text fields with secret values."""
 
 _MAYBE_NAMED: Final = re.compile(r"(?i)passw|passph|secret|key|token|authori|credential")
 
 _LOOSE: Final = frozenset({"password", "password in a URL"})
-"""Kinds that also occur in plain prose; the names of fields find them more surely."""
+"""Kinds that also occur in prose; field names find them more reliably."""
 
 
 def known_secrets(model: Any = None, env: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Collect the values that are known to be secret in this process."""
+    """Collect the known secrets of this process."""
     found = {
         value
         for name, value in (os.environ if env is None else env).items()
         if _SECRET_NAME.fullmatch(name)
     }
     found.update(_secrets_of(model))
-    found.update(REDACTOR.known)  # of the models that it falls back to, for one
+    found.update(REDACTOR.known)  # fallback models, for example
     return frozenset(value for value in found if len(value) >= SHORTEST)
 
 
@@ -68,7 +68,7 @@ def _secrets_of(model: Any) -> Iterator[str]:
 
 
 class Mask:
-    """Find and hide secrets in what is about to be written."""
+    """Finds and hides secrets in data before it is written."""
 
     def __init__(
         self, key: bytes, secrets: Iterable[str] = (), patterns: Iterable[str] = ()
@@ -77,12 +77,12 @@ class Mask:
         self._regex = _compiled(frozenset(secrets), tuple(patterns))
         self._unseen = set(secrets)
         self.seen: list[Mark] = []
-        """The known secrets that stand in the state as they are."""
+        """The known secrets that are in the state unhidden."""
 
     def see(self, value: Any) -> None:
-        """Look for known secrets in what goes into the state unhidden.
+        """Look for known secrets in data that enters the state unhidden.
 
-        Who exports the thread elsewhere does not know them, and finds them by their marks.
+        An export elsewhere does not know the secrets, and finds them by their marks.
         """
         if not self._unseen:
             return
@@ -92,7 +92,7 @@ class Mask:
                 self.seen.append((len(secret), self._hash(secret)))
 
     def marked(self, texts: Iterable[str], marks: Iterable[Mark]) -> Iterator[str]:
-        """Find the secrets again of which these are the marks; stops at the last one."""
+        """Find the secrets with these marks in texts; stop after the last one."""
         wanted = set(marks)
         for text in texts:
             for length in {length for length, _ in wanted}:
@@ -105,7 +105,7 @@ class Mask:
                 return
 
     def is_clean(self, data: bytes) -> bool:
-        """Say at once that encoded data holds nothing that `value` would change."""
+        """Return whether encoded data certainly holds nothing that `value` would change."""
         text = data.decode("utf-8", "replace")
         return self._regex.search(text) is None and _MAYBE_NAMED.search(text) is None
 
@@ -114,7 +114,7 @@ class Mask:
         return self._regex.sub(lambda found: self._hidden(found[0]), text)
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """Return data without its secrets; what holds none stays the same object."""
+        """Return data without its secrets; data without any stays the same object."""
         if isinstance(value, str):
             return self.text(value)
         if depth > _DEEPEST:
@@ -172,22 +172,22 @@ def _compiled(secrets: frozenset[str], patterns: tuple[str, ...]) -> re.Pattern[
     return re.compile("|".join(f"(?:{part})" for part in [*known, *patterns, *forms]))
 
 
-# --- Where the journal keeps values: small ones in the moment, others once for each content.
+# --- The journal's values: small ones in the moment, larger ones once per content.
 
 
 INLINE: Final = 64
-"""Bytes that a value may have to stand in its moment."""
+"""Largest size in bytes of a value inside its moment."""
 
 MAX_VALUE: Final = 1_048_576
-"""Bytes of one value; of a longer one its size and its beginning are kept."""
+"""Largest size in bytes of a value; of a larger one only size and beginning are kept."""
 
 HEAD: Final = 4_096
-"""Characters that are kept of a value that is too long."""
+"""Characters of the kept beginning of a too large value."""
 
 HASH_BYTES: Final = 16
 
 CUT: Final = "not_kept"
-"""The key of what stands for a value that is too long, or that cannot be stored."""
+"""The key of the substitute for a value that is too large or cannot be stored."""
 
 _COMPRESSED: Final = 512
 
@@ -204,11 +204,11 @@ _PLAIN: Final = b"\x00"
 _ZLIB: Final = b"\x01"
 
 
-class Shelf:
+class ValueStore:
     """Turns values into references, and collects the content that is new."""
 
     def __init__(self, codec: Codec, mask: Mask, key: bytes = b"") -> None:
-        """Take the key of the hashes by which content is found, where others may not try them."""
+        """Set the codec, the mask, and the key of content hashes, empty if they are not keyed."""
         self._codec = codec
         self._key = key
         self.mask = mask
@@ -217,10 +217,10 @@ class Shelf:
         self._new: list[tuple[bytes, bytes]] = []
 
     def keep(self, value: Any) -> bytes:
-        """Return a reference to a value, without its secrets."""
+        """Store a value without its secrets, and return its reference."""
         if type(value) is not str:
             return self._kept(self._packed(value))
-        known = self._texts.get(value)  # sections of the prompt come again with every request
+        known = self._texts.get(value)  # prompt sections repeat with every request
         if known is None:
             if len(self._texts) > _TEXTS:
                 self._texts.clear()
@@ -228,7 +228,7 @@ class Shelf:
         return known
 
     def holds_whole(self, value: Any) -> bool:
-        """Say whether `keep` changes nothing: no secret is in a value, and it is not cut."""
+        """Return whether `keep` stores a value unchanged: without a secret, and not cut."""
         try:
             packed = self._codec.pack(value)
         except StorageError:
@@ -236,7 +236,7 @@ class Shelf:
         return len(packed) <= MAX_VALUE and bool(self.mask.value(value) == value)
 
     def keep_as_is(self, value: Any) -> bytes:
-        """Return a reference to data that holds names and references alone."""
+        """Store data of names and references alone, and return its reference."""
         return self._kept(self._codec.pack(value))
 
     def _kept(self, packed: bytes) -> bytes:
@@ -251,11 +251,11 @@ class Shelf:
         return _THERE + hashed
 
     def put(self, hashed: bytes, content: bytes) -> None:
-        """Add a row that is no content, under a name of its own."""
+        """Add a row with a name of its own, which is not content."""
         self._new.append((hashed, content))
 
     def take(self) -> list[tuple[bytes, bytes]]:
-        """Return the content that is new since the last time."""
+        """Return the new content since the last call."""
         taken, self._new = self._new, []
         return taken
 

@@ -55,8 +55,8 @@ from wick_graph.models.providers import Fitting, provider_of
 from wick_graph.models.retry import classify, retry_delay
 
 if TYPE_CHECKING:
-    from wick_graph.core.bridge import Leaves
-    from wick_graph.core.moments import Port
+    from wick_graph.core.bridge import Bridge
+    from wick_graph.core.moments import Listener
     from wick_graph.core.stopping import Stop
     from wick_graph.models.resolve import Binder, ModelChoice
     from wick_graph.tools.bound import BoundTool
@@ -501,7 +501,7 @@ class ModelCaller(Protocol):
         ...
 
     @property
-    def io(self) -> Leaves:
+    def bridge(self) -> Bridge:
         """The driver's leaves."""
         ...
 
@@ -511,7 +511,7 @@ class ModelCaller(Protocol):
         ...
 
     @property
-    def port(self) -> Port:
+    def listener(self) -> Listener:
         """What listens to the node."""
         ...
 
@@ -583,7 +583,7 @@ class _Call:
                 if delay is None:
                     raise
                 self.tell("retry", error, delay)
-            await self.ctx.io.sleep(delay)
+            await self.ctx.bridge.sleep(delay)
             attempt += 1
 
     async def once(self) -> AIMessage:
@@ -593,24 +593,24 @@ class _Call:
         )
         if self.purpose != AGENT:  # nobody who reads the answer is to read this
             config = langgraph_config.with_tag(config, langgraph_config.NOSTREAM)
-        elif ctx.port.tokens:
+        elif ctx.listener.tokens:
             return await self.streamed(config)
         if is_cached(self.option.model):
             messages = as_key(messages)
         way = shorter_way(bound, self.messages, config)
         if way is not None:
-            quick: AIMessage = await ctx.io.long(
+            quick: AIMessage = await ctx.bridge.long(
                 lambda: generate(way, messages), lambda: agenerate(way, messages)
             )
             return ensure_whole(quick)
-        reply: AIMessage = await ctx.io.long(
+        reply: AIMessage = await ctx.bridge.long(
             lambda: bound.invoke(messages, config), lambda: bound.ainvoke(messages, config)
         )
         return ensure_whole(reply)
 
     async def streamed(self, config: Any) -> AIMessage:
         heard = Pieces()
-        port, stop, name = self.ctx.port, self.ctx.run.stop, self.option.name
+        listener, stop, name = self.ctx.listener, self.ctx.run.stop, self.option.name
 
         def take(chunk: AIMessage) -> Moment | None:
             """Return where to wait: a slow reader holds the model back, and loses nothing."""
@@ -619,8 +619,8 @@ class _Call:
             if not chunk.content:
                 return None
             moment = Moment("model", "chunk", name, {"chunk": chunk})
-            port.record(moment)
-            return moment if holds(port) else None
+            listener.record(moment)
+            return moment if holds(listener) else None
 
         bound, messages = self.bound, self.messages
 
@@ -629,22 +629,22 @@ class _Call:
             stream: Any = bound.stream(messages, config) if way is None else pieces(way, messages)
             for chunk in stream:
                 if (moment := take(chunk)) is not None:
-                    run_to_end(port.at(moment))
+                    run_to_end(listener.at(moment))
 
         async def aread() -> None:
             way = shorter_stream(bound, self.messages, config, is_async=True)
             stream: Any = bound.astream(messages, config) if way is None else apieces(way, messages)
             async for chunk in stream:
                 if (moment := take(chunk)) is not None:
-                    await port.at(moment)
+                    await listener.at(moment)
 
-        await self.ctx.io.long(read, aread)
+        await self.ctx.bridge.long(read, aread)
         chunks = heard.chunks()
         if len(chunks) == 1 and not isinstance(chunks[0], AIMessageChunk):
             return ensure_whole(chunks[0])  # a model that cannot stream gives its reply at once
         return ensure_whole(merge_chunks([c for c in chunks if isinstance(c, AIMessageChunk)]))
 
     def tell(self, phase: str, error: Exception, delay: float) -> None:
-        if self.ctx.port.active:
+        if self.ctx.listener.active:
             data = {"error": error, "delay": delay, "purpose": self.purpose}
-            self.ctx.port.record(Moment("model", phase, self.option.name, data))
+            self.ctx.listener.record(Moment("model", phase, self.option.name, data))

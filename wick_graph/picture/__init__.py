@@ -1,12 +1,11 @@
-"""The picture of a graph: nodes, edges, hook layers, tools, limits, and a run laid over them.
+"""The picture of a graph: nodes, edges, hook layers, tools, limits, and an overlaid run.
 
     read      a compiled LangGraph graph → Picture      history   a thread → RunOverlay
-    model     what there is to draw                     overlay   what a run adds to it
-    layout    where it goes, in pixels or cells         words     safe names, widths of text
-    svg text mermaid dot json html                      the forms: functions of a Picture
+    model     the content, a run's numbers, safe names  layout    positions, in pixels or cells
+    svg text formats (json, html, mermaid, dot)         the forms: functions of a Picture
 
-Every form is written by this package alone: no browser, no network, no Graphviz. The same graph
-always gives the same bytes.
+This package writes every form itself: no browser, no network, no Graphviz. The same graph always
+gives the same bytes.
 """
 
 from __future__ import annotations

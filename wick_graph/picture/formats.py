@@ -14,15 +14,15 @@ from wick_graph.picture.layout_rows import Rect
 from wick_graph.picture.model import Box, Picture
 from wick_graph.picture.svg import STYLE, as_svg, placed
 
-# --- The picture as JSON: what there is, and on demand where it is drawn.
+# --- The picture as JSON: its content, and on demand its positions.
 
 
 def as_json(picture: Picture, *, places: bool = False) -> str:
     """Write the picture as JSON.
 
     Args:
-        picture: What to write.
-        places: Add where the SVG has its boxes and edges, in pixels, for a page that draws itself.
+        picture: The picture.
+        places: Add the SVG's positions of boxes and edges, in pixels, for a page that draws itself.
     """
     made = picture.to_dict()
     if places:
@@ -31,7 +31,7 @@ def as_json(picture: Picture, *, places: bool = False) -> str:
 
 
 def layout_of(picture: Picture) -> dict[str, Any]:
-    """Give the places of boxes by id, and those of edges in their order."""
+    """Return the positions of boxes by id, and of edges in order."""
     layout = placed(picture)
     return {
         "width": layout.width,
@@ -53,12 +53,11 @@ def _rect(rect: Rect) -> list[int]:
     return [rect.x, rect.y, rect.width, rect.height]
 
 
-# --- The picture as one HTML page: the drawing and the same in words; loads nothing, runs
-# nothing.
+# --- The picture as one HTML page: the drawing and its text; loads nothing, runs nothing.
 
 
 STEPS_SHOWN: Final = 200
-"""Steps of a run's path that are written out, the last ones."""
+"""Limit of the listed steps of a run's path, the last ones."""
 
 PAGE_STYLE: Final = """\
 :root{color-scheme:light dark}
@@ -78,7 +77,7 @@ code{overflow-wrap:anywhere}
 
 
 def as_html(picture: Picture) -> str:
-    """Write a page that opens from a file, without a network."""
+    """Return a page that opens from a file, without a network."""
     title = _text(picture.title)
     lines = [
         "<!doctype html>",
@@ -103,7 +102,7 @@ def as_html(picture: Picture) -> str:
 
 
 def policy() -> str:
-    """Forbid everything but the two style sheets that the page holds, by their digests."""
+    """Forbid everything but the page's own two style sheets, by their digests."""
     allowed = " ".join(_digest(style) for style in (PAGE_STYLE, f"\n{STYLE}"))
     return f"default-src 'none'; style-src {allowed}; base-uri 'none'; form-action 'none'"
 
@@ -169,17 +168,17 @@ def _text(text: str) -> str:
     return html.escape(text, quote=True)
 
 
-# --- The picture as Mermaid text: a strict part of the language, no HTML but line breaks.
+# --- The picture as Mermaid text: a strict subset of the language, without HTML but line breaks.
 
 
 _PLAIN: Final = re.compile(
     r"[^\W_]"  # letters and digits, of every script
-    r"|(?<=[^\W_])[_.-](?=[^\W_])"  # inside of a word, where Markdown reads nothing into them
+    r"|(?<=[^\W_])[_.-](?=[^\W_])"  # inside a word, where they mean nothing to Markdown
     r"|(?<!^)[ ,:()→×·+]"
 )
 
 _LIST: Final = re.compile(r"^(\d+)\.")
-"""At the beginning of a line, Markdown takes this for a list."""
+"""Matches what Markdown reads as a list at the beginning of a line."""
 
 _SHAPES: Final = {
     "start": ('(["', '"])'),
@@ -208,7 +207,7 @@ def as_mermaid(picture: Picture) -> str:
 
 
 def escaped(text: str) -> str:
-    """Write by number what Mermaid, Markdown or HTML might read as more than a letter."""
+    """Escape characters with a meaning in Mermaid, Markdown or HTML, by number."""
     kept = {match.start() for match in _PLAIN.finditer(text)}
     if listed := _LIST.match(text):
         kept.discard(listed.end() - 1)
@@ -216,7 +215,7 @@ def escaped(text: str) -> str:
 
 
 def _ids(picture: Picture) -> Mapping[str, str]:
-    """Give each box an id of letters and digits, its own name where that is one."""
+    """Return an id of letters and digits for each box, its own name if possible."""
     taken: set[str] = set()
     made = {}
     for number, box in enumerate(picture.boxes):

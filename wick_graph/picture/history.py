@@ -20,8 +20,7 @@ from wick_graph.picture.model import NOTHING, Edge, LayerKey, RunOverlay, Tally
 from wick_graph.picture.read import ids_of, subagents_of
 from wick_graph.runtime.context import AgentSpec
 
-# --- What a thread's journal adds to its picture: the time of each node, tool and hook by
-# itself.
+# --- Measured times from a thread's journal, separately for each node, tool and hook.
 
 
 WHOLE_STEPS: Final = "times are those of whole steps"
@@ -30,12 +29,12 @@ _PARALLEL: Final = "times of parallel calls are added up"
 
 
 def measured(overlay: RunOverlay, saver: Any, steps: Collection[str]) -> RunOverlay:
-    """Fill in what the journal measured, where it recorded all of the steps.
+    """Add the journal's measured times, if it recorded all of the steps.
 
     Args:
-        overlay: What the checkpoints tell.
-        saver: The store of the thread; only ours keeps journals.
-        steps: The checkpoints from which steps began that are on the thread's way.
+        overlay: The overlay from the checkpoints.
+        saver: The store of the thread; only a `SqlSaver` keeps journals.
+        steps: The first checkpoints of the steps on the thread's path.
     """
     if engine_store(saver) is None or not steps:
         return overlay
@@ -59,7 +58,7 @@ def measured(overlay: RunOverlay, saver: Any, steps: Collection[str]) -> RunOver
 
 
 def _measured_seconds(entries: list[Entry], kind: str) -> dict[str, float]:
-    """Add up what the visits of each node, or the calls of each tool, took."""
+    """Sum the durations of each node's visits, or of each tool's calls."""
     found: dict[str, float] = {}
     for entry in entries:
         if entry.kind == kind and entry.phase == "exit" and entry.duration_us is not None:
@@ -83,18 +82,17 @@ def _layers(entries: list[Entry]) -> dict[LayerKey, Tally]:
     return found
 
 
-# --- Lay a thread over its graph from what checkpoints tell: the path, tokens and errors.
+# --- Lay a thread over its graph from its checkpoints: the path, tokens and errors.
 #
-# A checkpoint says which tasks a superstep ran, what they wrote and when it ended. It does not say
-# how long one of several parallel tasks took, nor what hooks did: a journal does, where there is
-# one.
+# A checkpoint has the tasks of a superstep, their writes and its end. Only a journal, if any, has
+# the duration of each of several parallel tasks, and the work of hooks.
 
 
 MAX_STEPS: Final = 2_000
-"""Checkpoints that are read, the newest ones."""
+"""Limit of read checkpoints, the newest ones."""
 
 _DEPTH: Final = 6
-"""How deep messages are looked for in what a task wrote."""
+"""Depth of the search for messages in a task's writes."""
 
 _LAST: Final = "__end__"
 
@@ -103,7 +101,7 @@ _ANSWERS_ITSELF: Final = frozenset({"model", "before_agent"})
 
 
 def overlay_of(graph: Any, thread_id: str, *, limit: int = MAX_STEPS) -> RunOverlay:
-    """Read what a thread has gone through, on the way to where it stands now.
+    """Read a thread's path to its present head.
 
     Args:
         graph: The compiled graph, with the checkpointer that holds the thread.
@@ -132,7 +130,7 @@ def overlay_of(graph: Any, thread_id: str, *, limit: int = MAX_STEPS) -> RunOver
 
 
 def _givers(spec: AgentSpec | None) -> frozenset[str]:
-    """Name the tools that give tasks to sub-agents."""
+    """Return the tools that delegate to sub-agents."""
     below = subagents_of(spec) if spec is not None else []
     return frozenset(tool for _, tools in below for tool in tools)
 
@@ -146,12 +144,12 @@ class _Task:
     usage: Usage
     answers: tuple[ToolMessage, ...]
     asked: Mapping[str, Any]
-    """The agent that a call names, by the call's id."""
+    """The agent in a call's arguments, by call id."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One checkpoint, with the tasks that ran from it on."""
+    """One checkpoint, with the tasks that ran from it."""
 
     id: str
     parent: str | None
@@ -221,7 +219,7 @@ def _messages(value: Any, depth: int = _DEPTH) -> Iterator[BaseMessage]:
 
 
 def _path(found: Iterator[_Step]) -> list[_Step]:
-    """Follow the parents from the newest checkpoint; what was left by a fork is no part of it."""
+    """Follow the parents from the newest checkpoint; abandoned branches are not included."""
     by_id = {step.id: step for step in found}
     newest = next(iter(by_id), None)
     path = []
@@ -234,35 +232,35 @@ def _path(found: Iterator[_Step]) -> list[_Step]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Adds up the steps."""
+    """Sums up the steps."""
 
     ids: Mapping[str, str]
     givers: frozenset[str] = frozenset()
-    """The tools that give tasks to sub-agents."""
+    """The tools that delegate to sub-agents."""
     asked: dict[str, Any] = field(default_factory=dict)
     ways: dict[str, list[tuple[str, bool]]] = field(default_factory=dict)
-    """Where edges lead from a node, and whether a decision is behind it."""
+    """Targets of each node's edges, and whether a decision selects them."""
     nodes: dict[str, Tally] = field(default_factory=dict)
     tools: dict[str, Tally] = field(default_factory=dict)
     edges: Counter[Edge] = field(default_factory=Counter)
     path: list[str] = field(default_factory=list)
     total: Tally = NOTHING
     worked: set[str] = field(default_factory=set)
-    """The checkpoints from which nodes ran to their end."""
+    """The first checkpoints of finished steps."""
     waiting: set[Edge] = field(default_factory=set)
-    """Edges whose source has run and whose target still waits for other nodes."""
+    """Edges with a finished source, and a target that still waits for other nodes."""
 
     def follow(self, source: str, target: str, conditional: bool) -> None:
-        """Note an edge of the graph."""
+        """Add an edge of the graph."""
         self.ways.setdefault(source, []).append((target, conditional))
 
     def read(self, step: _Step, following: _Step | None) -> None:
-        """Add what the tasks of a step did."""
+        """Add the tasks of a step."""
         ran = _ran(step, following)
         if any(task.finished for task in ran) and step.source != "input":
             self.worked.add(step.id)
         names = dict.fromkeys(task.name for task in ran)
-        if ran and step.source != "input":  # writing down the input is no work of the graph
+        if ran and step.source != "input":  # the input step is not work of the graph
             seconds = _step_seconds(step, following)
             self.total += Tally(1, seconds)
             for name in names:
@@ -322,7 +320,7 @@ class _Reader:
             self.path.append(self._id(target))
 
     def overlay(self, thread_id: str, steps: Sequence[_Step], *, cut: bool) -> RunOverlay:
-        """Give everything that was added up."""
+        """Return the overlay."""
         last = steps[-1]
         notes = [WHOLE_STEPS]
         if cut:
@@ -341,7 +339,7 @@ class _Reader:
 
 
 def _ran(step: _Step, following: _Step | None) -> list[_Task]:
-    """List the tasks that ran on this path; a fork leaves the results of another one behind."""
+    """List the tasks that ran on this path, without results of another branch."""
     ran = [task for task in step.tasks if task.finished or task.failed]
     if following is None or following.source == "loop":
         return ran
@@ -350,7 +348,7 @@ def _ran(step: _Step, following: _Step | None) -> list[_Task]:
 
 
 def _step_seconds(step: _Step, following: _Step | None) -> float | None:
-    """Measure a step; a pause between runs and the wait for an answer are no part of it."""
+    """Return a step's duration, without pauses between runs and waits for answers."""
     if following is None or step.made is None or following.made is None:
         return None
     same_run = step.run_id is None or step.run_id == following.run_id

@@ -1,12 +1,12 @@
-"""Place the boxes and edges of any graph in rows, edges leading down, always in the same way.
+"""Place the boxes and edges of any graph in rows, with edges leading down; deterministic.
 
     ranks      cycles are opened, boxes get ranks    grid      rows of boxes, labels and lines
     order      few crossings                         lanes     edges that lead upwards
     columns    from left to right                    ports     where lines meet a box
     channels   level lines between two rows          group     all of it for connected boxes
 
-No box overlaps another one, no edge passes through a box, and a label lies on its edge. All
-numbers are whole, in any unit: the same layout serves pixels and the cells of a terminal.
+No box overlaps another one, no edge passes through a box, and a label is on its edge. All numbers
+are integers, in any unit: the same layout serves pixels and terminal cells.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from wick_graph.picture.layout_rows import (
     components,
 )
 
-# --- Where lines meet the upper and lower sides of boxes.
+# --- Positions of lines at the upper and lower sides of boxes.
 
 
 Ports = dict[tuple[int, Key], int]
-"""The place of a line at one side of a box, by item and line."""
+"""The position of a line at one side of a box, by item and line."""
 
 Ends = dict[tuple[int, Key], list[int]]
 """The items at the other end of a line."""
 
 
 class Pins:
-    """Finds the upright line on which an edge enters a channel."""
+    """Finds the vertical line on which an edge enters a channel."""
 
     def __init__(self, grid: Grid, metrics: Metrics) -> None:
         self._items = grid.items
@@ -55,23 +55,23 @@ class Pins:
         self._upper: Ports = {}
 
     def set_lower(self, ends: Ends) -> None:
-        """Spread the lines at the lower sides of boxes, straight above what they lead to."""
+        """Spread the lines at the lower sides of boxes, straight above their targets."""
         seen = {pin: [self._items[i].x for i in others] for pin, others in ends.items()}
         self._lower = self._spread(seen)
 
     def set_upper(self, ends: Ends) -> None:
-        """Spread the lines at the upper sides, straight below where they come from."""
+        """Spread the lines at the upper sides, straight below their sources."""
         seen = {
             (box, key): [self.below(i, key) for i in others] for (box, key), others in ends.items()
         }
         self._upper = self._spread(seen)
 
     def below(self, item: int, key: Key) -> int:
-        """Say where a line leaves an item downwards."""
+        """Return where a line leaves an item downwards."""
         return self._lower.get((item, key), self._items[item].x)
 
     def above(self, item: int, key: Key) -> int:
-        """Say where a line reaches an item from above."""
+        """Return where a line reaches an item from above."""
         return self._upper.get((item, key), self._items[item].x)
 
     def _spread(self, seen: Mapping[tuple[int, Key], Sequence[int]]) -> Ports:
@@ -90,10 +90,10 @@ class Pins:
 
 
 def spread(wanted: Sequence[int], begin: int, end: int, metrics: Metrics) -> list[int]:
-    """Give lines places between two corners, in their order, straight where that is possible.
+    """Place lines between two corners, in order, straight if possible.
 
     Args:
-        wanted: Where each line would be straight, in rising order.
+        wanted: Straight position of each line, ascending.
         begin: The left corner.
         end: The right corner.
         metrics: The distances to keep; they shrink if there is no room for them.
@@ -116,7 +116,7 @@ def spread(wanted: Sequence[int], begin: int, end: int, metrics: Metrics) -> lis
 def _between(
     even: Sequence[int], fixed: Mapping[int, int], low: int, high: int, gap: int
 ) -> list[int]:
-    """Keep the fixed places, and put the others as near to the even ones as the gap allows."""
+    """Keep the fixed positions, and put the others as near to even ones as the gap allows."""
     count = len(even)
     most = [high] * count
     room = high
@@ -131,24 +131,23 @@ def _between(
 
 
 def collect(pairs: Iterable[tuple[int, Key, int]]) -> Ends:
-    """Gather (box, line, other end) by box and line."""
+    """Group (box, line, other end) by box and line."""
     ends: Ends = {}
     for box, key, other in pairs:
         ends.setdefault((box, key), []).append(other)
     return ends
 
 
-# --- Edges that lead upwards: each runs in a lane, a column of its own beside the boxes that it
-# joins.
+# --- Edges that lead upwards: each runs in a lane, a column of its own beside its boxes.
 #
-# A lane reaches from the row of the upper box to the row of the lowest box that it comes from.
-# Where it stands right beside the box, the line enters or leaves the box at its side; everywhere
-# else it goes round the box, through the channel above or below the row.
+# A lane reaches from the row of the upper box to the row of its lowest source. If it is right
+# beside the box, the line enters or leaves the box at its side. Elsewhere it goes round the box,
+# through the channel above or below the row.
 
 
 @dataclass(slots=True)
 class Sides:
-    """The lanes that stand right beside a box, the nearest first."""
+    """The lanes right beside a box, the nearest first."""
 
     left: list[tuple[Key, bool]] = field(default_factory=list)
     """A lane's line, and whether it leads into the box."""
@@ -157,7 +156,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A row with the end of a lane in it, beside a box."""
+    """A row with the end of a lane beside a box."""
 
     row: list[int]
     box: int
@@ -165,19 +164,19 @@ class _Option:
 
 
 class Lanes:
-    """Opens the lanes of a grid whose rows are in order."""
+    """Opens the lanes of a grid with ordered rows."""
 
     def __init__(self, grid: Grid, metrics: Metrics) -> None:
         self.grid = grid
         self.metrics = metrics
         self.sides: dict[int, Sides] = {}
-        """What stands beside a box, by item."""
+        """The lanes beside a box, by item."""
         self._taken: dict[tuple[int, bool], int] = {}
-        """Lanes at a side of a box, whether their lines meet the box there or not."""
+        """Number of lanes at a side of a box, including those that pass it."""
         self._looped = {grid.boxes[node] for node in grid.loops}
 
     def open(self) -> dict[int, Sides]:
-        """Give each lane its places beside the boxes; a short one stands nearer than a long one."""
+        """Place each lane beside its boxes; a short one is nearer than a long one."""
         by_key: dict[Key, list[Chain]] = {}
         for chain in self.grid.chains:
             if chain.back:
@@ -215,7 +214,7 @@ class Lanes:
             chain.keys = [key] * len(chain.items)
 
     def _end(self, row: int) -> int:
-        """Make an item that has no place in its row yet."""
+        """Make an item without a position in its row."""
         end = self.grid.add(Item(row, 0, 0, 0, is_line=True))
         self.grid.rows[row].pop()
         return end
@@ -258,17 +257,16 @@ class Lanes:
 
 
 def _end_pairs(chain: Chain) -> set[tuple[int, int]]:
-    """List where a lane is tied to its boxes; that only helped to order the rows."""
+    """List a lane's ties to its boxes, which only serve the order of the rows."""
     items = chain.items
     return {(items[0], items[1]), (items[-2], items[-1])}
 
 
-# --- The level lines between two rows: each gets a track, so that lines cross but never
-# coincide.
+# --- The horizontal lines between two rows: each gets a track, so that lines never coincide.
 #
-# A line has pins at the upper and at the lower edge of its channel. Where the upper pin of one line
-# stands right above the lower pin of another one, the first must lie higher, or their upright parts
-# would coincide. Lines that demand this of each other in a circle are broken in two.
+# A line has pins at the upper and at the lower edge of its channel. If the upper pin of one line is
+# right above the lower pin of another one, the first must be higher, or their vertical parts would
+# coincide. In a cycle of such demands, a line is broken in two.
 
 
 @dataclass(slots=True)
@@ -277,18 +275,18 @@ class Wire:
 
     key: Key
     tops: list[int] = field(default_factory=list)
-    """Where it meets the upper edge, in rising order."""
+    """Its pins at the upper edge, ascending."""
     bottoms: list[int] = field(default_factory=list)
     lower: Wire | None = None
-    """The part that reaches the lower edge, if the line had to be broken."""
+    """The part that reaches the lower edge, if the line was broken."""
     joint: int = 0
-    """Where its two parts meet."""
+    """The position at which its two parts meet."""
     low: int = 0
     high: int = 0
     track: int = 0
 
     def settle(self) -> bool:
-        """Sort the pins; say whether the line has a level part at all."""
+        """Sort the pins; return whether the line has a horizontal part."""
         self.tops, self.bottoms = sorted(set(self.tops)), sorted(set(self.bottoms))
         pins = [*self.tops, *self.bottoms]
         self.low, self.high = min(pins), max(pins)
@@ -301,14 +299,14 @@ class Channel:
     def __init__(self) -> None:
         self.wires: dict[Key, Wire] = {}
         self.count = 0
-        """How many tracks there are."""
+        """Number of tracks."""
 
     def wire(self, key: Key) -> Wire:
-        """Return the line of this name, a new one if there is none."""
+        """Return the line with this name, a new one if there is none."""
         return self.wires.setdefault(key, Wire(key))
 
     def assign(self, gap: int) -> None:
-        """Give every line its track, the topmost first; in one track they keep `gap` apart."""
+        """Assign every line a track, the topmost first; lines of one track are `gap` apart."""
         level = [wire for wire in self.wires.values() if wire.settle()]
         free = _FreePlaces(self.wires.values())
         while circle := _circle(level):
@@ -323,7 +321,7 @@ class Channel:
             self.count = max(self.count, wire.track + 1)
 
     def down(self, key: Key, x: int, to: int, tracks: Sequence[int]) -> list[Point]:
-        """Give the corners of a way from the upper edge to the lower one."""
+        """Return the corners of a route from the upper edge to the lower one."""
         wire = self.wires[key]
         if wire.low == wire.high:
             return []
@@ -334,19 +332,19 @@ class Channel:
         return [(x, first), (wire.joint, first), (wire.joint, second), (to, second)]
 
     def beneath(self, key: Key, x: int, to: int, tracks: Sequence[int]) -> list[Point]:
-        """Give the corners of a way from the upper edge back to the upper edge."""
+        """Return the corners of a route from the upper edge back to the upper edge."""
         y = tracks[self.wires[key].track]
         return [(x, y), (to, y)]
 
     def over(self, key: Key, x: int, to: int, tracks: Sequence[int]) -> list[Point]:
-        """Give the corners of a way from the lower edge back to the lower edge."""
+        """Return the corners of a route from the lower edge back to the lower edge."""
         wire = self.wires[key]
         y = tracks[(wire.lower or wire).track]
         return [(x, y), (to, y)]
 
 
 def _must_lie_higher(wires: Sequence[Wire]) -> list[list[int]]:
-    """List for each line the others above which it must lie."""
+    """List for each line the others that must be below it."""
     with_bottom: dict[int, list[int]] = {}
     number = {}
     for i, wire in enumerate(wires):
@@ -363,7 +361,7 @@ def _must_lie_higher(wires: Sequence[Wire]) -> list[list[int]]:
 
 
 def _circle(wires: Sequence[Wire]) -> Wire | None:
-    """Find a line that would have to lie above itself; it has pins at both edges."""
+    """Find a line in a cycle of demands; it has pins at both edges."""
     below = _must_lie_higher(wires)
     above: list[set[int]] = [set() for _ in wires]
     for i, others in enumerate(below):
@@ -379,14 +377,14 @@ def _circle(wires: Sequence[Wire]) -> Wire | None:
     if at is None:
         return None
     seen: set[int] = set()
-    while at not in seen:  # upwards from one that is left over: there a circle must come
+    while at not in seen:  # upwards from a remaining one: this must reach a cycle
         seen.add(at)
         at = min(above[at])
     return wires[at]
 
 
 def _from_above(wires: Sequence[Wire]) -> list[Wire]:
-    """Order lines so that few cross, and each stands before those above which it must lie."""
+    """Order lines so that few cross, and each comes before those that must be below it."""
     below = _must_lie_higher(wires)
     waits = [0] * len(wires)
     for others in below:
@@ -408,7 +406,7 @@ def _from_above(wires: Sequence[Wire]) -> list[Wire]:
 
 
 def _worse_above(wires: Sequence[Wire]) -> list[dict[int, int]]:
-    """Say for each line how many more crossings it has above another one than below it."""
+    """Return for each line how many more crossings it has above another one than below."""
     made: list[dict[int, int]] = [{} for _ in wires]
     order = sorted(range(len(wires)), key=lambda i: wires[i].low)
     for place, i in enumerate(order):
@@ -434,14 +432,14 @@ def _inside(pins: Sequence[int], wire: Wire) -> int:
 
 
 class _FreePlaces:
-    """Upright lines on which no pin of a channel stands."""
+    """Vertical lines without a pin of a channel."""
 
     def __init__(self, wires: Iterable[Wire]) -> None:
         found = {x for wire in wires for x in (*wire.tops, *wire.bottoms)}
         self._taken = sorted(found)
 
     def near(self, low: int, high: int) -> int:
-        """Take the middle of the widest gap between two places, else one at the right of all."""
+        """Return the middle of the widest gap between two positions, else one right of all."""
         inside = self._taken[bisect_left(self._taken, low) : bisect_right(self._taken, high)]
         gaps = [(b - a, -a) for a, b in pairwise(inside)]
         width, begin = max(gaps, default=(0, 0))
@@ -462,7 +460,7 @@ def _broken(wire: Wire, free: _FreePlaces) -> Wire:
     return lower
 
 
-# --- One group of connected boxes, placed: rows from above, and the ways of the edges.
+# --- The placement of one group of connected boxes: rows from above, and routes of edges.
 
 
 class Group:
@@ -489,7 +487,7 @@ class Group:
     # --- lines ------------------------------------------------------------------------------------
 
     def _levels(self) -> dict[tuple[int, Key], tuple[bool, int]]:
-        """Say for lines at a box's side on which one, and how far below its upper border."""
+        """Return the side of each lane's line at a box, and its distance from the upper border."""
         found = {}
         for item, sides in self._sides.items():
             height = self._grid.items[item].height
@@ -522,7 +520,7 @@ class Group:
         return self._grid.boxes[chain.link.target], self._grid.boxes[chain.link.source]
 
     def _wire(self) -> list[Channel]:
-        """Gather the lines of each channel; channel 0 lies above the first row."""
+        """Collect the lines of each channel; channel 0 is above the first row."""
         grid, pins = self._grid, self._pins
         channels = [Channel() for _ in range(len(grid.rows) + 1)]
         for chain in grid.chains:
@@ -549,7 +547,7 @@ class Group:
     # --- heights ----------------------------------------------------------------------------------
 
     def _set_rows(self) -> tuple[list[list[int]], list[int]]:
-        """Give the level lines of each channel, and the upper edge of each row."""
+        """Set the positions of each channel's horizontal lines, and of each row's upper edge."""
         grid, metrics = self._grid, self._metrics
         tracks, tops = [], []
         y = 0
@@ -566,7 +564,7 @@ class Group:
         return tracks, tops
 
     def _row_top(self, number: int, y: int, tracks: Sequence[int]) -> int:
-        """Say where a row begins that comes after a channel."""
+        """Return the beginning of the row after a channel."""
         metrics, labels = self._metrics, self._grid.label_rows
         if number == 0:
             return tracks[-1] + metrics.head if tracks else 0
@@ -597,7 +595,7 @@ class Group:
         return points
 
     def _between(self, chain: Chain) -> list[Point]:
-        """Give the corners in the channels between a chain's items, from above."""
+        """Return the corners in the channels between a chain's items, from above."""
         points: list[Point] = []
         for (upper, lower), key in zip(_pairs(chain), chain.keys, strict=False):
             row = self._grid.items[lower].row
@@ -606,7 +604,7 @@ class Group:
         return points
 
     def _lane(self, chain: Chain) -> list[Point]:
-        """Give the way of an edge that leads upwards, from its source on."""
+        """Return the route of an edge that leads upwards, from its source."""
         items, key = self._grid.items, chain.keys[0]
         top, bottom = self._ends(chain)
         first, last = items[chain.items[-1]].x, items[chain.items[0]].x
@@ -641,7 +639,7 @@ class Group:
         return Rect(item.x - item.left, y, size.width, size.height)
 
     def _loops(self, box: Rect, loops: Sequence[tuple[int, Link]]) -> Iterator[tuple[int, Route]]:
-        """Lead edges from a box to itself out and in at its right side; they share one line."""
+        """Route edges from a box to itself at its right side; they share one line."""
         reach = self._metrics.loop
         upper = box.y + (box.height - reach) // 2
         x, lower = box.right + reach, upper + reach
@@ -667,7 +665,7 @@ def _pairs(chain: Chain) -> Iterator[tuple[int, int]]:
 
 
 def simplified(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Leave out points that are no corner."""
+    """Remove points that are not corners."""
     made: list[Point] = []
     for point in points:
         if made and made[-1] == point:
@@ -683,9 +681,9 @@ def _straight(a: Point, b: Point, c: Point) -> bool:
 
 
 def arrange(boxes: Sequence[Size], links: Sequence[Link], metrics: Metrics) -> Layout:
-    """Place boxes and links; a box that has an edge to itself may come out higher than asked.
+    """Place boxes and links; a box with an edge to itself may become higher than requested.
 
-    Groups that no link connects stand side by side, in lines as wide as `metrics.wrap`.
+    Unconnected groups are side by side, in lines as wide as `metrics.wrap`.
     """
     home: dict[int, int] = {}
     groups = components(len(boxes), links)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-# --- What a layout is given and what it gives: whole numbers in any unit, pixels or cells.
+# --- Input and output of a layout: integers in any unit, pixels or cells.
 
 
 Point = tuple[int, int]
@@ -17,7 +17,7 @@ Point = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much room something takes."""
+    """A size."""
 
     width: int
     height: int
@@ -25,7 +25,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One edge to draw, between boxes by their place in the list."""
+    """One edge to draw, between boxes by their index in the list."""
 
     source: int
     target: int
@@ -34,7 +34,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """A placed box or label; its border lies on the four lines."""
+    """A placed box or label; its border is on the four lines."""
 
     x: int
     y: int
@@ -52,28 +52,28 @@ class Rect:
         return self.y + self.height
 
     def moved(self, dx: int, dy: int) -> Rect:
-        """Return it at another place."""
+        """Return a moved copy."""
         return Rect(self.x + dx, self.y + dy, self.width, self.height)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One placed edge: level and upright stretches from border to border, and its label."""
+    """One placed edge: horizontal and vertical stretches between borders, and its label."""
 
     points: tuple[Point, ...]
-    """From the source to the target; the last stretch shows where the arrow points."""
+    """From the source to the target; the last stretch gives the arrow's direction."""
     label: Rect | None = None
-    """Lies on the edge, whose line passes beneath, or beside it where the edge is a loop."""
+    """On the edge, with the line beneath it; beside the edge if that is a loop."""
 
     def moved(self, dx: int, dy: int) -> Route:
-        """Return it at another place."""
+        """Return a moved copy."""
         points = tuple((x + dx, y + dy) for x, y in self.points)
         return Route(points, self.label and self.label.moved(dx, dy))
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything placed, in the order in which it was given; nothing is left of or above 0."""
+    """All placed parts, in order of input; nothing is left of or above 0."""
 
     width: int
     height: int
@@ -83,18 +83,18 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """The distances that a layout keeps."""
+    """The distances in a layout."""
 
     box_gap: int
-    """Between two boxes that stand side by side."""
+    """Between two boxes side by side."""
     line_gap: int
-    """Between an upright line and what stands beside it."""
+    """Between a vertical line and its neighbour."""
     track_gap: int
-    """Between two level lines in the same channel."""
+    """Between two horizontal lines in the same channel."""
     tail: int
-    """Between a box and the first level line under it."""
+    """Between a box and the first horizontal line below it."""
     head: int
-    """Between a level line and the box under it: room for an arrow's head."""
+    """Between a horizontal line and the box below it: room for an arrow's head."""
     row_gap: int
     """Between two rows of boxes, at least."""
     port_gap: int
@@ -104,28 +104,28 @@ class Metrics:
     inset: int
     """Between a box's corner and the first line."""
     loop: int
-    """How far an edge from a box to itself reaches out, and how high it is."""
+    """Width and height of an edge from a box to itself."""
     wrap: int
-    """The width at which a row of many boxes goes on in a further row."""
+    """The width at which a row of many boxes wraps."""
 
 
 @dataclass(slots=True)
 class Item:
-    """What takes a place in a row: a box, a line that passes, or a line with its label."""
+    """One item of a row: a box, a passing line, or a line with its label."""
 
     row: int
     left: int
-    """Room to the left of its upright line."""
+    """Room to the left of its vertical line."""
     right: int
     height: int
     is_line: bool
     side: int = 0
     """How far a box's right border is from its middle; loops take room beyond it."""
     x: int = 0
-    """Its upright line; for a box, its middle."""
+    """Its vertical line; for a box, its middle."""
 
 
-# --- Which box stands below which: cycles are opened, and every box is given a rank.
+# --- Ranks of boxes: cycles are opened, and every box gets a rank.
 
 
 Edges = Sequence[tuple[int, Link]]
@@ -133,7 +133,7 @@ Edges = Sequence[tuple[int, Link]]
 
 
 def components(count: int, links: Sequence[Link]) -> list[list[int]]:
-    """Split boxes into groups that no link connects, each in order, by their first box."""
+    """Split boxes into unconnected groups, in order of their first boxes."""
     parent = list(range(count))
 
     def find(node: int) -> int:
@@ -151,10 +151,10 @@ def components(count: int, links: Sequence[Link]) -> list[list[int]]:
 
 
 def returning(nodes: Sequence[int], edges: Edges) -> set[int]:
-    """Find the links that lead back to a box on the way that leads to them.
+    """Find the links that lead back to a box on the path to them.
 
-    Without them, and without links from a box to itself, there is no cycle. The way is followed
-    from boxes that no link reaches, and from the first box of a cycle, in the order given.
+    Without them, and without links from a box to itself, there is no cycle. Paths start at boxes
+    that no link reaches, and at the first box of a cycle, in order of input.
     """
     follow: dict[int, list[tuple[int, int]]] = {node: [] for node in nodes}
     reached = set()
@@ -191,7 +191,7 @@ def _walk(
 
 
 def rank(nodes: Sequence[int], edges: Edges) -> dict[int, int]:
-    """Give each box the number of links on the longest way to it; `edges` have no cycle.
+    """Return for each box the number of links on the longest path to it; `edges` have no cycle.
 
     A box that more links leave than reach is moved down to where these lead.
     """
@@ -220,7 +220,7 @@ def wrapped(
 ) -> dict[int, int]:
     """Spread the boxes of a rank that is wider than `limit` over several.
 
-    That helps only where one line leads to all of them; a rank with a `fixed` box stays whole.
+    That helps only if one line leads to all of them; a rank with a `fixed` box stays whole.
     """
     members: dict[int, list[int]] = {}
     for node in sorted(ranks):
@@ -238,17 +238,16 @@ def wrapped(
     return made
 
 
-# --- Rows of items: boxes, and a place in each row that an edge passes, so that none meets a
-# box.
+# --- Rows of items: boxes, and one item in each row that an edge passes, so that it meets no box.
 
 
 Key = tuple[str, int]
-"""Names a line: an edge of its own (`link`), or one that several share (`out`, `in`, `back`)."""
+"""Key of a line: of one edge (`link`), or shared by several (`out`, `in`, `back`)."""
 
 
 @dataclass(slots=True)
 class Chain:
-    """The items that an edge passes, from above to below, and its line between each two."""
+    """The items that an edge passes, from top to bottom, and its line between each two."""
 
     number: int
     link: Link
@@ -262,7 +261,7 @@ class Chain:
 
 @dataclass(slots=True)
 class Grid:
-    """Everything that one group of connected boxes has to place."""
+    """All items of one group of connected boxes."""
 
     items: list[Item] = field(default_factory=list)
     rows: list[list[int]] = field(default_factory=list)
@@ -286,13 +285,13 @@ class Grid:
         return number
 
     def tie(self, upper: int, lower: int) -> None:
-        """Note that two items of neighbouring rows belong together."""
+        """Connect two items of neighbouring rows."""
         self.down[upper].append(lower)
         self.up[lower].append(upper)
 
 
 def build(nodes: Sequence[int], edges: Edges, sizes: Sequence[Size], metrics: Metrics) -> Grid:
-    """Rank the boxes of one group and lay out the rows, in a first order."""
+    """Rank the boxes of one group and fill the rows, in an initial order."""
     grid = Grid()
     for number, link in edges:
         if link.source == link.target:
@@ -339,7 +338,7 @@ def _box(size: Size, row: int, grid: Grid, node: int, metrics: Metrics) -> Item:
 
 
 class _Lines:
-    """Which edges share a line: many that leave one box, or that reach one, are drawn as a tree."""
+    """Decides which edges share a line: many from or to one box are drawn as a tree."""
 
     def __init__(self, forward: Edges, sizes: Sequence[Size], metrics: Metrics) -> None:
         def full(node: int, count: int) -> bool:
@@ -350,17 +349,17 @@ class _Lines:
         reaching = Counter(link.target for _, link in forward if link.source not in self.out)
         self.into = {node for node, count in reaching.items() if full(node, count)}
         self.fixed = {link.target for _, link in forward if link.source not in self.out}
-        """Boxes that lines of their own lead to."""
+        """Boxes with lines of their own to them."""
 
     def key(self, number: int, link: Link) -> Key:
-        """Name the line of a link that leads downwards."""
+        """Return the key of a downward link's line."""
         if link.source in self.out:
             return "out", link.source
         return ("in", link.target) if link.target in self.into else ("link", number)
 
 
 class _Rows:
-    """Rows by rank; where labels are, they have a row of their own."""
+    """Rows by rank; labels have rows of their own."""
 
     def __init__(
         self, ranks: Mapping[int, int], real: Edges, back: set[int], lines: _Lines
@@ -382,7 +381,7 @@ class _Rows:
 
 
 def label_rank(number: int, link: Link, ranks: Mapping[int, int], back: bool, lines: _Lines) -> int:
-    """Say after which rank a link's label stands: near the place where its line is its own."""
+    """Return the rank before a link's label: near the unshared part of its line."""
     if back:
         return ranks[link.source] - 1
     if lines.key(number, link)[0] == "out":
@@ -430,15 +429,15 @@ class _Weaver:
         self.grid.chains.append(Chain(number, link, items, keys, back, label))
 
     def _tie(self, key: Key, upper: int, lower: int) -> None:
-        """Tie two items once for each line that joins them."""
+        """Connect two items once for each line between them."""
         if (key, upper, lower) not in self._tied:
             self._tied.add((key, upper, lower))
             self.grid.tie(upper, lower)
 
     def square(self) -> None:
-        """Keep the column of a shared line free in the first or last row that the line serves.
+        """Keep the column of a shared line free in its first or last row.
 
-        Then all rows over which a wide rank is spread have the same form.
+        Then all rows of a spread rank have the same form.
         """
         for (kind, node), line_rows in self._by_line().items():
             top, bottom = min(line_rows), max(line_rows)
@@ -475,7 +474,7 @@ class _Weaver:
 
 
 def _own_part(keys: list[Key], shared: Key, own: Key, label: int) -> list[Key]:
-    """Let a line that is shared at one end be the edge's own on the other side of its label."""
+    """Make a line that is shared at one end the edge's own beyond its label."""
     if shared[0] == "out":
         return [*keys[:label], *[own] * (len(keys) - label)]
     if shared[0] == "in":
@@ -490,7 +489,7 @@ def _own_part(keys: list[Key], shared: Key, own: Key, label: int) -> list[Key]:
 SWEEPS: Final = 12
 
 _PATIENCE: Final = 4
-"""Sweeps without a gain after which the best order so far is taken."""
+"""Limit of sweeps without a gain."""
 
 
 def arrange(grid: Grid) -> None:
@@ -529,7 +528,7 @@ def between(upper: Sequence[int], lower: Sequence[int], down: Sequence[Sequence[
 
 
 def _first_order(grid: Grid) -> list[list[int]]:
-    """Follow each way down to its end before the next one: a tree gets no crossing."""
+    """Order items depth-first, so that a tree gets no crossing."""
     rows: list[list[int]] = [[] for _ in grid.rows]
     seen = [False] * len(grid.items)
     every = [item for row in grid.rows for item in row]
@@ -560,7 +559,7 @@ def _sweep(rows: list[list[int]], grid: Grid, *, downwards: bool, turn: bool) ->
 def _by_mean(
     row: list[int], near: Sequence[Sequence[int]], place: dict[int, int], turn: bool
 ) -> list[int]:
-    """Sort those that have neighbours; the others keep their places."""
+    """Sort the items with neighbours; the others keep their positions."""
     mean = {item: sum(place[n] for n in near[item]) / len(near[item]) for item in row if near[item]}
     movable = [item for item in row if item in mean]
     if turn:  # lets items with the same mean change places
@@ -571,7 +570,7 @@ def _by_mean(
 
 
 def _swapped(rows: list[list[int]], grid: Grid) -> list[list[int]]:
-    """Exchange neighbours in a row as long as that takes a crossing away."""
+    """Swap neighbours in a row as long as that removes a crossing."""
     made = [list(row) for row in rows]
     places = [{item: i for i, item in enumerate(row)} for row in made]
     for _ in range(2):
@@ -594,7 +593,7 @@ def _swapped(rows: list[list[int]], grid: Grid) -> list[list[int]]:
 
 
 def _gain(left: Sequence[int], right: Sequence[int], place: dict[int, int]) -> int:
-    """Say how many crossings fewer there are if two items change places."""
+    """Return how many crossings a swap of two items removes."""
     total = 0
     for a in left:
         at = place[a]
@@ -604,7 +603,7 @@ def _gain(left: Sequence[int], right: Sequence[int], place: dict[int, int]) -> i
     return total
 
 
-# --- Where the items of each row stand from left to right, so that long edges run straight.
+# --- Horizontal positions of the items of each row, so that long edges run straight.
 #
 # The method is that of Brandes and Köpf (Fast and simple horizontal coordinate assignment, 2001),
 # with widths: each item is stacked under the middle one of its neighbours, the stacks are pushed
@@ -617,7 +616,7 @@ Near = Sequence[Sequence[int]]
 
 
 def place(grid: Grid, metrics: Metrics) -> None:
-    """Give every item its upright line; the leftmost border is at 0."""
+    """Set every item's vertical line; the leftmost border is at 0."""
     items = grid.items
     crossing = _crossing(grid)
     up = _worth_following(grid, grid.up, grid.down)
@@ -655,7 +654,7 @@ def _worth_following(grid: Grid, near: Near, back: Near) -> Near:
 
 
 def _gaps(grid: Grid, metrics: Metrics) -> dict[tuple[int, int], int]:
-    """Say how far the upright lines of two items that stand side by side must be apart."""
+    """Return the least distance between the vertical lines of two neighbouring items."""
     made = {}
     for row in grid.rows:
         for a, b in pairwise(row):
@@ -666,7 +665,7 @@ def _gaps(grid: Grid, metrics: Metrics) -> dict[tuple[int, int], int]:
 
 
 def _crossing(grid: Grid) -> set[tuple[int, int]]:
-    """Find the pairs of neighbours whose edge crosses a line that passes: it gives way."""
+    """Find the pairs of neighbours with an edge across a passing line: the edge gives way."""
     found: set[tuple[int, int]] = set()
     items = grid.items
     for upper, lower in zip(grid.rows, grid.rows[1:], strict=False):
@@ -694,7 +693,7 @@ def _line_above(grid: Grid, item: int) -> int | None:
 
 
 def _stacks(rows: Rows, near: Near, crossing: set[tuple[int, int]], count: int) -> list[int]:
-    """Stack items: give each the top one of its stack. `near` looks at the row before."""
+    """Stack items: return for each the top one of its stack. `near` reads the row before."""
     root = list(range(count))
     at: dict[int, int] = {}
     for row in rows:
@@ -713,7 +712,7 @@ def _stacks(rows: Rows, near: Near, crossing: set[tuple[int, int]], count: int) 
 
 
 def _pushed(rows: Rows, root: list[int], gaps: dict[tuple[int, int], int]) -> list[int]:
-    """Push the stacks to the left as far as they go, then those with room back to the right."""
+    """Push the stacks as far left as possible, then those with room back to the right."""
     before: dict[int, list[tuple[int, int]]] = {}
     behind: dict[int, list[tuple[int, int]]] = {}
     for row in rows:
@@ -737,7 +736,7 @@ def _sorted(
     before: dict[int, list[tuple[int, int]]],
     behind: dict[int, list[tuple[int, int]]],
 ) -> list[int]:
-    """Order the stacks so that each comes after those to the left of it."""
+    """Order the stacks so that each comes after those to its left."""
     stacks = list(dict.fromkeys(root[item] for row in rows for item in row))
     missing = {stack: len(before.get(stack, ())) for stack in stacks}
     order = [stack for stack in stacks if not missing[stack]]
@@ -750,7 +749,7 @@ def _sorted(
 
 
 def _line_up(answers: list[list[int]], grid: Grid) -> None:
-    """Shift the four answers over the narrowest one, by the side from which each was pushed."""
+    """Align the four results with the narrowest one, each at the side it was pushed to."""
     items = range(len(grid.items))
     lefts = [min((xs[i] - grid.items[i].left for i in items), default=0) for xs in answers]
     rights = [max((xs[i] + grid.items[i].right for i in items), default=0) for xs in answers]

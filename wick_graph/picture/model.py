@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 from wick_graph.constants import TURNING
 from wick_graph.picture.layout_rows import Link, Size
 
-# --- Names that users chose, made safe to draw; how wide text is in cells and pixels; numbers.
+# --- Safe forms of users' names; widths of text in cells and pixels; numbers as text.
 
 
 NAME_CHARS: Final = 100
-"""Characters of a name that are drawn; what is longer ends in an ellipsis."""
+"""Drawn characters of a name; a longer one ends in an ellipsis."""
 
 _BAD: Final = "\ufffd"
 
@@ -27,12 +27,12 @@ _VISIBLE: Final[Mapping[int, str]] = {
     **dict.fromkeys(range(0xD800, 0xE000), _BAD),
     **dict.fromkeys([0xFFFE, 0xFFFF, *range(0xFDD0, 0xFDF0)], _BAD),
 }
-"""Control characters as pictures of themselves; what turns the reading direction as an escape; what
-XML refuses as the sign for an unknown character."""
+"""Control characters as their pictures, signs that turn the reading direction as escapes, and
+characters that XML refuses as the replacement character."""
 
 
 def clean(text: object, limit: int = NAME_CHARS) -> str:
-    """Bring a name to one line in which no character acts."""
+    """Return a name as one line without active characters."""
     line = " ".join(str(text)[: limit * 8].translate(_VISIBLE).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
@@ -71,11 +71,11 @@ _BOLD: Final = (
 _PUNCTUATION: Final = {"…": 1000, "·": 400, "→": 838, "↓": 838, "×": 838, "≤": 838, "–": 500}
 
 _WIDE: Final = 1300
-"""Emoji and signs of unknown fonts, as wide as they come."""
+"""Emoji and signs of unknown fonts, at their greatest width."""
 
 
 def pixels(text: str, size: int, *, bold: bool = False) -> int:
-    """Measure the width of a text in pixels; rounded up, and never too narrow."""
+    """Return the width of a text in pixels, rounded up, never too narrow."""
     table = _BOLD if bold else _PLAIN
     total = sum(table[ord(c) - 32] if " " <= c <= "~" else _width_of(c, table) for c in text)
     return -(-total * size // 1000)
@@ -99,7 +99,7 @@ Measure = Callable[[str], int]
 
 
 def wrapped(text: str, room: int, measure: Measure) -> list[str]:
-    """Break a text into lines that fit, between words where that is possible."""
+    """Break a text into lines that fit, between words if possible."""
     lines: list[str] = []
     line = ""
     for word in text.split(" "):
@@ -118,7 +118,7 @@ def wrapped(text: str, room: int, measure: Measure) -> list[str]:
 
 
 def _fitting(word: str, room: int, measure: Measure) -> int:
-    """Say how many characters of a word fit, at least one; break behind an underscore if near."""
+    """Return how many characters of a word fit, at least one; prefer a near underscore."""
     cut = 1
     while cut < len(word) and measure(word[: cut + 1]) <= room:
         cut += 1
@@ -129,7 +129,7 @@ def _fitting(word: str, room: int, measure: Measure) -> int:
 
 
 def span(seconds: float) -> str:
-    """Write a duration for people."""
+    """Format a duration."""
     if seconds < 0.001:
         return "0 ms" if seconds <= 0 else "<1 ms"
     if seconds < 0.9995:
@@ -144,14 +144,13 @@ def span(seconds: float) -> str:
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """Write a number with its word in the right form."""
+    """Format a number with its word in singular or plural."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-# --- What a run adds to the picture of its graph: counts, times, tokens and errors, as plain
-# data.
+# --- A run over the picture of its graph: counts, times, tokens and errors, as plain data.
 #
-# Whoever recorded the run fills it in. Boxes are named as in `Picture`: START and END for the ends.
+# The module `history` fills it in. Boxes are named as in `Picture`: START and END for the ends.
 
 
 Edge = tuple[str, str]
@@ -163,17 +162,17 @@ LayerKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What went on at one place."""
+    """Numbers of one place."""
 
     visits: int = 0
     seconds: float | None = None
-    """Added up over all visits; None where nothing measured it."""
+    """Sum over all visits; None if not measured."""
     input_tokens: int = 0
     output_tokens: int = 0
     errors: int = 0
 
     def __add__(self, other: Tally) -> Tally:
-        """Add two counts; a time that is unknown adds nothing."""
+        """Add two tallies; an unknown time adds nothing."""
         times = [t for t in (self.seconds, other.seconds) if t is not None]
         return Tally(
             self.visits + other.visits,
@@ -184,7 +183,7 @@ class Tally:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain data."""
+        """Return plain data."""
         seconds = None if self.seconds is None else round(self.seconds, 6)
         return {
             "visits": self.visits,
@@ -195,7 +194,7 @@ class Tally:
         }
 
     def parts(self, word: str = "visit") -> list[str]:
-        """Say it in short pieces, the errors last; nothing where nothing happened."""
+        """Return short texts, the errors last; none if nothing happened."""
         said = [count(self.visits, word)] if self.visits and word else []
         if self.seconds is not None:
             said.append(span(self.seconds))
@@ -206,7 +205,7 @@ class Tally:
         return said
 
     def short(self) -> str:
-        """Say it beside a name: how often, how long, how many errors."""
+        """Return a short text for beside a name: count, time, errors."""
         said = [f"×{self.visits:,}"] if self.visits else []
         return " · ".join([*said, *self.parts("")])
 
@@ -220,26 +219,26 @@ class RunOverlay:
 
     thread_id: str
     status: str = ""
-    """Why it stopped, or where it stands: `done`, `limit`, `interrupted`, `failed`, …"""
+    """Why it stopped, or its status: `done`, `limit`, `interrupted`, `failed`, …"""
     total: Tally = NOTHING
-    """The whole; `visits` counts supersteps."""
+    """The total; `visits` counts supersteps."""
     nodes: Mapping[str, Tally] = field(default_factory=dict)
     """By box; `visits` counts tasks, so each of several parallel calls."""
     edges: Mapping[Edge, Tally] = field(default_factory=dict)
-    """By edge; `visits` counts how often the way was taken, once for parallel tasks."""
+    """By edge; `visits` counts its uses, once for parallel tasks."""
     layers: Mapping[LayerKey, Tally] = field(default_factory=dict)
     """By phase and hook."""
     tools: Mapping[str, Tally] = field(default_factory=dict)
     """By tool name; `visits` counts calls."""
     path: tuple[str, ...] = ()
-    """The boxes in the order in which they ran; tasks of one superstep stand behind each other."""
+    """The boxes in order of execution; tasks of one superstep follow each other."""
     at: tuple[str, ...] = ()
     """The boxes that come next, if the thread has not reached its end."""
     notes: tuple[str, ...] = ()
-    """What the numbers do not say, one sentence each."""
+    """Notes on the numbers, one sentence each."""
 
     def cleaned(self) -> RunOverlay:
-        """Return it with every name of a hook, tool or thread made safe to draw."""
+        """Return a copy with safe names of hooks, tools and the thread."""
         return replace(
             self,
             thread_id=clean(self.thread_id, 128),
@@ -266,17 +265,17 @@ class RunOverlay:
         return self.tools.get(name, NOTHING)
 
     def place(self, box: str) -> str:
-        """Say what holds the thread at a box, if it stands there."""
+        """Return why the thread is held at a box, if it is there."""
         if box not in self.at:
             return ""
         return {"interrupted": "waits here", "failed": "failed here"}.get(self.status, "comes next")
 
     def headline(self) -> list[str]:
-        """Say what run this is, in short pieces."""
+        """Identify the run in short texts."""
         return [f"thread {self.thread_id}", *filter(None, [self.status]), *self.total.parts("step")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain data; pairs become lists of objects, in order."""
+        """Return plain data; pairs become lists of objects, in order."""
         return {
             "thread_id": self.thread_id,
             "status": self.status,
@@ -297,7 +296,7 @@ class RunOverlay:
         }
 
 
-# --- What there is to draw, as plain data that every form of the picture is written from.
+# --- The content of the picture, as plain data for every form.
 
 
 Kind = Literal["start", "end", "node", "graph", "agent"]
@@ -311,12 +310,12 @@ ARROW: Final = " → "
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something worth knowing: a limit, a breakpoint, a setting."""
+    """A fact about a box: a limit, a breakpoint, a setting."""
 
     name: str
     value: str | int | float | bool | None
     text: str = ""
-    """How it is said in a drawing; empty where it is not drawn."""
+    """Its text in a drawing; empty if it is not drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +326,10 @@ class Layers:
     hooks: tuple[str, ...]
     """The outermost or first one first."""
     around: str = ""
-    """What the hooks of a wrapping phase enclose; empty where they come one after another."""
+    """The core that the hooks of a wrapping phase enclose; empty if they run in sequence."""
 
     def line(self) -> str:
-        """Say in one line which hooks run."""
+        """Return the hooks as one line."""
         return f"{self.phase}: {ARROW.join(self.hooks) or 'no hooks'}"
 
 
@@ -342,7 +341,7 @@ class ToolMark:
     facts: tuple[Fact, ...] = ()
 
     def line(self) -> str:
-        """Say in one line what is special about it."""
+        """Return its special facts as one line."""
         said = ", ".join(fact.text for fact in self.facts if fact.text)
         return f"{self.name} ({said})" if said else self.name
 
@@ -354,26 +353,26 @@ class Box:
     id: str
     """LangGraph's name for it; START and END for the ends, `agent:NAME` for a sub-agent."""
     name: str
-    """The same, safe to draw."""
+    """The name, safe to draw."""
     kind: Kind = "node"
     facts: tuple[Fact, ...] = ()
     layers: tuple[Layers, ...] = ()
     tools: tuple[ToolMark, ...] = ()
     unknown_tools: tuple[str, ...] = ()
-    """The hooks whose tools depend on the thread."""
+    """Hooks with tools that depend on the thread."""
 
     @property
     def is_nested(self) -> bool:
-        """Whether it stands for a whole graph."""
+        """Whether it contains a whole graph."""
         return self.kind in ("graph", "agent")
 
     @property
     def is_end(self) -> bool:
-        """Whether it is where the graph begins or ends."""
+        """Whether the graph begins or ends here."""
         return self.kind in ("start", "end")
 
     def lines(self) -> list[str]:
-        """Say in a line each what is inside."""
+        """Return its content, one line each."""
         said = [fact.text for fact in self.facts if fact.text]
         said += [layers.line() for layers in self.layers]
         if self.tools:
@@ -390,14 +389,14 @@ class Arrow:
     source: str
     target: str
     label: str = ""
-    """What the decision is called that leads this way."""
+    """Label of the decision for this edge."""
     conditional: bool = False
-    """Whether a decision may also lead another way."""
+    """Whether a decision may also choose another edge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A graph, and the run that is laid over it."""
+    """A graph, and the overlaid run."""
 
     title: str
     boxes: tuple[Box, ...]
@@ -409,7 +408,7 @@ class Picture:
         return replace(self, run=run and run.cleaned())
 
     def path(self) -> list[str]:
-        """Name the boxes that the run went through; repeated ones are counted."""
+        """Return the boxes on the run's path, repeated ones with a count."""
         names = {box.id: box.name for box in self.boxes}
         ran = [names.get(step, clean(step)) for step in self.run.path] if self.run else []
         return [
@@ -418,23 +417,23 @@ class Picture:
         ]
 
     def lines_of(self, box: Box) -> list[str]:
-        """Say in a line each what happened in a box and what is inside."""
+        """Return the run's numbers and the content of a box, one line each."""
         said = []
         if self.run is not None and not box.is_end:
             said = list(filter(None, [self.run.place(box.id), *self.run.node(box.id).parts()]))
         return [", ".join(said), *box.lines()] if said else box.lines()
 
     def label_of(self, arrow: Arrow) -> str:
-        """Say what stands at an edge: its decision, and how often a run took it.
+        """Return the label of an edge: its decision, and how often a run used it.
 
-        The count stands only where ways part; elsewhere the boxes tell it.
+        Only edges of a decision have a count; elsewhere the boxes show it.
         """
         taken = self.run.edge(arrow.source, arrow.target).visits if self.run else 0
         times = f"×{taken:,}" if taken and (arrow.conditional or arrow.label) else ""
         return " ".join(filter(None, (arrow.label, times)))
 
     def links(self, labels: Sequence[Size | None]) -> list[Link]:
-        """Give the edges as a layout takes them, with the sizes of their labels."""
+        """Return the edges for a layout, with the sizes of their labels."""
         place = {box.id: i for i, box in enumerate(self.boxes)}
         return [
             Link(place[arrow.source], place[arrow.target], label)
@@ -442,7 +441,7 @@ class Picture:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain data."""
+        """Return plain data."""
         made = {
             "agent": self.title,
             "nodes": [_node(box) for box in self.boxes],

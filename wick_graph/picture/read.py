@@ -1,4 +1,4 @@
-"""Read the picture off a compiled graph: LangGraph's own drawing, and for agents what is inside."""
+"""Read the picture from a compiled graph: LangGraph's own drawing, and details of agents."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ _ENDS: Final[Mapping[str, tuple[str, Kind]]] = {
 }
 
 CALLER: Final = "tools"
-"""The node from which tasks are given away."""
+"""The node that delegates tasks."""
 
 _INTERRUPT: Final = "__interrupt"
 
 _TOOLS: Final = "__tools"
 
 _DESCRIPTION: Final = 80
-"""Characters of what a sub-agent is good for."""
+"""Drawn characters of a sub-agent's description."""
 
 _MOST_FACTS: Final = 6
-"""Entries of a node's metadata that are drawn."""
+"""Drawn entries of a node's metadata."""
 
 
 def picture_of(graph: Any, *, xray: int | bool = False, title: str = "") -> Picture:
-    """Read the picture off a compiled LangGraph graph.
+    """Read the picture from a compiled LangGraph graph.
 
     Args:
-        graph: Anything with `get_graph`; what only an `AgentGraph` knows is drawn for one.
-        xray: How deep subgraphs are drawn node by node, as LangGraph's `get_graph` takes it.
-        title: What to call it; the graph's own name by default.
+        graph: Anything with `get_graph`; an `AgentGraph` gives more details.
+        xray: Depth of subgraphs that are drawn node by node, as for LangGraph's `get_graph`.
+        title: The title; the graph's own name by default.
     """
     drawn = graph.get_graph(xray=xray)
     ids = ids_of(drawn.nodes)
@@ -97,7 +97,7 @@ def picture_of(graph: Any, *, xray: int | bool = False, title: str = "") -> Pict
 
 
 def ids_of(nodes: Mapping[str, Any]) -> dict[str, str]:
-    """Name LangGraph's nodes as the picture does: START and END, unless a node is called that."""
+    """Map LangGraph's node names to the picture's: START and END, unless a node has that name."""
     return {
         key: _ENDS[key][0] if key in _ENDS and _ENDS[key][0] not in nodes else key for key in nodes
     }
@@ -126,7 +126,7 @@ def _box(key: str, box_id: str, data: Any, metadata: Mapping[str, Any]) -> Box:
 
 
 def _with_breakpoints(box: Box, node: Any) -> Box:
-    """Say where runs of this graph always stop."""
+    """Add the breakpoints at which runs of this graph always stop."""
     places = str((node.metadata or {}).get(_INTERRUPT) or "")
     stops = [place for place in ("before", "after") if place in places]
     if not stops:
@@ -137,7 +137,7 @@ def _with_breakpoints(box: Box, node: Any) -> Box:
 
 
 def _labels(graph: Any) -> dict[tuple[str, str], list[str]]:
-    """List every decision that leads from one node to another: LangGraph draws only one of them."""
+    """List all decisions between each two nodes: LangGraph draws only one."""
     found: dict[tuple[str, str], list[str]] = {}
     branches = getattr(getattr(graph, "builder", None), "branches", None) or {}
     for source, by_name in branches.items():
@@ -190,7 +190,7 @@ def _tool_facts(spec: AgentSpec) -> tuple[Fact, ...]:
 
 
 def subagents_of(spec: AgentSpec) -> list[tuple[Box, tuple[str, ...]]]:
-    """List the agents below an agent, each with the tools that give tasks to it."""
+    """List the sub-agents of an agent, each with the tools that delegate to it."""
     found: dict[str, dict[str, str]] = {}
     for tool in [*spec.tools, *(tool for _, tools in _brought(spec) for tool in tools or ())]:
         for name, description in (getattr(tool.source, "agents", None) or {}).items():
@@ -210,7 +210,7 @@ def subagents_of(spec: AgentSpec) -> list[tuple[Box, tuple[str, ...]]]:
 
 
 def _brought(spec: AgentSpec) -> Iterator[tuple[str, list[BoundTool] | None]]:
-    """Yield each hook with its tools of an empty thread; None if they depend on a real one."""
+    """Yield each hook with its tools for an empty thread; None if they need a real one."""
     for hook, source in spec.hooks.tool_sources:
         try:
             yield hook, [bind_tool(tool) for tool in source({})]
@@ -219,7 +219,7 @@ def _brought(spec: AgentSpec) -> Iterator[tuple[str, list[BoundTool] | None]]:
 
 
 def _tools(spec: AgentSpec) -> tuple[tuple[ToolMark, ...], tuple[str, ...]]:
-    """List the tools of an empty thread, and the hooks that can say theirs only of a real one."""
+    """List the tools for an empty thread, and the hooks with tools that need a real one."""
     marks = {tool.name: ToolMark(clean(tool.name), tuple(_facts_of(tool))) for tool in spec.tools}
     unknown = []
     for hook, brought in _brought(spec):
@@ -239,7 +239,7 @@ def _tools(spec: AgentSpec) -> tuple[tuple[ToolMark, ...], tuple[str, ...]]:
 
 
 def _servers(spec: AgentSpec) -> Iterator[Fact]:
-    """Name the servers that have not been asked for their tools."""
+    """Return the servers with tools that have not been fetched yet."""
     for listed in spec.beside:
         if isinstance(listed, Unasked):
             name = clean(listed.name)
@@ -247,7 +247,7 @@ def _servers(spec: AgentSpec) -> Iterator[Fact]:
 
 
 def _facts_of(tool: BoundTool) -> Iterator[Fact]:
-    """Say how a tool may be called; what is usual is not drawn."""
+    """Return a tool's unusual settings."""
     repeat = {"safe": "repeatable", "key": "repeatable by key"}.get(tool.replay, "")
     yield Fact("replay", tool.replay, repeat)
     if isinstance(tool.timeout, int | float) or tool.timeout is None:

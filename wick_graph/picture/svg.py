@@ -1,7 +1,7 @@
-"""The picture as SVG: one file without scripts, fonts or anything to load.
+"""The picture as SVG: one file without scripts, fonts or other resources.
 
-It follows the reader's colour scheme, and says nothing by colour alone: ways that a run took are
-thick, decisions are dashed, errors are written out.
+It follows the reader's colour scheme, and uses more than colour for every meaning: edges that a run
+used are thick, decisions are dashed, errors are written out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wick_graph.picture.model import (
     wrapped,
 )
 
-# --- What stands inside a box, in pixels: its name, facts, hook layers, tools and numbers.
+# --- The content of a box, in pixels: its name, facts, hook layers, tools and numbers.
 
 
 PAD: Final = 12
@@ -40,20 +40,20 @@ TEXT_SIZE: Final = 12
 SMALL_SIZE: Final = 11
 
 _ROOM: Final = 300
-"""Pixels after which a text goes on in the next line."""
+"""Width in pixels at which a text wraps."""
 
 _ROW: Final = 20
 
 _LINE: Final = 16
 
 _GAP: Final = 8
-"""Between two parts of a box."""
+"""Distance between two parts of a box."""
 
 _STEP: Final = 8
-"""How far a layer stands inside the one around it."""
+"""Indent of a layer inside the one around it."""
 
 _DEEPEST: Final = 64
-"""All steps of an onion together."""
+"""Limit of all indents of an onion together."""
 
 _COLUMN: Final = 8
 """Tools in one column."""
@@ -74,7 +74,7 @@ class Text:
     text: str
     style: str
     anchor: str = ""
-    """`end` or `middle` where `x` is not where it begins."""
+    """`end` or `middle` if `x` is not its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """The content of a box, and the room that it takes."""
+    """The content of a box, and its size."""
 
     width: int
     height: int
     pieces: tuple[Text | Frame, ...]
     centred: bool = False
-    """There is only a name, which stands in the middle of the box."""
+    """Whether there is only a name, which is then centred."""
 
 
 def inside(box: Box, run: RunOverlay | None) -> Inside:
@@ -121,7 +121,7 @@ def _only_name(box: Box, width: int, height: int) -> Inside:
 
 
 class _Pen:
-    """Writes part under part; with width 0 only to learn how wide all of it must be."""
+    """Writes the parts below each other; with width 0 only to measure the needed width."""
 
     def __init__(self, box: Box, run: RunOverlay | None, width: int) -> None:
         self.run = run
@@ -144,14 +144,14 @@ class _Pen:
     def line(
         self, text: str, measure: Measure, style: str, x: int = PAD, high: int = _LINE
     ) -> None:
-        """Write a text in as many lines as it takes."""
+        """Write a text in as many lines as it needs."""
         for part in wrapped(text, _ROOM, measure):
             self.need = max(self.need, x + measure(part) + PAD)
             self.pieces.append(Text(x, self.y + high - 4, part, style))
             self.y += high
 
     def name(self, box: Box) -> None:
-        """Write the name, what always holds, and what happened in the run."""
+        """Write the name, the facts, and the numbers of the run."""
         self.line(box.name, of_name, "name", high=20)
         for fact in box.facts:
             if fact.text:
@@ -168,7 +168,7 @@ class _Pen:
             self.line(f"✕ {last}", of_small, "bad")
 
     def layers(self, layers: Layers) -> None:
-        """Draw the hooks of a phase: as an onion, or one under the other."""
+        """Draw the hooks of a phase: as an onion, or below each other."""
         self.y += _GAP
         if not layers.hooks:
             self.line(f"{layers.phase}: no hooks", of_small, "fact")
@@ -240,7 +240,7 @@ class _Pen:
             self.line(f"more by thread, from {hook}", of_small, "fact")
 
     def tool(self, tool: ToolMark, x: int) -> int:
-        """Write a tool with what is special about it; return how wide that is."""
+        """Write a tool with its special facts; return the width."""
         tally = self.run.tool(tool.name) if self.run else NOTHING
         notes = [fact.text for fact in tool.facts if fact.text]
         widest = 0
@@ -259,29 +259,29 @@ class _Pen:
 
 # --- Edges as SVG paths: rounded corners, heads, and shared stretches drawn once.
 #
-# Edges that share a line would be drawn on top of each other. Dashes of several would fill each
-# other's gaps, so what one edge has drawn the next one leaves out.
+# Edges that share a line would cover each other, and their dashes would fill each other's gaps. So
+# an edge leaves out stretches that another one has drawn.
 
 
 CORNER: Final = 8
-"""Radius of a rounded corner, at most."""
+"""Largest radius of a rounded corner."""
 
 HEAD: Final = 9
 """Length of an arrow's head."""
 
 Line = tuple[bool, int]
-"""Whether it is upright, and where."""
+"""Whether it is vertical, and its coordinate."""
 
 
 class Ways:
-    """Writes the paths of edges that look the same, one after another."""
+    """Writes the paths of edges with the same look, one after another."""
 
     def __init__(self) -> None:
         self._drawn: dict[Line, list[tuple[int, int]]] = {}
         self._bent: set[tuple[Point, Point, Point]] = set()
 
     def path(self, points: Sequence[Point]) -> str:
-        """Write what is still to be drawn of an edge; it ends inside of its arrow's head."""
+        """Write the undrawn part of an edge; it ends inside its arrow's head."""
         (ax, ay), (bx, by) = points[-2:]
         shorter = (bx - _sign(bx - ax) * (HEAD - 2), by - _sign(by - ay) * (HEAD - 2))
         line = [*points[:-1], shorter]
@@ -295,7 +295,7 @@ class Ways:
         return "".join(parts)
 
     def _pieces(self, line: Sequence[Point]) -> Iterator[tuple[tuple[Point, Point], str]]:
-        """Give each piece with its two ends; straight ones without what has been drawn."""
+        """Yield each piece with its two ends, straight ones without drawn stretches."""
         at = line[0]
         for before, corner, after in zip(line, line[1:], line[2:], strict=False):
             half = min(CORNER, _far(before, corner) // 2, _far(corner, after) // 2)
@@ -333,7 +333,7 @@ def head(points: Sequence[Point]) -> str:
 
 
 def _without(low: int, high: int, drawn: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Take away from a stretch what others cover, and return what is left."""
+    """Return the parts of a stretch that others do not cover."""
     left = []
     for begin, end in [*sorted(drawn), (high, high)]:
         if begin > low and low < min(begin, high):
@@ -422,14 +422,14 @@ def as_svg(picture: Picture, *, heading: bool = True) -> str:
     """Draw the picture as an SVG document.
 
     Args:
-        picture: What to draw.
-        heading: Write the title, and what run it is, over the drawing.
+        picture: The picture.
+        heading: Write the title and the run's identity above the drawing.
     """
     return _Drawing(picture, heading).document()
 
 
 def placed(picture: Picture) -> Layout:
-    """Give the places of boxes and edges as the SVG has them, without its margin."""
+    """Return the positions of boxes and edges in the SVG, without its margin."""
     return _Drawing(picture).layout
 
 
@@ -451,7 +451,7 @@ class _Drawing:
         self.height = self.bottom + MARGIN
 
     def document(self) -> str:
-        """Write everything; what lies on top comes later."""
+        """Write the document; upper parts come later."""
         title, about = _text(self.picture.title), _text(described(self.picture))
         size = f'width="{self.width}" height="{self.height}"'
         return "\n".join(
@@ -490,7 +490,7 @@ class _Drawing:
             yield f'<text{style} x="{MARGIN}" y="{y}">{_text(text)}</text>'
 
     def _legend(self) -> tuple[list[tuple[str, str]], int]:
-        """List the kinds of lines that need a word: its look and the word."""
+        """List the kinds of lines for the legend: look and text."""
         found = []
         if any(arrow.conditional for arrow in self.picture.arrows):
             found.append(("maybe", "where a decision leads"))
@@ -508,7 +508,7 @@ class _Drawing:
             x += of_small(text) + 64
 
     def _ways(self) -> Iterator[str]:
-        """Draw the edges, those that were taken above the others."""
+        """Draw the edges, the used ones above the others."""
         found = []
         for arrow, route in zip(self.picture.arrows, self.layout.routes, strict=True):
             styles = ["edge", *(["maybe"] if arrow.conditional else [])]
@@ -559,7 +559,7 @@ class _Drawing:
 
 
 def described(picture: Picture) -> str:
-    """Tell the whole picture in sentences, for those who do not see it."""
+    """Describe the whole picture in sentences, for screen readers."""
     said = [f"{box.name}: {', '.join(box.lines())}." for box in picture.boxes if box.lines()]
     said += [f"{_said(arrow, picture)}." for arrow in picture.arrows]
     if picture.run is not None:
@@ -584,7 +584,7 @@ def label_lines(text: str) -> list[str]:
 
 
 def label_size(lines: Sequence[str]) -> Size | None:
-    """Measure a label in pixels; without lines there is none."""
+    """Return the size of a label in pixels; None without lines."""
     if not lines:
         return None
     return Size(max(map(of_small, lines)) + 10, _LABEL_LINE * len(lines) + 5)

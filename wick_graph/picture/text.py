@@ -26,7 +26,7 @@ METRICS: Final = Metrics(
 )
 
 _ROOM: Final = 44
-"""Cells after which a text in a box goes on in the next line."""
+"""Width in cells at which a text in a box wraps."""
 
 _LABEL_ROOM: Final = 28
 
@@ -54,12 +54,12 @@ _WORDS: Final = {"→": "->", "×": "x", "·": "-", "…": "...", "✕": "x", "�
 
 
 def as_text(picture: Picture, *, ascii_only: bool = False, width: int | None = None) -> str:
-    """Draw the picture; as a list of boxes and edges where it would be wider than `width` cells.
+    """Draw the picture; as a list of boxes and edges if it were wider than `width` cells.
 
     Args:
-        picture: What to draw.
-        ascii_only: Use no character beyond ASCII; others in names become question marks.
-        width: The cells of a line; None for as many as it takes.
+        picture: The picture.
+        ascii_only: Use only ASCII characters; others in names become question marks.
+        width: The cells of a line; None for no limit.
     """
     drawing = _Drawing(picture, ascii_only)
     fits = width is None or drawing.layout.width < width
@@ -81,7 +81,7 @@ def _headline(picture: Picture, room: int) -> list[str]:
 
 
 def _outline(picture: Picture, width: int) -> Iterator[str]:
-    """List what a drawing would show."""
+    """List the content of a drawing."""
     names = {box.id: box.name for box in picture.boxes}
     for box in picture.boxes:
         yield box.name
@@ -95,7 +95,7 @@ def _outline(picture: Picture, width: int) -> Iterator[str]:
 
 
 def content_of(box: Box, picture: Picture) -> list[str]:
-    """Write the lines that stand in a box."""
+    """Return the lines inside a box."""
     made = wrapped(box.name, _ROOM, cells)
     if box.is_end:
         return made
@@ -125,7 +125,7 @@ def _with_numbers(line: str, picture: Picture, phase: str, hooks: Sequence[str])
 
 
 def numbered(name: str, tally: Tally) -> str:
-    """Write a name with its numbers behind it."""
+    """Return a name followed by its numbers."""
     said = tally.short()
     if " · " in said:
         return f"{name} ({said.replace(' · ', ', ')})"
@@ -139,7 +139,7 @@ def _indented(text: str) -> list[str]:
 
 @dataclass(slots=True)
 class _Cell:
-    """What passes a cell: which ways a line leaves it, edge by edge."""
+    """The lines through a cell: the directions in which they leave it, by edge."""
 
     light: int = 0
     heavy: int = 0
@@ -161,7 +161,7 @@ class _Drawing:
         self.canvas = [[" "] * (self.layout.width + 1) for _ in range(self.layout.height + 1)]
 
     def lines(self) -> list[str]:
-        """Draw lines, then boxes over their ends, then what stands on lines."""
+        """Draw lines, then boxes over their ends, then labels on lines."""
         self._draw_lines()
         for box, rect, lines in zip(
             self.picture.boxes, self.layout.boxes, self.contents, strict=True
@@ -200,7 +200,7 @@ class _Drawing:
     def _sign(self, cell: _Cell) -> str:
         ways = cell.light | cell.heavy
         if ways == 15 and set(cell.ways) == {_UP | _DOWN, _LEFT | _RIGHT}:
-            ways = _UP | _DOWN  # lines that only cross: the upright one passes over the other
+            ways = _UP | _DOWN  # lines that only cross: the vertical one is on top
         if self.ascii_only:
             return _PLAIN_SIGNS[ways]
         sign = (_HEAVY if cell.heavy & ways else _LIGHT)[ways]
@@ -219,7 +219,7 @@ class _Drawing:
         self._write(rect.x, rect.bottom, f"{frame[2]}{frame[4] * inner}{frame[3]}")
 
     def _draw_ends(self, points: Sequence[Point]) -> None:
-        """Tie an edge to the border that it leaves, and give it a head."""
+        """Connect an edge to its source's border, and draw its head."""
         (x, y), after = points[0], points[1]
         leaves = _direction((x, y), after)
         if not self.ascii_only and self.canvas[y][x] in "─│":
@@ -260,7 +260,7 @@ def _direction(a: Point, b: Point) -> int:
 
 
 def _trail(points: Sequence[Point]) -> Iterator[tuple[Point, int]]:
-    """Give every cell of a line, with the ways in which the line leaves it."""
+    """Yield every cell of a line, with the directions in which the line leaves it."""
     ways: dict[Point, int] = {}
     for a, b in pairwise(points):
         way = _direction(a, b)
@@ -274,7 +274,7 @@ def _trail(points: Sequence[Point]) -> Iterator[tuple[Point, int]]:
 
 
 def size_of(lines: Sequence[str]) -> Size:
-    """Measure a box around lines, from border to border."""
+    """Return the size of a box around lines, borders included."""
     return Size(max(map(cells, lines)) + 3, len(lines) + 1)
 
 

@@ -1,1 +1,1 @@
-"""What nodes work with: the run and its agent, the ledger of tool calls, open questions."""
+"""Context of the nodes: the run and its agent, the ledger of tool calls, open questions."""

@@ -1,4 +1,4 @@
-"""What a node works with: the agent's compiled parts, its run, and the driver."""
+"""Context of a node: the agent's compiled parts, its run, and the bridge."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from langchain_core.messages import BaseMessage, ToolMessage
 
 from wick_graph import langgraph_config
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
-from wick_graph.core.bridge import Leaves
-from wick_graph.core.moments import NULL_PORT, JournalOptions, Place, Port
+from wick_graph.core.bridge import Bridge
+from wick_graph.core.moments import NULL_LISTENER, JournalOptions, Listener, Place
 from wick_graph.core.request import ModelRequest, raw, shown, state_view
 from wick_graph.core.stopping import Stop
 from wick_graph.core.usage import Usage
@@ -40,7 +40,7 @@ from wick_graph.types import OnBusy, StoppedBecause
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """An agent, resolved: everything that its graph is compiled from."""
+    """A resolved agent: everything that its graph is compiled from."""
 
     name: str
     model: ModelChoice
@@ -48,23 +48,23 @@ class AgentSpec:
     system_prompt: str = ""
     tools: tuple[BoundTool, ...] = ()
     max_iterations: int = MAX_ITERATIONS
-    """Model calls in one run; the last of them is made without tools."""
+    """Limit of model calls in one run; the last one gets no tools."""
     tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS
-    """Seconds for a tool that says nothing of its own; None for no limit."""
+    """Seconds for a tool without a timeout of its own; None for no limit."""
     deadline: float | None = None
-    """Seconds that a whole run may take; None for no limit."""
+    """Time limit of a run in seconds; None for no limit."""
     keep_latest: int | None = None
-    """Checkpoints of a thread that are kept when a run has ended; None for all."""
+    """Checkpoints of a thread that are kept after a run; None for all."""
     journal: JournalOptions = field(default_factory=JournalOptions)
-    """What is recorded of its runs, where the store is ours."""
+    """Settings of its journal, which only an engine store keeps."""
     processors: Processors = field(default_factory=Processors)
-    """What it does to messages last before its model, and first after it."""
+    """Functions that change messages last before the model, and replies first after it."""
     beside: tuple[Beside, ...] = ()
-    """Where tools come from that come and go."""
+    """Sources of tools that can change at run time."""
     toolbox: Toolbox = field(init=False, repr=False)
     binder: Binder = field(init=False, repr=False, default_factory=Binder)
     recorded: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """What recordings say of the agent, once somebody has asked."""
+    """Cache: the agent's description in recordings."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -73,10 +73,10 @@ class AgentSpec:
 
 
 def _check(spec: AgentSpec) -> None:
-    """Refuse what would fail only when it is used.
+    """Check values early that would fail only on use.
 
     Raises:
-        ConfigError: A value is of the wrong type or out of its range.
+        ConfigError: A value has the wrong type or is out of range.
     """
     steps, limit = spec.max_iterations, spec.tool_timeout
     if not isinstance(spec.name, str) or not spec.name:
@@ -92,17 +92,17 @@ def _check(spec: AgentSpec) -> None:
 
 
 class EngineStore(Protocol):
-    """What a run needs of a checkpointer beside LangGraph's own protocol."""
+    """The engine's requirements of a checkpointer, beyond LangGraph's protocol."""
 
     leases: Leases
-    """Who may write to which thread."""
+    """The leases of threads."""
 
     @property
     def threads(self) -> Threads:
         """The list of threads."""
 
     def ledger(self, lease: Lease) -> Ledger:
-        """Return the tool calls of the thread that a lease is for."""
+        """Return the ledger of a lease's thread."""
 
     def journal_rows(self, thread_id: str) -> JournalRows:
         """Return the rows of a thread's journal."""
@@ -110,84 +110,84 @@ class EngineStore(Protocol):
 
 @dataclass(slots=True)
 class Run:
-    """One input and everything that it sets in motion, in this process."""
+    """One run in this process: from an input to its end."""
 
     run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     thread_id: str | None = None
-    port: Port = NULL_PORT
+    listener: Listener = NULL_LISTENER
     reader: Any = field(default=None, repr=False)
-    """The port of whoever reads the run's events; None where nobody does."""
+    """The listener of the run's event stream; None without a reader."""
     started: float = field(default_factory=time.monotonic)
     ran: bool = False
-    """A node of the graph has run."""
+    """Whether a node of the graph has run."""
     ended: bool = False
-    """The router has said `end`."""
+    """Whether the router has decided to end."""
     stopped: StoppedBecause | Literal[""] = ""
-    """Why the run ended; empty while it goes on."""
+    """Why the run ended; empty while it runs."""
     stop: Stop = field(default_factory=Stop, repr=False)
-    """Where others ask the run to stop."""
+    """The request to stop the run."""
     deadline: float | None = None
-    """Seconds that it may take; None leaves it to the agent."""
+    """Time limit in seconds; None uses the agent's."""
     on_busy: OnBusy = "reject"
-    """What becomes of it where another run goes on in its thread."""
+    """Policy if another run uses the thread."""
     force: bool = False
-    """The run goes on although its thread is poisoned; what it is charged with is forgotten."""
+    """Continue a poisoned thread, and clear its crash count."""
     answers: tuple[ToolMessage, ...] = ()
-    """Of the input: results of calls that the thread must know."""
+    """Of the input: results of calls in the thread."""
     named: bool = False
-    """Of the input: messages have ids, so the thread may hold them already."""
+    """Of the input: its messages have ids, so the thread may hold them already."""
     key: str | None = None
     """The caller's idempotency key; `run_id` is made of it."""
     writer: Writer = field(default_factory=Writer, repr=False)
-    """The right to write to the thread, and what may wait; the store reads it at every write."""
+    """The lease of the thread and the commit policy; the store reads it at every write."""
     journal: Any = field(default=None, repr=False)
-    """The port that records it (`wick_graph.journal`); None where nothing is recorded."""
+    """The listener that records it (`wick_graph.journal`); None without a journal."""
     debugger: Any = field(default=None, repr=False)
-    """Who watches the run and may hold it (`wick_graph.core.moments.Debugger`); None for nobody."""
+    """The attached debugger (`wick_graph.core.moments.Debugger`), or None."""
     ledger: Ledger | None = field(default=None, repr=False)
-    """The thread's record of tool calls; None where the store is not ours."""
+    """The thread's ledger of tool calls; None without an engine store."""
     resumed: bool = False
-    """The run goes on where another one stopped, and may meet calls that have run already."""
+    """The run continues another one, and may meet calls that have already run."""
     waited: bool = False
-    """The run goes on in a thread that waited for an answer: nothing was cut off there."""
+    """The run continues a thread that waited for an answer, so nothing was interrupted there."""
     bound: tuple[Any, ...] = ()
-    """Rules of approval (`ApprovalHook`) of the agents that gave the task, the outermost first."""
+    """Approval rules (`ApprovalHook`) of the delegating agents, outermost first."""
     pending: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Of a resumed run: questions of approval that its thread waits for, by call id."""
+    """Of a resumed run: open approval questions of its thread, by call id."""
     asked: dict[str, list[Any]] | None = field(default=None, repr=False)
-    """Of a resumed run: all questions of its thread in the ledger; None before they are read."""
+    """Of a resumed run: all questions of its thread in the ledger; None until read."""
     cleared: dict[str, str] = field(default_factory=dict, repr=False)
-    """Hashes of the calls that a person has allowed in this run, by the calls' keys."""
+    """Hashes of the calls that a person allowed in this run, by ledger key."""
     observed: bool = False
-    """Somebody is told of steps before the run ends: what they are told of must be durable."""
+    """Steps are visible before the run ends, so each must be durable first."""
     usage: Usage = field(default_factory=Usage)
-    """What the model calls of this run have used."""
+    """Token usage of this run's model calls."""
     model: str = ""
-    """The model that gave the last reply; differs from the agent's after a fallback."""
+    """The model of the last reply; differs from the agent's after a fallback."""
     validator: PrefixValidator = field(default_factory=PrefixValidator, repr=False)
-    """Remembers the checked part of the history, so that a step checks only what is new."""
+    """Cache of the checked part of the history, so that a step checks only new messages."""
     lowering: Lowering | None = field(default=None, repr=False)
-    """Remembers the lowered part likewise."""
+    """Cache of the lowered part."""
     processing: Processing | None = field(default=None, repr=False)
-    """Remembers what the agent's processors made, likewise."""
+    """Cache of the processed part."""
     portable: Portable = field(default_factory=Portable, repr=False)
-    """Remembers the portable part likewise."""
+    """Cache of the portable part."""
     fittings: dict[int, Any] = field(default_factory=dict, repr=False)
-    """Remembers, for each model that was asked, what was fitted to its provider."""
+    """Cache of the messages fitted to each model's provider."""
     sizes: PrefixEstimate = field(default_factory=lambda: PrefixEstimate(sent_tokens), repr=False)
-    """Remembers the counted part likewise."""
+    """Cache of the counted part."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What a node's body is given beside the state."""
+    """The argument of a node's body beside the state."""
 
     spec: AgentSpec
     run: Run
-    io: Leaves
+    bridge: Bridge
     config: Mapping[str, Any]
-    port: Port = NULL_PORT
-    """What listens to this visit of the node."""
+    listener: Listener = NULL_LISTENER
+    """The listener of this visit of the node."""
 
     @property
     def task_id(self) -> str:
@@ -195,7 +195,7 @@ class NodeContext:
         return langgraph_config.task_of(self.config)
 
     def for_hooks(self, state: Mapping[str, Any]) -> HookContext:
-        """Make what hooks see of all this."""
+        """Make the context for hooks."""
         return HookContext(
             agent=self.spec.name,
             thread_id=self.run.thread_id or langgraph_config.thread_of(self.config),
@@ -211,42 +211,42 @@ class NodeContext:
         )
 
     def tokens_of(self, request: ModelRequest) -> int:
-        """Estimate the tokens of all that a request sends: prompt, messages, tools' schemas."""
+        """Estimate the tokens of a request: prompt, messages and tool schemas."""
         known = self.tools(request.state)
         tools = sum(schema_tokens(known[name]) for name in request.tools if name in known)
         messages = self.run.sizes.tokens(shown(request))
         return len(request.system_text) // CHARS_PER_TOKEN + messages + tools
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
-        """Turn a chain of seven roles into what a model reads, as every provider takes it."""
+        """Lower a list of messages with seven roles to the form that every provider takes."""
         if self.run.lowering is None:
             self.run.lowering = Lowering(self.spec.name, render=self.processing.rendered)
         return self.run.portable.apply(self.run.lowering.lower(messages))
 
     @property
     def processing(self) -> Processing:
-        """What applies the agent's processors in this run."""
+        """Applies the agent's processors in this run."""
         if self.run.processing is None:
             self.run.processing = Processing(self.spec.processors)
         return self.run.processing
 
     def tools(self, state: Mapping[str, Any]) -> Offered:
-        """Return the tools that exist in this state, by name, in their order."""
+        """Return the tools that exist in this state, by name, in order."""
         return self.spec.toolbox.at(state)
 
 
 @lru_cache(maxsize=4096)
 def schema_tokens(tool: BoundTool) -> int:
-    """Estimate what a tool's schema adds to every prompt."""
+    """Estimate the tokens of a tool's schema."""
     return len(json.dumps(tool.schema, ensure_ascii=False)) // CHARS_PER_TOKEN
 
 
 def place_of(node: str, config: Mapping[str, Any]) -> Place:
-    """Say which visit of a node a config belongs to."""
+    """Return the visit of a node that a config belongs to."""
     return Place(node, *langgraph_config.visit_of(config))
 
 
 def run_of(config: Mapping[str, Any]) -> Run:
-    """Return the run that a config carries; inside a foreign graph there is none: make one."""
+    """Return the run in a config; make one inside a foreign graph, which has none."""
     run = langgraph_config.configurable(config).get(langgraph_config.RUN)
     return run if isinstance(run, Run) else Run(thread_id=langgraph_config.thread_of(config))

@@ -1,7 +1,7 @@
-"""What of a run may wait for the next commit: the one place where that is decided.
+"""Decide which writes of a run may be deferred to the next commit. Only this module decides it.
 
-A superstep's rows may wait if a crash makes the same rows again, or if nothing follows from them
-before a commit that takes them along. Nothing may wait that an observer is told of.
+A superstep's rows may wait if a crash makes the same rows again, or if nothing depends on them
+before a commit that includes them. Nothing that an observer sees may wait.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from wick_graph.types import Replay
 def after_before_agent(
     began_from: str, *, observed: bool, repaired: bool, has_hooks: bool
 ) -> CommitPolicy:
-    """Let the opening of an input wait if it only resets counters: a crash resets them again."""
+    """Defer the opening of an input if it only resets counters: a crash resets them again."""
     if observed or repaired or has_hooks:
         return COMMIT_NOW
     return CommitPolicy(began_from, checkpoint=True)
 
 
 def after_modify_request(began_from: str, *, observed: bool, updates: bool) -> CommitPolicy:
-    """Let a request wait if no hook updated the state: a crash composes the same request again."""
+    """Defer a request if no hook updated the state: a crash composes the same request again."""
     if observed or updates:
         return COMMIT_NOW
     return CommitPolicy(began_from, checkpoint=True)
@@ -39,18 +39,18 @@ def after_route(
     in_place: bool,
     tools: Callable[[], Mapping[str, BoundTool]],
 ) -> CommitPolicy:
-    """Let a reply wait if the run ends with it, or if its calls' intents are committed first.
+    """Defer a reply if the run ends with it, or if its calls' intents are committed first.
 
-    The end of a run commits what waits, and so does an intent. Calls that need no intent run at
+    The end of a run and an intent each commit all deferred writes. Calls without an intent run at
     once, and a layer that is not in place may do anything before a call.
 
     Args:
         began_from: The checkpoint from which the reply's superstep began.
-        observed: Whether somebody is told of steps before the run ends.
+        observed: Whether steps are visible before the run ends.
         sent: The tools of the calls that run next; none at the end.
         ledger: Whether the thread has a ledger of calls.
         in_place: Whether all layers around calls act in place.
-        tools: Returns the tools by name; asked only if it matters, may raise `HookError`.
+        tools: Returns the tools by name; called only if needed, may raise `HookError`.
     """
     if not sent:
         return CommitPolicy(began_from, checkpoint=not observed)
@@ -61,21 +61,21 @@ def after_route(
 def _all_have_intents(sent: Sequence[str], tools: Callable[[], Mapping[str, BoundTool]]) -> bool:
     try:
         known = tools()
-    except HookError:  # raised again where the tools are needed
+    except HookError:  # raised again when the tools are needed
         return False
     found = [known.get(name) for name in sent]
     return all(tool is not None and tool.replay != "safe" for tool in found)
 
 
 def during_tools(began_from: str, before: CommitPolicy) -> CommitPolicy:
-    """Let the checkpoint of tool calls wait: their results are committed, or are made again.
+    """Defer the checkpoint of tool calls: their results are committed, or a crash repeats them.
 
-    What the router said of the reply ends here: it was for the time before the first call.
+    The router's policy for the reply ends here: it held until the first call.
 
     Args:
         began_from: The checkpoint from which the calls' superstep began.
-        before: The policy so far: the router's, or that of the calls beside this one. If another
-            process routed, nothing is known of the calls, and their results do not wait.
+        before: The policy so far: the router's, or that of the parallel calls. If another process
+            routed, nothing is known of the calls, and their results do not wait.
     """
     if before.began_from == began_from:
         return before
@@ -83,5 +83,5 @@ def during_tools(began_from: str, before: CommitPolicy) -> CommitPolicy:
 
 
 def must_record_result(*, observed: bool, replay: Replay) -> bool:
-    """Say whether the ledger keeps a call's result, or the call may simply be repeated."""
+    """Return whether the ledger must keep a call's result; else the call may be repeated."""
     return observed or replay != "safe"

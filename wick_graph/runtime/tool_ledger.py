@@ -1,4 +1,4 @@
-"""The ledger between hooks and tools: no call runs twice, or while a question about it is open."""
+"""The ledger between hooks and tools: no call runs twice, or with an open question about it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from wick_graph.tools.execute import execute
 from wick_graph.tools.result import failure
 from wick_graph.tracing import audit
 
-# --- What a thread waits for binds every agent: no call runs while a question about it is open.
+# --- Open questions bind every agent: no call runs while a question about it is open.
 #
-# A question is a row beside the call in the ledger, made before anybody is asked, and so is the
+# A question is a row beside the call in the ledger, written before it is asked, and so is the
 # decision. A resumed run looks for the row before it runs a call, whether its agent has a rule or
-# not. On a store that is not ours the interrupt that waits stands for the row.
+# not. With a foreign store, the waiting interrupt takes the place of the row.
 
 
 ASKED: Final = "asked"
@@ -53,7 +53,7 @@ ASKED: Final = "asked"
 DECIDED: Final = "decided"
 
 LEFT: Final = "left"
-"""Nobody decided: a new message went on without the call."""
+"""Left without a decision: a new message continued without the call."""
 
 _WHAT: Final = "approval"
 
@@ -62,43 +62,43 @@ _RUNS: Final = frozenset({"approve", "edit"})
 _BOUND: Final = "a rule of the agent that gave the task"
 
 CANNOT_ASK: Final = (
-    "this call needs approval, and nobody can be asked here; give the agent a store that keeps "
-    "its threads"
+    "this call needs approval, and no question can be kept here; give the agent a store that "
+    "keeps its threads"
 )
 
 _Row = tuple[str, str, dict[str, Any]]
-"""A question's key in the ledger, its state, and the rest."""
+"""A question's ledger key, its state, and its fields."""
 
 Next = Callable[[ToolCall], Awaitable[Any]]
 
 
 def key_of(key: str) -> str:
-    """Return the key in the ledger of the question about a call."""
+    """Return the ledger key of the question about a call."""
     return f"{key}/{_WHAT}"
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a call's context offers to those who must ask before it: the thread's memory of it."""
+    """Asks for approval of a call, and keeps questions and decisions in the thread's ledger."""
 
     ctx: NodeContext
 
     @property
     def rules(self) -> list[dict[str, Any]]:
-        """The rules that a task of this call brings along: those of this agent, and its own."""
+        """The rules for a task of this call: those that bind this agent, and its own."""
         hooks = (*self.ctx.run.bound, *self.ctx.spec.hooks.approvals)
         return [rules_data(hook) for hook in hooks]
 
     @property
     def own_rules(self) -> list[dict[str, Any]]:
-        """Those that this agent is bound by itself, without its own."""
+        """The rules that bind this agent, without its own."""
         return [rules_data(hook) for hook in self.ctx.run.bound]
 
     async def decide(self, call: ToolCall, why: str) -> Decision:
-        """Ask until there is a decision that fits this very call, and note it.
+        """Ask until a decision fits this call, and record it.
 
         Raises:
-            GraphInterrupt: Nobody has decided yet.
+            GraphInterrupt: There is no decision yet.
             StorageError: The question or the decision cannot be stored.
         """
         question = question_of(call, why)
@@ -120,7 +120,7 @@ class Gate:
     async def _decided(
         self, call: ToolCall, question: Mapping[str, Any], decision: Decision
     ) -> None:
-        """Note who decided what, and when; a decision that was noted keeps its time."""
+        """Record a decision with its author and time; a known decision keeps its time."""
         runs = call.replace(args=dict(decision.args)) if isinstance(decision, Edit) else call
         hashed = call_hash(runs) if decision.decision in _RUNS else ""
         fields = {
@@ -146,7 +146,7 @@ class Gate:
                 await self._write(key, LEFT, _without_time(row))  # the reply was edited
 
     async def _note(self, call: ToolCall, state: str, fields: dict[str, Any]) -> bool:
-        """File a question or a decision, unless it is there; say whether it is new."""
+        """Record a question or a decision, unless known; return whether it is new."""
         ledger = self.ctx.run.ledger
         if ledger is None:
             return True
@@ -161,7 +161,7 @@ class Gate:
         if ledger is None:
             return
         dated = {**fields, "at": datetime.now(UTC).isoformat()}
-        await self.ctx.io.either(
+        await self.ctx.bridge.call(
             lambda: ledger.note(key, _WHAT, state, dated),
             lambda: ledger.anote(key, _WHAT, state, dated),
         )
@@ -172,18 +172,18 @@ def _without_time(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def noted(ctx: NodeContext, key: str) -> tuple[str, Any] | None:
-    """Return what the ledger knows of a question about a call: its state, and the rest."""
+    """Return the state and fields of the question about a call; None if the ledger has none."""
     ledger, beside = ctx.run.ledger, key_of(key)
     if ledger is None:
         return None
-    found: tuple[str, Any] | None = await ctx.io.either(
+    found: tuple[str, Any] | None = await ctx.bridge.call(
         lambda: ledger.noted(beside), lambda: ledger.anoted(beside)
     )
     return found
 
 
 async def leave(ctx: NodeContext, key: str) -> None:
-    """Note that nobody decided about a call that a new message leaves behind."""
+    """Mark a call's question as left: a new message continued without a decision."""
     known = await noted(ctx, key) if ctx.run.waited else None
     if known is not None and known[0] == ASKED:
         await Gate(ctx)._write(key_of(key), LEFT, _without_time(known[1]))
@@ -192,24 +192,24 @@ async def leave(ctx: NodeContext, key: str) -> None:
 async def unless_it_waits(call: ToolCall, ctx: NodeContext, next: Next) -> Any:
     """Run a call of a resumed run, unless its thread waits for a decision about it.
 
-    Whatever the agent's own rules say, such a call is asked about again, with its own arguments.
+    Such a call is asked about again with its own arguments, whatever the agent's own rules are.
     """
     why = await _open_question(call, ctx)
     return await next(call) if why is None else await decided(call, why, next)
 
 
 async def _open_question(call: ToolCall, ctx: NodeContext) -> str | None:
-    """Say why a call was to be asked about, if no decision lets exactly this call run."""
+    """Return why a call needed approval; None if a decision allows exactly this call."""
     run, key = ctx.run, call.ctx.key
     if key in run.cleared:
         allows = run.cleared[key] == call_hash(call)
         return None if allows else "it is not the call that was allowed"
     known = await noted(ctx, key)
-    if known is not None:  # a decision, too, is taken as an answer: the next one is another's
+    if known is not None:  # even if decided: that decision was used up by another run
         return str(known[1]["question"]["why"])
     if call.id in run.pending:
         return str(run.pending[call.id].get("why", ""))
-    if run.model:  # it was asked in this run, and made the call
+    if run.model:  # the model made the call in this run
         return None
     for _, state, row in (await _rows(ctx)).get(call.id, ()):
         if state == ASKED or row["reply"] == _reply_of(call):
@@ -220,7 +220,7 @@ async def _open_question(call: ToolCall, ctx: NodeContext) -> str | None:
 async def _rows(ctx: NodeContext) -> dict[str, list[_Row]]:
     """Return the thread's questions by call id, decided or not; read once a run.
 
-    Who edits a reply by hand may give its calls other keys.
+    A manually edited reply may have other keys for its calls.
     """
     run, ledger = ctx.run, ctx.run.ledger
     if run.asked is not None:
@@ -228,7 +228,7 @@ async def _rows(ctx: NodeContext) -> dict[str, list[_Row]]:
     found: list[_Row] = []
     if ledger is not None:
         for state in (ASKED, DECIDED, LEFT):
-            rows = await ctx.io.either(
+            rows = await ctx.bridge.call(
                 partial(ledger.noted_as, state), partial(ledger.anoted_as, state)
             )
             found += [(key, state, row) for key, row in rows.items()]
@@ -241,7 +241,7 @@ async def _rows(ctx: NodeContext) -> dict[str, list[_Row]]:
 
 
 def _reply_of(call: ToolCall) -> str | None:
-    """Return the id of the reply that makes a call."""
+    """Return the id of the reply that contains a call."""
     for message in reversed(peek(call.ctx.state, "messages") or ()):
         if isinstance(message, AIMessage) and any(c["id"] == call.id for c in message.tool_calls):
             return message.id
@@ -249,7 +249,7 @@ def _reply_of(call: ToolCall) -> str | None:
 
 
 async def _nested(ctx: NodeContext) -> list[Mapping[str, Any]]:
-    """Return the questions that wait where the graph runs inside of another one.
+    """Return the open questions of a graph inside another graph.
 
     Its run has no ledger; the interrupts are in the outer graph's checkpointer.
     """
@@ -257,7 +257,7 @@ async def _nested(ctx: NodeContext) -> list[Mapping[str, Any]]:
     if not isinstance(saver, BaseCheckpointSaver):
         return []
     at: Any = langgraph_config.place_of_graph(ctx.config)
-    saved: Any = await ctx.io.either(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    saved: Any = await ctx.bridge.call(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
     writes = (saved.pending_writes if saved is not None else None) or ()
     asked = [value for _, channel, value in writes if channel == INTERRUPT]
     flat = [
@@ -268,7 +268,7 @@ async def _nested(ctx: NodeContext) -> list[Mapping[str, Any]]:
 
 
 def bound_by(rules: Sequence[ApprovalHook], ctx: NodeContext, next: Next) -> Next:
-    """Put the rules of the agents that gave the task around a call."""
+    """Wrap a call in the rules of the delegating agents."""
 
     async def asks(call: ToolCall) -> Any:
         why = next_why(rules, call)
@@ -283,12 +283,11 @@ def bound_by(rules: Sequence[ApprovalHook], ctx: NodeContext, next: Next) -> Nex
 
 
 def next_why(rules: Sequence[ApprovalHook], call: ToolCall) -> str | None:
-    """Say why the first rule asks that does; None if none does."""
+    """Return the reason of the first rule that needs approval; None if none does."""
     return next((why for hook in rules if (why := hook.why(call)) is not None), None)
 
 
-# --- What stands between the hooks and a tool: the ledger, so that nothing finished is run
-# twice.
+# --- The ledger between the hooks and a tool, so that no finished call runs twice.
 
 
 UNKNOWN: Final = (
@@ -297,12 +296,12 @@ UNKNOWN: Final = (
 )
 
 
-async def through_ledger(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> ToolResult:
-    """Run a call once, whatever happens: a finished one gives its recorded result.
+async def execute_once(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> ToolResult:
+    """Run a call at most once; a finished call returns its recorded result.
 
     In a resumed run no call runs while the thread waits for a decision about it. A call that may
-    be repeated needs no intent: a crash runs it again. Any other has its intent committed before it
-    starts. The result is committed before anybody is told of it.
+    be repeated needs no intent: a crash runs it again. For any other call the intent is committed
+    before the start. The result is committed before any observer sees it.
 
     Raises:
         ThreadBusyError: The run lost its thread; the call was not started.
@@ -319,11 +318,11 @@ async def _through(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> 
     ledger = ctx.run.ledger
     if ledger is None or tool is None or tool.check(call.args):
         call = again(call) if _may_repeat(ctx) else call
-        return storable(await execute(call, tool, ctx.io, ctx.spec.tool_timeout), ledger)
+        return drop_unstorable(await execute(call, tool, ctx.bridge, ctx.spec.tool_timeout), ledger)
     if tool.replay == "safe":
         return await _repeatable(call, tool, ctx, ledger)
     key, name, args = call.ctx.key, call.name, call.args
-    verdict = await ctx.io.either(
+    verdict = await ctx.bridge.call(
         lambda: ledger.begin(key, name, args, tool.replay),
         lambda: ledger.abegin(key, name, args, tool.replay),
     )
@@ -337,10 +336,10 @@ async def _through(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> 
 async def _repeatable(
     call: ToolCall, tool: BoundTool, ctx: NodeContext, ledger: Ledger
 ) -> ToolResult:
-    """Run a call that may be repeated; only what somebody was told of is looked up and kept."""
+    """Run a repeatable call; the ledger keeps its result only if the run is observed."""
     key, name, args = call.ctx.key, call.name, call.args
     if ctx.run.resumed:
-        known = await ctx.io.either(
+        known = await ctx.bridge.call(
             lambda: ledger.begun(key, name, args), lambda: ledger.abegun(key, name, args)
         )
         if isinstance(known, Finished):
@@ -356,29 +355,29 @@ async def _executed(
 ) -> ToolResult:
     key, name, args = call.ctx.key, call.name, call.args
     try:
-        result = await execute(call, tool, ctx.io, ctx.spec.tool_timeout, checked=True)
+        result = await execute(call, tool, ctx.bridge, ctx.spec.tool_timeout, checked=True)
     except GraphBubbleUp:
-        await ctx.io.either(
+        await ctx.bridge.call(
             lambda: ledger.mark_waiting(key, name, args),
             lambda: ledger.amark_waiting(key, name, args),
         )
         raise
-    result = storable(result, ledger)
+    result = drop_unstorable(result, ledger)
     if must_record_result(observed=ctx.run.observed, replay=tool.replay):
         await _finish(call, result, ctx, ledger)
     return result
 
 
 def again(call: ToolCall) -> ToolCall:
-    """Let a call's tool know that it may have been run before."""
+    """Mark a call as one that may have run before."""
     return call.replace(ctx=replace(call.ctx, replayed=True))
 
 
 def _may_repeat(ctx: NodeContext) -> bool:
-    """Say whether an earlier run may have begun this run's calls, and left no note of it.
+    """Return whether an earlier run may have begun this run's calls without a record.
 
-    Where the model was asked in this run, the call is its own; where a run waited for an answer,
-    whatever it had begun had ended, or has left a note.
+    If this run called the model, its calls are its own. If the earlier run waited for an answer,
+    all its calls had ended or left a record.
     """
     run = ctx.run
     return run.resumed and not run.waited and not run.usage.calls
@@ -386,14 +385,14 @@ def _may_repeat(ctx: NodeContext) -> bool:
 
 async def _finish(call: ToolCall, result: ToolResult, ctx: NodeContext, ledger: Ledger) -> None:
     key, name, args, fields = call.ctx.key, call.name, call.args, written(result)
-    await ctx.io.either(
+    await ctx.bridge.call(
         lambda: ledger.finish(key, name, args, fields),
         lambda: ledger.afinish(key, name, args, fields),
     )
 
 
 def written(result: ToolResult) -> dict[str, Any]:
-    """Write down a call's whole result."""
+    """Return a call's whole result as fields."""
     return {
         "output": result.output,
         "error": result.error,
@@ -404,19 +403,19 @@ def written(result: ToolResult) -> dict[str, Any]:
 
 
 def recorded(call: ToolCall, fields: Mapping[str, Any]) -> ToolResult:
-    """Read a call's result back."""
+    """Make a call's result from its recorded fields."""
     return ToolResult(tool_call_id=call.id, name=call.name, **fields)
 
 
 def _deep(value: Any) -> str | None:
-    """Say why a foreign store, or anybody who copies it, cannot hold a value, or None."""
+    """Return why no store or copy can hold a value, or None."""
     return TOO_DEEP if is_deep(value) else None
 
 
-def storable(result: ToolResult, ledger: Ledger | None) -> ToolResult:
-    """Replace what no store can hold, at the tool's edge, where it can still be said.
+def drop_unstorable(result: ToolResult, ledger: Ledger | None) -> ToolResult:
+    """Remove data from a result that the store cannot hold, while it can still be reported.
 
-    An artifact becomes a note of what it was; a state update makes the call fail.
+    An artifact becomes a note of its type; a state update makes the call fail.
     """
     refusal = _deep if ledger is None else ledger.refusal
     if result.artifact is not None and (why := refusal(result.artifact)) is not None:

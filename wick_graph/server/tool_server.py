@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS
-from wick_graph.core.bridge import ASYNC_LEAVES
+from wick_graph.core.bridge import ASYNC_BRIDGE
 from wick_graph.errors import ConfigError
 from wick_graph.messages import ToolCall
 from wick_graph.server import guard
@@ -135,7 +135,7 @@ class _Served:
             check=tool.check,
         )
         call = ToolCall(id=key, name=tool.name, args=args, ctx=context)
-        done = await execute(call, tool, ASYNC_LEAVES, DEFAULT_TOOL_TIMEOUT_SECONDS)
+        done = await execute(call, tool, ASYNC_BRIDGE, DEFAULT_TOOL_TIMEOUT_SECONDS)
         if done.error is not None:
             return JSONResponse({"error": done.error})
         return JSONResponse({"result": read_text(done)})

@@ -21,7 +21,7 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from wick_graph.core.bridge import ASYNC_LEAVES
+from wick_graph.core.bridge import ASYNC_BRIDGE
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
 from wick_graph.engine.thread_turn import cancel
@@ -479,13 +479,13 @@ class Runs:
         rows = await streams.run(streams.of_thread, thread_id, 1)
         row = rows[0] if rows and rows[0].status == RUNNING else None
         if run_id is None and row is None:
-            await cancel(self._saver, thread_id, ASYNC_LEAVES)  # no server was asked for it
+            await cancel(self._saver, thread_id, ASYNC_BRIDGE)  # no server was asked for it
         if row is None or run_id not in (None, row.run_id):
             return
         until, told = time.monotonic() + _AWAY_SECONDS, False
         while time.monotonic() < until:
             told = told or await cancel(
-                self._saver, thread_id, ASYNC_LEAVES
+                self._saver, thread_id, ASYNC_BRIDGE
             )  # it may not have begun yet
             await asyncio.sleep(_LOOK_SECONDS)
             now = await streams.run(streams.get, thread_id, row.run_id)

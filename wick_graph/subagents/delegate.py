@@ -25,7 +25,7 @@ from wick_graph.core.bridge import THREADS
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import peek
 from wick_graph.core.state import add_numbers
-from wick_graph.engine.streaming import QueuePort
+from wick_graph.engine.streaming import QueueListener
 from wick_graph.errors import (
     ConfigError,
     RunCancelled,
@@ -247,15 +247,17 @@ class Child:
 
     def _reader(self) -> Callable[[Event], Awaitable[None]] | None:
         """Say how the parent's reader is told of something, if there is one."""
-        port = run_of(self.ctx.config).reader
-        if port is None:
+        listener = run_of(self.ctx.config).reader
+        if listener is None:
             return None
 
         async def put(event: Event) -> None:
-            if isinstance(port, QueuePort):  # it waits for its reader, who has a thread of its own
-                await asyncio.wrap_future(THREADS.submit(port.put, event))
+            if isinstance(
+                listener, QueueListener
+            ):  # it waits for its reader, who has a thread of its own
+                await asyncio.wrap_future(THREADS.submit(listener.put, event))
             else:
-                port.put(event)
+                listener.put(event)
 
         return put
 

@@ -17,7 +17,7 @@ from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import Late, Leaves, run_to_end
+from wick_graph.core.bridge import Bridge, Late, run_to_end
 from wick_graph.errors import ToolError
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.tools.bound import BoundTool
@@ -90,7 +90,7 @@ RETRY_DELAY_SECONDS: Final = 0.2
 async def execute(
     call: ToolCall,
     tool: BoundTool | None,
-    io: Leaves,
+    bridge: Bridge,
     default_timeout: float | None,
     *,
     checked: bool = False,
@@ -110,50 +110,50 @@ async def execute(
     tries = 1 + (tool.retries if tool.replay != "never" else 0)
     for attempt in range(1, tries + 1):
         if attempt > 1:
-            await io.sleep(RETRY_DELAY_SECONDS * 2 ** (attempt - 2))
-        result = await _told(call, tool, io, default_timeout, attempt)
+            await bridge.sleep(RETRY_DELAY_SECONDS * 2 ** (attempt - 2))
+        result = await _told(call, tool, bridge, default_timeout, attempt)
         if result.error is None:
             break
     return result
 
 
 async def _told(
-    call: ToolCall, tool: BoundTool, io: Leaves, default_timeout: float | None, attempt: int
+    call: ToolCall, tool: BoundTool, bridge: Bridge, default_timeout: float | None, attempt: int
 ) -> ToolResult:
     """Run one attempt, in a run of LangChain's callbacks if somebody listens to those."""
     config = call.ctx.config
     if not needs_telling(tool, config):
-        return await _once(call, tool, io, default_timeout, attempt)
+        return await _once(call, tool, bridge, default_timeout, attempt)
 
     async def atelling() -> ToolResult:
         async with atold(tool, call, config) as ear:
-            ear.result = await _once(call, tool, io, default_timeout, attempt)
+            ear.result = await _once(call, tool, bridge, default_timeout, attempt)
         return ear.result
 
     def telling() -> ToolResult:
         with told(tool, call, config) as ear:
-            ear.result = run_to_end(_once(call, tool, io, default_timeout, attempt))
+            ear.result = run_to_end(_once(call, tool, bridge, default_timeout, attempt))
         return ear.result
 
-    return await io.either(telling, atelling)
+    return await bridge.call(telling, atelling)
 
 
 async def _once(
-    call: ToolCall, tool: BoundTool, io: Leaves, default_timeout: float | None, attempt: int
+    call: ToolCall, tool: BoundTool, bridge: Bridge, default_timeout: float | None, attempt: int
 ) -> ToolResult:
     seconds = default_timeout if tool.timeout is UNSET else tool.timeout
     ctx = call.ctx
     if attempt > 1 or ctx.call_id != call.id:  # a copy of that many fields is dear
         ctx = replace(ctx, attempt=attempt, call_id=call.id, replayed=ctx.replayed or attempt > 1)
     if tool.limiter is not None:  # waiting for a place is not counted as the tool's own time
-        await io.either(tool.limiter.acquire_sync, tool.limiter.acquire)
+        await bridge.call(tool.limiter.acquire_sync, tool.limiter.acquire)
     try:
-        value = await io.timed(_releasing(tool), tool.is_async, seconds, call.args, ctx)
+        value = await bridge.timed(_releasing(tool), tool.is_async, seconds, call.args, ctx)
         result = normalise(value, call)
     except GraphBubbleUp:
         raise
     except asyncio.CancelledError:
-        if not await io.cancels_itself():  # the run is being cancelled, not the tool on its own
+        if not await bridge.cancels_itself():  # the run is being cancelled, not the tool on its own
             raise
         return failure(call, ToolError(f"{call.name} cancelled itself"))
     except Late as late:
@@ -162,7 +162,7 @@ async def _once(
         if is_invalid_resume(error):  # the answer to an interrupt was wrong: it can be given again
             raise
         return failure(call, error)
-    return await _fitting(result, tool.max_output, ctx, io)
+    return await _fitting(result, tool.max_output, ctx, bridge)
 
 
 def _releasing(tool: BoundTool) -> Callable[..., Any]:
@@ -187,12 +187,12 @@ def _releasing(tool: BoundTool) -> Callable[..., Any]:
 
 
 async def _fitting(
-    result: ToolResult, limit: int | None, ctx: ToolContext, io: Leaves
+    result: ToolResult, limit: int | None, ctx: ToolContext, bridge: Bridge
 ) -> ToolResult:
     """Shorten a result that is longer than the model may see, by whoever keeps the whole of it."""
     if limit is None or max(len(result.output), len(shown := read_text(result))) <= limit:
         return result
     if ctx.keep is not None:
-        kept: ToolResult = await io.call(ctx.keep, False, result, limit)
+        kept: ToolResult = await bridge.call_user(ctx.keep, False, result, limit)
         return kept
     return with_text(result.replace(output=cap(result.output, limit)), cap(shown, limit))

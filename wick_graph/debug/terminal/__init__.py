@@ -1,8 +1,8 @@
-"""The debugger's command line: gdb's and pdb's names for what a `DebugSession` can do.
+"""The debugger's command line: a `DebugSession` under gdb's and pdb's names.
 
-registry   names, abbreviations and help      moving stops looking changing files
+registry   names, abbreviations and help      move_commands, look_commands, change_commands
 shell      one line in, one reply out           the commands, by group
-show       values and facts as lines          interactive, machine: the two ways to speak to it
+show       values as lines                    shell also has the prompt and the machine interface
 """
 
 from __future__ import annotations

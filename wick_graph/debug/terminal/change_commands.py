@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from wick_graph.debug.terminal.shell import Shell
 
 
-# --- Commands that change what will happen; in a recording they prepare a fork, and run
-# nothing.
+# --- Commands that change what comes; in a recording they prepare a fork, and run nothing.
 
 
 _PART: Final = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\[(\"[^\"]*\"|'[^']*')\]")
@@ -33,7 +32,7 @@ _TARGETS: Final = ("args", "result", "response", "request")
 def _set(shell: Shell, rest: str) -> Reply:
     word = rest.partition(" ")[0]
     if word in ("pagination", "confirm", "non-stop") and "=" not in rest:
-        return Reply()  # gdb's settings that scripts carry; there is nothing to switch
+        return Reply()  # gdb's settings in scripts; ignored
     path, equals, text = rest.partition("=")
     if not equals or not path.strip() or not text.strip():
         raise DebugError("write `set PATH = JSON`")
@@ -64,7 +63,7 @@ def _changed(shell: Shell, path: str, value: Any) -> Reply:
 
 
 def _target(shell: Shell, parts: list[Any]) -> tuple[str, list[Any]]:
-    """Split a path into what can be changed as a whole, and what lies in it."""
+    """Split a path into its editable root and the rest."""
     root, rest = str(parts[0]), parts[1:]
     if root == "request":
         if not rest:
@@ -76,7 +75,7 @@ def _target(shell: Shell, parts: list[Any]) -> tuple[str, list[Any]]:
 
 
 def _edits_here(shell: Shell) -> dict[str, Any]:
-    """Return what has been set at this moment already; moving on begins anew."""
+    """Return the edits at this moment; a move clears them."""
     here = str(shell.session.position)
     if shell.edits_at != here:
         shell.edits, shell.edits_at = {}, here
@@ -84,7 +83,7 @@ def _edits_here(shell: Shell) -> dict[str, Any]:
 
 
 def _now(shell: Shell, target: str) -> Any:
-    """Return what a target is now, with what has been set already."""
+    """Return a target's value, with the edits so far."""
     session = shell.session
     if target in (edits := _edits_here(shell)):
         return edits[target]
@@ -117,7 +116,7 @@ def _parts(path: str) -> list[Any]:
 
 
 def _inside(whole: Any, part: Any) -> Any:
-    """Return what stands at one step of a path."""
+    """Return the value at one step of a path."""
     try:
         return whole[part]
     except (LookupError, TypeError):
@@ -125,7 +124,7 @@ def _inside(whole: Any, part: Any) -> Any:
 
 
 def _put(whole: Any, parts: list[Any], value: Any) -> Any:
-    """Return a copy of a value in which another one stands at a path."""
+    """Return a copy of a value with another one at a path."""
     if not parts:
         return value
     head, *rest = parts
@@ -172,7 +171,7 @@ def _preview(shell: Shell, rest: str) -> Reply:
     session = shell.session
     here, every = session.here, session.inspect.moments()
     if not rest and here is not None and every and here.seq == every[-1].seq:
-        shell.needs_agent()  # what follows the end is known from the agent alone
+        shell.needs_agent()  # only the agent knows what follows the end
     planned = session.will_execute(rest or None)
     return Reply([one.text for one in planned] or ["nothing would execute"])
 
@@ -260,7 +259,7 @@ TOPICS: Final = {
         'such as: tool == "bash" and glob(args.command, "*rm -rf*")',
     ),
 }
-"""What is told beside the commands."""
+"""Help topics beside the commands."""
 
 FORMS: Final = ("html", "wickrun", "pytest", "chrome", "jsonl")
 
@@ -278,14 +277,14 @@ def _source(shell: Shell, rest: str) -> Reply:
 
 
 def lines_of(path: Path) -> list[str]:
-    """Return the commands of a file; empty lines and `# …` are left out.
+    """Return the commands of a file, without empty lines and comments.
 
     Raises:
         DebugError: It cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # ValueError: what it holds, or its name, is no text
+    except (OSError, ValueError) as error:  # ValueError: its content or its name is not text
         why = getattr(error, "strerror", None) or "it is no text"
         raise DebugError(f"{path} cannot be read: {why}") from error
     lines = (line.strip() for line in text.splitlines())
@@ -301,7 +300,7 @@ def _alias(shell: Shell, rest: str) -> Reply:
     if name in shell.commands.names():
         raise DebugError(f"{name} is a command already, which an alias would hide; take another")
     if meaning.split()[0] in (name, *shell.aliases):
-        raise DebugError("an alias stands for a command, not for an alias")
+        raise DebugError("an alias names a command, not another alias")
     if meaning[0] not in "@#":
         shell.commands.find(meaning.split()[0], {})
     shell.aliases[name] = meaning

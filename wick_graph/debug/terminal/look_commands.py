@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from wick_graph.debug.terminal.shell import Shell
 
 
-# --- What `info TOPIC` tells.
+# --- The topics of `info`.
 
 
 def informed(shell: Shell, topic: str) -> list[str]:
-    """Tell of a topic.
+    """Show a topic.
 
     Raises:
         DebugError: There is no such topic.
@@ -44,7 +44,7 @@ def breaks(shell: Shell) -> list[str]:
 
 
 def branches(shell: Shell) -> list[str]:
-    """List the branches of the thread, and where each left another one."""
+    """List the branches of the thread, and where each began."""
     made = []
     for branch in shell.session.inspect.branches():
         mark = "▶" if branch.number == shell.session.branch else " "
@@ -132,7 +132,7 @@ TOPICS: Final[dict[str, Callable[[Shell], list[str]]]] = {
 }
 
 
-# --- Commands that look, and change nothing.
+# --- Commands that show, and change nothing.
 
 
 _AROUND: Final = 5
@@ -257,7 +257,7 @@ def _request(shell: Shell, rest: str) -> Reply:
 
 
 def _which(view: Any) -> str:
-    """Say which request is shown: where nothing is asked here, it is another moment's."""
+    """Say which request is shown: it may belong to another moment."""
     at = _PLACE.search(view.position)
     far = "" if view.when == "at" else f" ({view.when} here)"
     return f"request {at[0] if at else view.position}{far}"
@@ -289,7 +289,7 @@ def _diff(shell: Shell, rest: str) -> Reply:
 
 
 def _changed_here(shell: Shell) -> str:
-    """Say what a hook changed at the cursor that is no part of the state."""
+    """Point to a hook's change at the cursor that is not in the state."""
     here = shell.session.here
     if here is None or here.kind == "gap" or not shell.session.inspect.details().get("change"):
         return ""
@@ -310,7 +310,7 @@ def _why(shell: Shell, rest: str) -> Reply:
     causes = shell.session.why(path, at=shell.at)
     lines = [("  because  " if at else "") + cause.text for at, cause in enumerate(causes)]
     data = [{"position": str(c.position), "seq": c.seq, "text": c.text, "by": c.by} for c in causes]
-    return Reply(lines or [f"{path}  nobody has written it by now"], data=data)
+    return Reply(lines or [f"{path}  has not been written by now"], data=data)
 
 
 def _blame(shell: Shell, rest: str) -> Reply:
@@ -371,10 +371,10 @@ def _compare(shell: Shell, rest: str) -> Reply:
     lines += show.table(heads, rows)
     lines.append(f"tokens {made.tokens[0]:,} and {made.tokens[1]:,}")
     lines.append(f"seconds {made.seconds[0]:.3f} and {made.seconds[1]:.3f}")
-    told = [
+    data = [
         {"node": r.node, "visit": r.visit, "a": r.a, "b": r.b, "same": r.same} for r in made.rows
     ]
-    return Reply(lines, data={"first": made.first, "rows": told})
+    return Reply(lines, data={"first": made.first, "rows": data})
 
 
 def _sign(row: Any) -> str:

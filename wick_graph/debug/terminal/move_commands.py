@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wick_graph.debug.terminal.shell import Shell
 
 
-# --- Commands that move: through the recording, and on where a run is held.
+# --- Commands that move: through the recording, and a held run forwards.
 
 
 _VERBS: Final = (
@@ -130,7 +130,7 @@ def _replay(shell: Shell, rest: str) -> Reply:
 
 
 def _difference(original: DebugSession, replayed: DebugSession, run: Any) -> str:
-    """Say where a replay and its recording part."""
+    """Say where a replay differs from its recording."""
     journal = original.journal
     if journal is not None and len(journal.runs()) > 1 and run is None:
         return "`compare` shows the difference"
@@ -209,7 +209,7 @@ MOVE_COMMANDS: Final = (
         ("live",),
         "run",
         "live",
-        "really go on: where the thread stands, or with the fork that was prepared; it is held at "
+        "really go on: at the thread's end, or with the fork that was prepared; it is held at "
         "its first moment, and `c` goes on",
         _live,
     ),
@@ -246,13 +246,13 @@ MOVE_COMMANDS: Final = (
 
 
 PLACES: Final = (*locations.PLACES, "tool:*", "hook:*", "agent:*")
-"""Locations that are offered for every agent."""
+"""Locations that completion offers for every agent."""
 
 _CODE: Final = re.compile(r"\S+\.py:\d")
-"""A line of Python code: whose it is, the agent knows."""
+"""A line of Python code, which the agent's tools and hooks resolve."""
 
 _MANY: Final = 200
-"""Lines of a log point's past that are shown at once."""
+"""Recorded lines of a log point that are shown at once."""
 
 
 def _add(word: str) -> Callable[[Shell, str], Reply]:
@@ -263,7 +263,7 @@ def _add(word: str) -> Callable[[Shell, str], Reply]:
             raise DebugError(f"say where: `help {word}` shows the form")
         session = shell.session
         if session.breakpoints.outline is None and _CODE.match(rest):
-            with suppress(WickError):  # the breakpoint says that it needs one
+            with suppress(WickError):  # the breakpoint reports that it needs one
                 session.breakpoints.outline = shell.doors.look()
         made = session.add(f"{word} {rest}")
         if made.note:
@@ -278,7 +278,7 @@ def _add(word: str) -> Callable[[Shell, str], Reply]:
 
 
 def _past(shell: Shell, number: int) -> list[str]:
-    """Tell what a log point says of everything that was recorded already."""
+    """Show a log point's lines for the recording."""
     said = [output.text for output in shell.session.inspect.past_log(number)]
     if len(said) > _MANY:
         return [*said[:_MANY], f"… and {len(said) - _MANY} more"]
@@ -376,7 +376,7 @@ def _save(shell: Shell, rest: str) -> Reply:
 _FORM: Final = (
     "LOC is a node (`tools`, `model:exit`), tool:NAME, tool:NAME:after, hook:NAME, model:request, "
     "model:response, route:LABEL, agent:NAME, handoff, interrupt, retry, compact, run, or "
-    "FILE:LINE (`tools.py:12`, `agents.yaml:14`); * stands for any name"
+    "FILE:LINE (`tools.py:12`, `agents.yaml:14`); * means any name"
 )
 
 STOP_COMMANDS: Final = (

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from wick_graph.debug.terminal.shell import Shell
 
 
-# --- What a command answers.
+# --- The reply of a command.
 
 
 @dataclass(slots=True)
 class Reply:
-    """One answer, for people as lines and for programs as data."""
+    """One reply: lines for people, data for programs."""
 
     lines: list[str] = field(default_factory=list)
     data: Any = None
@@ -34,11 +34,11 @@ class Reply:
 
     @classmethod
     def of(cls, *lines: str, data: Any = None) -> Reply:
-        """Answer with lines."""
+        """Make a reply from lines."""
         return cls(list(lines), data)
 
 
-# --- Lines and arguments: how what is typed is taken apart.
+# --- Parse lines and arguments.
 
 
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'', re.DOTALL)
@@ -48,14 +48,14 @@ _SIGN: Final = re.compile(r"\\.|[\"'()\[\]{};]", re.DOTALL)
 _QUOTES: Final = "\"'"
 
 _CLOSES: Final = {"(": ")", "[": "]", "{": "}", '"': '"', "'": "'"}
-"""What ends what a sign begins."""
+"""The closing sign of each opening one."""
 
 
 def commands_in(text: str) -> list[str]:
-    """Split a line at the semicolons that stand outside of quotes and brackets.
+    """Split a line at the semicolons outside of quotes and brackets.
 
     Raises:
-        DebugError: A quote or bracket is never closed, and a semicolon stands behind it.
+        DebugError: A quote or bracket is never closed, and a semicolon follows it.
     """
     made: list[str] = []
     begin, opened = 0, ""
@@ -79,7 +79,7 @@ def commands_in(text: str) -> list[str]:
 
 
 def unquoted(text: str) -> str:
-    """Return an expression without the quotes around the whole of it, as shells have them."""
+    """Return an expression without quotes around it, as in a shell."""
     if _QUOTED.fullmatch(text) is None:
         return text
     return re.sub(r"\\(.)", r"\1", text[1:-1])
@@ -98,10 +98,10 @@ def words_of(text: str) -> list[str]:
 
 
 def json_of(text: str) -> Any:
-    """Read a JSON value; what is none is taken as a text, unless it looks as if it were meant.
+    """Read a JSON value; other text is taken as a string, unless it begins like JSON.
 
     Raises:
-        DebugError: It begins like JSON and is none.
+        DebugError: It begins like JSON and is invalid.
     """
     try:
         return json.loads(text)
@@ -115,7 +115,7 @@ def number_of(text: str, what: str = "a number") -> int:
     """Read a number.
 
     Raises:
-        DebugError: It is none.
+        DebugError: It is not a number.
     """
     try:
         return int(text)
@@ -124,26 +124,26 @@ def number_of(text: str, what: str = "a number") -> int:
 
 
 def needs(rest: str, what: str) -> str:
-    """Return an argument that must be there.
+    """Return a required argument.
 
     Raises:
-        DebugError: It is not.
+        DebugError: It is missing.
     """
     if not rest:
         raise DebugError(f"say {what}")
     return rest
 
 
-# --- Ctrl-C as a request, and not as an exception that may land anywhere.
+# --- Ctrl-C as a request, not as an exception at any point.
 
 
 @contextlib.contextmanager
 def on_ctrl_c(do: Callable[[int], None]) -> Iterator[None]:
-    """Call a function with the number of presses so far, in place of a KeyboardInterrupt.
+    """Call a function with the number of presses so far, instead of a KeyboardInterrupt.
 
     It is called between two instructions of the block, so it may set a flag or start a thread, and
-    must wait for no lock. Elsewhere than in the main thread Python hears no signal, and nothing
-    is done.
+    must not wait for a lock. Outside of the main thread Python gets no signals, and this does
+    nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -181,11 +181,11 @@ class Command:
     help: str
     work: Work
     repeats: bool = False
-    """Whether an empty line does it again."""
+    """Whether an empty line repeats it."""
 
 
 class Commands:
-    """All commands; a name may be cut short as long as it fits one of them alone."""
+    """All commands; a prefix of a name works if it is unique."""
 
     def __init__(self, commands: Iterable[Command]) -> None:
         self.all = tuple(commands)
@@ -196,14 +196,14 @@ class Commands:
                 self._by_name[name] = command
 
     def names(self) -> list[str]:
-        """Return every name, abbreviations too."""
+        """Return all names and abbreviations."""
         return sorted(self._by_name)
 
     def find(self, name: str, aliases: Mapping[str, str]) -> Command:
-        """Return a command by its name, an abbreviation, or the beginning of its name.
+        """Return a command by its name, an abbreviation, or a prefix of its name.
 
         Raises:
-            DebugError: There is none, or the beginning fits several.
+            DebugError: There is none, or the prefix is ambiguous.
         """
         found = self._by_name.get(name)
         if found is not None:

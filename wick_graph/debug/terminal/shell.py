@@ -1,4 +1,4 @@
-"""One line in, one reply out: the language of the debugger, for terminals and for programs."""
+"""The debugger's command language for terminals and programs: one line in, one reply out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wick_graph.debug.types import Stop
 from wick_graph.errors import DebugError, WickError
 from wick_graph.picture.model import clean
 
-# --- One line in, one reply out: the debugger's language, whoever speaks it.
+# --- The debugger's command language: one line in, one reply out.
 
 
 COMMANDS: Final = Commands(
@@ -37,7 +37,7 @@ COMMANDS: Final = Commands(
 )
 
 HIT: Final = frozenset({"breakpoint", "watch", "catch", "condition-error", "divergence"})
-"""Reasons of stops that somebody asked for."""
+"""Reasons of stops that the user set."""
 
 _WORD: Final = re.compile(r"\s*([@#][^\s]*|[^\s@#]+)\s*(.*)", re.DOTALL)
 
@@ -45,10 +45,10 @@ _NAME: Final = 40
 """Characters of a tool's name in the prompt: a model may have made it up."""
 
 _DEEPEST: Final = 20
-"""Files and command lists that may run within each other."""
+"""Limit of nested files and command lists."""
 
 
-def _nobody() -> Any:
+def _no_agent() -> Any:
     raise DebugError("there is no agent here; name one: wick debug AGENT")
 
 
@@ -63,16 +63,16 @@ def _no_export(form: str, file: Path | None) -> list[str]:
 
 @dataclass(slots=True)
 class Doors:
-    """What only the command around the shell can do."""
+    """Callbacks of the command around the shell."""
 
-    agent: Callable[[], Any] = _nobody
-    """Makes the agent that may execute, when something is to execute."""
-    look: Callable[[], Any] = _nobody
-    """Makes the agent for a replay: its hooks are real, its model is never called."""
+    agent: Callable[[], Any] = _no_agent
+    """Makes the agent when something must execute."""
+    look: Callable[[], Any] = _no_agent
+    """Makes the agent for a replay: real hooks, and a model that is never called."""
     export: Callable[[str, Path | None], list[str]] = _no_export
     draw: Callable[[], list[str]] = lambda: ["the graph is not known here"]
     edit: Callable[[str], str | None] = lambda text: None
-    """Lets a person edit a text; None if it stays as it is."""
+    """Lets a person edit a text; returns None if unchanged."""
 
 
 @dataclass(slots=True)
@@ -82,23 +82,23 @@ class Shell:
     session: DebugSession
     doors: Doors = field(default_factory=Doors)
     interactive: bool = False
-    """Whether somebody goes on afterwards: Ctrl-C pauses a run, and does not end the debugger."""
+    """Whether a person is at the terminal: Ctrl-C then pauses a run instead of ending all."""
     last_stop: Stop | None = None
     failed: bool = False
     """Whether a command was refused."""
     frame: int = 0
     """The chosen frame, counted from the innermost."""
     plan: Plan | None = None
-    """A fork that waits for `live`."""
+    """A prepared fork for `live`."""
     edits: dict[str, Any] = field(default_factory=dict)
-    """What has been set at the moment `edits_at`, so that the next `set` there adds to it."""
+    """Edits at the moment `edits_at`; the next `set` there adds to them."""
     edits_at: str = ""
     displays: list[str] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
     scripts: dict[int, list[str]] = field(default_factory=dict)
     """Commands of breakpoints."""
     outer: list[DebugSession] = field(default_factory=list)
-    """The sessions that a replay was begun in."""
+    """The sessions around the present replay."""
     _repeated: str = ""
     _collecting: int | None = None
     _depth: int = 0
@@ -110,7 +110,7 @@ class Shell:
 
     @property
     def prompt(self) -> str:
-        """Say where we are."""
+        """The prompt, with mode and position."""
         if self._collecting is not None:
             return "> "
         session = self.session
@@ -121,11 +121,10 @@ class Shell:
         return f"(wdb {session.mode} {session.position} {what}) "
 
     def execute(self, line: str) -> Reply:
-        """Do one command.
+        """Execute one command.
 
         Raises:
-            WickError: It is refused; the text says why. Nothing else is ever raised for what a
-                person types.
+            WickError: It is refused, with the reason. User input never raises anything else.
         """
         line = line.strip()
         if self._collecting is not None:
@@ -139,7 +138,7 @@ class Shell:
         return command.work(self, rest)
 
     def run(self, lines: Iterable[str]) -> Iterator[tuple[str, Reply | WickError]]:
-        """Do commands one after the other; a refused one does not keep the rest from running."""
+        """Execute commands in order; a refused one does not stop the rest."""
         for line in lines:
             reply: Reply | WickError
             try:
@@ -152,7 +151,7 @@ class Shell:
                 return
 
     def all_of(self, lines: Iterable[str]) -> Reply:
-        """Do commands of a file or of a breakpoint, as one.
+        """Execute the commands of a file or a breakpoint, as one.
 
         Raises:
             WickError: One of them is refused.
@@ -174,14 +173,14 @@ class Shell:
         return made
 
     def wait(self, work: Callable[[], Any]) -> Any:
-        """Do what may take long; Ctrl-C asks the run to stop at its next point, twice ends it."""
+        """Execute a long call; Ctrl-C asks the run to stop at its next point, twice ends it."""
         if not self.interactive:
             return work()
         with on_ctrl_c(self._pressed), ThreadPoolExecutor(1, "wick-debug") as pool:
             return pool.submit(work).result()
 
     def _pressed(self, presses: int) -> None:
-        """Ask the run, or the replay that it is repeated by, to stop or to end."""
+        """Ask the run or its replay to stop or to end."""
         for session in (self.session, self.session.replayed):
             if session is None:
                 continue
@@ -191,7 +190,7 @@ class Shell:
                 Thread(target=_end, args=(session,), name="wick-debug-abort", daemon=True).start()
 
     def needs_agent(self) -> None:
-        """Make the agent, once something is to execute.
+        """Make the agent before something executes.
 
         Raises:
             WickError: There is none, or it cannot be built.
@@ -200,12 +199,12 @@ class Shell:
             self.session.agent = self.doors.agent()
 
     def enter(self, session: DebugSession) -> None:
-        """Go into another session."""
+        """Enter another session."""
         self.outer.append(self.session)
         self.session, self.frame, self.plan = session, 0, None
 
     def leave(self) -> None:
-        """Go back to the session before.
+        """Return to the session before.
 
         Raises:
             DebugError: There is none.
@@ -221,7 +220,7 @@ class Shell:
             self.leave()
 
     def stopped(self, stop: Stop) -> Reply:
-        """Tell of a stop, with what is displayed there and the breakpoint's own commands."""
+        """Report a stop, with the displayed expressions and the breakpoint's commands."""
         self.last_stop = stop
         self.frame, self.edits_at = 0, ""
         reply = Reply(stop=stop)
@@ -244,7 +243,7 @@ class Shell:
         return reply
 
     def collect(self, number: int) -> Reply:
-        """Take the following lines, up to `end`, as a breakpoint's commands."""
+        """Read the following lines, up to `end`, as a breakpoint's commands."""
         self._collecting = number
         self.scripts[number] = []
         said = f"commands of breakpoint {number}, one a line; `end` ends them"
@@ -252,7 +251,7 @@ class Shell:
 
     @property
     def at(self) -> str | None:
-        """The place that queries are about; None for the cursor."""
+        """The place for queries; None for the cursor."""
         if not self.frame:
             return None
         frames = self.session.inspect.where()
@@ -261,7 +260,7 @@ class Shell:
         return f"#{frames[self.frame].seq}"
 
     def complete(self, line: str) -> list[str]:
-        """Return what the last word of a line may become."""
+        """Return completions for the last word of a line."""
         words = line.split(" ")
         if len(words) <= 1:
             found = [*COMMANDS.names(), *self.aliases]
@@ -283,7 +282,7 @@ class Shell:
             return []
 
     def _answer(self) -> list[str]:
-        """Show what a run that is over has said at last."""
+        """Show the last output of a finished run."""
         result = self.session.result
         messages = result.get("messages") if isinstance(result, dict) else None
         return str(messages[-1].text).splitlines() if messages else []
@@ -326,7 +325,7 @@ _CLOSED: Final[dict[str, tuple[str, ...]]] = {
 
 
 _LONGEST: Final = 2_000
-"""Lines that the history keeps."""
+"""Lines in the history."""
 
 _DELIMITERS: Final = " \t\n"
 
@@ -359,7 +358,7 @@ def talk(shell: Shell, write: Callable[[str], None], complain: Callable[[str], N
 
 
 def history_file() -> Path:
-    """Return where the history lies, by the XDG base directory specification."""
+    """Return the history file, by the XDG base directory specification."""
     base = os.environ.get("XDG_STATE_HOME") or ""
     folder = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
     return folder / "wick" / "debug_history"
@@ -367,7 +366,7 @@ def history_file() -> Path:
 
 @contextlib.contextmanager
 def _line_editor(shell: Shell) -> Iterator[None]:
-    """Use readline where Python has it."""
+    """Use readline if Python has it."""
     try:
         import readline  # noqa: PLC0415  # not every platform has it
     except ImportError:
@@ -408,11 +407,11 @@ class _Completer:
 #
 # A line is a command, or `{"id": …, "command": "…"}`. Each is answered with
 # `{"id", "ok", "lines", "data", "stop", "position", "mode"}`, or with `"ok": false` and `"error"`.
-# What the session says by itself comes as `{"event": "output", "text": …}`.
+# Output of the session comes as `{"event": "output", "text": …}`.
 
 
 def answer(shell: Shell, line: str) -> tuple[dict[str, Any], bool]:
-    """Do one line, and return its answer and whether the session is over."""
+    """Execute one line, and return its reply and whether the session is over."""
     number: Any = None
     try:
         number, command = _command(line)
@@ -420,15 +419,15 @@ def answer(shell: Shell, line: str) -> tuple[dict[str, Any], bool]:
     except WickError as error:
         shell.failed = True
         return refused(error, number), False
-    return {"id": number, **told(shell, reply)}, reply.quits
+    return {"id": number, **reply_data(shell, reply)}, reply.quits
 
 
 def refused(error: WickError, number: Any = None) -> dict[str, Any]:
-    """Return a refusal as data."""
+    """Return an error as data."""
     return {"id": number, "ok": False, "error": str(error), "code": error.code}
 
 
-def told(shell: Shell, reply: Reply) -> dict[str, Any]:
+def reply_data(shell: Shell, reply: Reply) -> dict[str, Any]:
     """Return a reply as data."""
     session = shell.session
     return {
@@ -455,7 +454,7 @@ def stop_of(stop: Any) -> dict[str, Any]:
 
 
 def output_of(output: Any) -> dict[str, Any]:
-    """Return what the session says by itself."""
+    """Return output of the session as data."""
     return {"event": "output", "kind": output.kind, "seq": output.seq, "text": output.text}
 
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 _SHORT: Final = 100
 
 _LINE: Final = 400
-"""Characters of a text that one line shows."""
+"""Characters of a text in one line."""
 
 _LONGEST: Final = 20_000
-"""Characters of a value that is printed."""
+"""Characters of a printed value."""
 
 
 def value_lines(value: Any) -> list[str]:
@@ -26,7 +26,7 @@ def value_lines(value: Any) -> list[str]:
 
 
 def cut(text: str) -> str:
-    """Show the beginning of a long text, and how long it is."""
+    """Show the beginning of a long text, and its length."""
     if len(text) <= _LONGEST:
         return text
     return f"{text[:_LONGEST]}… ({len(text):,} characters in all)"
@@ -40,7 +40,7 @@ def short(value: Any, width: int = _SHORT) -> str:
 
 
 def message_lines(message: Mapping[str, Any], head: str = "") -> list[str]:
-    """Show a message of wick's form."""
+    """Show a message in wick's form."""
     name = f" {message['name']}" if message.get("name") else ""
     lines = cut(str(message.get("content") or "")).splitlines()
     first = f"{head}{message.get('role', '?')}{name}: {lines[0] if lines else ''}".rstrip()
@@ -51,7 +51,7 @@ def message_lines(message: Mapping[str, Any], head: str = "") -> list[str]:
 
 
 def state_lines(values: Mapping[str, Any], pending: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Show each channel in a line, and below it what the running step has written."""
+    """Show each channel in a line, then the writes of the running step."""
     made = [f"{name} = {brief(value)}" for name, value in sorted(values.items())]
     made += [
         f"+ {write['channel']}: {brief(write['value'])}  (written by {write['node']} at "
@@ -62,7 +62,7 @@ def state_lines(values: Mapping[str, Any], pending: Iterable[Mapping[str, Any]])
 
 
 def brief(value: Any) -> str:
-    """Show a value of the state in a line; of a list, how long it is and how it ends."""
+    """Show a value of the state in a line; of a list, its length and its last item."""
     if isinstance(value, list) and value:
         count = "1 item:" if len(value) == 1 else f"{len(value)} items, the last"
         return f"{count} {_item(value[-1])}"
@@ -76,7 +76,7 @@ def _item(value: Any) -> str:
 
 
 def change_lines(changes: Sequence[Any]) -> list[str]:
-    """Show what is different."""
+    """Show differences."""
     signs = {"add": "+", "remove": "-", "change": "~"}
     made: list[str] = []
     for change in changes:
@@ -92,7 +92,7 @@ def change_lines(changes: Sequence[Any]) -> list[str]:
 
 
 def blame_lines(parts: Sequence[Any], shown: Any) -> list[str]:
-    """Show who put which part of a request there; `shown` makes plain data of a value."""
+    """Show the source of each part of a request; `shown` turns a value into plain data."""
     made: list[str] = []
     for part in parts:
         sign = {"kept": " ", "added": "+", "dropped": "-"}[part.op]
@@ -112,7 +112,7 @@ def _calls(message: Mapping[str, Any]) -> str:
 
 
 def call_lines(call: Mapping[str, Any]) -> list[str]:
-    """Show a tool call: what was asked for, what reached the tool, and what it answered."""
+    """Show a tool call: the model's arguments, those for the tool, and its result."""
     made = [f"{call['name']}({short(call['args'], _LINE)})  {call['id']}"]
     before = call.get("args_before")
     if before is not None and before != call["args"]:
@@ -125,7 +125,7 @@ def call_lines(call: Mapping[str, Any]) -> list[str]:
 
 
 def route_lines(route: Any) -> list[str]:
-    """Show the router's decision and the rules that it went through."""
+    """Show the router's decision and its rules."""
     made = [f"{route.chosen}: {route.reason}"]
     for rule in route.candidates:
         mark = "✓" if rule.get("result") else " "
