@@ -109,7 +109,7 @@ def test_a_file_activates_the_hook_only_where_it_has_rules() -> None:
         (
             "      ls: true\n      calculate: 'path =='\n",
             "6: agents.default.approvals.calculate: "
-            "is no expression, at column 7: this is no expression; write it as in Python",
+            "is not an expression, at column 7: this is not an expression; write it as in Python",
         ),
         (
             "      calculate: path.upper()\n",
