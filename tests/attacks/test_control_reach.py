@@ -178,7 +178,7 @@ def test_tools_never_write_where_a_command_starts_or_reads(
         (app / "link").symlink_to("desk")
     agent = f"    backend: {{{kind} {folder}}}\n"
     path = written(app, server.replace("APP", str(app)), agent)
-    said = "tools write there; give the server a folder of its own with cwd:|a link to a folder that tools"
+    said = "give the server a folder of its own with cwd:|a link to a folder that tools"
     with load(path) as agents, pytest.raises(ConfigError, match=said):
         agents["default"]
     monkeypatch.chdir(app)

@@ -115,7 +115,7 @@ def _compiled(part: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(part))
 
 
-# --- What tools must not change in and around a working directory: two lists, and their enforcement.
+# --- What tools must not change in and around a working directory: two lists, and how they hold.
 #
 # The control plane governs agents: tools never write it. File tools change files that other
 # programs obey later (`obeyed`) only after a person has allowed it. A sandbox with separate mounts

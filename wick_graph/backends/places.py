@@ -151,7 +151,7 @@ def _normal(path: str) -> str:
 
 
 def _meant(path: str) -> str:
-    """Return a path with its `\\xNN` escapes replaced by the bytes."""
+    """Return a path with its escaped bytes replaced by the bytes."""
     if "\\x" not in path:
         return path
     try:

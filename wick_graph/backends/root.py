@@ -243,8 +243,8 @@ def _rename(old: bytes, new: bytes, directory: int) -> None:
 # --- Open a path below a directory descriptor without leaving it: two mechanisms, one contract.
 #
 # Both take components as bytes (no empty one, no `.`), follow `..` as long as it stays below, and
-# raise `OSError`: `EXDEV` for a path that leads outside, `ELOOP` for a symbolic link that the policy
-# does not follow. There is no check before the open: the resolved file is the open file.
+# raise `OSError`: `EXDEV` for a path that leads outside, `ELOOP` for a symbolic link that the
+# policy does not follow. There is no check before the open: the resolved file is the open file.
 
 
 O_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)

@@ -196,7 +196,7 @@ def _join(folders: Iterable[str]) -> str:
 #
 # The program is classic BPF over `struct seccomp_data`. It is built here, number by number, because
 # it must be the same on every host. A refused call fails with EPERM, as if the right were missing.
-# `clone3` fails with ENOSYS, so that libraries use `clone`: no filter can see the flags of `clone3`.
+# No filter can see the flags of `clone3`: it fails with ENOSYS, so that libraries use `clone`.
 
 
 _AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
