@@ -113,7 +113,7 @@ def test_a_file_activates_the_hook_only_where_it_has_rules() -> None:
         ),
         (
             "      calculate: path.upper()\n",
-            "5: agents.default.approvals.calculate: is no "
+            "5: agents.default.approvals.calculate: is not an "
             "expression, at column 1: only these can be called",
         ),
         ("      calculate: 3\n", "5: agents.default.approvals.calculate: must be true, false, or"),
