@@ -92,7 +92,7 @@ class McpServerConfig(Block):
     env: Variables = Field(default_factory=dict)
     """Variables for the command, besides the few harmless ones that it inherits."""
     cwd: Text | None = None
-    """Working directory of the command; by default, and for a relative path, the YAML file's."""
+    """Folder of the command, by default the YAML file's; a relative path starts there."""
     data: Texts = ()
     """Files and folders that the command reads or writes but never runs, spelt as in the command:
     trust does not cover them, and tools may write them."""
@@ -304,7 +304,7 @@ class AgentConfig(Block):
     mcp_servers: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9_-]{0,31}$")], McpServerConfig] = (
         Field(default_factory=dict)
     )
-    """MCP servers by name; their tools are named after the server, as `server_tool`."""
+    """MCP servers by name; a tool is called by its server's name, `_`, and its own name."""
     subagents: dict[Annotated[str, AfterValidator(check_agent_id)], SubagentConfig] = Field(
         default_factory=dict
     )

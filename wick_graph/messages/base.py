@@ -217,20 +217,20 @@ def new_call_id() -> str:
     return f"call_{uuid4().hex[:12]}"
 
 
-def as_utc(moment: datetime | str | None) -> datetime:
-    """Return a moment in UTC: now if none is given, local time if it names no zone.
+def as_utc(time: datetime | str | None) -> datetime:
+    """Return a time in UTC: now if none is given; a time without a zone counts as local.
 
     Raises:
         MessageError: the text is not an ISO 8601 time.
     """
-    if moment is None:
+    if time is None:
         return datetime.now(UTC)
     try:
-        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+        parsed = datetime.fromisoformat(time) if isinstance(time, str) else time
         return parsed.astimezone(UTC)
     except (ValueError, OverflowError, AttributeError) as error:
         raise MessageError(
-            f'"{str(moment)[:64]}" is not a time; write it as 2026-01-31T12:00:00+00:00'
+            f'"{str(time)[:64]}" is not a time; write it as 2026-01-31T12:00:00+00:00'
         ) from error
 
 

@@ -157,16 +157,16 @@ class MessageChain:
         return stored
 
     def get_chain(self) -> list[BaseMessage]:
-        """Return the messages in a list of their own."""
+        """Return the messages in a new list."""
         return list(self.messages)
 
 
 def filter_messages(messages: Iterable[BaseMessage], **criteria: Any) -> list[BaseMessage]:
     """Return the messages that meet all criteria, in order and in a new list.
 
-    `role` and `name` compare for equality; `after` and `before` keep what was made later or
-    earlier than a moment (local time if it names no zone) and drop what has no time. Other
-    criteria are ignored.
+    `role` and `name` compare for equality; `after` and `before` keep messages made later or
+    earlier than a time (local if it names no zone) and drop messages without one. Other criteria
+    are ignored.
     """
     after, before = criteria.get("after"), criteria.get("before")
     earliest = as_utc(after) if after is not None else None

@@ -305,7 +305,7 @@ def read_history(
     if isinstance(given, Mapping) and "messages" in given:
         if more := [str(key) for key in given if key != "messages"]:
             raise MessageError(
-                f"the input has {more[0]!r:.40} beside its messages; "
+                f"the input has {more[0]!r:.40} besides its messages; "
                 "an agent takes messages alone, its graph takes the other channels"
             )
         given = given["messages"]

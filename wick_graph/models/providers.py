@@ -356,7 +356,7 @@ class MessageForms:
     name: str = ""
     """LangChain's mark of its replies: it takes their blocks back unchanged; "" for none."""
     blocks: frozenset[str]
-    """Types of blocks that a user's message may have, beside texts and pictures."""
+    """Types of blocks that a user's message may have, besides texts and pictures."""
     pictures: frozenset[str] = _ANY
     addresses: bool = True
     """A picture may be an address. Google's client would fetch it itself, from this host."""

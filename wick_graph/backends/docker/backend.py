@@ -413,7 +413,7 @@ class Sandboxes:
         return backend
 
     def stop(self, user: str) -> None:
-        """End a user's containers; files stay, and the next command launches one anew."""
+        """End a user's containers; files stay, and the next command launches a new one."""
         if (backend := self._made.get(user)) is not None:
             backend.stop()
 
@@ -421,13 +421,13 @@ class Sandboxes:
         """End a user's containers and launch one.
 
         Raises:
-            ConfigError: It cannot be launched.
+            ConfigError: it cannot be launched.
         """
         self.stop(user)
         return self.create(user)
 
     def status(self, user: str) -> Status:
-        """Say whether a container of the user runs."""
+        """Return the state of the user's containers."""
         backend = self._made.get(user)
         return "idle" if backend is None else backend.status
 
@@ -441,7 +441,7 @@ class Sandboxes:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for a container; root gives a new one away, since no container runs as root."""
+    """Make a folder for a container; root gives it to the user that containers run as."""
     if folder.is_dir():
         return
     folder.mkdir(parents=True, exist_ok=True)
