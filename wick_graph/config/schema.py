@@ -218,7 +218,7 @@ class MemoryConfig(Block):
 
 
 class BudgetConfig(Block):
-    """What a run or a thread may spend; at the limit, the run ends with a last answer."""
+    """What a run or a thread may spend; at the limit, the run ends with a text that says so."""
 
     usd: Annotated[float, Field(gt=0)] | None = None
     """Dollars."""
