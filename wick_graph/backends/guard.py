@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from wick_graph.backends.protocol import MAX_SHUT, MAX_WATCHED, WATCH_SECONDS
+from wick_graph.backends.protocol import MAX_PART_MOUNTS, MAX_WATCHED, WATCH_SECONDS
 from wick_graph.backends.root import Root, shown
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.sandbox import Bind
@@ -297,17 +297,17 @@ class Guard:
                     f"shown to them read-only ({error}); give it a folder of its own outside"
                 ) from None
 
-    def look(self, *, inside: bool = True, shut: Collection[str] = ()) -> Seen:
+    def look(self, *, inside: bool = True, skip: Collection[str] = ()) -> Seen:
         """Find the files that other programs obey, in their present state.
 
         Args:
             inside: Whether to look into folders that are obeyed as a whole, such as `.git`.
-            shut: Folders to leave out, since nothing could change in them.
+            skip: Folders to leave out, since nothing could change in them.
         """
-        enter = {*shut}.isdisjoint if inside else None
-        return _Look(self._root.path, self._obeyed, self._writable, enter).seen()
+        enter = {*skip}.isdisjoint if inside else None
+        return _Scan(self._root.path, self._obeyed, self._writable, enter).seen()
 
-    def shut(self, seen: Seen) -> list[tuple[str, bool]]:
+    def mounts(self, seen: Seen) -> list[tuple[str, bool]]:
         """List the paths below the directory that get their own mount, and whether read-only.
 
         A folder above a read-only path gets its own mount too, so that it cannot be renamed. An
@@ -324,11 +324,11 @@ class Guard:
         if self._work in held:
             return [("", True)]
         wanted = {path[len(self._work) + 1 :].rstrip("/") for path in held} | {*seen.tops}
-        if len(wanted) > MAX_SHUT:
+        if len(wanted) > MAX_PART_MOUNTS:
             raise ToolError(
                 f"there are {len(wanted):,} files that other programs obey, and at most "
-                f"{MAX_SHUT:,} can be shown read-only; ask the user to list those that commands "
-                "may change under writable: in agents.yaml"
+                f"{MAX_PART_MOUNTS:,} can be shown read-only; ask the user to list those that "
+                "commands may change under writable: in agents.yaml"
             )
         tops = {one for one in wanted if not any(above in wanted for above in _above(one))}
         pins = {above for one in tops for above in _above(one)}
@@ -342,7 +342,7 @@ class Guard:
         """
         made: list[Bind] = []
         try:
-            for rel, read_only in self.shut(seen):
+            for rel, read_only in self.mounts(seen):
                 try:
                     fd = self._root.handle(rel or ".")
                 except ToolError:
@@ -363,7 +363,7 @@ class Guard:
             before: What `look` found then.
             apart: Whether those files were shown read-only.
         """
-        after = self.look(shut=before.tops if apart else ())
+        after = self.look(skip=before.tops if apart else ())
         names = [rel for rel, is_now in after.files.items() if before.files.get(rel) != is_now]
         names += [f"{rel} (removed)" for rel in before.files.keys() - after.files.keys()]
         said = []
@@ -409,7 +409,7 @@ _NAMED: Final = 20
 """Files that a result names."""
 
 
-class _Look:
+class _Scan:
     """One walk through a directory for files that other programs obey."""
 
     def __init__(

@@ -335,7 +335,7 @@ MAX_WATCHED: Final = 100_000
 WATCH_SECONDS: Final = 1.0
 """For one such check."""
 
-MAX_SHUT: Final = 500
+MAX_PART_MOUNTS: Final = 500
 """Files and folders of a working directory that one command sees read-only."""
 
 MAX_KEPT_FILES: Final = 1_000

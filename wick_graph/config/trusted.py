@@ -221,7 +221,7 @@ def held_in(config: AgentConfig, file: AgentsFile) -> tuple[str, ...]:
     return tuple(held)
 
 
-def looked_through(file: AgentsFile) -> dict[str, bytes]:
+def hashed_entries(file: AgentsFile) -> dict[str, bytes]:
     """Return the state of each entry of the hashed folders, by relative path.
 
     Raises:
@@ -431,7 +431,7 @@ def digest_of(file: AgentsFile) -> str:
     """
     if not file.starts:
         return ""
-    found = looked_through(file)
+    found = hashed_entries(file)
     digest = digest_of_found(file, found)
     if file.vouched is None:
         file.vouch(digest, found)
@@ -453,7 +453,7 @@ def must_be_unchanged(file: AgentsFile) -> None:
     """
     if (known := file.vouched) is None:
         return
-    found = looked_through(known.file)
+    found = hashed_entries(known.file)
     now = digest_of_found(known.file, found)
     if now != known.digest and not is_trusted(known.file, now):
         changed = first_change(known.found, found)

@@ -12,7 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from wick_graph.backends.docker.container import Box, Boxes, BoxOptions, Running, Status, shut_in
+from wick_graph.backends.docker.container import (
+    Box,
+    Boxes,
+    BoxOptions,
+    Running,
+    Status,
+    part_mounts,
+)
 from wick_graph.backends.docker.engine import Engine
 from wick_graph.backends.guard import Guard, Rules
 from wick_graph.backends.local import (
@@ -165,7 +172,7 @@ class DockerBackend:
         self._engine: Final = Engine(host)
         real = os.path.realpath(folder)
         self._boxes: Final = Boxes(
-            lambda shut: self._checked(Box(self._engine, self.options, real, user, extra, shut))
+            lambda parts: self._checked(Box(self._engine, self.options, real, user, extra, parts))
         )
 
     @property
@@ -179,8 +186,8 @@ class DockerBackend:
         Raises:
             ConfigError: there is no container engine, or it cannot run a container.
         """
-        shut = shut_in(self._root, self._guard, self._guard.look(inside=False))
-        self._boxes.give(self._boxes.take(shut), killed=False)
+        parts = part_mounts(self._root, self._guard, self._guard.look(inside=False))
+        self._boxes.give(self._boxes.take(parts), killed=False)
 
     def stop(self) -> None:
         """End all containers; the next command launches a new one. Files stay."""
@@ -265,7 +272,7 @@ class DockerBackend:
         must_have_room(self.folder)
         before = self._guard.look(inside=False)
         try:
-            box = self._boxes.take(shut_in(self._root, self._guard, before))
+            box = self._boxes.take(part_mounts(self._root, self._guard, before))
         except ConfigError as error:
             raise ToolError(f"the command could not be started: {error}") from error
         killed = True
@@ -328,7 +335,7 @@ class DockerBackend:
         """
         token = secrets.token_hex(16)
         path = self.keep(f"engine-{token[:8]}.txt", token.encode())
-        parts = [f"{self.workdir}/{one.rel}".rstrip("/") for one in box.shut]
+        parts = [f"{self.workdir}/{one.rel}".rstrip("/") for one in box.parts]
         try:
             program = shell(_LOOK, path, *parts)
             done, _ = self._run(box, program, PROBE_SECONDS, "engine", Stop())
@@ -338,7 +345,7 @@ class DockerBackend:
         finally:
             self._root.remove(path[len(self.workdir) + 1 :])
         # a path that was swapped for a link between the look and the mount has another number
-        if done.stdout.split() != [token, *(str(one.file[1]) for one in box.shut)]:
+        if done.stdout.split() != [token, *(str(one.file[1]) for one in box.parts)]:
             box.kill()
             raise ConfigError(
                 f"the container does not see {self.folder} ({done.stderr.strip()[:200]}); "

@@ -118,7 +118,7 @@ class BoxOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Shut:
+class PartMount:
     """A part of the folder with a mount of its own."""
 
     rel: str
@@ -129,14 +129,14 @@ class Shut:
     """Device and number: a file that replaced another one needs a new mount."""
 
 
-def shut_in(root: Root, guard: Guard, seen: Seen) -> tuple[Shut, ...]:
+def part_mounts(root: Root, guard: Guard, seen: Seen) -> tuple[PartMount, ...]:
     """List the parts of a folder that need their own mount.
 
     Raises:
         ToolError: there are too many, or a part cannot be opened.
     """
     found = []
-    for rel, read_only in guard.shut(seen):
+    for rel, read_only in guard.mounts(seen):
         try:
             rel.encode()  # the engine takes UTF-8 names only
             status = root.stat(rel or ".")
@@ -144,7 +144,7 @@ def shut_in(root: Root, guard: Guard, seen: Seen) -> tuple[Shut, ...]:
             if rel in seen.tops or not read_only:
                 continue
             raise
-        found.append(Shut(rel, read_only, (status.st_dev, status.st_ino)))
+        found.append(PartMount(rel, read_only, (status.st_dev, status.st_ino)))
     return tuple(found)
 
 
@@ -158,10 +158,10 @@ class Box:
         folder: str,
         user: str,
         extra: Sequence[ExtraRoot] = (),
-        shut: tuple[Shut, ...] = (),
+        parts: tuple[PartMount, ...] = (),
     ) -> None:
         self.engine: Final = engine
-        self.shut: Final = shut
+        self.parts: Final = parts
         name = f"{PREFIX}-{user}-{secrets.token_hex(4)}"
         who = _identity(engine, folder)
         doing = f"creating a container of the image {options.image!r}"
@@ -171,7 +171,7 @@ class Box:
                 name=name,
                 labels={OWNER: owner(), USER: user},
                 user=who,
-                mounts=_mounts(folder, options.workdir, extra, shut),
+                mounts=_mounts(folder, options.workdir, extra, parts),
                 working_dir=options.workdir,
                 security_opt=["no-new-privileges", *filters],
                 **_hardened(options),
@@ -265,13 +265,13 @@ def _hardened(options: BoxOptions) -> dict[str, Any]:
 
 
 def _mounts(
-    folder: str, workdir: str, extra: Sequence[ExtraRoot], shut: Sequence[Shut]
+    folder: str, workdir: str, extra: Sequence[ExtraRoot], parts: Sequence[PartMount]
 ) -> list[Any]:
     """Mount the folder, and read-only the extra roots under their own paths."""
     mount = sdk().types.Mount
-    whole = any(not one.rel for one in shut)
+    whole = any(not one.rel for one in parts)
     shown = [mount(workdir, folder, type="bind", read_only=whole)]
-    for part in shut:
+    for part in parts:
         if part.rel:
             inside, here = f"{workdir}/{part.rel}", f"{folder}/{part.rel}"
             shown.append(mount(inside, here, type="bind", read_only=part.read_only))
@@ -306,7 +306,7 @@ class Boxes:
         make: Launches a container with the given separate mounts.
     """
 
-    def __init__(self, make: Callable[[tuple[Shut, ...]], Box]) -> None:
+    def __init__(self, make: Callable[[tuple[PartMount, ...]], Box]) -> None:
         self._make: Final = make
         self._lock: Final = threading.Lock()
         self._places: Final = threading.BoundedSemaphore(_AT_ONCE)
@@ -326,7 +326,7 @@ class Boxes:
                 return "launched"
             return "error" if self._failed else "idle"
 
-    def take(self, shut: tuple[Shut, ...]) -> Box:
+    def take(self, parts: tuple[PartMount, ...]) -> Box:
         """Return an idle container; `give` returns it to the pool.
 
         A container with other mounts is killed, and a new one launched.
@@ -337,10 +337,10 @@ class Boxes:
         self._places.acquire()
         try:
             while (box := self._waiting()) is not None:
-                if box.shut == shut and box.runs():
+                if box.parts == parts and box.runs():
                     return box
                 self._forget(box)
-            return self._launched(shut)
+            return self._launched(parts)
         except BaseException:
             self._places.release()
             raise
@@ -369,12 +369,12 @@ class Boxes:
         with self._lock:
             return self._idle.pop() if self._idle else None
 
-    def _launched(self, shut: tuple[Shut, ...]) -> Box:
+    def _launched(self, parts: tuple[PartMount, ...]) -> Box:
         with self._lock:
             self._launching += 1
         box = None
         try:
-            box = self._make(shut)
+            box = self._make(parts)
         finally:
             with self._lock:
                 self._launching -= 1
