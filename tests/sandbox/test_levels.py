@@ -20,7 +20,7 @@ from wick_graph import Agent
 from wick_graph.backends import LocalBackend
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.filesystem import FilesystemHook
-from wick_graph.sandbox import confine, plan
+from wick_graph.sandbox import confine, levels, plan
 from wick_graph.sandbox.levels import choose
 from wick_graph.sandbox.plan import OVERFLOW_ID, find_program, identity_for
 from wick_graph.testing import ScriptedModel
@@ -294,7 +294,7 @@ def test_a_plan_that_fails_runs_nothing(work: Path, monkeypatch: pytest.MonkeyPa
     else:
         fs = LocalBackend(work, execute="landlock")
     with fs:
-        monkeypatch.setattr(plan, "program", lambda **_: b"no filter")
+        monkeypatch.setattr(levels, "program", lambda **_: b"no filter")
         with pytest.raises(ToolError, match="could not be started: .*Invalid argument"):
             fs.exec("touch ran")
         assert not (work / "ran").exists()
