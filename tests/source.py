@@ -104,6 +104,17 @@ def imports(module: Module, *, functions: bool = True) -> Iterator[tuple[ast.AST
             yield from ((node, f"{base}.{alias.name}") for alias in node.names)
 
 
+def imports_of_types(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """Yield what a module imports under `if TYPE_CHECKING:` alone."""
+    for block in filter(is_type_checking, ast.walk(tree)):
+        assert isinstance(block, ast.If)
+        for node in (inner for part in block.body for inner in ast.walk(part)):
+            if isinstance(node, ast.Import):
+                yield from ((node, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield from ((node, f"{node.module}.{alias.name}") for alias in node.names)
+
+
 def home(target: str) -> str:
     """Return the module of ours in which an imported name is looked up; empty if not ours."""
     while target and target not in MODULES:

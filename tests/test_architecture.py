@@ -22,6 +22,7 @@ from tests.source import (
     Module,
     home,
     imports,
+    imports_of_types,
     part_of,
     tree_files,
     walk,
@@ -466,6 +467,93 @@ def _longest(edges: dict[str, set[str]]) -> list[str]:
         return known[name]
 
     return max((chain(name) for name in edges), key=len)
+
+
+def test_types_are_imported_downwards_too() -> None:
+    """An import under `if TYPE_CHECKING:` ties two parts as much as one that runs."""
+    order = [part for row in LAYERS for part in row]
+    found = [
+        f"{module.at(node)}: {target}"
+        for module in MODULES.values()
+        if module.part
+        for node, target in imports_of_types(module.tree)
+        if (part := part_of(home(target))) and order.index(part) > order.index(module.part)
+    ]
+    none(found)
+
+
+def test_an_import_for_types_is_seen() -> None:
+    text = "if TYPE_CHECKING:\n    import a.b\n    from wick_graph.cli import app\nimport c\n"
+    seen = [target for _, target in imports_of_types(ast.parse(text))]
+    assert seen == ["a.b", "wick_graph.cli.app"]
+
+
+ONE_IMPORTER: dict[str, tuple[str, ...]] = {
+    "150 lines": (
+        "backends.saved_results",
+        "backends.search",
+        "client.wire",
+        "debug.inspector",
+        "engine.node_runner",
+        "journal.details",
+        "middleware.langchain_views",
+        "models.chunks",
+        "models.demo",
+        "models.fast_path",
+        "models.scripted.yaml_script",
+        "server.app",
+        "service.tenants",
+        "store.checkpoint_write",
+        "store.sharing",
+        "store.transactions",
+    ),
+    "command": ("cli.config", "cli.debug", "cli.graph", "cli.serve", "cli.threads"),
+    "extra": ("store.postgres", "tools.mcp_transport"),
+    "hook": (
+        "hooks.budget",
+        "hooks.memory",
+        "hooks.summarization",
+        "hooks.todolist",
+        "hooks.tracing",
+    ),
+    "program": ("backends.reaper", "sandbox.confine"),
+}
+"""By reason, the modules that a single sibling imports. Any other belongs into its importer: a
+module stays apart if it has at least so many lines, is one command, one public hook or a program
+that also runs by itself, or needs an extra."""
+
+
+def test_a_module_with_one_importer_has_a_reason() -> None:
+    importers: dict[str, set[str]] = {name: set() for name in MODULES}
+    for module in MODULES.values():
+        for _, target in imports(module):
+            if goal := home(target):
+                importers[goal].add(module.name)
+    lone = {name.partition(".")[2] for name in with_one_sibling(importers)}
+    listed = {name for names in ONE_IMPORTER.values() for name in names}
+    none([f"{name}: one sibling imports it; move it there" for name in sorted(lone - listed)])
+    assert lone == listed, "an entry is no longer needed"
+    lines = {name: len(MODULES[f"wick_graph.{name}"].lines) for name in ONE_IMPORTER["150 lines"]}
+    none([f"{name}: {count} lines" for name, count in lines.items() if count < 150])
+
+
+def with_one_sibling(importers: dict[str, set[str]]) -> list[str]:
+    """Name the modules with a single importer that lies in the same package.
+
+    The package itself does not count: it only offers the module's names.
+    """
+    found = []
+    for name, known in importers.items():
+        package = name.rpartition(".")[0]
+        others = known - {name, package}
+        if len(others) == 1 and next(iter(others)).rpartition(".")[0] == package:
+            found.append(name)
+    return found
+
+
+def test_a_module_with_one_importer_is_found() -> None:
+    importers = {"w.a.x": {"w.a.y", "w.a"}, "w.a.y": {"w.b.z"}, "w.a.z": {"w.a.x", "w.a.y"}}
+    assert with_one_sibling(importers) == ["w.a.x"]
 
 
 def test_the_client_needs_no_engine_and_the_service_no_http() -> None:

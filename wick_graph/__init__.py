@@ -1,9 +1,9 @@
-"""wick_graph: an agent engine whose loop is an explicit LangGraph graph.
+"""wick_graph: an agent engine with its loop as an explicit LangGraph graph.
 
     START → before_agent → modify_request → model ─ route: tools → tools → modify_request …
                                                   └ route: end → END
 
-Every name below is loaded when it is first used: `import wick_graph` brings in no LangChain.
+Each name below loads on first use: `import wick_graph` imports no LangChain.
 """
 
 from __future__ import annotations

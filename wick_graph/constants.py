@@ -1,4 +1,4 @@
-"""Every number that is a promise, in one place; imports nothing of ours."""
+"""Every promised number, in one place; imports nothing of wick_graph."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ MAX_ITERATIONS: Final = 25
 """Model calls in one run."""
 
 MAX_RESULT_CHARS: Final = 80_000
-"""Code points of a tool's output before its middle is cut out."""
+"""Code points of a tool's output; from a longer one the engine cuts out the middle."""
 
 RESULT_HEAD_CHARS: Final = 2_000
 
 RESULT_TAIL_CHARS: Final = 2_000
 
 CONTEXT_THRESHOLD: Final = 0.85
-"""Part of the context window at which a history is summarised."""
+"""Fraction of the context window at which a history is summarised."""
 
 DEFAULT_CONTEXT_WINDOW: Final = 128_000
-"""Tokens, where neither the configuration nor the model says."""
+"""Tokens, if neither the configuration nor the model gives a figure."""
 
 CHARS_PER_TOKEN: Final = 4
 
@@ -27,34 +27,34 @@ SUMMARY_MAX_WORDS: Final = 2_000
 SUMMARY_MAX_TOKENS: Final = 4_096
 
 KEEP_RATIO: Final = 0.10
-"""Part of the messages that a summary leaves as they are."""
+"""Fraction of the messages that a summary leaves as they are."""
 
 KEEP_MIN_MESSAGES: Final = 2
 
 OLD_ARGUMENT_CHARS: Final = 2_000
-"""Code points of an old write's content that a summariser is shown."""
+"""Code points of an old write's content that a summariser sees."""
 
 THREAD_TTL_SECONDS: Final = 3_600
 
 SWEEP_INTERVAL_SECONDS: Final = 300
 
 RUN_KNOWN_SECONDS: Final = 86_400
-"""How long a server knows a run that has ended, once the run's last checkpoint was pruned."""
+"""How long a server remembers an ended run after the run's last checkpoint was pruned."""
 
 TODO_STATUSES: Final = ("pending", "in_progress", "done")
 
 LOOP_MAX_TOKENS: Final = 4_096
-"""Tokens that one reply of the loop's model may have, unless the model's settings say."""
+"""Tokens of one reply of the loop's model, unless the model's settings give a limit."""
 
 TRACE_PREVIEW_CHARS: Final = 500
 
 EVENT_QUEUE_SIZE: Final = 64
-"""Events that wait for a slow reader before the run waits for it."""
+"""Events that queue for a slow reader before the run waits for it."""
 
 DEFAULT_PORT: Final = 8_000
 
 MAX_CONCURRENCY: Final = 32
-"""Tool calls of one run that are on their way at once."""
+"""Tool calls of one run that run at once."""
 
 DEFAULT_TOOL_TIMEOUT_SECONDS: Final = 300.0
 
@@ -64,7 +64,7 @@ MAX_NESTING: Final = 100
 TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels; flatten it"
 
 MAX_ANSWER_PARTS: Final = 100_000
-"""Keys, items and containers in the JSON that another server answers a tool's call with."""
+"""Keys, items and containers in the JSON with which another server answers a tool call."""
 
 TURNING: Final = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Code points that turn the direction in which a text is read: a listing shows them as escapes."""

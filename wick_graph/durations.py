@@ -19,12 +19,12 @@ _PLAIN: Final = re.compile(_NUMBER, re.ASCII)
 _PARTS: Final = "".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS)
 
 PATTERN: Final = f"^(?:never|{_NUMBER}|(?=.){_PARTS})$"
-"""What a text must look like to be a duration, for other programs."""
+"""Regular expression of a duration, for JSON Schema."""
 
 _LONGEST_TEXT: Final = 40
 
 LONGEST_SECONDS: Final = 36_500 * 86_400
-"""A hundred years; anything longer is meant to be `never`, and overflows a date."""
+"""A hundred years; anything longer means `never`, and overflows a date."""
 
 _FORMS: Final = "30s, 5m, 1h, 7d, never, or a number of seconds"
 
@@ -35,7 +35,7 @@ def seconds(value: object) -> float | None:
     Units run from long to short (`1h30m`, not `30m1h`), each once.
 
     Raises:
-        ConfigError: if it is no duration, is negative, or is longer than a hundred years.
+        ConfigError: it is not a duration, is negative, or is longer than a hundred years.
     """
     if isinstance(value, str):
         if value == "never":
@@ -66,7 +66,7 @@ def _parse(text: str) -> float | None:
 
 
 def human(value: float | None) -> str:
-    """Write seconds the way `seconds` reads them, to the millisecond; None is `never`."""
+    """Format seconds as `seconds` reads them, to the millisecond; None is `never`."""
     if value is None:
         return "never"
     rest = round(abs(value) * 1000)

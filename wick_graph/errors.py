@@ -2,23 +2,23 @@
 
     WickError                    what an application catches
     ├── ConfigError              agents.yaml, a constructor argument, a flag (also ValueError)
-    ├── ExpressionError          an expression is none, or has no value here (also ValueError)
+    ├── ExpressionError          an expression is invalid, or has no value (also ValueError)
     ├── MessageError             a message or a chain breaks a rule (also ValueError)
     ├── ModelError               a model cannot be found, built or called
     ├── ToolError                a tool failed; its text goes to the model
-    │   └── RefusedError         a rule forbids it, such as a path that leads out
+    │   └── RefusedError         a rule forbids the call, such as a path outside its root
     ├── HookError                a hook broke its contract
     ├── RunError                 a run ended without an answer
-    │   └── NothingWaitsError    an answer came where nothing waits for one
-    ├── ReplayError              what happens is not what was recorded
-    ├── DebugError               the debugger cannot do what it is told
+    │   └── NothingWaitsError    an answer came, but no call waits for one
+    ├── ReplayError              a run differs from its recording
+    ├── DebugError               the debugger cannot carry out a command
     ├── ServerError              a server refuses, or cannot be reached
     └── StorageError             the database refuses or is damaged
         ├── ThreadNotFoundError  no thread has this id
         └── ThreadBusyError      another run holds the thread
 
-    RunCancelled                 a signal, no error: ends a run whose reader has left;
-                                 a BaseException, so that no `except Exception` holds it up
+    RunCancelled                 a signal, not an error: ends a run after its reader has left;
+                                 a BaseException, so that no `except Exception` swallows it
 
 Constructors have no side effects. Each class has a stable `code` for scripts.
 """
@@ -30,13 +30,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 _LONGEST: Final = 64
-"""Characters of a word that is guessed at: comparing costs the square of the length."""
+"""Longest word to find a neighbour for: a comparison costs the square of the length."""
 
 
 def describe(error: BaseException) -> str:
-    """Say what an error is: one of ours by its text alone, any other by its type and its text.
+    """Describe an error: a `WickError` by its text alone, any other by its type and its text.
 
-    Never raises, also where an exception's own `__str__` does.
+    Never raises, even if the exception's own `__str__` does.
     """
     name = type(error).__name__
     try:
@@ -67,13 +67,13 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 class WickError(Exception):
-    """Root of all errors; its text is one sentence that says what is wrong and what to do."""
+    """Base of all errors; its text is one sentence: what is wrong, and what to do."""
 
     code: ClassVar[str] = "wick"
 
 
 class ConfigError(WickError, ValueError):
-    """Refuse a configuration: names the file, line and key path where there is one."""
+    """Refuse a configuration, with its file, line and key path if it has them."""
 
     code = "config"
 
@@ -132,19 +132,19 @@ class NothingWaitsError(RunError):
 
 
 class ReplayError(WickError):
-    """Report a request or a call that a recording does not hold, with the nearest that it does."""
+    """Report a request or a call that a recording does not hold, with the nearest one it holds."""
 
     code = "replay"
 
 
 class DebugError(WickError):
-    """Refuse what a debugger is told: no such moment, no such place, nothing that could run."""
+    """Refuse a debugger command: no such moment, no such place, or nothing to run."""
 
     code = "debug"
 
 
 class ServerError(WickError):
-    """Report what a server refused, or that it cannot be reached (the status is then 0)."""
+    """Report a server's refusal, or that the server cannot be reached (status 0)."""
 
     code = "server"
 
@@ -155,7 +155,7 @@ class ServerError(WickError):
 
 
 class StorageError(WickError):
-    """Report a database that refuses, is damaged, newer, or somebody else's."""
+    """Report a database that refuses, is damaged, is newer, or belongs to another program."""
 
     code = "storage"
 
@@ -167,10 +167,10 @@ class ThreadNotFoundError(StorageError):
 
 
 class ThreadBusyError(StorageError):
-    """Report a thread on which another run is going on."""
+    """Report a thread that another run holds."""
 
     code = "thread_busy"
 
 
 class RunCancelled(BaseException):
-    """Signal that a run is to end because nobody waits for it any more."""
+    """Signal that a run must end because its caller no longer waits for it."""

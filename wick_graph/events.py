@@ -1,17 +1,17 @@
-"""What a reader of a run is told: a closed set of events, the same in Python, JSON and SSE.
+"""The events of a run's stream: a closed set, the same in Python, JSON and SSE.
 
     ChatModelStart   on_chat_model_start    a model call begins
     ChatModelStream  on_chat_model_stream   a piece of text
-    ChatModelRetry   on_chat_model_retry    the call failed and is made again; drop its pieces
+    ChatModelRetry   on_chat_model_retry    the call failed, another follows; drop its pieces
     ChatModelEnd     on_chat_model_end      the whole reply
     ToolStart        on_tool_start          a tool call begins
     ToolEnd          on_tool_end            its result
-    SubagentEvent    on_subagent            something happened in a run that a tool call began
+    SubagentEvent    on_subagent            an event of a run that a tool call began
     Interrupted      interrupt              the run waits for an answer or at a breakpoint
     Done             done                   last: the run has ended
     Failed           error                  last: the run has failed or was cancelled
 
-Exactly one of `Done` and `Failed` comes, and nothing after it.
+The last event is always exactly one `Done` or `Failed`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ChatModelStream(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatModelRetry(_Event):
-    """A call failed and is made again, or a fallback is asked: what was streamed of it is void."""
+    """A call failed; a retry or a fallback follows, and the pieces streamed so far are void."""
 
     event: ClassVar[str] = "on_chat_model_retry"
     name: str
@@ -139,25 +139,25 @@ class Interrupted(_Event):
     value: Any = None
 
     def data(self) -> dict[str, Any]:
-        """Give what is asked, and the id to answer to."""
+        """Give the question, and the id to answer to."""
         return {"id": self.interrupt_id, "value": self.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentEvent(_Event):
-    """Something happened in a child's run; `run_id` is the call of this thread that began it."""
+    """An event of a child's run; `run_id` is the call of this thread that began that run."""
 
     event: ClassVar[str] = "on_subagent"
     path: tuple[str, ...] = ()
-    """The agents from the one that this thread's agent asked down to the one where it happened."""
+    """The agents from the one that this thread's agent called down to the event's own."""
     cause: str = ""
-    """The tool call that began the run where it happened, in the thread above that run."""
+    """The tool call that began the event's run, in the thread above that run."""
     inner: Any = None
-    """The event, as a reader of that run would get it."""
+    """The event, as a reader of that run gets it."""
 
     @property
     def name(self) -> str:
-        """The agent where it happened."""
+        """The agent that the event comes from."""
         return self.path[-1] if self.path else ""
 
     def data(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Failed(_Event):
     stopped_because: StoppedBecause = "failed"
     exception: BaseException | None = field(default=None, repr=False, compare=False)
     result: Any = field(default=None, repr=False, compare=False)
-    """What `invoke` returns of a run that was cancelled; None where it raises."""
+    """What `invoke` returns for a cancelled run; None if it raises."""
 
     def data(self) -> dict[str, Any]:
         """Give the message and the reason, the same in process and over HTTP."""

@@ -1,4 +1,4 @@
-"""LangGraph's config: its keys, spelt in this module alone, and the checkpoint that it means."""
+"""LangGraph's config: its keys, spelt in this module alone, and the checkpoint it addresses."""
 
 from __future__ import annotations
 
@@ -34,39 +34,39 @@ CHECKPOINTER: Final = "__pregel_checkpointer"
 PULL: Final = "__pregel_pull"
 
 PUSH: Final = "__pregel_push"
-"""In a task's path: a node that an edge woke, and one that was sent for."""
+"""In a task's path: a node that an edge triggered, and one that a `Send` triggered."""
 
 CHECKPOINT_MAP: Final = "checkpoint_map"
-"""What each graph around a task began its superstep from, by namespace."""
+"""The checkpoint that each graph around a task began its superstep from, by namespace."""
 
 STEP: Final = "langgraph_step"
 
 NOSTREAM: Final = "nostream"
-"""The tag of a model call that LangGraph's `messages` stream leaves out."""
+"""Tag of a model call that LangGraph's `messages` stream leaves out."""
 
 NULL_TASK_ID: Final = "00000000-0000-0000-0000-000000000000"
-"""Stands in the place of a task in writes that no task made; they belong to the state at once."""
+"""Task id of writes that no task made; they belong to the state at once."""
 
 RUN: Final = "__wick_run"
 """Ours: the run's context. Keys that begin with `__` never reach a checkpoint's metadata."""
 
 WRITER: Final = "__wick_writer"
-"""Ours: whose right a write takes, and what of it may wait; the one thing that the store reads."""
+"""Ours: the lease and the commit policy of a write; the store reads nothing else of ours."""
 
 PATH: Final = "__wick_path"
-"""Ours: the agents through which a task came down to this run, the outermost first."""
+"""Ours: the chain of agents that delegated to this run, the outermost first."""
 
 RESUMING: Final = "__pregel_resuming"
-"""LangGraph's: whether the outermost graph goes on where it stood."""
+"""LangGraph's: whether the outermost graph resumes."""
 
 RULES: Final = "__wick_rules"
-"""Ours: the rules of approval that a task brings along, with the thread that it comes from."""
+"""Ours: the approval rules that a task inherits, with the thread that it comes from."""
 
 Config = Mapping[str, Any]
 
 
 def configurable(config: Config | None) -> dict[str, Any]:
-    """Return the configurable part of a config, empty where there is none."""
+    """Return the configurable part of a config, empty if it has none."""
     found: dict[str, Any] | None = config.get(CONFIGURABLE) if config else None
     return found or {}
 
@@ -78,7 +78,7 @@ def thread_of(config: Config | None) -> str | None:
 
 
 def handlers_of(config: Config | None) -> list[Any] | None:
-    """Return LangChain's callback handlers; None where nobody can tell who listens."""
+    """Return LangChain's callback handlers; None if the config does not tell them."""
     callbacks: Any = (config or {}).get("callbacks")
     if isinstance(callbacks, list):
         return callbacks
@@ -87,7 +87,7 @@ def handlers_of(config: Config | None) -> list[Any] | None:
 
 
 def path_of(config: Config | None) -> tuple[str, ...]:
-    """Return the agents through which a task came down to a run; empty for a user's own run."""
+    """Return the chain of agents that delegated to a run; empty for a user's own run."""
     return tuple(configurable(config).get(PATH) or ())
 
 
@@ -97,26 +97,26 @@ def is_nested(config: Config | None) -> bool:
 
 
 def is_resuming(config: Config | None) -> bool:
-    """Say whether a graph that is called from within another one goes on where that one stood."""
+    """Say whether a graph that another graph calls resumes together with it."""
     return bool(configurable(config).get(RESUMING))
 
 
 def place_of_graph(config: Config | None) -> dict[str, Any]:
-    """Return where the checkpoints of the graph lie whose task runs."""
+    """Return where the checkpoints of the running task's graph lie."""
     known = configurable(config)
     inside = str(known.get(CHECKPOINT_NS, "")).rpartition("|")[0]
     return {CONFIGURABLE: {THREAD_ID: known.get(THREAD_ID), CHECKPOINT_NS: inside}}
 
 
 def task_of(config: Config | None) -> str:
-    """Return the id of the running task: the same after a crash, another one after a fork."""
+    """Return the id of the running task: the same after a crash, another after a fork."""
     return str(configurable(config).get(TASK_ID, ""))
 
 
 def visit_of(config: Config | None) -> tuple[str, str, int]:
-    """Return the running task, the checkpoint that its outermost superstep began from, its number.
+    """Return the running task, the checkpoint its outermost superstep began from, and its number.
 
-    The task's id is the same after a crash, another one after a fork.
+    The task's id is the same after a crash, another after a fork.
     """
     known = configurable(config)
     began = known.get(CHECKPOINT_MAP) or {}
@@ -166,7 +166,7 @@ def with_metadata(config: Config | None, **values: Any) -> dict[str, Any]:
     return {**(config or {}), "metadata": {**((config or {}).get("metadata") or {}), **values}}
 
 
-# --- Which thread, namespace and checkpoint a LangGraph config means.
+# --- The thread, namespace and checkpoint that a LangGraph config addresses.
 
 
 class Address(NamedTuple):
@@ -177,7 +177,7 @@ class Address(NamedTuple):
     checkpoint_id: str | None
 
     def config(self) -> RunnableConfig:
-        """Return the config that means this place."""
+        """Return the config that addresses this place."""
         return {
             CONFIGURABLE: {
                 THREAD_ID: self.thread_id,
@@ -188,10 +188,10 @@ class Address(NamedTuple):
 
 
 def address_of(config: RunnableConfig) -> Address:
-    """Return the place that a config means; without a checkpoint it is the latest one.
+    """Return the place that a config addresses; without a checkpoint it is the latest one.
 
     Raises:
-        StorageError: if the config names no thread.
+        StorageError: the config names no thread.
     """
     asked = configurable(config)
     thread_id = asked.get(THREAD_ID)

@@ -1,4 +1,4 @@
-"""Names for ids and closed sets of words; imports nothing of ours."""
+"""Types of ids and closed sets of words; imports nothing of wick_graph."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final, Literal, NewType
 
 ThreadId = NewType("ThreadId", str)
-"""A conversation: `th_` and 16 hex digits when we make it, else the caller's own."""
+"""A conversation: `th_` and 16 hex digits if the engine makes the id, else the caller's own."""
 
 RunId = NewType("RunId", str)
 """One input and everything that it sets in motion, a UUID."""
@@ -18,10 +18,10 @@ StoppedBecause = Literal["done", "limit", "empty", "interrupted", "cancelled", "
 """Why a run came to its end; the one vocabulary for results, events and listings."""
 
 Replay = Literal["safe", "never", "key"]
-"""What may happen to a tool call that was in flight at a crash."""
+"""Whether a tool call that was in flight at a crash may run again."""
 
 OnBusy = Literal["reject", "queue", "cancel_running"]
-"""What becomes of a run where another one goes on in its thread."""
+"""Concurrency policy of a thread: reject or queue the new run, or cancel the running one."""
 
 Phase = Literal[
     "before_agent", "modify_request", "wrap_model_call", "after_model", "wrap_tool_call"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.sandbox.fixtures import Cell
 from wick_graph.errors import ToolError
-from wick_graph.sandbox.plan import NOBODY
+from wick_graph.sandbox.plan import OVERFLOW_ID
 
 
 @pytest.mark.sisters
@@ -82,7 +82,7 @@ def test_nothing_is_started_on_a_full_disk(confined: Cell, _: int) -> None:
         pytest.skip("making a small disk needs root")
     if confined.level == "container":
         pytest.skip("a mount that is made later is not seen by the container")
-    small = f"size=4m,uid={NOBODY},gid={NOBODY}"
+    small = f"size=4m,uid={OVERFLOW_ID},gid={OVERFLOW_ID}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", small, "small", confined.work], check=True)
     try:
         done = confined.run("dd if=/dev/zero of=big bs=64k count=100")

@@ -17,7 +17,7 @@ from tests.sandbox.fixtures import CONFINED, Cell, make_cell
 from wick_graph.backends import LocalBackend
 from wick_graph.errors import ConfigError
 from wick_graph.sandbox import plan
-from wick_graph.sandbox.plan import NOBODY
+from wick_graph.sandbox.plan import OVERFLOW_ID
 
 HELD_BY_A_NETWORK_NAMESPACE = {1, 2, 10, 16}
 FAMILIES = range(48)
@@ -51,7 +51,9 @@ class Tried:
 @pytest.fixture(scope="module", params=CONFINED)
 def tried(request: pytest.FixtureRequest, probe: Path) -> Iterator[Tried]:
     """Let the probe try everything once, beside a process of the user as whom commands run."""
-    who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    who = (
+        {"user": OVERFLOW_ID, "group": OVERFLOW_ID, "extra_groups": []} if os.geteuid() == 0 else {}
+    )
     with (
         tempfile.TemporaryDirectory(prefix="wick-test-", ignore_cleanup_errors=True) as folder,
         subprocess.Popen(["sleep", "300"], cwd="/", **who) as bystander,  # type: ignore[call-overload]  # options as a map

@@ -13,7 +13,7 @@ import pytest
 from tests.sandbox.fixtures import CANARY, Cell
 from tests.source import ROOT
 from wick_graph.errors import ToolError
-from wick_graph.sandbox.plan import NOBODY
+from wick_graph.sandbox.plan import OVERFLOW_ID
 
 
 @pytest.mark.sisters
@@ -147,12 +147,14 @@ def test_a_set_id_program_gives_nothing(armed: Cell, _: int) -> None:
     os.chown(program, os.geteuid(), os.getegid())
     program.chmod(0o4755)
     done = armed.run("./probe who")
-    assert done.stdout == f"euid {os.geteuid() or NOBODY}\n", done.stderr
+    assert done.stdout == f"euid {os.geteuid() or OVERFLOW_ID}\n", done.stderr
 
 
 @pytest.mark.parametrize("_", [pytest.param(0, id="C14")])
 def test_no_process_outside_can_be_killed(confined: Cell, _: int) -> None:
-    who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    who = (
+        {"user": OVERFLOW_ID, "group": OVERFLOW_ID, "extra_groups": []} if os.geteuid() == 0 else {}
+    )
     bystander = subprocess.Popen(["sleep", "300"], cwd="/", **who)  # type: ignore[call-overload]  # options as a map
     try:
         confined.run(f"kill -9 {bystander.pid}; kill -9 {os.getpid()}; kill -9 $PPID; kill -9 -1")

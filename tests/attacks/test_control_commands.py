@@ -275,7 +275,7 @@ def test_too_much_of_it_runs_nothing(request: pytest.FixtureRequest, open_path: 
         (open_path / f"{number}" / "conftest.py").touch()
     give(open_path)
     with backend_at("bwrap", open_path, request) as fs:
-        with pytest.raises(ToolError, match="name those that commands may change under writable:"):
+        with pytest.raises(ToolError, match="list those that commands may change under writable:"):
             fs.exec("touch ran")
         assert not (open_path / "ran").exists()
     loose = Rules(writable=("conftest.py",))

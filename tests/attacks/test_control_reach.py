@@ -117,7 +117,7 @@ def test_a_link_is_followed_and_never_to_where_tools_write(app: Path, tmp_path: 
     for target in ("../workspace", "../workspace/new.py"):
         (app / "srv/linked").unlink()
         (app / "srv/linked").symlink_to(target)
-        with pytest.raises(ConfigError, match="is a link to where tools write"):
+        with pytest.raises(ConfigError, match="is a link to a folder that tools write"):
             hash_of(path)
 
 
@@ -134,7 +134,7 @@ def test_a_folder_that_is_too_large_is_refused_and_not_cut(
         hash_of(path)
     monkeypatch.chdir(app)
     assert call(["run", "hello", "--trust"]) == 2
-    assert "give the server a folder of its own by cwd:" in capsys.readouterr().err
+    assert "give the server a folder of its own with cwd:" in capsys.readouterr().err
     monkeypatch.setattr(trusted, "MOST_FILES", 100)
     monkeypatch.setattr(trusted, "MOST_BYTES", 100)
     (app / "srv/0").write_bytes(b"x" * 101)
@@ -179,7 +179,7 @@ def test_tools_never_write_where_a_command_starts_or_reads(
         (app / "link").symlink_to("desk")
     agent = f"    backend: {{{kind} {folder}}}\n"
     path = written(app, server.replace("APP", str(app)), agent)
-    said = "tools write there; give the server a folder of its own by cwd:|a link to where tools"
+    said = "give the server a folder of its own with cwd:|a link to a folder that tools"
     with load(path) as agents, pytest.raises(ConfigError, match=said):
         agents["default"]
     monkeypatch.chdir(app)

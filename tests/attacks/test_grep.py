@@ -99,7 +99,7 @@ def options(w: World, searching: LocalBackend) -> None:
         assert lines(searching.grep(name, name)) == [(name, 1, f"here is {name} as text")]
     (w.work / "-f").write_text("-f/etc/passwd\n")
     assert lines(searching.grep("-f/etc/passwd")) == [("-f", 1, "-f/etc/passwd")]
-    with pytest.raises(ToolError, match="as a directory that is none"):
+    with pytest.raises(ToolError, match="as a directory that is not one"):
         searching.grep("root", "-f/etc/passwd")
 
 

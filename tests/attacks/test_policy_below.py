@@ -225,8 +225,8 @@ def test_validate_warns_of_an_opt_out(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["validate", "-c", str(file)])
     assert said.exit_code == 0
     warning = (
-        "agents.top.subagents.low: inherit_approvals is false, so low runs without a question "
-        "what the approvals of top ask for"
+        "agents.top.subagents.low: inherit_approvals is false, so low runs without approval "
+        "what top must ask for"
     )
     assert f"note: {warning}" in said.output
     said = CliRunner().invoke(app, ["validate", "-c", str(file), "--json"])

@@ -225,9 +225,9 @@ def test_a_chain_that_a_hook_broke_never_reaches_the_model(door: Door) -> None:
             "there is no call '1' that this result could answer",
             id="V-14-tool",
         ),
-        pytest.param(None, "nothing is no message", id="none"),
-        pytest.param(7, "a int is no message", id="int"),
-        pytest.param({"role": "user"}, "is no message", id="no-content"),
+        pytest.param(None, "nothing is not a message", id="none"),
+        pytest.param(7, "a int is not a message", id="int"),
+        pytest.param({"role": "user"}, "is not a message", id="no-content"),
         pytest.param({"role": "user", "content": 7}, "must be a text, or a list", id="number"),
         pytest.param(
             {"role": "user", "content": [{"type": "text"}]},

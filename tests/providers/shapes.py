@@ -123,7 +123,9 @@ given(
     "it, or a note in its place",
     told(TEXT, image(f"data:image/gif;base64,{PNG}"), image(f"data:image/svg+xml;base64,{PNG}")),
 )
-given("a picture that is no base64", "", told(image("data:image/png;base64,???")), refused="base64")
+given(
+    "a picture that is not base64", "", told(image("data:image/png;base64,???")), refused="base64"
+)
 given("a picture on this machine", "", told(image("/etc/hostname")), refused="http")
 given(
     "a sound, a file, an unknown block",
@@ -157,10 +159,10 @@ given(
 for _kind in ("file", "media", "document", "audio", "input_audio"):
     given(f"a block without data: {_kind}", "", told({"type": _kind}), refused="needs its data")
 given(
-    "a file whose data is no base64",
+    "a file with data that is not base64",
     "",
     told({"type": "media", "data": "???", "mime_type": "application/pdf"}),
-    refused="no base64",
+    refused="not base64",
 )
 given(
     "a file of no known type",

@@ -19,7 +19,7 @@ from tests.support.containers import IMAGE, CannotStart, ContainerEngine
 from wick_graph.backends import Executed, LocalBackend
 from wick_graph.backends.docker import BoxOptions, DockerBackend
 from wick_graph.errors import ConfigError
-from wick_graph.sandbox.plan import NOBODY
+from wick_graph.sandbox.plan import OVERFLOW_ID
 
 CANARY = "canary-5f1c9a"
 CONFINED = ("bwrap", "landlock", "container")
@@ -110,7 +110,7 @@ def give(path: Path) -> None:
     """Give what is below a folder to the user that commands run as, where tests run as root."""
     if os.geteuid() == 0:
         for one in (path, *path.rglob("*")):
-            os.chown(one, NOBODY, NOBODY, follow_symlinks=False)
+            os.chown(one, OVERFLOW_ID, OVERFLOW_ID, follow_symlinks=False)
 
 
 def backend_at(level: str, work: Path, request: pytest.FixtureRequest, **options: Any) -> Any:

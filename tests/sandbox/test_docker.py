@@ -303,6 +303,6 @@ def test_an_engine_that_shows_another_folder_is_refused(
     monkeypatch.setattr(container, "_mounts", lambda _, *rest: mounts(str(there), *rest))
     with (
         DockerBackend(here, options=OPTIONS, host=container_engine.host) as fs,
-        pytest.raises(ConfigError, match="does not see .*the engine must be on this machine"),
+        pytest.raises(ConfigError, match="does not see .*the engine must be on this host"),
     ):
         fs.launch()

@@ -22,7 +22,7 @@ from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.sandbox import confine, levels, plan
 from wick_graph.sandbox.levels import choose
-from wick_graph.sandbox.plan import NOBODY, find_program, identity_for
+from wick_graph.sandbox.plan import OVERFLOW_ID, find_program, identity_for
 from wick_graph.testing import ScriptedModel
 from wick_graph.tracing import recording
 
@@ -60,7 +60,7 @@ def test_without_a_processor_that_is_known_there_is_no_sandbox(
     with LocalBackend(work, execute="auto") as fs:
         assert (fs.level, fs.can_execute) == ("", False)
         (notice,) = fs.notices
-        assert notice.startswith("execute is not available: no sandbox works here (bwrap: ")
+        assert notice.startswith("execute is not available: no sandbox works on this host (bwrap: ")
         assert "; landlock: " in notice
         assert notice.endswith("execute: local runs commands without one")
         assert "execute" not in {tool.name for tool in FilesystemHook(fs).tools({})}
@@ -167,7 +167,7 @@ def test_what_root_keeps_for_itself_commands_can_read_only(open_path: Path) -> N
 
 def test_a_command_never_runs_as_root(confined: Cell) -> None:
     uid = int(confined.run("id -u").stdout)
-    assert uid == (os.geteuid() or NOBODY)
+    assert uid == (os.geteuid() or OVERFLOW_ID)
     who = identity_for(str(confined.work))
     assert (who is None) == (os.geteuid() != 0)
 

@@ -190,7 +190,7 @@ def test_the_command_works_on_an_encrypted_store(wick: Wick, tmp_path: Path) -> 
     [
         pytest.param("env:WICK_NO_SUCH_KEYS", "is not set", id="no variable"),
         pytest.param("file:none.keys", "cannot be read", id="no file"),
-        pytest.param(NEW, "a key never stands in this file", id="the key itself"),
+        pytest.param(NEW, "never write a key in this file", id="the key itself"),
         pytest.param("'env:no name'", "file:PATH or env:NAME", id="no name"),
         pytest.param("[1]", "text", id="no text"),
     ],

@@ -1,4 +1,4 @@
-"""Where files and commands live; the engine reaches them through these objects alone."""
+"""Backends for files and commands; the engine reaches both through these objects alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protected paths: what tools must not change, and files that other programs obey."""
+"""Protected paths: files that tools must not change, and files that other programs obey."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from wick_graph.backends.protocol import MAX_SHUT, MAX_WATCHED, WATCH_SECONDS
+from wick_graph.backends.protocol import MAX_PART_MOUNTS, MAX_WATCHED, WATCH_SECONDS
 from wick_graph.backends.root import Root, shown
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.sandbox import Bind
 
-# --- What other programs run or obey later: the one list of it, and how a path is compared with
-# it.
+# --- Files that other programs run or obey later: the list, and how to compare a path with it.
 
 
 OBEYED: Final = (
@@ -52,17 +51,17 @@ OBEYED: Final = (
     *(".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".profile"),
     *(".zlogin", ".zprofile", ".zshenv", ".zshrc"),
 )
-"""Whole files and folders. A name fits anywhere below the working directory, with all that is below
-it; a pattern with a `/` fits parts of a path that follow each other."""
+"""Whole files and folders. A name matches anywhere below the working directory, with everything
+below it; a pattern with a `/` matches consecutive parts of a path."""
 
 _WILD: Final = frozenset("*?[")
 
 
 class Patterns:
-    """Names and patterns that paths are compared with, without regard to case.
+    """Names and patterns for paths, without regard to case.
 
     Args:
-        patterns: As in `OBEYED`; a `/**` or `/` at the end says nothing more.
+        patterns: As in `OBEYED`; a `/**` or `/` at the end has no effect.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -84,7 +83,7 @@ class Patterns:
         self._long: Final = tuple(long)
 
     def ends_at(self, parts: Sequence[str]) -> bool:
-        """Say whether a pattern fits the end of a path, given as folded names."""
+        """Say whether a pattern matches the end of a path, given as folded names."""
         last = parts[-1]
         if last in self._names or any(one.fullmatch(last) for one in self._wild):
             return True
@@ -95,7 +94,7 @@ class Patterns:
         )
 
     def first_in(self, path: str) -> str:
-        """Return the shortest beginning of a relative path that fits; empty if none does."""
+        """Return the shortest beginning of a relative path that matches; empty if none does."""
         names = [name for name in path.split("/") if name]
         parts = [folded(name) for name in names]
         for end in range(1, len(parts) + 1):
@@ -106,7 +105,7 @@ class Patterns:
 
 @lru_cache(maxsize=8_192)
 def folded(name: str) -> str:
-    """Bring names that a file system may take for one into one form."""
+    """Return one form for all names that a file system may treat as the same."""
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
@@ -116,46 +115,45 @@ def _compiled(part: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(part))
 
 
-# --- What tools leave alone in and around a working directory: two lists, and how each is held.
+# --- What tools must not change in and around a working directory: two lists, and how they hold.
 #
-# The control plane is what governs agents. Tools never write it. What other programs obey later
-# (`obeyed`) is changed by file tools only after a person has allowed it. A sandbox that can show
-# parts of a directory read-only shows both so; where a command can change them, its result names
-# them.
+# The control plane governs agents: tools never write it. File tools change files that other
+# programs obey later (`obeyed`) only after a person has allowed it. A sandbox with separate mounts
+# shows both read-only; if a command can change them, its result names them.
 
 
 OWN_FOLDER: Final = ".wick"
-"""Where a backend keeps whole results and notes; tools read it and do not write it."""
+"""The folder of a backend's results and notes; tools read it but never write it."""
 
 GOVERNS: Final = "is protected: it governs agents, and tools never write it"
 
 OWN: Final = "is protected: tools do not write there"
 
 _OF_A_DATABASE: Final = ("", "-wal", "-shm", "-journal")
-"""An empty one is none to SQLite: so each can be there, and be shown read-only, before it is."""
+"""SQLite treats an empty file as absent, so each can exist, read-only, before it is needed."""
 
 _NOT_ENTERED: Final = frozenset({"node_modules", "__pycache__"})
 
 _NOT_ENTERED_BELOW: Final = "site-packages/"
-"""What is installed there has files of such names in thousands, and nobody obeys them."""
+"""Installed packages have thousands of files with such names, which no program obeys."""
 
 Key = tuple[tuple[int, int], tuple[str, ...]]
-"""A path as a folder that exists, by device and number, and the names below it."""
+"""A path as an existing folder, by device and number, and the names below it."""
 
 Stamp = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What tools leave alone.
+    """What tools must not change.
 
     Args:
         control: Absolute paths of files that govern agents, and of folders, which end in `/`.
-        memory: Absolute paths of files that file tools may change and commands never.
-        protect: More names and patterns that other programs obey, beside `OBEYED`.
-        writable: Names and patterns of those that tools may change after all.
-        code: Absolute paths of folders of code that this program loads; they govern agents too.
-        stores: Absolute paths of SQLite databases; what SQLite keeps beside one belongs to it.
+        memory: Absolute paths of files that file tools may change but commands never.
+        protect: More names and patterns that other programs obey, besides `OBEYED`.
+        writable: Names and patterns of those that tools may change without asking.
+        code: Absolute paths of code folders that this program loads; they govern agents too.
+        stores: Absolute paths of SQLite databases; SQLite's files next to one belong to it.
     """
 
     control: tuple[str, ...] = ()
@@ -168,14 +166,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What of a working directory other programs obey, at one moment."""
+    """The files of a working directory that other programs obey, at one time."""
 
     files: dict[str, Stamp] = field(default_factory=dict)
-    """By path below the directory: what would differ after a change."""
+    """By path below the directory: a stamp that differs after a change."""
     tops: tuple[str, ...] = ()
-    """Paths to be shown read-only; what is below them is not repeated."""
+    """Paths to show read-only; paths below them are not listed."""
     cut: bool = False
-    """The directory was too large to be looked through."""
+    """The directory was too large for a complete look."""
 
 
 class Guard:
@@ -183,7 +181,7 @@ class Guard:
 
     Args:
         root: The directory.
-        rules: What tools leave alone.
+        rules: What tools must not change.
     """
 
     def __init__(self, root: Root, rules: Rules) -> None:
@@ -199,7 +197,7 @@ class Guard:
         self._loosened: Final = rules.writable
 
     def keep_from(self, rules: Rules) -> None:
-        """Let more files and folders govern, from now on; nothing is loosened by it."""
+        """Add files and folders that govern agents; it never loosens a rule."""
         files = _forms(f"{one}{end}" for one in rules.stores for end in _OF_A_DATABASE)
         self._named = _joined(self._named, _forms(rules.control))
         folders = tuple(one.rstrip("/") for one in self._named if one.endswith("/"))
@@ -212,14 +210,14 @@ class Guard:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Say what of the second list tools may change."""
+        """List the obeyed files that tools may change without asking."""
         if not self._loosened:
             return ()
         listed = ", ".join(map(shown, self._loosened))
         return (f"tools may change {listed}, which other programs run or obey (writable:)",)
 
     def never(self, path: str, rel: str) -> str:
-        """Say why no tool may write here, in the rest of a sentence; empty if one may.
+        """Say why no tool may write here, as the rest of a sentence; empty if tools may.
 
         Args:
             path: Absolute, without links below its root.
@@ -233,7 +231,7 @@ class Guard:
         try:
             real = os.path.realpath(folder or "/")
             ways = [*_ways(real, name)]
-        except ValueError:  # no path can be written like that, which is said when it is used
+        except ValueError:  # not a valid path; the error comes on use
             return ""
         written = folded(f"{real.rstrip('/')}/{name}")
         if any(_is_below(written, one) or _is_below(one, written) for one in self._spelt):
@@ -242,7 +240,7 @@ class Guard:
         return GOVERNS if any(_meet(way, one) for one in held for way in ways) else ""
 
     def asks(self, rel: str) -> str:
-        """Say why a person must allow a change of this file; empty if nobody need.
+        """Say why a person must allow a change of this file; empty if no approval is needed.
 
         Args:
             rel: Its path below the root that it belongs to.
@@ -253,9 +251,10 @@ class Guard:
         return f"other programs run or obey {shown(found)}"
 
     def held(self) -> list[str]:
-        """List what commands may never change at or below the directory, there or not yet.
+        """List the paths at or below the directory that commands may never change.
 
-        The directory itself is in the list if it lies in a folder that governs agents.
+        They need not exist yet. The directory itself is in the list if it lies in a folder that
+        governs agents.
         """
         found = dict.fromkeys(
             self._work if _is_below(self._work, one.rstrip("/")) and one.endswith("/") else one
@@ -266,24 +265,24 @@ class Guard:
         return [*found, *self._links()]
 
     def must_be_apart(self, level: str) -> None:
-        """Refuse a level that cannot show a part of the directory read-only.
+        """Refuse a level that cannot show parts of the directory read-only.
 
         Raises:
-            ConfigError: The directory holds what commands may never change.
+            ConfigError: the directory holds files that commands may never change.
         """
         if found := self.held():
             raise ConfigError(
                 f"the working directory {self._root.path} holds {found[0].rstrip('/')}, which "
                 f"commands at the level {level} could change; give the agent a folder of its own, "
-                "such as workdir: ./workspace with skills and memory outside of it by absolute "
+                "such as workdir: ./workspace with skills and memory outside it by absolute "
                 "paths, or write execute: 'off'"
             )
 
     def prepare(self) -> None:
-        """Make what is to be shown read-only and is not there yet.
+        """Make the missing paths that must be shown read-only.
 
         Raises:
-            ConfigError: It cannot be made, or not be shown so.
+            ConfigError: one cannot be made, or cannot be shown read-only.
         """
         for path in self.held():
             if path == self._work:
@@ -298,24 +297,24 @@ class Guard:
                     f"shown to them read-only ({error}); give it a folder of its own outside"
                 ) from None
 
-    def look(self, *, inside: bool = True, shut: Collection[str] = ()) -> Seen:
-        """Find what other programs obey, as it is now.
+    def look(self, *, inside: bool = True, skip: Collection[str] = ()) -> Seen:
+        """Find the files that other programs obey, in their present state.
 
         Args:
-            inside: Whether folders that are obeyed as a whole, such as `.git`, are looked into.
-            shut: Those that need not be, since nothing could change in them.
+            inside: Whether to look into folders that are obeyed as a whole, such as `.git`.
+            skip: Folders to leave out, since nothing could change in them.
         """
-        enter = {*shut}.isdisjoint if inside else None
-        return _Look(self._root.path, self._obeyed, self._writable, enter).seen()
+        enter = {*skip}.isdisjoint if inside else None
+        return _Scan(self._root.path, self._obeyed, self._writable, enter).seen()
 
-    def shut(self, seen: Seen) -> list[tuple[str, bool]]:
-        """List what is shown apart from the directory: paths below it, and whether read-only.
+    def mounts(self, seen: Seen) -> list[tuple[str, bool]]:
+        """List the paths below the directory that get their own mount, and whether read-only.
 
-        A folder above a path that is read-only is shown apart too: it can then not be renamed.
-        An empty path is the directory itself.
+        A folder above a read-only path gets its own mount too, so that it cannot be renamed. An
+        empty path is the directory itself.
 
         Raises:
-            ToolError: There is too much of it, or a part cannot be shown so.
+            ToolError: there are too many, or a path cannot be mounted.
         """
         try:
             self.prepare()  # a file may have been removed since
@@ -325,29 +324,29 @@ class Guard:
         if self._work in held:
             return [("", True)]
         wanted = {path[len(self._work) + 1 :].rstrip("/") for path in held} | {*seen.tops}
-        if len(wanted) > MAX_SHUT:
+        if len(wanted) > MAX_PART_MOUNTS:
             raise ToolError(
                 f"there are {len(wanted):,} files that other programs obey, and at most "
-                f"{MAX_SHUT:,} can be shown read-only; ask the user to name those that commands "
-                "may change under writable: in agents.yaml"
+                f"{MAX_PART_MOUNTS:,} can be shown read-only; ask the user to list those that "
+                "commands may change under writable: in agents.yaml"
             )
         tops = {one for one in wanted if not any(above in wanted for above in _above(one))}
         pins = {above for one in tops for above in _above(one)}
         return sorted([(one, True) for one in tops] + [(one, False) for one in pins])
 
     def binds(self, seen: Seen) -> list[Bind]:
-        """Open what is shown apart; the descriptors belong to the caller.
+        """Open the paths that get their own mount; the descriptors belong to the caller.
 
         Raises:
-            ToolError: There is too much of it, or a part cannot be opened.
+            ToolError: there are too many, or a path cannot be opened.
         """
         made: list[Bind] = []
         try:
-            for rel, read_only in self.shut(seen):
+            for rel, read_only in self.mounts(seen):
                 try:
                     fd = self._root.handle(rel or ".")
                 except ToolError:
-                    if rel in seen.tops or not read_only:  # it went away meanwhile
+                    if rel in seen.tops or not read_only:  # it was removed meanwhile
                         continue
                     raise
                 made.append(Bind(fd, f"{self._work}/{rel}".rstrip("/"), read_only))
@@ -358,13 +357,13 @@ class Guard:
         return made
 
     def note(self, before: Seen, *, apart: bool) -> str:
-        """Say what of this came to be or changed since; empty if nothing did.
+        """Say which obeyed files were created or changed since; empty if none were.
 
         Args:
-            before: What was seen then.
-            apart: Whether it was shown read-only.
+            before: What `look` found then.
+            apart: Whether those files were shown read-only.
         """
-        after = self.look(shut=before.tops if apart else ())
+        after = self.look(skip=before.tops if apart else ())
         names = [rel for rel, is_now in after.files.items() if before.files.get(rel) != is_now]
         names += [f"{rel} (removed)" for rel in before.files.keys() - after.files.keys()]
         said = []
@@ -373,10 +372,10 @@ class Guard:
             listed = ", ".join(shown(name) for name in sorted(names)[:_NAMED])
             said.append(
                 f"files that other programs run or obey were created or changed: {listed}{more}; "
-                "tell the user, who should look at them"
+                "tell the user to check them"
             )
         if after.cut or before.cut:
-            said.append("the directory is too large to be looked through for such files")
+            said.append("the directory is too large to check for such files")
         return "; ".join(said)
 
     def _make(self, rel: str, path: str) -> None:
@@ -393,7 +392,7 @@ class Guard:
                 raise
 
     def _links(self) -> Iterator[str]:
-        """Find other names of files that govern agents: hard links below the directory."""
+        """Find hard links below the directory to files that govern agents."""
         wanted = {*_linked(self._named)}
         if not wanted:
             return
@@ -410,8 +409,8 @@ _NAMED: Final = 20
 """Files that a result names."""
 
 
-class _Look:
-    """One walk through a directory for what other programs obey."""
+class _Scan:
+    """One walk through a directory for files that other programs obey."""
 
     def __init__(
         self,
@@ -430,7 +429,7 @@ class _Look:
         self._until = time.monotonic() + WATCH_SECONDS
 
     def seen(self) -> Seen:
-        """Walk; links are looked at and not followed."""
+        """Walk without following links."""
         pending: list[tuple[str, tuple[str, ...], bool]] = [("", (), False)]
         while pending and not self._is_over():
             rel, parts, inside = pending.pop()
@@ -438,7 +437,7 @@ class _Look:
                 with os.scandir(f"{self._folder}/{rel}") as entries:
                     for entry in entries:
                         self._entry(entry, rel, parts, inside, pending)
-            except OSError:  # it went away, or may not be read
+            except OSError:  # it was removed, or is unreadable
                 continue
         return Seen(self._files, tuple(self._tops), cut=bool(pending))
 
@@ -476,7 +475,7 @@ class _Look:
 
 
 def _stamp(status: os.stat_result) -> Stamp:
-    """Return what a change shows in; of a folder only which one it is."""
+    """Return what differs after a change; for a folder, only its identity."""
     if stat.S_ISDIR(status.st_mode):
         return status.st_ino, status.st_mode
     return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -487,7 +486,7 @@ def _joined(known: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
 
 
 def _forms(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return paths with links in them followed, as a name and as what it leads to."""
+    """Return each path in two forms: with its folder resolved, and fully resolved."""
     found: dict[str, None] = {}
     for path in paths:
         end = "/" if path.endswith("/") else ""
@@ -498,12 +497,12 @@ def _forms(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _key(path: str) -> Key:
-    """Name a path by the deepest folder of it that exists."""
+    """Identify a path by its deepest existing folder."""
     return next(_ways(path.rstrip("/"), ""))
 
 
 def _ways(path: str, name: str) -> Iterator[Key]:
-    """Name a path by each folder of it that exists, deepest first."""
+    """Identify a path by each of its existing folders, deepest first."""
     tail = (folded(name),) if name else ()
     while True:
         try:
@@ -525,7 +524,7 @@ def _meet(way: Key, held: Key) -> bool:
 
 
 def _linked(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the files of the control plane that have more than one name."""
+    """Yield the files of the control plane with more than one name."""
     for path in paths:
         inner = (f"{f}/{n}" for f, _, names in os.walk(path) for n in names)
         for one in inner if path.endswith("/") else (path,):
@@ -534,7 +533,7 @@ def _linked(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Identify a file that has more than one name."""
+    """Identify a file with more than one name; None for others."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""The backend that works on this machine's own files, and runs commands only if it is told to."""
+"""The backend for the host's own files; it runs commands only if it is configured to."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from wick_graph.backends.search_worker import read_at
 from wick_graph.errors import ConfigError, RefusedError, ToolError
 from wick_graph.sandbox import HOLDS, PROBE, Launch, Sandbox, Setting, choose
 
-# --- Read a part of a file that a model can be shown, whatever the file's size.
+# --- Read a window of a file for a model, whatever the file's size.
 
 
 _CHUNK_BYTES: Final = 2**20
@@ -54,7 +54,7 @@ _CHUNK_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was read."""
+    """A part of a file."""
 
     text: str
     whole: bytes | None
@@ -63,15 +63,15 @@ class Window:
 
 
 def read_window(fd: int, size: int, line: int, lines: int | None, byte: int) -> Window:
-    """Read from a line, counted from 1 from the place `byte`, at most a megabyte.
+    """Read at most a megabyte from a line, counted from 1 at the offset `byte`.
 
-    What was appended after the file had that size is not read.
+    Data appended beyond `size` is not read.
 
     Raises:
-        ToolError: The place is behind the file's end, or too far in to be counted to.
+        ToolError: the offset is after the file's end, or the line is too far into the file.
     """
     if byte > size:
-        raise ToolError(f"byte={byte} is behind the end of the file, which has {size:,} bytes")
+        raise ToolError(f"byte={byte} is after the end of the file, which has {size:,} bytes")
     start = _skip_lines(fd, byte, size, line - 1)
     data = read_at(fd, start, min(MAX_READ_BYTES, size - start))
     if lines is not None:
@@ -85,19 +85,19 @@ def read_window(fd: int, size: int, line: int, lines: int | None, byte: int) -> 
     if "\ufffd" in text and not _is_utf8(data):
         notes.append("not all of it is UTF-8 text; other bytes are shown as \ufffd")
     if (start, end) != (0, size):
-        rest = f"; go on with byte={end}" if end < size else ""
+        rest = f"; continue with byte={end}" if end < size else ""
         notes.append(f"bytes {start:,} to {end:,} of {size:,} are shown{rest}")
     return Window(text, data if (start, end) == (0, size) else None, tuple(notes))
 
 
 def _skip_lines(fd: int, start: int, size: int, count: int) -> int:
-    """Return where the line begins that has `count` lines before it."""
+    """Return where the line with `count` lines before it begins."""
     at = start
     while count > 0:
         if at - start >= MAX_SKIP_BYTES:
             raise ToolError(
                 f"the line is more than {MAX_SKIP_BYTES // 2**20} MiB into the file; "
-                "use grep, or name a byte to begin at"
+                "use grep, or give a byte to begin at"
             )
         chunk = read_at(fd, at, min(_CHUNK_BYTES, size - at))
         if not chunk:
@@ -122,7 +122,7 @@ def _first_lines(data: bytes, count: int) -> bytes:
 
 
 def _unfinished(data: bytes) -> int:
-    """Count the bytes at the end that begin a character and do not end it."""
+    """Count the bytes of an incomplete character at the end."""
     for back in range(1, min(4, len(data)) + 1):
         lead = data[-back]
         if lead & 0xC0 == 0x80:
@@ -140,21 +140,21 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-# --- Commands in one directory, at the sandbox level that was chosen when it was opened.
+# --- Commands in one directory, at the sandbox level chosen when the backend was opened.
 
 
 class Commands:
-    """Run commands in a directory, or say why none are run.
+    """Run commands in a directory, or say why none can run.
 
     Args:
         workdir: The directory; it must exist.
         setting: A level, `auto`, or `require`; see `wick_graph.sandbox`.
-        guard: What commands leave alone.
+        guard: What commands must not change.
         readable: Further folders that a confined command can read; absolute.
-        timeout: Seconds that a command may take if the call does not say.
+        timeout: Default seconds for a command.
 
     Raises:
-        ConfigError: The level does not work here, or an argument is out of range.
+        ConfigError: the level does not work on this host, or an argument is out of range.
     """
 
     def __init__(
@@ -178,13 +178,13 @@ class Commands:
         self._guard: Final = guard
         self.check()
         self.notice: Final = self._notice(missing)
-        """What a person must know beyond the level, such as why there is none."""
+        """A notice for people besides the level, such as why there is none."""
 
     def check(self) -> None:
-        """Refuse a level that cannot hold what governs agents.
+        """Refuse a level that cannot protect the files that govern agents.
 
         Raises:
-            ConfigError: A part of it lies in the directory, and cannot be shown read-only.
+            ConfigError: some lie in the directory and cannot be shown read-only.
         """
         if self.sandbox is not None and self._guard is not None:
             guard, apart = self._guard, self.sandbox.apart
@@ -193,10 +193,10 @@ class Commands:
     def run(
         self, command: str, *, timeout: float | None, spool: Spool, stop: Stop | None
     ) -> Executed:
-        """Run a shell command; nothing of it is left when this returns.
+        """Run a shell command; none of its processes is left when this returns.
 
         Raises:
-            ToolError: It is no command, or could not be started.
+            ToolError: it is not a valid command, or could not be started.
         """
         if self.sandbox is None:
             raise ToolError(self.notice)
@@ -218,7 +218,7 @@ class Commands:
         return replace(done, notes=(*done.notes, note))
 
     def _launch(self, sandbox: Sandbox) -> tuple[Launch, Seen]:
-        """Prepare a start; say also what other programs obey by now."""
+        """Prepare a start; return also the present state of the obeyed files."""
         if self._guard is None:
             return sandbox.launch(), Seen()
         before = self._guard.look(inside=not sandbox.apart)
@@ -231,7 +231,7 @@ class Commands:
             raise
 
     def _probe(self, sandbox: Sandbox) -> str:
-        """Run the probe in a level; return what is wrong with it."""
+        """Run the probe in a level; return what is wrong, or an empty text."""
         try:
             done = process.run(
                 process.shell(PROBE, self._workdir, sandbox.level),
@@ -255,19 +255,19 @@ class Commands:
     def _notice(self, missing: str) -> str:
         if self.sandbox is None:
             return (
-                f"execute is not available: no sandbox works here ({missing}); "
+                f"execute is not available: no sandbox works on this host ({missing}); "
                 "execute: local runs commands without one"
             )
         if not self._said or self._said == HOLDS:
             return ""
         return (
-            f"commands can read {self._workdir} and not change it: they do not run as root; "
-            "give the directory to the user that they are to run as"
+            f"commands can read {self._workdir} but not change it, since they do not run as root; "
+            "give the directory to the user that they should run as"
         )
 
 
 def spool_into(root: Root, workdir: str, name: str) -> Spool:
-    """Return what opens the files for a command's whole output, in the backend's own folder."""
+    """Return a function that opens files for a command's output in the backend's own folder."""
 
     def spool(stream: str) -> tuple[int, str]:
         rel = saved_results.new_result(root, f"{name or 'execute'}.{stream}.txt")
@@ -277,13 +277,13 @@ def spool_into(root: Root, workdir: str, name: str) -> Spool:
 
 
 def must_be_command(command: str) -> None:
-    """Refuse what no shell can be given.
+    """Refuse a command that no shell can take.
 
     Raises:
-        ToolError: It is empty, too long, or no text.
+        ToolError: it is empty, too long, or not valid text.
     """
     if not command.strip():
-        raise ToolError("the command is empty; give one that sh understands")
+        raise ToolError("the command is empty; give a command for sh")
     if "\0" in command:
         raise ToolError("the command has a NUL character, which no command can have")
     try:
@@ -292,16 +292,16 @@ def must_be_command(command: str) -> None:
         raise ToolError("the command has half of a surrogate pair; write valid text") from None
     if size > MAX_COMMAND_BYTES:
         raise ToolError(
-            f"the command has {size:,} bytes, at most {MAX_COMMAND_BYTES:,} are run; "
+            f"the command has {size:,} bytes, more than {MAX_COMMAND_BYTES:,}; "
             "write it to a file and run that"
         )
 
 
 def must_be_seconds(timeout: float) -> None:
-    """Refuse a backend's own time-out that is none.
+    """Refuse an invalid default time-out.
 
     Raises:
-        ConfigError: It is not above 0, or too long.
+        ConfigError: it is not above 0, or too long.
     """
     if not 0 < timeout <= MAX_COMMAND_SECONDS:
         raise ConfigError(
@@ -313,7 +313,7 @@ def seconds_of(timeout: float | None, default: float) -> float:
     """Return the seconds that a command may take.
 
     Raises:
-        ToolError: The call asks for none, or for too many.
+        ToolError: the call asks for none, or for too many.
     """
     seconds = default if timeout is None else timeout
     if not math.isfinite(seconds) or not 0 < seconds <= MAX_COMMAND_SECONDS:
@@ -324,57 +324,57 @@ def seconds_of(timeout: float | None, default: float) -> float:
 
 
 def must_have_room(workdir: str) -> None:
-    """Refuse to start anything where the disk is nearly full.
+    """Refuse to start a command if the disk is nearly full.
 
     Raises:
-        ToolError: Too little is left.
+        ToolError: too little is left.
     """
     try:
         disk = os.statvfs(workdir)
-    except OSError:  # it has vanished; the start of the command says so
+    except OSError:  # it has vanished; the start of the command reports it
         return
     free = disk.f_bavail * disk.f_frsize
     if free < min(disk.f_blocks * disk.f_frsize * LEAST_FREE_PART, LEAST_FREE_BYTES):
-        raise ToolError("the disk is nearly full, so nothing is run; ask the user to make room")
+        raise ToolError("the disk is nearly full, so no command runs; ask the user to make room")
 
 
 def _nowhere(stream: str) -> tuple[int, str]:
-    raise ToolError("the probe wrote more than is read")
+    raise ToolError("the probe wrote too much output")
 
 
 NO_EXECUTE: Final = (
-    "execute is not available: a local backend runs commands only where it is told to, by "
-    "execute='auto' in a sandbox, or by execute='local', which is none"
+    "execute is not available: a local backend runs commands only if it is configured to; pass "
+    "execute='auto' for a sandbox, or execute='local' for none"
 )
 
 _NAMES: Final = 500
-"""That a worker is asked about at once."""
+"""Names in one message to a worker."""
 
 _LOCKS: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
-"""One for each path that is being written in this process; all backends share them."""
+"""One lock for each path that this process is writing; all backends share them."""
 
 _LOCKS_LOCK: Final = threading.Lock()
 
 
 class LocalBackend:
-    """Files below a working directory, and below extra roots beside it.
+    """Files below a working directory and below extra roots, and commands.
 
     Args:
         workdir: The directory; it must exist.
-        execute: The sandbox level of commands (`bwrap`, `landlock`, or `local`, which is none);
-            `auto` for the strongest that works here, and no commands if none does; `require` for
-            the same and an error if none does. None: no commands.
+        execute: The sandbox level of commands (`bwrap`, `landlock`, or `local` for none). `auto`
+            takes the strongest that works on this host, and no commands if none does; `require`
+            is the same with an error if none does. None: no commands.
         readable: Folders outside that confined commands can read too, such as a toolchain.
         extra_roots: Folders and files elsewhere that tools may reach, such as skills (read-only)
-            and memory files (writable). They count also where they lie inside the directory.
-        timeout: Seconds that a command may take if the call does not say.
-        rules: What tools leave alone, beside what other programs run or obey later.
+            and memory files (writable). They count even if they lie inside the directory.
+        timeout: Default seconds for a command.
+        rules: What tools must not change, besides the files that other programs obey.
         symlinks: `deny`, or `inside` to read through relative links that stay below the root.
         mechanism: How paths are confined; see `Root`.
-        ripgrep: Search by `rg` where it is installed.
+        ripgrep: Search with `rg` if it is installed.
 
     Raises:
-        ConfigError: A directory cannot be opened, or an argument is out of range.
+        ConfigError: a directory cannot be opened, or an argument is out of range.
     """
 
     def __init__(
@@ -411,7 +411,7 @@ class LocalBackend:
         return Listing(*place.root.scan_dir(place.rel, limit))
 
     def read(self, path: str, *, line: int = 1, lines: int | None = None, byte: int = 0) -> Text:
-        """Read a file from a line (counted from 1, behind `byte`), as far as one answer goes."""
+        """Read a window of a file from a line, counted from 1 at the offset `byte`."""
         place = self._places.find(path)
         with place.root.file(place.rel) as (fd, status):
             window = read_window(fd, status.st_size, line, lines, byte)
@@ -423,7 +423,7 @@ class LocalBackend:
         return Text(place.path, window.text, status.st_size, digest, window.notes)
 
     def asks(self, path: str) -> str:
-        """Say why a person must allow a change of this file; empty if nobody need."""
+        """Say why a person must allow a change of this file; empty if no approval is needed."""
         place = self._places.find(path)
         return "" if place.refusal() else place.asks()
 
@@ -453,7 +453,7 @@ class LocalBackend:
         if not old:
             raise ToolError("old_text is empty; give the text to replace, or use write_file")
         if old == new:
-            raise ToolError("old_text and new_text are the same; there is nothing to change")
+            raise ToolError("old_text and new_text are the same; give different texts")
         work = self._places.work
         with _locked(place.path):
             with place.root.file(place.rel) as (fd, status):
@@ -495,7 +495,7 @@ class LocalBackend:
         return Found(files, walk.cut, walk.notes())
 
     def grep(self, pattern: str, path: str = ".", stop: Stop | None = None) -> Matches:
-        """Find lines, by a regular expression in RE2's dialect, in a file or below a directory."""
+        """Find lines by a regular expression in RE2's syntax, in a file or below a directory."""
         place = self._places.find(path)
         walk = search.make_walk(place.root, stop)
         files = self._searched(place, walk)
@@ -509,28 +509,28 @@ class LocalBackend:
         name: str = "",
         stop: Stop | None = None,
     ) -> Executed:
-        """Run a shell command in the working directory; nothing of it is left when this returns."""
+        """Run a shell command in the working directory, and end all its processes."""
         if self._commands is None:
             raise RefusedError(NO_EXECUTE)
         spool = spool_into(self._places.work, self.workdir, name)
         return self._commands.run(command, timeout=timeout, spool=spool, stop=stop)
 
     def keep(self, name: str, data: bytes) -> str:
-        """Keep a whole result in a file of the backend's own; return the path to read it by."""
+        """Save a whole result in the backend's own folder; return its path."""
         return f"{self.workdir}/{saved_results.keep_result(self._places.work, name, data)}"
 
     def keep_from(self, rules: Rules) -> None:
-        """Let more files and folders govern agents, from now on.
+        """Add files and folders that govern agents.
 
         Raises:
-            ConfigError: Commands could change them, at a level that cannot show them read-only.
+            ConfigError: commands could change them, since the level cannot show them read-only.
         """
         self._places.guard.keep_from(rules)
         if self._commands is not None:
             self._commands.check()
 
     def close(self) -> None:
-        """Give the directories' descriptors back."""
+        """Close the directories' descriptors."""
         self._places.close()
 
     def __enter__(self) -> Self:
@@ -557,10 +557,10 @@ class LocalBackend:
             raise
 
     def _searched(self, place: Place, walk: Walk) -> Iterator[tuple[str, str]]:
-        """Yield what a search looks at: the file itself, or the files below the directory."""
+        """Yield the files of a search: the file itself, or the files below the directory."""
         root = place.root
         if not stat.S_ISDIR(root.stat(place.rel).st_mode):
-            with root.file(place.rel):  # refused here, it is an answer; below, it is passed over
+            with root.file(place.rel):  # a refusal here is the answer; below, it is skipped
                 pass
             yield place.rel, place.path
             return

@@ -1,4 +1,4 @@
-"""Which root a path belongs to, whether it may be written, and the one name that it has."""
+"""Resolve a path: its root, its single absolute name, and whether tools may write it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from wick_graph.errors import ConfigError, RefusedError, ToolError
 
 @dataclass(frozen=True, slots=True)
 class ExtraRoot:
-    """A folder or a file beside the working directory that tools may reach."""
+    """A folder or a file besides the working directory that tools may reach."""
 
     path: str
-    """Absolute. A file need not exist; the folder that it is in must."""
+    """Absolute. A file need not exist; its folder must."""
     writable: bool = False
 
 
@@ -27,22 +27,22 @@ class Place:
 
     root: Root
     rel: str
-    """As the root takes it."""
+    """As `root` takes it."""
     path: str
-    """The one absolute path, without `.`, `..` and doubled slashes."""
+    """The single absolute path, without `.`, `..` and doubled slashes."""
     below: str
     """The path below the working directory or the extra root; empty for an extra file itself."""
     guard: Guard | None
-    """What tools leave alone; None where they write nothing."""
+    """The rules for writing; None if the root is read-only."""
 
     def must_be_writable(self, *, allowed: bool = False) -> None:
-        """Refuse what is protected.
+        """Refuse a protected path.
 
         Args:
-            allowed: Whether a person has allowed this very change.
+            allowed: Whether a person has allowed this change.
 
         Raises:
-            RefusedError: Nobody may write here, or nobody has allowed it.
+            RefusedError: no tool may write here, or a person must allow it first.
         """
         if refusal := self.refusal():
             raise RefusedError(f"{shown(self.path)} {refusal}")
@@ -50,14 +50,14 @@ class Place:
             raise RefusedError(f"{shown(self.path)} is protected: {why}; ask the user to do it")
 
     def refusal(self) -> str:
-        """Say why no tool may write here; empty if one may."""
+        """Say why no tool may write here; empty if tools may."""
         if self.guard is None:
             return "is read-only for tools"
         forms = dict.fromkeys([(self.path, self.below), (_meant(self.path), _meant(self.below))])
         return next((why for form in forms if (why := self.guard.never(*form))), "")
 
     def asks(self) -> str:
-        """Say why a person must allow that it is written; empty if nobody need."""
+        """Say why a person must allow a write here; empty if no approval is needed."""
         if self.guard is None:
             return ""
         return self.guard.asks(self.below) or self.guard.asks(_meant(self.below))
@@ -70,7 +70,7 @@ class Places:
     directory.
 
     Raises:
-        ConfigError: A root cannot be opened.
+        ConfigError: a root cannot be opened.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class Places:
         self._extra.sort(key=lambda one: len(one.path), reverse=True)
 
     def find(self, path: str) -> Place:
-        """Return the place of a path, as a model wrote it.
+        """Return the place of a path that a model wrote.
 
         Raises:
-            ToolError: It is empty. Everything else is refused when it is used.
+            ToolError: the path is empty. Other faults show when the place is used.
         """
         absolute = path if path.startswith("/") else f"{self.work.path}/{path}"
         name = _normal(absolute)
@@ -140,7 +140,7 @@ class _Extra:
 
 
 def _normal(path: str) -> str:
-    """Take `.`, `..` and doubled slashes out of an absolute path."""
+    """Remove `.`, `..` and doubled slashes from an absolute path."""
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":
@@ -151,12 +151,12 @@ def _normal(path: str) -> str:
 
 
 def _meant(path: str) -> str:
-    """Return the path that is meant by one in which bytes are written out."""
+    """Return a path with its escaped bytes replaced by the bytes."""
     if "\\x" not in path:
         return path
     try:
         return os.fsdecode(plain(os.fsencode(path)))
-    except UnicodeEncodeError:  # refused when it is used
+    except UnicodeEncodeError:  # refused on use
         return path
 
 

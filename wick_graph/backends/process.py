@@ -31,19 +31,18 @@ from wick_graph.backends.protocol import (
 from wick_graph.errors import ToolError
 from wick_graph.sandbox import Launch
 
-# --- What a command writes: its beginning and its end in memory, all of it in a file if it is
-# long.
+# --- The output of a command: its beginning and end in memory, all of it in a file if it is long.
 
 
 STREAMS: Final = ("stdout", "stderr")
 
 Spool = Callable[[str], tuple[int, str]]
-"""Open the file for a stream's whole output: its descriptor, and the path to tell."""
+"""Open the file for a stream's whole output: its descriptor, and the path to show."""
 
 
 @dataclass(slots=True)
 class Capture:
-    """One stream: its beginning and its end in memory, all of it in a file if it is long."""
+    """One stream: its beginning and end in memory, all of it in a file if it is long."""
 
     open_file: Callable[[], tuple[int, str]]
     head: bytearray = field(default_factory=bytearray)
@@ -54,7 +53,7 @@ class Capture:
     _fd: int = -1
 
     def feed(self, data: bytes) -> None:
-        """Take in what was read."""
+        """Add data."""
         if self._fd < 0 and self.file is None and self.total + len(data) > _in_memory():
             self._spool()
         self._store(data)
@@ -66,7 +65,7 @@ class Capture:
             del self.tail[:-OUTPUT_TAIL_BYTES]
 
     def close(self) -> str:
-        """Close the file; return what is shown of the stream."""
+        """Close the file; return the text to show."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -93,7 +92,7 @@ class Capture:
             while view and self._fd >= 0:
                 view = view[os.write(self._fd, view) :]
         except OSError as error:
-            self.problem = f"the whole output could not be kept: {error.strerror}"
+            self.problem = f"the whole output could not be saved: {error.strerror}"
             os.close(self._fd)
             self._fd = -1
 
@@ -110,7 +109,7 @@ class Output:
         self.flooded = False
 
     def feed(self, name: str, data: bytes) -> bool:
-        """Take in what was read; False if it is too much, and nothing more is taken."""
+        """Add data; return False if it is too much, and ignore the rest."""
         if not self.flooded:
             self.captures[name].feed(data)
             written = sum(capture.total for capture in self.captures.values())
@@ -118,7 +117,7 @@ class Output:
         return not self.flooded
 
     def notes(self, cancelled: bool) -> list[str]:
-        """Say what the reader must know."""
+        """Return notes for the reader."""
         notes = [capture.problem for capture in self.captures.values() if capture.problem]
         if self.flooded:
             notes.append(f"killed: it wrote more than {MAX_OUTPUT_BYTES // 2**20} MiB")
@@ -127,14 +126,14 @@ class Output:
         return notes
 
     def close(self) -> dict[str, Any]:
-        """Close the files; return the fields of `Executed` that tell what was written."""
+        """Close the files; return the output fields of `Executed`."""
         shown = {name: capture.close() for name, capture in self.captures.items()}
         sizes = {f"{name}_bytes": c.total for name, c in self.captures.items()}
         files = {f"{name}_file": c.file or None for name, c in self.captures.items()}
         return {**shown, **sizes, **files}
 
 
-# --- Run one command: bounded in time, in memory and on disk, and leaving no process behind.
+# --- Run one command, bounded in time, memory and disk; it leaves no process behind.
 
 
 TIMED_OUT: Final = 124
@@ -147,7 +146,7 @@ _LOOK_SECONDS: Final = 1.0
 
 
 def shell(command: str, *arguments: str) -> tuple[str, ...]:
-    """Return the program that runs a shell command."""
+    """Return the arguments that run a shell command."""
     return ("/bin/sh", "-c", command, *(("sh", *arguments) if arguments else ()))
 
 
@@ -164,7 +163,7 @@ def run(
     """Run a program as a sandbox launches it, and wait until all its processes are gone.
 
     Raises:
-        ToolError: It could not be started.
+        ToolError: it could not be started.
     """
     running = _Running(program, launch, cwd, spool)
     stop.then(running.end)
@@ -191,7 +190,7 @@ def _reaper(
 
 
 class _Running:
-    """One command under way: the reaper, its control pipe, and the pipes that are read."""
+    """One running command: the reaper, its control pipe, and its output pipes."""
 
     def __init__(self, program: Sequence[str], launch: Launch, cwd: str, spool: Spool) -> None:
         self.output = Output(spool)
@@ -215,7 +214,7 @@ class _Running:
                 os.close(fd)
 
     def end(self) -> None:
-        """Have everything killed; may be called more than once, from any thread."""
+        """Kill everything; may be called more than once, from any thread."""
         with self._lock:
             control, self._control = self._control, -1
         if control >= 0:
@@ -224,7 +223,7 @@ class _Running:
             self.process.send_signal(signal.SIGCONT)  # the command may have stopped its reaper
 
     def watch(self, timeout: float) -> None:
-        """Read until all pipes are closed, which is when no process is left."""
+        """Read until all pipes are closed: then no process is left."""
         until = time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
             for name, fd in (*self._pipes().items(), ("status", self._status)):
@@ -241,7 +240,7 @@ class _Running:
                     self._read(key, selector)
 
     def close(self) -> None:
-        """Give everything back; what is still there after all is killed by its group."""
+        """Release everything; kill the process group of what is still left."""
         self.end()
         try:
             self.process.wait(max(0.0, self.late - time.monotonic()))
@@ -255,11 +254,11 @@ class _Running:
         if self.process.returncode and (leader := self._said("leader")):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(leader, signal.SIGKILL)
-        if self.folder is not None:  # where its reaper was killed, it is still there
+        if self.folder is not None:  # it is still there if the reaper was killed
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def result(self, stop: Stop, level: str) -> Executed:
-        """Say how it ended."""
+        """Return how the command ended."""
         written = self.output.close()
         if self._said("leader") is None or self._said("failed") is not None:
             raise ToolError(f"the command could not be started: {written['stderr'].strip()}")

@@ -1,4 +1,4 @@
-"""The protocol of a file backend, its plain data, and every limit."""
+"""The protocol of a file backend, its data types, and every limit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-# --- What the file tools ask of a backend: one protocol, and the plain data that goes through
-# it.
+# --- The protocol between file tools and a backend, and its data types.
 #
-# A backend that works at a distance can send every argument and every answer as JSON and bytes.
-# Each refusal is a `ToolError` of one sentence, written for the model.
+# A remote backend can send every argument and every answer as JSON and bytes. Each refusal is a
+# `ToolError` of one sentence, written for the model.
 
 
 EntryType = Literal["file", "dir", "symlink", "other"]
@@ -22,7 +21,7 @@ class Entry:
     """One name in a directory."""
 
     name: str
-    """As it is on disk; a byte that is not UTF-8 is written `\\xNN` and can be named that way."""
+    """As on disk; a byte that is not UTF-8 becomes `\\xNN`, and paths may use that form."""
     type: EntryType
     """Links are named as links; devices, pipes and sockets are `other`."""
     size: int
@@ -31,12 +30,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is in a directory."""
+    """The entries of a directory."""
 
     entries: list[Entry]
     """Sorted by name."""
     total: int
-    """How many there are, also when fewer are listed."""
+    """The number of all entries, even if fewer are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +43,19 @@ class Text:
     """A window of a file."""
 
     path: str
-    """The file's one absolute path, however it was named."""
+    """The file's single absolute path, however the call named it."""
     text: str
     size: int
     """Bytes of the whole file when it was opened."""
     digest: str
-    """Of the whole file; empty for one that is too long to be edited."""
+    """Of the whole file; empty if the file is too long to edit."""
     notes: tuple[str, ...] = ()
-    """What the reader must know: that there is more, that bytes were replaced."""
+    """Notes for the reader: that there is more, that bytes were replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write left on disk."""
+    """The result of a write."""
 
     path: str
     bytes_written: int
@@ -65,21 +64,21 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """What an edit left on disk."""
+    """The result of an edit."""
 
     path: str
     text: str
-    """The whole file after it."""
+    """The whole file after the edit."""
     digest: str
     remaining: int
-    """Further places where the old text stands."""
+    """Further occurrences of the old text."""
     repeated: bool = False
-    """This very call had changed the file before; it was not changed again."""
+    """The same call had changed the file before; it was not changed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Files whose names match."""
+    """Files with names that match."""
 
     files: list[str]
     """Absolute paths, sorted."""
@@ -105,7 +104,7 @@ class Matches:
     """In the order of the files' paths."""
     truncated: bool
     notes: tuple[str, ...] = ()
-    """What was passed over, and why a search ended early."""
+    """What was skipped, and why a search ended early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +112,13 @@ class Executed:
     """How a command ended."""
 
     stdout: str
-    """Head and tail, where it is long."""
+    """Head and tail if it is long."""
     stderr: str
     exit_code: int
-    """124 after a time-out, 128 and the signal's number after a signal."""
+    """124 after a time-out, 128 plus the signal's number after a signal."""
     timed_out: bool
     signal: str | None = None
-    """The signal that ended it."""
+    """The signal that ended the command."""
     stdout_bytes: int = 0
     """Of the whole output."""
     stderr_bytes: int = 0
@@ -128,11 +127,11 @@ class Executed:
     stderr_file: str | None = None
     notes: tuple[str, ...] = ()
     level: str = ""
-    """The sandbox level that it ran at."""
+    """The sandbox level of the command."""
 
 
 class Stop:
-    """Tell a call that runs in another thread that nobody waits for it any more."""
+    """Tell a call in another thread that its caller no longer waits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -140,18 +139,18 @@ class Stop:
         self._actions: list[Callable[[], object]] = []
 
     def set(self) -> None:
-        """Stop; a second time does nothing."""
+        """Stop; a second call has no effect."""
         with self._lock:
             self._set, actions, self._actions = True, self._actions, []
         for action in actions:
             action()
 
     def is_set(self) -> bool:
-        """Say whether the call is to end."""
+        """Say whether the call must end."""
         return self._set
 
     def then(self, action: Callable[[], object]) -> None:
-        """Do this when it is set; at once if it is already."""
+        """Run an action on `set`, or at once if it is already set."""
         with self._lock:
             if not self._set:
                 self._actions.append(action)
@@ -164,7 +163,7 @@ class FileSystem(Protocol):
 
     @property
     def workdir(self) -> str:
-        """Return the absolute path that relative paths start from."""
+        """Return the absolute path at which relative paths start."""
         ...
 
     @property
@@ -174,20 +173,20 @@ class FileSystem(Protocol):
 
     @property
     def level(self) -> str:
-        """Name the sandbox level of commands: `container`, `bwrap`, `landlock` or `local`.
+        """Return the sandbox level of commands: `container`, `bwrap`, `landlock` or `local`.
 
-        Empty where no commands are run.
+        Empty if commands cannot run.
         """
         ...
 
     @property
     def confinement(self) -> str:
-        """Say in a sentence or two, for the model, what commands can and cannot do."""
+        """Tell the model what commands can and cannot do, in a sentence or two."""
         ...
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Say in one line each what is not available here, and why."""
+        """Return one line for each thing that is not available, with the reason."""
         ...
 
     def ls(self, path: str = ".", limit: int | None = None) -> Listing:
@@ -195,22 +194,22 @@ class FileSystem(Protocol):
         ...
 
     def read(self, path: str, *, line: int = 1, lines: int | None = None, byte: int = 0) -> Text:
-        """Read a file from a line (counted from 1, behind `byte`), as far as one answer goes."""
+        """Read a window of a file from a line, counted from 1 at the offset `byte`."""
         ...
 
     def asks(self, path: str) -> str:
-        """Say why a person must allow a change of this file; empty if nobody need."""
+        """Say why a person must allow a change of this file; empty if no approval is needed."""
         ...
 
     def write(self, path: str, data: bytes, *, allowed: bool = False) -> Written:
         """Replace a file, or create it and the directories above it.
 
-        Atomic: whatever happens, the file has its old content or the new one.
+        Atomic: at any time the file has its old content or the new one.
 
         Args:
             path: The file.
             data: Its new content.
-            allowed: Whether a person has allowed this very change.
+            allowed: Whether a person has allowed this change.
         """
         ...
 
@@ -230,12 +229,12 @@ class FileSystem(Protocol):
         Args:
             path: The file.
             old: The text, exactly.
-            new: What stands there afterwards.
-            unique: Refuse where the text stands more than once.
-            seen: Digests of the contents that the caller knows, by absolute path; a file that
-                has another one by now is refused.
-            key: The call's own key: one that changed the file before does not change it again.
-            allowed: Whether a person has allowed this very change.
+            new: The text that replaces it.
+            unique: Refuse if the text occurs more than once.
+            seen: Digests of the contents that the caller knows, by absolute path; the edit is
+                refused if the file has another one by now.
+            key: The call's key: a call that changed the file before does not change it again.
+            allowed: Whether a person has allowed this change.
         """
         ...
 
@@ -244,7 +243,7 @@ class FileSystem(Protocol):
         ...
 
     def grep(self, pattern: str, path: str = ".", stop: Stop | None = None) -> Matches:
-        """Find lines, by a regular expression in RE2's dialect, in a file or below a directory."""
+        """Find lines by a regular expression in RE2's syntax, in a file or below a directory."""
         ...
 
     def exec(
@@ -255,32 +254,32 @@ class FileSystem(Protocol):
         name: str = "",
         stop: Stop | None = None,
     ) -> Executed:
-        """Run a shell command in the working directory; nothing of it is left when this returns.
+        """Run a shell command in the working directory, and end all its processes.
 
         Args:
-            command: What `sh -c` gets.
-            timeout: Seconds; None for the backend's own.
-            name: What the file of a long output is called by.
+            command: The argument of `sh -c`.
+            timeout: Seconds; None for the backend's default.
+            name: A name for the file of a long output.
             stop: Ends the command early.
         """
         ...
 
     def keep(self, name: str, data: bytes) -> str:
-        """Keep a whole result in a file of the backend's own; return the path to read it by."""
+        """Save a whole result in the backend's own folder; return its path."""
         ...
 
 
-# --- What file tools and commands may cost: every bound of the backends, in one place.
+# --- The limits of file tools and commands, in one place.
 
 
 MAX_READ_BYTES: Final = 1_000_000
-"""One reading of a file; a longer file is read in windows."""
+"""One read of a file; a longer file is read in windows."""
 
 MAX_WRITE_BYTES: Final = 10_000_000
-"""A file that is written or edited."""
+"""The size of a file to write or edit."""
 
 MAX_SKIP_BYTES: Final = 256 * 2**20
-"""How far a reading by line number goes through a file to find its first line."""
+"""How far a read by line number goes into a file to find its first line."""
 
 MAX_GLOB_FILES: Final = 100
 
@@ -294,17 +293,17 @@ MAX_GREP_FILE_BYTES: Final = 64 * 2**20
 MAX_PATTERN_CHARS: Final = 10_000
 
 MAX_REPEATED: Final = 2_000
-"""Parts that the counted repetitions of a pattern may stand for, as 1,000 in `(a{10}){100}`."""
+"""Parts that counted repetitions in a pattern expand to, such as 1,000 in `(a{10}){100}`."""
 
 GLOB_SECONDS: Final = 1.5
 
 GREP_SECONDS: Final = 20.0
 
 MAX_DEPTH: Final = 200
-"""Directories below one another that a search goes down."""
+"""Levels of directories that a search descends."""
 
 SKIPPED_DIRS: Final = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", "__pycache__"})
-"""Directories that a search does not enter, unless it begins there."""
+"""Directories that a search does not enter, unless it starts there."""
 
 COMMAND_SECONDS: Final = 120.0
 
@@ -317,29 +316,29 @@ OUTPUT_HEAD_BYTES: Final = 50_000
 OUTPUT_TAIL_BYTES: Final = 50_000
 
 MAX_OUTPUT_BYTES: Final = 64 * 2**20
-"""Of both streams of a command together; it is killed when it writes more."""
+"""Of both streams of a command together; a command that writes more is killed."""
 
 PROBE_SECONDS: Final = 10.0
-"""What finding out whether a sandbox works may take."""
+"""For the probe of a sandbox level."""
 
 LEAST_FREE_PART: Final = 0.05
-"""Part of the disk that must be free for a command to be started, up to `LEAST_FREE_BYTES`."""
+"""Fraction of the disk that must be free to start a command, up to `LEAST_FREE_BYTES`."""
 
 LEAST_FREE_BYTES: Final = 2**30
 
 GRACE_SECONDS: Final = 0.25
-"""What a command leaves running in the background may write for this long after its end."""
+"""How long background processes may still write after their command has ended."""
 
 MAX_WATCHED: Final = 100_000
-"""Names of a working directory among which a command looks for what other programs obey."""
+"""Names of a working directory to check for files that other programs obey."""
 
 WATCH_SECONDS: Final = 1.0
-"""What one such look may take."""
+"""For one such check."""
 
-MAX_SHUT: Final = 500
-"""Files and folders of a working directory that one command is shown read-only."""
+MAX_PART_MOUNTS: Final = 500
+"""Files and folders of a working directory that one command sees read-only."""
 
 MAX_KEPT_FILES: Final = 1_000
-"""Whole results that a working directory holds; the oldest ones give way."""
+"""Saved results of a working directory; the oldest are removed."""
 
 MAX_KEPT_BYTES: Final = 2**30

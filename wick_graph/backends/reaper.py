@@ -1,16 +1,16 @@
-"""The program that stands between the engine and a command, so that no process outlives the call.
+"""The parent program of a command: no process of the command outlives the call.
 
 Run as a script: `python -I -S reaper.py CONTROL STATUS GRACE PLAN PROGRAM ARGUMENTS…`. It becomes
 the reaper of everything below it (Linux), so that a process which leaves its group, its session
-and its parent still ends up here. It writes `exit N` or `signal N` to STATUS when the command
-ends, gives what is left GRACE seconds, kills it, and ends when nothing is left. When CONTROL
-closes, which also happens when the engine dies, everything ends at once.
+and its parent still ends up here. When the command ends, the reaper writes `exit N` or `signal N`
+to STATUS, gives the remaining processes GRACE seconds, kills them, and ends. When CONTROL closes,
+also because the engine dies, everything ends at once.
 
-PLAN is a JSON object that says what the command's process does to itself first: `limits`,
-`processes`, `uid` and `gid`, `rules` and `filter` with the file that knows how (`confine`), and
-`tmp`, a folder of its own to be made. If any of it fails nothing is run, and STATUS says `failed`.
+PLAN is a JSON object with what the command's process does to itself first: `limits`, `processes`,
+`uid` and `gid`, `rules` and `filter` with the module that applies them (`confine`), and `tmp`, a
+private folder to make. If a step fails, nothing runs, and STATUS says `failed`.
 
-It uses the standard library alone and imports nothing of ours.
+It imports the standard library alone, nothing of wick_graph.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SWEEP_SECONDS = 5.0
 
 
 class Reaper:
-    """One command and everything that comes of it."""
+    """One command and all its processes."""
 
     def __init__(self, control: int, status: int) -> None:
         self.control = control
@@ -47,11 +47,11 @@ class Reaper:
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for fd in (control, status):  # the command has no business with these
+        for fd in (control, status):  # the command must not have these
             os.set_inheritable(fd, False)
 
     def run(self, program: list[str], grace: float, plan: dict[str, Any]) -> None:
-        """Run the command, and return when nothing of it is left."""
+        """Run the command; return when none of its processes is left."""
         folder = own_folder(plan) if plan.get("tmp") else None
         try:
             self.leader = os.fork()
@@ -59,7 +59,7 @@ class Reaper:
                 become(program, plan, self.status)
             os.write(self.status, b"leader %d\n" % self.leader)
             devnull = os.open(os.devnull, os.O_RDWR)
-            for stream in (1, 2):  # so that the pipes close when the command's processes have ended
+            for stream in (1, 2):  # so that the pipes close when the command's processes end
                 os.dup2(devnull, stream)
             if self.wait(grace):
                 with suppress(ProcessLookupError, PermissionError):
@@ -73,7 +73,7 @@ class Reaper:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def wait(self, grace: float, until: float | None = None) -> bool:
-        """Wait until nothing is left or time is up; True if told to stop."""
+        """Wait until no process is left or time is up; True if CONTROL has closed."""
         watched = [fd for fd in (self.woken, self.control) if fd >= 0]
         while self.reap():
             if self.ended and until is None:
@@ -89,7 +89,7 @@ class Reaper:
         return False
 
     def reap(self) -> bool:
-        """Take in the children that have ended; False if none is left."""
+        """Reap the children that have ended; False if none is left."""
         while True:
             try:
                 pid, code = os.waitpid(-1, os.WNOHANG)
@@ -106,7 +106,7 @@ class Reaper:
                     )
 
     def sweep(self) -> None:
-        """Kill what is below us until nothing is; orphans come to us, round after round."""
+        """Kill all descendants, round after round: orphans become children of this process."""
         until = time.monotonic() + SWEEP_SECONDS
         while self.reap() and time.monotonic() < until:
             pids = children()
@@ -120,7 +120,7 @@ class Reaper:
 
 
 def become(program: list[str], plan: dict[str, Any], status: int) -> None:
-    """Turn this forked child into the command, in a session of its own."""
+    """Turn this forked child into the command, in its own session."""
     try:
         os.setsid()
         confine(plan)
@@ -136,7 +136,7 @@ def become(program: list[str], plan: dict[str, Any], status: int) -> None:
 
 
 def confine(plan: dict[str, Any]) -> None:
-    """Do to this process what the plan says; what opens files comes before the loss of rights."""
+    """Apply the plan to this process; steps that open files come before the loss of rights."""
     rules = None
     confining: Any = None
     if "rules" in plan:
@@ -158,14 +158,14 @@ def confine(plan: dict[str, Any]) -> None:
 
 
 def limit(which: int, most: int) -> None:
-    """Lower a limit; one that is lower already stays."""
+    """Lower a limit; keep it if it is lower already."""
     _, hard = resource.getrlimit(which)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(which, (most, most))
 
 
 def running(uid: int) -> int:
-    """Count the threads that a user has by now: the kernel's limit is on all of them."""
+    """Count a user's present threads: the kernel's limit covers all of them."""
     count = 0
     with os.scandir("/proc") as entries:
         for entry in entries:
@@ -177,7 +177,7 @@ def running(uid: int) -> int:
 
 
 def own_folder(plan: dict[str, Any]) -> str:
-    """Make the command's folder for temporary files, and name it in the environment."""
+    """Make the command's folder for temporary files, and set it in the environment."""
     folder = str(plan["tmp"])
     os.mkdir(folder, 0o700)  # noqa: PTH102  (pathlib costs this script its start)
     if "uid" in plan:
@@ -197,7 +197,7 @@ def load(path: str) -> Any:
 
 
 def children() -> list[int] | None:
-    """Return our direct children; None where the system does not tell."""
+    """Return the direct children; None if the system does not tell."""
     listed = read("/proc/thread-self/children")
     if listed is not None:
         return [int(pid) for pid in listed.split()]

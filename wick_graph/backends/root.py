@@ -1,4 +1,4 @@
-"""One directory, and no way out of it: every file access of tools and hooks goes through a Root."""
+"""`Root`: file access confined to one directory; tools and hooks reach files through it alone."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from wick_graph.backends.protocol import Entry, EntryType
 from wick_graph.backends.search_worker import read_at
 from wick_graph.errors import ConfigError, RefusedError, ToolError
 
-# --- Names of files: from a model's words to the system's bytes, and safely back into a
-# sentence.
+# --- Names of files: from a model's text to the system's bytes, and safely back into a sentence.
 
 
 _MAX_PATH_BYTES: Final = 4_095
@@ -37,17 +36,17 @@ REASONS: Final = {
     errno.ENOENT: "does not exist",
     errno.ELOOP: "is or passes through a symbolic link that is not followed here",
     errno.EXDEV: "leads outside the working directory; name a path inside it",
-    errno.ENOTDIR: "uses something as a directory that is none",
+    errno.ENOTDIR: "uses something as a directory that is not one",
     errno.ENAMETOOLONG: "is too long for a file name",
     errno.ENXIO: "is not a regular file",
 }
 
 _FORBIDDEN: Final = frozenset({errno.ELOOP, errno.EXDEV, errno.ENXIO})
-"""What a rule of ours forbids; all else is the file system's own answer."""
+"""Errors that come from a rule of `Root`; all others are the file system's own."""
 
 
 def shown(path: str) -> str:
-    """Quote a path for a sentence: cut, and with nothing in it that a terminal would obey."""
+    """Quote a path for a sentence: cut, and without characters that a terminal obeys."""
     text = ascii(path) if not path.isprintable() else f"'{path}'"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…'"
 
@@ -56,7 +55,7 @@ def encoded(rel: str) -> bytes:
     """Return a path as bytes.
 
     Raises:
-        ToolError: No path can be written like that.
+        ToolError: the text is not a valid path.
     """
     if not rel:
         raise ToolError("the path is empty; write '.' for the working directory")
@@ -72,12 +71,12 @@ def encoded(rel: str) -> bytes:
 
 
 def decoded(name: str) -> str:
-    """Return a name from the system as text; a byte that is not UTF-8 is written with `xNN`."""
+    """Return a name from the system as text; a byte that is not UTF-8 becomes `xNN`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def plain(part: bytes) -> bytes:
-    """Return the name that is meant by one in which bytes are written out."""
+    """Return a name with its escapes replaced by the bytes."""
     return _ESCAPED_BYTE.sub(_byte, part)
 
 
@@ -86,13 +85,13 @@ def _byte(match: re.Match[bytes]) -> bytes:
 
 
 def refused(rel: str, error: OSError, done: str = "read") -> ToolError:
-    """Make the error that says of a path why it could not be `done`."""
+    """Make the error that says why a path could not be `done`."""
     kind = RefusedError if error.errno in _FORBIDDEN else ToolError
     return kind(f"{shown(rel)} {why(error, done)}")
 
 
 def why(error: OSError | ValueError, done: str = "read") -> str:
-    """Say in the rest of a sentence why a path could not be `done`."""
+    """Say why a path could not be `done`, as the rest of a sentence."""
     if isinstance(error, OSError) and error.errno is not None:
         if error.errno in (errno.EACCES, errno.EPERM):
             return f"may not be {done}: permission denied"
@@ -101,12 +100,12 @@ def why(error: OSError | ValueError, done: str = "read") -> str:
     return str(error)
 
 
-# --- Put new content in a file's place, so that at every instant it is the old or the new one.
+# --- Replace a file atomically: at any time it has the old content or the new one.
 #
-# The content is written to a file without a name where the system has such files (a killed process
-# then leaves nothing behind), else to a temporary one in the same directory; it is synced, and
-# renamed over the old one. The temporary name belongs to the target, so the next write to the same
-# target clears away what a killed one left.
+# The content goes to a file without a name if the system has such files (a killed process then
+# leaves nothing behind), else to a temporary file in the same directory. It is synced, and renamed
+# over the old file. The temporary name derives from the target, so the next write to the same
+# target removes what a killed one left.
 
 
 _TMPFILE: Final[int] = getattr(os, "O_TMPFILE", 0)
@@ -115,7 +114,7 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-_NEW_MODE: Final = 0o666  # the system takes the umask away from it
+_NEW_MODE: Final = 0o666  # the system subtracts the umask
 
 _TRIES: Final = 64
 
@@ -125,9 +124,9 @@ def replace_file(
 ) -> None:
     """Write `data` as the file `name` of the open directory.
 
-    Permissions and group of an old file are kept, set-id bits are dropped. `check` is given what
-    is under the name (None if nothing is), first of all and again just before the rename; what it
-    raises leaves everything as it was.
+    Permissions and group of an old file are kept, set-id bits are dropped. `check` gets the status
+    of the name (None if it does not exist) at the start and again just before the rename; if it
+    raises, nothing changes.
     """
     old = _status(directory, name)
     check(old)
@@ -154,7 +153,7 @@ def replace_file(
 
 
 def temporary_name(name: bytes) -> bytes:
-    """Return the name under which a file's next content may lie for a moment."""
+    """Return the temporary name of a file's next content."""
     return b".wick-" + hashlib.sha256(name).hexdigest()[:16].encode() + b".tmp"
 
 
@@ -170,17 +169,17 @@ def _nameless(directory: int) -> int | None:
         return None
     try:
         return os.open(".", _TMPFILE | os.O_WRONLY | os.O_CLOEXEC, _NEW_MODE, dir_fd=directory)
-    except OSError:  # this file system has none; a real problem comes up again with a name
+    except OSError:  # not supported here; a real problem comes again with a name
         return None
 
 
 def _named(directory: int, temporary: bytes) -> tuple[int, bytes]:
-    """Create the temporary file; one that no living process writes is cleared away first."""
+    """Create the temporary file; first remove one that no living process writes."""
     try:
         left = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     except FileNotFoundError:
         left = -1
-    except OSError:  # a link, or what may not be read
+    except OSError:  # a link, or unreadable
         left = -1
         os.unlink(temporary, dir_fd=directory)
     if left >= 0:
@@ -197,7 +196,7 @@ def _named(directory: int, temporary: bytes) -> tuple[int, bytes]:
 
 
 def like_the_directory(fd: int, directory: int) -> None:
-    """Let what root makes belong to the directory's owner: commands there run as that user."""
+    """Give a file that root makes to the directory's owner: commands there run as that user."""
     if os.geteuid() == 0:
         owner = os.fstat(directory)
         if owner.st_uid != 0:
@@ -221,16 +220,16 @@ def _fill(fd: int, data: bytes, old: os.stat_result | None, directory: int) -> N
 
 
 def _publish(fd: int, temporary: bytes, name: bytes, directory: int) -> None:
-    """Give a nameless file its name, by way of the temporary one: only a rename replaces."""
+    """Give a nameless file its name through the temporary one: only a rename replaces."""
     source = str(_DESCRIPTORS / str(fd))
     for _ in range(_TRIES):
         try:
             os.link(source, temporary, dst_dir_fd=directory, follow_symlinks=True)
             _rename(temporary, name, directory)
-        except FileExistsError:  # left by a killed process, or another one is at this very point
+        except FileExistsError:  # left by a killed process, or another process is just here
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=directory)
-        except FileNotFoundError:  # another process took it for a left one
+        except FileNotFoundError:  # another process took it for a leftover
             continue
         else:
             return
@@ -241,16 +240,15 @@ def _rename(old: bytes, new: bytes, directory: int) -> None:
     os.rename(old, new, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-# --- Open a path below a directory descriptor so that it cannot leave it: two ways, one
-# contract.
+# --- Open a path below a directory descriptor without leaving it: two mechanisms, one contract.
 #
-# Both ways take components as bytes (no empty one, no `.`), honour `..` as long as it stays below,
-# and raise `OSError`: `EXDEV` for what leads outside, `ELOOP` for a symbolic link that the policy
-# does not follow. Nothing is checked first and opened later: what was resolved is what is open.
+# Both take components as bytes (no empty one, no `.`), follow `..` as long as it stays below, and
+# raise `OSError`: `EXDEV` for a path that leads outside, `ELOOP` for a symbolic link that the
+# policy does not follow. There is no check before the open: the resolved file is the open file.
 
 
 O_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
-"""A descriptor to look at or to walk from; where the system has none, a plain reading one."""
+"""Flags of a descriptor for `stat` and walks; a plain read if the system lacks O_PATH."""
 
 _SYS_OPENAT2: Final = 437  # the same number on every Linux architecture
 
@@ -270,7 +268,7 @@ Mechanism = Literal["auto", "openat2", "walk"]
 
 
 class Opener(Protocol):
-    """One way of opening below a directory."""
+    """A mechanism that opens paths below a directory."""
 
     name: str
 
@@ -300,7 +298,7 @@ class Openat2:
     name = "openat2"
 
     def open(self, root: int, parts: Sequence[bytes], flags: int, follow: bool) -> int:
-        """Open in one system call; a rename that confuses the kernel is tried again."""
+        """Open in one system call; try again if a concurrent rename confuses the kernel."""
         resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
         if not follow:
             resolve |= _RESOLVE_NO_SYMLINKS
@@ -324,10 +322,10 @@ class Openat2:
 
 
 class Walk:
-    """Go down component by component, each opened without following a link.
+    """Descend component by component, each opened without following a link.
 
-    `..` returns to a descriptor that is still held, so a directory that is renamed meanwhile
-    does not lead anywhere else. A link that the policy follows is read and walked like a path.
+    `..` returns to a descriptor that is still open, so a concurrent rename of a directory cannot
+    lead elsewhere. A link that the policy follows is read and walked like a path.
     """
 
     name = "walk"
@@ -380,11 +378,11 @@ def _may_follow(target: bytes, follow: bool, links: int) -> None:
 
 
 def _step(directory: int, part: bytes, flags: int) -> tuple[int, bytes | None]:
-    """Open one component: a descriptor, or -1 and the target of the link that is there."""
+    """Open one component; return a descriptor, or -1 and the target if it is a link."""
     try:
         fd = os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except OSError as error:
-        # A link gives ELOOP, or ENOTDIR where a directory is asked for (EMLINK on BSD).
+        # A link gives ELOOP, or ENOTDIR with O_DIRECTORY (EMLINK on BSD).
         if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
             with suppress(OSError):
                 return -1, os.readlink(part, dir_fd=directory)
@@ -396,7 +394,7 @@ def _step(directory: int, part: bytes, flags: int) -> tuple[int, bytes | None]:
 
 
 def choose(mechanism: Mechanism, root: int) -> Opener | None:
-    """Return the opener that was asked for, or None if this system does not have it."""
+    """Return the opener of a mechanism, or None if this system does not have it."""
     if mechanism == "walk":
         return Walk()
     if _works(root):
@@ -419,21 +417,21 @@ _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Root:
-    """Hold a directory open and reach only what is below it.
+    """Hold a directory open and reach only files below it.
 
-    Paths are relative to the directory, or absolute and inside it; `..` may be used as long as it
-    stays inside; `~` and `$` mean nothing. The directory is the one that was there when the Root
-    was made, also if its name is given to another one later. Safe for use by several threads
-    until it is closed; every refusal is a `ToolError` of one sentence.
+    Paths are relative to the directory, or absolute and inside it; `..` is allowed as long as it
+    stays inside; `~` and `$` have no meaning. The directory stays the one that the Root opened,
+    even if another one gets its name later. Safe for use by several threads until it is closed;
+    every refusal is a `ToolError` of one sentence.
 
     Args:
         path: The directory; links on the way to it are followed.
-        symlinks: `deny` refuses every path that has a symbolic link in it, `inside` follows
-            relative links that stay below the directory.
-        mechanism: `auto` takes `openat2` where the system has it, else `walk`.
+        symlinks: `deny` refuses every path with a symbolic link in it, `inside` follows relative
+            links that stay below the directory.
+        mechanism: `auto` takes `openat2` if the system has it, else `walk`.
 
     Raises:
-        ConfigError: The directory cannot be opened, or the mechanism does not exist here.
+        ConfigError: the directory cannot be opened, or the system lacks the mechanism.
     """
 
     def __init__(
@@ -444,13 +442,13 @@ class Root:
         mechanism: Mechanism = "auto",
     ) -> None:
         self.path: Final = os.path.abspath(path)  # noqa: PTH100  (resolve() would follow links)
-        """The absolute path under which the directory was opened."""
+        """The absolute path of the directory when it was opened."""
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"the directory {shown(self.path)} cannot be opened ({why(error)}); "
-                "name one that exists and may be read"
+                "name one that exists and is readable"
             ) from error
         self._close = weakref.finalize(self, os.close, self._fd)
         opener = choose(mechanism, self._fd)
@@ -465,7 +463,7 @@ class Root:
 
     @property
     def mechanism(self) -> str:
-        """Say which of the two mechanisms is at work."""
+        """Return the name of the mechanism in use."""
         return self._opener.name
 
     def open_dir(self, rel: str) -> int:
@@ -497,19 +495,19 @@ class Root:
             return [entry for item in chosen if (entry := _entry(item))], total
 
     def read_bytes(self, rel: str, limit: int) -> bytes:
-        """Return the file's first `limit` bytes, of the size it has now.
+        """Return the first `limit` bytes of the file, within its present size.
 
-        A pipe, a device or a socket is refused at once and never waited for. So is a file with a
-        second hard link that belongs to somebody else than the directory.
+        A pipe, a device or a socket is refused at once, without waiting. So is a file with a
+        second hard link that does not belong to the directory's owner.
         """
         with self.file(rel) as (fd, status):
             return read_at(fd, 0, min(limit, status.st_size))
 
     @contextmanager
     def file(self, rel: str) -> Iterator[tuple[int, os.stat_result]]:
-        """Open a file for reading: its descriptor, and what it was at that moment.
+        """Open a file for reading; yield its descriptor and its status at that time.
 
-        It is refused as `read_bytes` does.
+        It refuses the same files as `read_bytes`.
         """
         with _closing(self._open(rel, _READ)) as fd:
             status = os.fstat(fd)
@@ -517,21 +515,21 @@ class Root:
             yield fd, status
 
     def names(self, rel: str = ".") -> list[tuple[str, EntryType]]:
-        """Return every name in the directory with what it is, sorted; faster than `list_dir`."""
+        """Return every name in the directory with its type, sorted; faster than `list_dir`."""
         with _closing(self.open_dir(rel)) as fd, os.scandir(fd) as found:
             return sorted((decoded(item.name), _kind(item)) for item in found)
 
     def replace(self, rel: str, data: bytes, was: os.stat_result | None = None) -> None:
-        """Write a file atomically; directories above it that are missing are made.
+        """Write a file atomically, and make the missing directories above it.
 
-        A new file's mode is what the umask leaves, an old one keeps its mode without set-id bits.
-        Refused over a directory, a device, a file that is read-only or somebody else's, and
-        through any link, whatever the policy: what is written is where its name says.
+        A new file's mode follows the umask, an old file keeps its mode without set-id bits.
+        Refused for a directory, a device, a read-only file, a file of another owner, and through
+        any link, whatever the policy: the file is written where its name says.
 
         Args:
             rel: The file.
             data: Its new content.
-            was: What it was when it was read; refused if it changed since.
+            was: Its status when it was read; refused if it has changed since.
         """
 
         def check(status: os.stat_result | None) -> None:
@@ -543,7 +541,7 @@ class Root:
             replace_file(fd, name, data, check)
 
     def create(self, rel: str, mode: int = 0o600) -> int:
-        """Create a file of ours anew and return a descriptor to write to; the caller closes it."""
+        """Replace a file with a new one; return a descriptor to write to. The caller closes it."""
         with self._parent_of(rel) as (fd, name):
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=fd)
@@ -551,29 +549,29 @@ class Root:
             return os.open(name, flags, mode, dir_fd=fd)
 
     def remove(self, rel: str) -> None:
-        """Remove a file's name; one that is not there is no error."""
+        """Remove a file; a missing one is not an error."""
         parent, _, name = rel.rpartition("/")
         with _closing(self.open_dir(parent or ".")) as fd, suppress(FileNotFoundError):
             os.unlink(name, dir_fd=fd)
 
     def stat(self, rel: str) -> os.stat_result:
-        """Return what the system knows about the file, without opening it for reading."""
+        """Return a file's status without opening it for reading."""
         with _closing(self._open(rel, O_PATH)) as fd:
             return os.fstat(fd)
 
     def handle(self, rel: str) -> int:
-        """Return a descriptor that only names a file or a directory; the caller closes it."""
+        """Return an O_PATH descriptor of a file or a directory; the caller closes it."""
         return self._open(rel, O_PATH)
 
     def make_dir(self, rel: str) -> None:
-        """Make a directory, and those above it, where they are missing."""
+        """Make a directory, and those above it, if they are missing."""
         try:
             os.close(self._make_dirs(self._below(rel, encoded(rel))))
         except OSError as error:
             raise refused(rel, error, "made") from error
 
     def close(self) -> None:
-        """Give the descriptor back; what comes later is refused. May be called twice."""
+        """Close the descriptor; later calls are refused. May be called twice."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -603,7 +601,7 @@ class Root:
 
     @contextmanager
     def _parent_of(self, rel: str) -> Iterator[tuple[int, bytes]]:
-        """Open the directory of a file, made if it is missing; give it and the file's name."""
+        """Open the directory of a file, or make it; yield it and the file's name."""
         raw = encoded(rel)
         *above, name = self._below(rel, raw) or [b".."]
         if name == b".." or raw.endswith((b"/", b"/.")):
@@ -615,7 +613,7 @@ class Root:
             raise refused(rel, error, "written") from error
 
     def _make_dirs(self, parts: list[bytes]) -> int:
-        """Open a directory; what is missing of it is made, one component at a time."""
+        """Open a directory; make the missing parts, one component at a time."""
         flags = os.O_RDONLY | os.O_DIRECTORY
         for there in range(len(parts), -1, -1):
             known = parts[:there]
@@ -654,7 +652,7 @@ class Root:
             raise RefusedError(f"{shown(rel)} is a symbolic link; name the file that it leads to")
         self._must_be_own_file(rel, status)
         if status.st_uid not in (self._owner, os.geteuid()):
-            raise RefusedError(f"{shown(rel)} belongs to somebody else and is not replaced")
+            raise RefusedError(f"{shown(rel)} belongs to another user and is not replaced")
         if not status.st_mode & 0o222:
             raise ToolError(f"{shown(rel)} is read-only; its mode must be changed first")
 
@@ -675,11 +673,11 @@ class Root:
         if not stat.S_ISREG(status.st_mode):
             raise RefusedError(f"{shown(rel)} {REASONS[errno.ENXIO]}")
         if status.st_nlink > 1 and status.st_uid != self._owner:
-            raise RefusedError(f"{shown(rel)} is a hard link to somebody else's file")
+            raise RefusedError(f"{shown(rel)} is a hard link to another user's file")
 
 
 def _name_on_disk(directory: int, name: bytes) -> bytes:
-    """Take the name literally, unless only the one with real bytes in it is there."""
+    """Take the name literally, unless only the name with real bytes exists."""
     meant = plain(name)
     if meant == name or not _exists(directory, meant) or _exists(directory, name):
         return name
@@ -707,7 +705,7 @@ def _kind(item: os.DirEntry[str]) -> EntryType:
 
 
 def _entry(item: os.DirEntry[str]) -> Entry | None:
-    """Describe an entry; None if it went away meanwhile."""
+    """Describe an entry; None if it was removed meanwhile."""
     try:
         status = item.stat(follow_symlinks=False)
     except FileNotFoundError:

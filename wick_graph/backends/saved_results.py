@@ -1,4 +1,4 @@
-"""The backend's own folder for long results and notes, and edits of a file's text."""
+"""The backend's own folder for long results and notes; edits of a file's text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wick_graph.errors import ToolError
 
 # --- The backend's own folder: whole results that were too long, and notes about edits.
 #
-# Nothing in it is run or obeyed. What is oldest gives way, so it never grows without bound.
+# No program runs or obeys anything in it. The oldest files are removed, so it stays bounded.
 
 
 RESULTS: Final = f"{OWN_FOLDER}/results"
@@ -34,7 +34,7 @@ _NAME_CHARS: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What one call of `edit` does to a file, written down before it does it."""
+    """What one call of `edit` does to a file, recorded before it does it."""
 
     path: str
     before: str
@@ -43,33 +43,33 @@ class Note:
 
 
 def keep_result(root: Root, name: str, data: bytes) -> str:
-    """Keep a result; return its path below the root."""
+    """Save a result; return its path below the root."""
     rel = new_result(root, name, len(data))
     root.replace(rel, data)
     return rel
 
 
 def new_result(root: Root, name: str, size: int = 0) -> str:
-    """Make room for a result of that name; return its path below the root."""
+    """Make room for a result; return its path below the root."""
     _ignore(root)
     _prune(root, RESULTS, MAX_KEPT_FILES, MAX_KEPT_BYTES - size)
     return f"{RESULTS}/{_UNSAFE.sub('-', name).strip('.-')[-_NAME_CHARS:] or 'result'}"
 
 
 def digest(data: bytes) -> str:
-    """Name a content by its hash."""
+    """Return the hash of a content."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 
 def write_note(root: Root, key: str, note: Note) -> None:
-    """Write down what a call is about to do."""
+    """Record what a call is about to do."""
     _ignore(root)
     _prune(root, EDITS, _MAX_NOTES)
     root.replace(_file_of(key), json.dumps(asdict(note)).encode())
 
 
 def read_note(root: Root, key: str) -> Note | None:
-    """Return what a call wrote down, None if it did not get that far."""
+    """Return a call's record; None if it has none."""
     try:
         found = json.loads(root.read_bytes(_file_of(key), _NOTE_BYTES))
         return Note(str(found["path"]), str(found["before"]), str(found["after"]))
@@ -120,11 +120,11 @@ NOT_FOUND = "old_text not found in file"
 def replace_first(data: bytes, old: str, new: str, unique: bool) -> tuple[bytes, int]:
     """Replace the first occurrence; return the new content and how many more there are.
 
-    A text of several lines is also found where the file ends its lines with CR LF; what is put
-    there does so too.
+    A text of several lines also matches lines that end with CR LF; the new text then gets CR LF
+    too.
 
     Raises:
-        ToolError: It is not there, or more than once although it must be unique.
+        ToolError: the text is not there, or is there more than once with `unique`.
     """
     wanted, put = _encoded(old), _encoded(new)
     at = data.find(wanted)
@@ -134,7 +134,7 @@ def replace_first(data: bytes, old: str, new: str, unique: bool) -> tuple[bytes,
     if at < 0:
         raise ToolError(NOT_FOUND)
     if unique and data.find(wanted, at + 1) >= 0:
-        raise ToolError("old_text is in the file more than once; give more of what stands around")
+        raise ToolError("old_text is in the file more than once; give more of the text around it")
     rest = data[at + len(wanted) :]
     return data[:at] + put + rest, rest.count(wanted)
 

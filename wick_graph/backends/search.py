@@ -37,10 +37,10 @@ from wick_graph.backends.root import Root
 from wick_graph.backends.search_worker import read_at
 from wick_graph.errors import ToolError
 
-# --- What a model searches for, as RE2 expressions that a worker process compiles.
+# --- A model's patterns, as RE2 expressions that a worker process compiles.
 #
-# Python's own `re` never sees a pattern of a model: it backtracks, holds the interpreter's lock
-# meanwhile, and cannot be stopped. RE2 takes linear time, but a pattern may stand for a million
+# Python's own `re` never sees a model's pattern: it backtracks, holds the interpreter's lock
+# meanwhile, and cannot be stopped. RE2 takes linear time, but a pattern may expand to a million
 # parts: repetition is bounded here, before anything is compiled, and `Worker` can be killed.
 
 
@@ -59,10 +59,10 @@ _REPETITION: Final = re.compile(r"\{(\d+)(,?)(\d*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern as a worker is given it."""
+    """A pattern for a worker."""
 
     given: str
-    """What the model wrote; errors show it."""
+    """The model's text; errors show it."""
     text: str
     """The RE2 expression."""
     options: Mapping[str, bool] = field(default_factory=dict)
@@ -72,39 +72,38 @@ class Pattern:
 def glob_pattern(pattern: str) -> Pattern:
     """Translate a glob that matches a whole relative path, or a name if it has no `/` and no `**`.
 
-    `*` and `?` stay within a component, `**` as a component stands for any number of them,
-    `[a-z]`, `[!a-z]` and `{a,b}` mean what they do in a shell, a backslash takes the next
-    character literally.
+    `*` and `?` stay within a component, `**` as a component matches any number of them, `[a-z]`,
+    `[!a-z]` and `{a,b}` work as in a shell, a backslash makes the next character literal.
 
     Raises:
-        ToolError: The pattern is not well-formed, or leads out of the directory.
+        ToolError: the pattern is not well-formed, or leads out of the directory.
     """
     _must_be_plain(pattern)
     if pattern.startswith("/") or ".." in pattern.split("/"):
         raise ToolError(
-            f"the pattern {_shown(pattern)} leads outside of the directory that is searched; "
+            f"the pattern {_shown(pattern)} leads outside the directory of the search; "
             "write a relative one and give the directory as `path`"
         )
     return Pattern(pattern, _Glob(pattern).translate(), {"dot_nl": True})
 
 
 def is_by_name(pattern: str) -> bool:
-    """Say whether a glob is matched against names alone."""
+    """Say whether a glob matches names alone."""
     return "/" not in pattern and "**" not in pattern
 
 
 def line_pattern(pattern: str) -> Pattern:
-    """Take a regular expression to be searched in many lines at once; it matches within one.
+    """Make a pattern for a search in many lines at once; each match stays within one line.
 
     Raises:
-        ToolError: The pattern is too large, or no text.
+        ToolError: the pattern is too large, or not valid text.
     """
     _must_be_plain(pattern)
     parts = repeated_parts(pattern)
     if parts > MAX_REPEATED:
         raise ToolError(
-            f"the pattern is too large: its repetitions stand for {parts:,} parts, at most "
-            f"{MAX_REPEATED:,} are searched for"
+            f"the pattern is too large: its repetitions expand to {parts:,} parts, more than "
+            f"{MAX_REPEATED:,}; write a shorter one"
         )
     anchored = pattern
     if r"\Q" not in pattern:
@@ -113,13 +112,13 @@ def line_pattern(pattern: str) -> Pattern:
 
 
 def repeated_parts(pattern: str) -> int:
-    """Count the parts that a pattern's counted repetitions stand for, those in others multiplied.
+    """Count the parts that a pattern's counted repetitions expand to; nested ones multiply.
 
-    Ends at the first count that is too large.
+    Stops at the first count that is too large.
     """
     total, last, inside = 0, 1, 0
     groups: list[int] = []
-    """Parts that each open group stands for so far."""
+    """The parts so far before each open group."""
     here = 0
     for part in _tokens(pattern):
         counted = None if inside else _REPETITION.fullmatch(part)
@@ -144,16 +143,16 @@ def repeated_parts(pattern: str) -> int:
 
 
 def for_ripgrep(pattern: str) -> str | None:
-    """Write a pattern of RE2 so that ripgrep means the same by it; None if that cannot be done.
+    """Translate a pattern from RE2 to ripgrep; None if that is impossible.
 
-    RE2 takes the classes of digits, letters and spaces for ASCII, ripgrep for Unicode, and they
-    differ in what has to be escaped.
+    In RE2 the classes of digits, letters and spaces are ASCII, in ripgrep Unicode, and the two
+    differ in what must be escaped.
     """
     out: list[str] = []
-    inside = 0  # how far a bracket is open: 1 right behind it, 2 later
+    inside = 0  # state of an open bracket: 1 right after it, 2 later
     for part in _tokens(pattern):
         made = _in_class(part, inside) if inside else _outside(part)
-        if made is None or (inside and part == out[-1] == "-"):  # `--` would take away
+        if made is None or (inside and part == out[-1] == "-"):  # `--` would subtract
             return None
         if inside:
             inside = 0 if part == "]" and inside > 1 else 1 + (part != "^" or inside > 1)
@@ -161,7 +160,7 @@ def for_ripgrep(pattern: str) -> str | None:
             inside = int(part == "[")
         out.append(made)
     text = "".join(out)
-    return None if "$^" in text else text  # an empty line: ripgrep's fast path passes it over
+    return None if "$^" in text else text  # an empty line: ripgrep's fast path misses it
 
 
 def _tokens(pattern: str) -> list[str]:
@@ -208,7 +207,7 @@ def _escape(part: str) -> str | None:
     letter = part[1]
     if letter in "pPx" or letter in "aftrv":
         return part
-    if letter.isalnum():  # \Q, \C, octal numbers, and \n, which no line has
+    if letter.isalnum():  # \Q, \C, octal numbers, and \n, which no line contains
         return None
     return part if letter in _RUST_META else letter
 
@@ -281,14 +280,14 @@ class _Glob:
         return f"[{'^/' if negated else ''}{body}]"
 
     def _error(self, problem: str) -> ToolError:
-        return ToolError(f"the pattern {_shown(self._text)} is no valid glob: {problem}")
+        return ToolError(f"the pattern {_shown(self._text)} is not a valid glob: {problem}")
 
 
 def _must_be_plain(pattern: str) -> None:
     if len(pattern) > MAX_PATTERN_CHARS:
         raise ToolError(
             f"the pattern is too large: {len(pattern):,} characters, "
-            f"at most {MAX_PATTERN_CHARS:,} are searched for"
+            f"more than {MAX_PATTERN_CHARS:,}; write a shorter one"
         )
     if "\0" in pattern:
         raise ToolError("the pattern has a NUL character, which no text file has")
@@ -299,7 +298,7 @@ def _must_be_plain(pattern: str) -> None:
 
 
 def refused(given: str, reason: str) -> str:
-    """Say why RE2 does not take a pattern."""
+    """Say why RE2 refuses a pattern."""
     if "repetition size" in reason or "too large" in reason or "nest" in reason:
         return f"the pattern is too large: {_cut(reason)}"
     if _LOOKS.search(reason) or (reason.endswith("(?P") and "(?P=" in given):
@@ -315,31 +314,30 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
-# --- Go through the files below a directory, in order, without following links and within
-# bounds.
+# --- Walk the files below a directory, in order, within bounds, without following links.
 
 
-_LOOK_EVERY: Final = 256  # names between two looks at the clock
+_LOOK_EVERY: Final = 256  # names between two checks of the clock
 
 
 @dataclass(slots=True)
 class Walk:
-    """One walk: what it may cost, and what it passed over."""
+    """One walk: its limits, and what it skipped."""
 
     root: Root
     seconds: float
     stop: Stop = field(default_factory=Stop)
     passed: Counter[str] = field(default_factory=Counter)
-    """What was not looked at, counted by reason."""
+    """What was skipped, counted by reason."""
     cut: bool = False
-    """The walk ended early, or did not go into everything."""
+    """The walk ended early, or did not enter everything."""
     _ends: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._ends = time.monotonic() + self.seconds
 
     def is_over(self) -> bool:
-        """Say whether time is up or nobody waits any more."""
+        """Say whether time is up or the caller no longer waits."""
         if self.stop.is_set() or time.monotonic() > self._ends:
             self.cut = True
             self.passed["time"] = 1
@@ -347,14 +345,14 @@ class Walk:
         return False
 
     def left(self) -> float:
-        """Return the seconds that are left."""
+        """Return the remaining seconds."""
         return max(0.0, self._ends - time.monotonic())
 
     def files(self, rel: str) -> Iterator[str]:
         """Yield the regular files below a directory as paths relative to it, sorted.
 
         Raises:
-            ToolError: The directory itself cannot be listed.
+            ToolError: the directory itself cannot be listed.
         """
         pending: list[tuple[str, int]] = [("", 0)]
         seen = 0
@@ -394,36 +392,38 @@ class Walk:
             deeper.append((path, depth + 1))
 
     def notes(self) -> tuple[str, ...]:
-        """Say what was passed over."""
+        """Say what was skipped."""
         found = [f"{n:,} {what}" for what, n in self.passed.items() if what != "time"]
         said = [f"not searched: {', '.join(found)}"] if found else []
         if self.passed["time"]:
-            said.append(f"the search was stopped after {self.seconds:g} s; name a directory below")
+            said.append(
+                f"the search was stopped after {self.seconds:g} s; search a directory below"
+            )
         return tuple(said)
 
 
-# --- A process that matches a model's pattern, and is killed when that takes too long.
+# --- A process that matches a model's pattern, and is killed if that takes too long.
 #
-# RE2 takes time in proportion to what it reads, but also to what the pattern stands for, and
-# nothing can interrupt it. So no pattern of a model is compiled or matched in this process. A
-# worker that has done its search waits a while for the next one.
+# RE2's time is proportional to the data, but also to the expanded pattern, and nothing can
+# interrupt it. So this process never compiles or matches a model's pattern. After a search, a
+# worker waits a while for the next one.
 
 
 MARGIN_SECONDS: Final = 2
-"""Processor time that a worker may have beyond a search's own."""
+"""Processor time of a worker beyond a search's own."""
 
 _IDLE: Final = 2
 """Workers that wait for a search."""
 
 
 class _Process:
-    """A worker's process, and our end of its socket."""
+    """A worker's process, and this end of its socket."""
 
     def __init__(self) -> None:
         self.socket, theirs = socket.socketpair()
         self.owner = os.getpid()
         self.since = 0.0
-        """When it began to wait."""
+        """When it became idle."""
         with theirs:
             try:
                 self.popen = _started(theirs.fileno())
@@ -441,7 +441,7 @@ class _Process:
 
 
 class _Waiting:
-    """The workers that wait; a fork of this process takes none of them."""
+    """The idle workers; a fork of this process does not use them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -477,8 +477,8 @@ class _Waiting:
     def forked(self) -> None:
         self._lock = threading.Lock()
         for one in self._found:
-            one.socket.close()  # else the worker would not see that our parent has ended
-            one.popen.returncode = 0  # not ours to wait for
+            one.socket.close()  # else the worker would not notice the end of the parent
+            one.popen.returncode = 0  # the parent waits for it
 
 
 _WAITING: Final = _Waiting()
@@ -492,14 +492,14 @@ class Worker:
     """Match one pattern, within the time of a walk.
 
     Raises:
-        ToolError: The pattern is refused, or takes longer to understand than a search may.
+        ToolError: RE2 refuses the pattern, or its compilation takes too long.
     """
 
     def __init__(self, pattern: Pattern, walk: Walk) -> None:
         self._pattern, self._walk = pattern, walk
         self._process: Final = _WAITING.take()
         self._fine = True
-        """Whether it can be asked again."""
+        """Whether the worker can be used again."""
         self._closed = False
         self._ending = threading.Lock()
         walk.stop.then(self._end_early)
@@ -510,16 +510,16 @@ class Worker:
             raise
 
     def names(self, names: Sequence[str]) -> list[int]:
-        """Return the places of the names that match as a whole; empty when time is up."""
+        """Return the positions of the names that match as a whole; empty if time is up."""
         return self._ask({"names": list(names)}) or []
 
     def lines(self, fds: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Return place of the file, number and first byte of the lines that match."""
+        """Return the file's position, the number and the first byte of each line that matches."""
         found = self._ask({"files": len(fds)}, tuple(fds)) or []
         return [(at, line, start) for at, line, start in found]
 
     def close(self) -> None:
-        """Let the process go."""
+        """Release the process."""
         with self._ending:
             if self._closed:
                 return
@@ -546,15 +546,15 @@ class Worker:
         pattern = self._pattern
         answer = self._ask({"compile": pattern.text, "options": dict(pattern.options)})
         if answer is None and not self._walk.stop.is_set():
-            raise ToolError("the pattern takes too long to be understood; write a simpler one")
+            raise ToolError("the pattern takes too long to compile; write a simpler one")
         if answer:
             raise ToolError(refused(pattern.given, answer["error"]))
 
     def _ask(self, message: Any, fds: tuple[int, ...] = ()) -> Any:
-        """Return the answer; None when time is up, or nobody waits any more.
+        """Return the answer; None if time is up, or the caller no longer waits.
 
         Raises:
-            ToolError: The worker has died of the pattern.
+            ToolError: the pattern has killed the worker.
         """
         walk = self._walk
         if walk.is_over():
@@ -573,7 +573,7 @@ class Worker:
         if answer is None:
             if walk.is_over():
                 return None
-            raise ToolError("the pattern needs more than a search may have; write a simpler one")
+            raise ToolError("the pattern needs too much time or memory; write a simpler one")
         self._fine = not walk.stop.is_set()
         return answer[0]
 
@@ -598,11 +598,11 @@ def _started(number: int) -> subprocess.Popen[bytes]:
     )
 
 
-# --- Search the lines of files for a pattern: by ripgrep where it is installed, else by RE2.
+# --- Search the lines of files for a pattern: with ripgrep if it is installed, else with RE2.
 #
 # Both are linear in time, give the same answers, and run in a process that is killed when time is
-# up. Files are opened through a `Root` here, and the process is given the open descriptors, so no
-# path is looked up a second time.
+# up. This process opens the files through a `Root` and passes the descriptors, so no path is looked
+# up a second time.
 
 
 _PEEK_BYTES: Final = 8_192
@@ -616,16 +616,16 @@ _DESCRIPTORS: Final = "/proc/self/fd"
 _OPTIONS: Final = (
     *("--no-config", "--color=never", "--no-heading", "--with-filename", "--no-messages"),
     *("--line-number", "--byte-offset", "--null", "--text", "--encoding=none", "--no-mmap"),
-    "--max-columns=1",  # of a longer line only the place is told: the text is read from our side
+    "--max-columns=1",  # show only the offset of a longer line: this process reads the text
     f"--max-count={MAX_GREP_MATCHES + 1}",
 )
 
 Hit = tuple[int, int, int]
-"""A file's place in the batch, a line's number, and the byte at which it begins."""
+"""A file's position in the batch, a line's number, and the byte at which it begins."""
 
 
 def find_ripgrep(workdir: str) -> str | None:
-    """Return the absolute path of `rg`, never one from below the working directory."""
+    """Return the absolute path of `rg`, never one below the working directory."""
     if not Path(_DESCRIPTORS).is_dir():
         return None
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
@@ -644,17 +644,17 @@ def search(
 
     Args:
         root: Where the files are.
-        files: Pairs of a path below the root and the path that is shown.
-        pattern: In RE2's dialect.
-        walk: Bounds the time, and counts what is passed over.
+        files: Pairs of a path below the root and the path to show.
+        pattern: In RE2's syntax.
+        walk: Bounds the time, and counts what is skipped.
         ripgrep: The program to use.
 
     Raises:
-        ToolError: The pattern cannot be searched for.
+        ToolError: RE2 refuses the pattern, or the pattern takes too long.
     """
     read = line_pattern(pattern)
     matches: list[Match] = []
-    with Worker(read, walk) as worker:  # also where ripgrep searches: it says what is refused
+    with Worker(read, walk) as worker:  # even if ripgrep searches: RE2 decides what is refused
         rust = for_ripgrep(pattern) if ripgrep else None
         for batch in _batches(root, files, walk, 1 if rust is None else _BATCH_FILES):
             with ExitStack() as closing:
@@ -674,7 +674,7 @@ def search(
 def _batches(
     root: Root, files: Iterable[tuple[str, str]], walk: Walk, size: int
 ) -> Iterator[list[tuple[int, str]]]:
-    """Open files for reading, as many at once as one call of ripgrep is given."""
+    """Open files for reading, in batches for one call of ripgrep."""
     batch: list[tuple[int, str]] = []
     try:
         for rel, name in files:
@@ -695,7 +695,7 @@ def _batches(
 
 
 def _open(root: Root, rel: str, walk: Walk) -> int | None:
-    """Open a file that is worth searching; count the others."""
+    """Open a file if it can be searched; count the others."""
     try:
         with root.file(rel) as (fd, status):
             if status.st_size > MAX_GREP_FILE_BYTES:
@@ -710,12 +710,12 @@ def _open(root: Root, rel: str, walk: Walk) -> int | None:
 
 
 def _by_re2(worker: Worker, fds: list[int]) -> list[Hit]:
-    """Return the hits that the worker finds."""
+    """Return the worker's hits."""
     return worker.lines(fds)
 
 
 def _by_ripgrep(program: str, pattern: str, fds: list[int], walk: Walk) -> list[Hit] | None:
-    """Return the hits, or None if ripgrep does not take the pattern after all."""
+    """Return ripgrep's hits, or None if it refuses the pattern after all."""
     places = {f"{_DESCRIPTORS}/{fd}": place for place, fd in enumerate(fds)}
     command = [program, *_OPTIONS, "-e", pattern, "--", *places]
     with subprocess.Popen(
@@ -740,7 +740,7 @@ def _by_ripgrep(program: str, pattern: str, fds: list[int], walk: Walk) -> list[
 
 
 def _hit(output: bytes, places: dict[str, int]) -> Hit | None:
-    """Read one line of ripgrep's: path, NUL, line number, byte offset, and what is left out."""
+    """Parse one line of ripgrep's output: path, NUL, line number, byte offset, and a filler."""
     path, _, rest = output.partition(b"\0")
     line, _, rest = rest.partition(b":")
     start, colon, _ = rest.partition(b":")
@@ -749,7 +749,7 @@ def _hit(output: bytes, places: dict[str, int]) -> Hit | None:
 
 
 def _line_at(fd: int, start: int) -> str:
-    """Return the line that begins there, cut to what is shown."""
+    """Return the line that begins at an offset, cut to the shown length."""
     line, _, _ = read_at(fd, start, _LINE_BYTES).partition(b"\n")
     text = line.decode("utf-8", "replace").rstrip("\r")
     if len(text) <= MAX_GREP_LINE_CHARS:

@@ -1,15 +1,16 @@
-"""The program that matches what a model searches for, so that a search can be killed.
+"""The program that matches a model's patterns, in a process of its own that can be killed.
 
-Run as a script: `python -I -S search_worker.py SOCKET FOLDER SECONDS BYTES MATCHES`, where FOLDER
-holds the package `re2`. A search holds the interpreter's lock for as long as it takes: in a
-process of its own it holds up nobody. It ends when the socket closes, and at the latest after
-SECONDS of processor time, also when the engine has died.
+Run as a script: `python -I -S search_worker.py SOCKET FOLDER SECONDS BYTES MATCHES`; FOLDER holds
+the package `re2`. A search holds the interpreter's lock all the time: in its own process it blocks
+no other thread. The program ends when the socket closes, and at the latest after SECONDS of
+processor time, even if the engine has died.
 
-Each message is four bytes of length and JSON. `{"compile": text, "options": {…}}` comes first and
-is answered with `{}` or `{"error": reason}`; `{"names": […]}` with the places of those that match
-as a whole; `{"files": n}`, with n open files beside it, with `[place, line, start]` of each line.
+Each message is four bytes of length and JSON. `{"compile": text, "options": {…}}` comes first; its
+answer is `{}` or `{"error": reason}`. The answer to `{"names": […]}` is the positions of the names
+that match as a whole. The answer to `{"files": n}`, with n open files attached, is
+`[position, line, start]` for each line that matches.
 
-It uses the standard library and `re2` alone and imports nothing of ours.
+It imports the standard library and `re2` alone, nothing of wick_graph.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ SPACE_BYTES = 2**30
 """Of this process."""
 
 MAX_FILES = 128
-"""That come with one message."""
+"""Attached to one message."""
 
 IDLE_SECONDS = 30
 
 
 class Worker:
-    """One pattern, and what is searched for it."""
+    """One pattern and its searches."""
 
     def __init__(self, connection: socket.socket, seconds: int, largest: int, most: int) -> None:
         self.connection, self.seconds = connection, seconds
@@ -46,7 +47,7 @@ class Worker:
         self.expression: Any = None
 
     def work(self) -> None:
-        """Answer messages until the other side is gone, or asks no more."""
+        """Answer messages until the other side has closed, or is idle."""
         while select.select([self.connection], [], [], IDLE_SECONDS)[0]:
             if (found := receive(self.connection)) is None:
                 return
@@ -63,8 +64,8 @@ class Worker:
             send(self.connection, answer)
 
     def compile(self, text: str, given: dict[str, bool]) -> dict[str, str]:
-        """Compile the pattern; say why if that cannot be done."""
-        # only found once this program knows the folder; the package has no type hints
+        """Compile the pattern; say why if RE2 refuses it."""
+        # only importable once this program knows the folder; the package has no type hints
         import re2  # type: ignore[import-untyped]  # noqa: PLC0415  # as said above
 
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -80,17 +81,17 @@ class Worker:
         except re2.error as error:
             reason = error.args[0] if error.args else b""
             text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-            return {"error": text or "it is refused"}
+            return {"error": text or "RE2 refuses it"}
         return {}
 
     def lines(self, fd: int) -> Iterator[tuple[int, int]]:
-        """Yield number and place of the lines that match, one chunk of whole lines at a time."""
+        """Yield number and offset of each line that matches, one chunk of whole lines at a time."""
         start, line, found = 0, 1, 0
         while data := self.read(fd, start):
             at, counted = 0, 0
             while at < len(data) and (match := self.expression.search(data, at)):
                 first = data.rfind(b"\n", 0, match.start()) + 1
-                if first == len(data):  # behind the last line's end there is no line
+                if first == len(data):  # there is no line after the last line end
                     break
                 line += data.count(b"\n", counted, first)
                 counted = first
@@ -104,7 +105,7 @@ class Worker:
             start += len(data)
 
     def read(self, fd: int, start: int) -> bytes:
-        """Read whole lines: a megabyte of them, or one that is longer."""
+        """Read whole lines: a megabyte of them, or one longer line."""
         size, data = CHUNK_BYTES, b""
         while size <= 2 * self.largest:
             data = read_at(fd, start, size)
@@ -118,7 +119,7 @@ class Worker:
 
 
 def read_at(fd: int, start: int, count: int) -> bytes:
-    """Read up to `count` bytes from a place in a file, fewer only where it ends."""
+    """Read `count` bytes from an offset in a file, fewer only at its end."""
     parts = []
     while count > 0 and (data := os.pread(fd, count, start)):
         parts.append(data)
@@ -127,7 +128,7 @@ def read_at(fd: int, start: int, count: int) -> bytes:
 
 
 def send(connection: socket.socket, value: Any, fds: tuple[int, ...] = ()) -> None:
-    """Send a message, with open files beside it."""
+    """Send a message, with open files attached."""
     data = json.dumps(value).encode()
     head = len(data).to_bytes(4, "big")
     if fds:
@@ -138,7 +139,7 @@ def send(connection: socket.socket, value: Any, fds: tuple[int, ...] = ()) -> No
 
 
 def receive(connection: socket.socket) -> tuple[Any, list[int]] | None:
-    """Receive a message and the open files that came with it; None once the other side is gone."""
+    """Receive a message and its open files; None once the other side has closed."""
     head, fds, _, _ = socket.recv_fds(connection, 4, MAX_FILES)
     while head and len(head) < 4:
         head += connection.recv(4 - len(head)) or b"\0\0\0\0"
@@ -155,13 +156,13 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]] | None:
 
 
 def lower(kind: int, limit: int) -> None:
-    """Set a limit of this process, as far as it is free to."""
+    """Set a limit of this process, within its hard limit."""
     hard = resource.getrlimit(kind)[1]
     resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def main(arguments: list[str]) -> None:
-    """Work for the other end of a socket."""
+    """Serve the other end of a socket."""
     number, folder, *limits = arguments
     lower(resource.RLIMIT_AS, SPACE_BYTES)
     lower(resource.RLIMIT_CORE, 0)

@@ -1,4 +1,4 @@
-"""Configuration: `agents.yaml` read strictly, with an address for every mistake.
+"""Configuration: read `agents.yaml` strictly, with file, line and key in each error.
 
 `load_config` reads a file, `parse_config` a text, `agent_config` the keys of one agent from Python.
 """

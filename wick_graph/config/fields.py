@@ -25,14 +25,14 @@ from wick_graph.config.yaml_reader import ENV_FIELDS, Places, expand, show_key
 from wick_graph.errors import ExpressionError
 from wick_graph.expressions import compile_expression
 
-# --- What a file of agents starts: programs, and code that it names.
+# --- The programs that a file of agents starts, and the code that it loads.
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
     """The sections of a file that start programs or load code, as they are written.
 
-    Variables stand in them by name: another value of one is no other file.
+    They hold variables by name: another value of a variable does not make another file.
     """
 
     sections: Mapping[str, Any] = field(default_factory=dict)
@@ -43,11 +43,11 @@ class Starts:
 
     @property
     def loads_code(self) -> bool:
-        """Whether code is loaded also where an agent is only looked at."""
+        """Whether code is loaded even if an agent is only shown."""
         return any(".middleware." in key for key in self.sections)
 
     def lines(self) -> list[str]:
-        """Say in one line each what is started."""
+        """Describe each program and piece of code in one line."""
         return [f"{key}: {_shown(section)}" for key, section in self.sections.items()]
 
 
@@ -91,10 +91,10 @@ DEFAULT_STORE: Final = "sqlite:///checkpoints/wick.db"
 
 
 def check_store(url: str) -> str:
-    """Return a database URL that has the form of one.
+    """Return a database URL if it has the right form.
 
     Raises:
-        ValueError: if it has no scheme; the text never quotes the URL, which may hold a password.
+        ValueError: it has no scheme; the text never quotes the URL, which may hold a password.
     """
     scheme, found, _ = url.partition("://")
     if not found or not scheme:
@@ -103,16 +103,16 @@ def check_store(url: str) -> str:
 
 
 def check_keys(source: str) -> str:
-    """Return a place of keys that has the form of one.
+    """Return a source of keys if it has the right form.
 
     Raises:
-        ValueError: if it is neither `file:PATH` nor `env:NAME`; the text never quotes it, which may
-            be a key by mistake.
+        ValueError: it is neither `file:PATH` nor `env:NAME`; the text never quotes it, since it
+            may be a key by mistake.
     """
     kind, _, name = source.partition(":")
     if not (name and kind == "file") and not (kind == "env" and _VARIABLE.fullmatch(name)):
         raise ValueError(
-            "must say where the keys are, file:PATH or env:NAME; a key never stands in this file"
+            "must say where the keys are: file:PATH or env:NAME; never write a key in this file"
         )
     return source
 
@@ -127,7 +127,7 @@ def resolve_store(url: str, base_dir: Path) -> str:
     """Make the path of a relative SQLite URL absolute; every other URL stays as it is.
 
     Raises:
-        ValueError: if the folder's name holds a `?`, which no SQLite URL can express.
+        ValueError: the folder's name holds a `?`, which no SQLite URL can express.
     """
     scheme, _, rest = url.partition(":///")
     if scheme.split("+")[0] != "sqlite" or not rest:
@@ -137,12 +137,11 @@ def resolve_store(url: str, base_dir: Path) -> str:
         return url
     path = str(base_dir.absolute() / name)
     if "?" in path:
-        raise ValueError("cannot stand in a folder with a ? in its name; rename it")
+        raise ValueError("cannot be in a folder with a ? in its name; rename the folder")
     return f"{scheme}:///{path}{mark}{query}"
 
 
-# --- What the blocks of a configuration are made of: kinds of values, and the base of every
-# block.
+# --- The types of values in a configuration, and the base of every block.
 
 
 RESERVED_IDS: Final = frozenset(
@@ -166,7 +165,7 @@ RESERVED_IDS: Final = frozenset(
         "traces",
     }
 )
-"""Words that follow `/agents/` in a URL, and so cannot be an agent's id."""
+"""Words that follow `/agents/` in a URL and so cannot be an agent's id."""
 
 _TOOL_PATTERN: Final = re.compile(r"[a-zA-Z0-9_*?\[\]!-]{1,64}")
 
@@ -179,12 +178,12 @@ NAME_TAG: Final = "\0name"
 BLOCK_TAG: Final = "\0block"
 
 UNION_TAGS: Final = frozenset({NAME_TAG, BLOCK_TAG})
-"""Steps that the models add to a location and that no file has."""
+"""Steps that pydantic adds to a location and that no file has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What the models need to know while a file is read, as pydantic's validation context."""
+    """What the models need while a file is read: pydantic's validation context."""
 
     env: Mapping[str, str]
     base_dir: Path
@@ -196,17 +195,17 @@ class Reading:
 
 
 def slug(name: str) -> str:
-    """Turn a name into an agent id; `default` where nothing usable is left."""
+    """Turn a name into an agent id; `default` if nothing usable is left."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     made = re.sub(r"[^a-z0-9_]+", "-", plain)[:64].strip("-_")
     return made if AGENT_ID.fullmatch(made) and made not in RESERVED_IDS else "default"
 
 
 def check_agent_id(value: str) -> str:
-    """Return an agent's id that can stand in a URL.
+    """Return an agent's id if a URL can hold it.
 
     Raises:
-        ValueError: if it cannot, with one that can.
+        ValueError: it cannot; the text suggests another id.
     """
     if value in RESERVED_IDS:
         raise ValueError(f"a reserved word cannot be an agent's id; write {value}-agent")
@@ -219,10 +218,10 @@ def check_agent_id(value: str) -> str:
 
 
 def check_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names of which none is there twice.
+    """Return names without duplicates.
 
     Raises:
-        ValueError: naming the first one that is.
+        ValueError: a name is listed twice; the text names the first one.
     """
     seen: set[str] = set()
     for name in names:
@@ -233,10 +232,10 @@ def check_once(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_http_url(value: str) -> str:
-    """Return a URL that HTTP can reach.
+    """Return a URL if it is an HTTP one.
 
     Raises:
-        ValueError: if it is none; the text never quotes it.
+        ValueError: it is not; the text never quotes it.
     """
     if not re.match(r"https?://[^\s/]", value):
         raise ValueError("must be a URL that begins with http:// or https://")
@@ -244,24 +243,24 @@ def check_http_url(value: str) -> str:
 
 
 def check_origins(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return origins: schemes with hosts and ports, and nothing behind them.
+    """Return origins: each a scheme, a host and perhaps a port, and nothing after them.
 
     Raises:
-        ValueError: naming the first one that is none.
+        ValueError: an entry is not an origin; the text names the first one.
     """
     for value in values:
         if not re.fullmatch(r"https?://[^\s/?#@]+/?", value):
             raise ValueError(
-                f"has {show_key(value)}, which is no origin; write it as http://127.0.0.1:9100"
+                f"has {show_key(value)}, which is not an origin; write it as http://127.0.0.1:9100"
             )
     return values
 
 
 def check_patterns(rules: dict[str, Any]) -> dict[str, Any]:
-    """Return rules whose keys can be matched with tool names.
+    """Return rules with keys that can match tool names.
 
     Raises:
-        ValueError: naming the first key that cannot.
+        ValueError: a key cannot match one; the text names the first such key.
     """
     for name in rules:
         if not _TOOL_PATTERN.fullmatch(name):
@@ -273,17 +272,17 @@ def check_patterns(rules: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_regexes(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return patterns that are regular expressions.
+    """Return patterns that are valid regular expressions.
 
     Raises:
-        ValueError: naming the first one that is none.
+        ValueError: a pattern is invalid; the text names the first one.
     """
     for pattern in patterns:
         try:
             re.compile(pattern)
         except re.error as problem:
             raise ValueError(
-                f"has {show_key(pattern)}, which is no regular expression: {problem}"
+                f"has {show_key(pattern)}, which is not a regular expression: {problem}"
             ) from None
     return patterns
 
@@ -293,7 +292,7 @@ def _approval_rule(value: Any) -> Any:
         try:
             compile_expression(value)
         except ExpressionError as error:
-            raise ValueError(f"is no expression, at {error}") from None
+            raise ValueError(f"is not an expression, at {error}") from None
     elif not isinstance(value, bool):
         raise ValueError("must be true, false, or an expression in quotes")
     return value
@@ -314,14 +313,14 @@ def _each_expanded(value: Any, info: ValidationInfo) -> Any:
 
 
 def form_of(value: Any) -> str:
-    """Say which of the two forms of a model stands here, by its tag."""
+    """Return the tag of a model's form: a name or a block."""
     return BLOCK_TAG if isinstance(value, (dict, BaseModel)) else NAME_TAG
 
 
 Text = Annotated[str, Field(min_length=1)]
 
 Texts = Annotated[tuple[Text, ...], Strict(False)]
-"""A list; kept as a tuple, so that agents cannot change each other's."""
+"""A list; kept as a tuple, so that agents cannot change each other's lists."""
 
 _WRITTEN: Final = [
     {"type": "number", "exclusiveMinimum": 0},
@@ -341,13 +340,13 @@ Limit = Annotated[
     BeforeValidator(_limit),
     WithJsonSchema({"anyOf": _WRITTEN, "examples": ["30s", "5m"]}),
 ]
-"""Seconds, never without end."""
+"""Seconds; never unlimited."""
 
 ApprovalRule = Annotated[bool | str, BeforeValidator(_approval_rule)]
-"""Whether a call needs approval: always, never, or where an expression on its arguments holds."""
+"""Whether a call needs approval: always, never, or if an expression on its arguments holds."""
 
 Variables = Annotated[dict[Text, str], BeforeValidator(_each_expanded)]
-"""Texts by name, `${NAME}` in them replaced; never shown."""
+"""Texts by name, with `${NAME}` in them replaced; never shown."""
 
 Tokens = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
@@ -355,7 +354,7 @@ Temperature = Annotated[float, Field(ge=0, le=2)]
 
 
 class Block(BaseModel):
-    """Base of every block: closed, strict, immutable; hides what may come from the environment."""
+    """Base of every block: closed, strict, immutable; hides values from the environment."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -363,7 +362,7 @@ class Block(BaseModel):
         frozen=True,
         hide_input_in_errors=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,  # editors show them, by way of the JSON schema
+        use_attribute_docstrings=True,  # editors show them through the JSON schema
     )
 
     @field_validator("*", mode="before")

@@ -46,7 +46,7 @@ from wick_graph.errors import ConfigError, did_you_mean
 
 
 _MOST: Final = 20
-"""Errors that are told one by one."""
+"""Errors that are listed one by one."""
 
 _BLOCKS: Final[Mapping[str, type[BaseModel]]] = {
     "defaults": AgentConfig,
@@ -65,11 +65,11 @@ _BLOCKS: Final[Mapping[str, type[BaseModel]]] = {
 }
 
 _REFUSED: Final = frozenset({"hooks", "class_path"})
-"""Keys under which a file would name code to load; no file may."""
+"""Keys under which a file would name code to load; no file may use them."""
 
 _SENTENCES: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "missing": lambda _: "is missing; add it",
-    "string_type": lambda _: "must be text; put it in quotes if it is",
+    "string_type": lambda _: "must be text; put it in quotes if it is text",
     "string_too_short": lambda _: "must not be empty",
     "string_too_long": lambda ctx: f"must have at most {ctx['max_length']} characters",
     "too_short": lambda _: "must not be empty",
@@ -91,14 +91,14 @@ _SENTENCES: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 
 
 def config_error(error: ValidationError, places: Places, *, within: KeyPath = ()) -> ConfigError:
-    """Make one error of all that pydantic found: a line for each, in the order of the file.
+    """Make one error from all that pydantic found: a line for each, in the order of the file.
 
     The text never holds a value of the file.
 
     Args:
-        error: what pydantic raised.
-        places: where things stand.
-        within: path of the block that was validated, if it is not the whole file.
+        error: pydantic's error.
+        places: the lines of the file.
+        within: path of the validated block, if it is not the whole file.
     """
     found: dict[KeyPath, tuple[int, KeyPath, ErrorDetails]] = {}
     for details in error.errors(include_url=False, include_input=False):
@@ -114,7 +114,7 @@ def config_error(error: ValidationError, places: Places, *, within: KeyPath = ()
 
 
 def _in_file(details: ErrorDetails) -> KeyPath:
-    """Take pydantic's own steps out of a location: the form of a model, the mark of a key."""
+    """Remove pydantic's own steps from a location: the form of a model, the mark of a key."""
     path = tuple(step for step in details["loc"] if step not in UNION_TAGS)
     of_a_key = len(path) == 3 and path[::2] == ("agents", "[key]")
     # an unknown key may be called [key] itself
@@ -139,9 +139,9 @@ def _unknown(path: KeyPath, places: Places) -> str:
         return "unknown key here; move it under agents.<id> or defaults"
     keys = list(_block(parent).model_fields)
     if parent and len(places.origin(path)) == 1 and places.lines:
-        # the file is one agent: its keys and the file's own stand side by side
+        # the file is one agent: its keys and the file's own are side by side
         if key in AgentsFile.model_fields:
-            return "is of use only beside agents:"
+            return "is only for a file with agents:"
         keys += AgentsFile.model_fields
     return "unknown key" + (did_you_mean(key, keys) or f"; valid keys: {', '.join(keys)}")
 
@@ -157,23 +157,23 @@ def _block(parent: KeyPath) -> type[BaseModel]:
 
 # --- From `agents.yaml` to an `AgentsFile`: read, merge the defaults, validate.
 #
-# Warnings about the file itself say who can change it, and what it gives away.
+# Warnings about the file itself say who can change it, and which secrets it exposes.
 
 
 _MOST_COPIES: Final = 200_000
-"""Values that `defaults:` may come to, taken once for each agent: a small file stays small."""
+"""Most values in `defaults:`, counted once for each agent: a small file stays small in memory."""
 
 _OF_FILE: Final = ("store", "store_keys", "callbacks", "limits")
-"""Keys that are the file's also where it is one agent."""
+"""Keys that belong to the file even if the file is one agent."""
 
 
 def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> AgentsFile:
     """Load a configuration file; `${NAME}` is looked up in `env`, by default the process's.
 
-    No other file is read: no `.env`, no include.
+    Reads no other file: no `.env`, no include.
 
     Raises:
-        ConfigError: naming file, line and key path; one line for each thing that is wrong.
+        ConfigError: with file, line and key path; one line for each fault.
     """
     file = Path(path)
     text, status = _read(file, str(path))
@@ -183,19 +183,19 @@ def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> Agent
 def parse_config(
     text: str, *, source: str, base_dir: Path, env: Mapping[str, str] | None = None
 ) -> AgentsFile:
-    """Load a configuration from a text; relative paths in it belong to `base_dir`.
+    """Load a configuration from a text; relative paths in it start at `base_dir`.
 
     Raises:
-        ConfigError: as `load_config`, with `source` in place of the file's name.
+        ConfigError: as in `load_config`, with `source` in place of the file's name.
     """
     return _load(text, source, base_dir, env, None)
 
 
 def agent_config(keys: Mapping[str, Any], *, source: str = "Agent") -> AgentConfig:
-    """Check the keys of one agent that come from Python; `${NAME}` stays text.
+    """Check the keys of one agent given in Python; `${NAME}` stays text.
 
     Raises:
-        ConfigError: with `source` and the key, a line for each thing that is wrong.
+        ConfigError: with `source` and the key, one line for each fault.
     """
     try:
         return AgentConfig.model_validate(dict(keys))
@@ -228,7 +228,7 @@ def _read(file: Path, shown: str) -> tuple[str, os.stat_result]:
     shown = one_line(shown)
     try:
         status = file.stat()
-        # asked before it is opened: opening a pipe would wait for its writer
+        # check before opening: to open a pipe would wait for its writer
         data = _first_bytes(file) if stat.S_ISREG(status.st_mode) else b""
     except FileNotFoundError:
         raise ConfigError(f"{shown}: no such file; create it or name another one") from None
@@ -286,7 +286,7 @@ def _load(
     else:
         _ = loaded.store_url  # its error belongs here, not to the first run
         return loaded
-    # outside the except: what pydantic raised holds values of the file, and must not hang on ours
+    # outside the except: pydantic's error holds values of the file and must not be our context
     raise failure
 
 
@@ -313,7 +313,7 @@ def _size(value: Any) -> int:
 
 
 def _arrange(top: dict[str, Any]) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
-    """Bring both forms of a file into one, with the defaults merged into every agent.
+    """Convert both forms of a file into one, with the defaults merged into every agent.
 
     Returns it with the prefixes of key paths that the file spells differently.
     """
@@ -340,7 +340,7 @@ def _single(top: dict[str, Any]) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]
 
 
 def _or_empty(block: Any) -> Any:
-    """Read a key with nothing below it (all commented out, say) as an empty block."""
+    """Read a key with nothing below it, such as comments only, as an empty block."""
     return {} if block is None else block
 
 
@@ -356,18 +356,18 @@ def _merge(agent_id: str, defaults: Any, own: Any, written_at: dict[KeyPath, Key
 _ROOT_UID: Final = 0
 
 _SECRET_KEY: Final = re.compile(r"(?i)(?:^|[_-])(?:api_?key|token|secret|password|authorization)$")
-"""Keys of free-form settings whose value is a secret."""
+"""Keys of free-form settings with a secret as their value."""
 
 _PASSWORD_IN_URL: Final = re.compile(r"://[^/@\s:]*:(?P<password>[^/@\s]+)@")
 
 
 def file_notices(data: Any, status: os.stat_result | None, source: str) -> tuple[str, ...]:
-    """List what should worry the owner of a configuration file.
+    """List warnings for the owner of a configuration file.
 
     Args:
-        data: what the file says, before any variable is replaced.
-        status: of the open file; None when the text came from elsewhere.
-        source: what the file is called in the warnings.
+        data: the file's data, before any variable is replaced.
+        status: of the open file; None if the text came from elsewhere.
+        source: the file's name in the warnings.
     """
     if status is None or not hasattr(os, "getuid"):
         return ()

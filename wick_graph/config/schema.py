@@ -1,7 +1,7 @@
-"""What a configuration may say: strict, frozen models in which an unknown key is an error.
+"""The models of a configuration: strict and frozen; an unknown key is an error.
 
     AgentsFile            store, callbacks, limits, defaults, agents
-    ├── LimitsConfig      `limits:`, what each tenant of a server may take
+    ├── LimitsConfig      `limits:`, the quota of each tenant of a server
     └── AgentConfig       one agent
         ├── ModelConfig   `model:` as a block, with fallbacks (ModelTarget)
         ├── BackendConfig
@@ -17,7 +17,7 @@
 
 `callbacks:` of the file is a CallbacksConfig.
 
-`model_fields_set` tells what a file said (in `defaults:` or in the agent) from what is a default.
+`model_fields_set` holds the keys that the file sets, in `defaults:` or in the agent.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ from wick_graph.config.yaml_reader import KeyPath, Places, show_key
 from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS, THREAD_TTL_SECONDS
 from wick_graph.errors import ConfigError, did_you_mean
 
-# --- What a configuration says of the ecosystem around an agent: middleware, servers, other
-# agents.
+# --- What surrounds an agent: middleware, servers, other agents.
 
 
 class MiddlewareConfig(Block):
@@ -82,25 +81,25 @@ class MiddlewareConfig(Block):
     use: Text
     """A class of `langchain.agents.middleware`, or `deepagents.` and one of `deepagents`."""
     args: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of its constructor; a block with `use` and `args` in them is an object likewise."""
+    """Arguments of its constructor; a nested block with `use` and `args` makes an object too."""
 
 
 class McpServerConfig(Block):
-    """An MCP server whose tools an agent has: a `command` to start, or a `url`."""
+    """An MCP server that gives an agent tools: a `command` to start, or a `url`."""
 
     command: Texts = ()
     """Program and arguments; it speaks MCP on its standard input and output."""
     env: Variables = Field(default_factory=dict)
-    """Variables for the command, beside the few harmless ones that it inherits."""
+    """Variables for the command, besides the few harmless ones that it inherits."""
     cwd: Text | None = None
-    """Folder of the command, the YAML file's if it is left out; a relative one belongs to that."""
+    """Folder of the command, by default the YAML file's; a relative path starts there."""
     data: Texts = ()
-    """Files and folders that the command reads or writes and never runs, as its words name them:
+    """Files and folders that the command reads or writes but never runs, spelt as in the command:
     trust does not cover them, and tools may write them."""
     url: Annotated[str, AfterValidator(check_http_url)] | None = None
-    """Address that speaks MCP's streamable HTTP."""
+    """Address of a server that speaks MCP's streamable HTTP."""
     headers: Variables = Field(default_factory=dict)
-    """Sent to the address with each request."""
+    """Headers sent with each request."""
     timeout: Limit = 60.0
     """Seconds for one call."""
     idle: Duration = 300.0
@@ -116,46 +115,46 @@ class McpServerConfig(Block):
 
 
 class CallbacksConfig(Block):
-    """Where the servers of HTTP tools may be, beside the public internet."""
+    """Where the servers of HTTP tools may be, besides the public internet."""
 
     allow: Annotated[Texts, AfterValidator(check_once), AfterValidator(check_origins)] = ()
     """Origins such as `http://127.0.0.1:9100`; addresses for cloud metadata stay refused."""
 
 
 class SubagentConfig(Block):
-    """Another agent of the file, to which this one can give tasks."""
+    """Another agent of the file that this one can delegate tasks to."""
 
     description: Text
-    """What it is good for, in words for the model."""
+    """What the agent is good for, in words for the model."""
     background: bool = False
-    """Whether it works while this agent goes on, which starts, awaits and cancels its tasks."""
+    """Whether it works in the background: this agent starts, awaits and cancels its tasks."""
     inherit_approvals: bool = True
-    """Whether this agent's `approvals` bind it, too, beside its own; false lets it run without a
-    question what this agent must ask for."""
+    """Whether this agent's `approvals` apply to it too, besides its own; if false, it may run
+    without approval what this agent must ask for."""
 
 
 class ModelTarget(Block):
     """One model behind one address."""
 
     provider: Text | None = None
-    """`openai`, `anthropic`, …; may also stand in `model` as `provider:model`."""
+    """`openai`, `anthropic`, …; may also be part of `model`, as `provider:model`."""
     model: Text
     base_url: Annotated[str, AfterValidator(check_http_url)] | None = None
     """Root of an OpenAI-compatible server."""
     api_key: Annotated[SecretStr, Field(min_length=1)] | None = None
     temperature: Temperature | None = None
     max_tokens: Tokens | None = None
-    """Tokens that one reply may have."""
+    """Most tokens of one reply."""
     timeout: Limit | None = None
-    """Seconds that a request may take; None leaves it to the provider's client."""
+    """Seconds for one request; None for the default of the provider's client."""
     context_window: Tokens | None = None
     retries: Annotated[int, Field(ge=0, le=20)] | None = None
-    """Further attempts after a failure that may pass; None is the engine's default."""
+    """Further attempts after a transient failure; None is the engine's default."""
     params: dict[str, Any] = Field(default_factory=dict)
-    """Further settings, handed to the model's class as they are."""
+    """Further settings, passed to the model's class as they are."""
 
     def spec(self) -> dict[str, Any]:
-        """List what is set, as plain data; the key is in it as plain text."""
+        """Return the settings as plain data, with the API key in plain text."""
         found = {key: getattr(self, key) for key in type(self).model_fields}
         if self.api_key is not None:
             found["api_key"] = self.api_key.get_secret_value()
@@ -168,13 +167,13 @@ ModelOrName = Annotated[
 
 
 class ModelConfig(ModelTarget):
-    """The model of an agent, and those to try after it."""
+    """The model of an agent, and its fallbacks."""
 
     fallbacks: Annotated[tuple[ModelOrName, ...], Strict(False)] = ()
-    """Tried in order when the model before has failed for good."""
+    """Tried in order after the previous model has failed for good."""
 
     def spec(self) -> dict[str, Any]:
-        """List what is set, as plain data, with the fallbacks in the same form."""
+        """Return the settings as plain data, with the fallbacks in the same form."""
         found = super().spec()
         if self.fallbacks:
             found["fallbacks"] = [
@@ -184,42 +183,42 @@ class ModelConfig(ModelTarget):
 
 
 class BackendConfig(Block):
-    """Where an agent's files are and its commands run."""
+    """Where an agent's files are and where its commands run."""
 
     type: Literal["local", "docker"]
     workdir: Text | None = None
-    """Local: the folder, `./workspace` if it is left out; a relative one belongs to the YAML file's
-    folder. Docker: where the folder appears in the container, `/workspace` if it is left out."""
+    """Local: the folder, by default `./workspace`; a relative path starts at the YAML file's
+    folder. Docker: where the folder appears in the container, by default `/workspace`."""
     execute: Literal["auto", "require", "bwrap", "landlock", "local", "off"] = "auto"
-    """The sandbox level of commands, if the backend is local: `auto` takes the strongest that
-    works here and runs none if none does, `require` refuses to start then; `local` runs them with
-    the rights of this process, which is no sandbox."""
+    """The sandbox level of commands, if the backend is local. `auto` takes the strongest level
+    that works on this host, and runs no command if none does; `require` refuses to start then.
+    `local` runs commands with the rights of this process: it is not a sandbox."""
     readable: Texts = ()
-    """Folders that commands in a sandbox can read beside the system's own, such as a toolchain."""
+    """Folders that sandboxed commands can read besides the system's own, such as a toolchain."""
     image: Text | None = None
-    """Container image, `wick-sandbox` if it is left out; only docker has one."""
+    """Container image, by default `wick-sandbox`; docker only."""
     folder: Text | None = None
-    """The folder that the container shows, `./workspace` if it is left out; only docker has one."""
+    """The folder that the container mounts, by default `./workspace`; docker only."""
     docker_host: Text | None = None
-    """Address of the container engine; what DOCKER_HOST says if it is left out."""
+    """Address of the container engine; by default the value of DOCKER_HOST."""
 
 
 class SkillsConfig(Block):
-    """Folders that are searched for skills."""
+    """Folders to search for skills."""
 
     paths: Texts
     mode: Literal["eager", "lazy"] = "eager"
-    """`eager` shows the model a catalogue; `lazy` only names, and tools to activate a skill."""
+    """`eager` shows the model a catalogue; `lazy` shows names only, and tools to activate one."""
 
 
 class MemoryConfig(Block):
-    """Files that an agent remembers by."""
+    """The memory files of an agent."""
 
     paths: Texts
 
 
 class BudgetConfig(Block):
-    """What may be spent; the run then ends politely."""
+    """What a run or a thread may spend; at the limit, the run ends with a text that says so."""
 
     usd: Annotated[float, Field(gt=0)] | None = None
     """Dollars."""
@@ -229,18 +228,18 @@ class BudgetConfig(Block):
 
 
 class JournalConfig(Block):
-    """What is recorded of runs."""
+    """What the journal records of runs."""
 
     level: Literal["off", "steps", "full"] = "steps"
     redact: Annotated[Texts, AfterValidator(check_regexes)] = ()
-    """Regular expressions of what is secret, beside the secrets that are known."""
+    """Regular expressions of secrets, besides the known ones."""
 
 
 class RetentionConfig(Block):
-    """What of a thread's past is kept once a run has ended; its state is never touched."""
+    """What the store keeps of a thread's past after a run; the state always stays."""
 
     keep_latest: Annotated[int, Field(ge=1)]
-    """Checkpoints: as many steps back can one go, fork and replay."""
+    """Checkpoints to keep: how many steps back you can go, fork and replay."""
 
 
 class SearchConfig(Block):
@@ -258,7 +257,7 @@ class AgentConfig(Block):
     """One agent."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)] = "default"
-    """For people; a file's agent without one is called by its id."""
+    """A name for people; by default the agent's id."""
     model: Annotated[
         Annotated[Text, Tag(NAME_TAG)] | Annotated[ModelConfig, Tag(BLOCK_TAG)],
         Discriminator(form_of),
@@ -269,24 +268,24 @@ class AgentConfig(Block):
     skills: SkillsConfig | None = None
     memory: MemoryConfig | None = None
     protect: Texts = ()
-    """Names and patterns of files that other programs run or obey, beside those that are known:
-    file tools ask before they change one, and sandboxes show them read-only to commands."""
+    """Names and patterns of files that other programs run or obey, besides the known ones. File
+    tools ask before they change one, and sandboxes show them to commands as read-only."""
     writable: Texts = ()
-    """Names and patterns of such files that tools may change all the same."""
+    """Names and patterns of such files that tools may change without asking."""
     context_window: Tokens | None = None
     max_iterations: Annotated[int, Field(ge=1, le=1000)] = MAX_ITERATIONS
     """Model calls in one run."""
     ttl: Duration = float(THREAD_TTL_SECONDS)
     """Seconds after which an idle thread may be removed; None is never."""
     max_tokens: Tokens | None = None
-    """Tokens that one reply may have."""
+    """Most tokens of one reply."""
     temperature: Temperature | None = None
     tool_timeout: Duration = DEFAULT_TOOL_TIMEOUT_SECONDS
     """Seconds for one tool call; None is no limit."""
     deadline: Duration = None
-    """Seconds that a whole run may take; None is no limit."""
+    """Seconds for a whole run; None is no limit."""
     retention: RetentionConfig | None = None
-    """What of a thread's past is kept; all of it by default."""
+    """What the store keeps of a thread's past; by default everything."""
     budget: (
         Annotated[
             Annotated[float, Field(gt=0), Tag(NAME_TAG)] | Annotated[BudgetConfig, Tag(BLOCK_TAG)],
@@ -298,34 +297,34 @@ class AgentConfig(Block):
     approvals: Annotated[dict[Text, ApprovalRule], AfterValidator(check_patterns)] = Field(
         default_factory=dict
     )
-    """By tool name or pattern, which calls a person must allow: `true`, `false`, or an expression
+    """Which calls a person must approve, by tool name or pattern: `true`, `false`, or an expression
     on the arguments such as `glob(path, '*.env')`."""
     middleware: Annotated[tuple[MiddlewareConfig, ...], Strict(False)] = ()
-    """Outermost first; they stand inside of the other hooks, but for summaries and budgets."""
+    """Outermost first; they run inside the other hooks, except summaries and budgets."""
     mcp_servers: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9_-]{0,31}$")], McpServerConfig] = (
         Field(default_factory=dict)
     )
-    """MCP servers by name; a tool of one is called by the server's name, `_`, and its own."""
+    """MCP servers by name; a tool is called by its server's name, `_`, and its own name."""
     subagents: dict[Annotated[str, AfterValidator(check_agent_id)], SubagentConfig] = Field(
         default_factory=dict
     )
-    """By id, the agents of the file that this one can give tasks to."""
+    """The agents of the file that this one can delegate tasks to, by id."""
     search: SearchConfig | None = None
     journal: Annotated[
         Annotated[Literal["off", "steps", "full"], Tag(NAME_TAG)]
         | Annotated[JournalConfig, Tag(BLOCK_TAG)],
         Discriminator(form_of),
     ] = "steps"
-    """What is recorded of runs: nothing, every moment, or the pieces of streamed replies too; or a
-    block with `level` and `redact`."""
+    """What the journal records of runs: nothing, every moment, or the pieces of streamed replies
+    too; or a block with `level` and `redact`."""
     allow_client_system: bool = True
     """Whether a caller's messages may have the role `system`."""
 
     def model_spec(self) -> str | dict[str, Any]:
-        """Name the model with all its settings: a name if that says everything, else a map.
+        """Return the model with all its settings: a name if that is enough, else a map.
 
-        The agent's `temperature`, `max_tokens` and `context_window` count where the block under
-        `model:` says nothing of its own. The map holds the key as plain text.
+        The agent's `temperature`, `max_tokens` and `context_window` apply if the block under
+        `model:` does not set its own. The map holds the API key in plain text.
         """
         beside = {
             "temperature": self.temperature,
@@ -339,43 +338,43 @@ class AgentConfig(Block):
 
 
 class LimitsConfig(Block):
-    """What each tenant of a server may take; what is beyond is answered with 429."""
+    """The quota of each tenant of a server; requests beyond it get a 429."""
 
     requests_per_minute: Annotated[int, Field(ge=1)] = 60_000
-    """Requests in a minute, of all the tenant's tokens together; a sixth of them at once."""
+    """Requests in a minute, for all tokens of the tenant together; a sixth of them at once."""
     requests_at_once: Annotated[int, Field(ge=1)] = 1_000
-    """Requests that are answered at the same time, streams of events among them."""
+    """Concurrent requests, event streams included."""
     bytes_per_minute: Annotated[int, Field(ge=1)] = 256 * 2**20
     """Bytes of request bodies in a minute; a sixth of them at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vouched:
-    """What of a file was trusted: a view of the file for a tenant is no other file."""
+    """The trusted state of a file; the views of the file for tenants share it."""
 
     file: AgentsFile
     digest: str
     found: Mapping[str, bytes]
-    """What stands for each file that it covers."""
+    """The state of each file that it covers, by relative path."""
 
 
 class AgentsFile(Block):
-    """A whole file; every agent has the defaults merged in, as copies of its own."""
+    """A whole file; every agent has its own copy of the defaults merged in."""
 
     store: Annotated[Text, AfterValidator(check_store)] | None = None
     """Database URL as written; `store_url` is the one to open."""
     store_keys: Annotated[Text, AfterValidator(check_keys)] | None = None
-    """Where the keys are that encrypt the store: `file:PATH`, or `env:NAME`."""
+    """Where the store's encryption keys are: `file:PATH`, or `env:NAME`."""
     callbacks: CallbacksConfig = Field(default_factory=CallbacksConfig)
-    """Where HTTP tools that are registered with the server may be."""
+    """Where HTTP tools registered with the server may be."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
-    """What `wick serve` lets each tenant take."""
+    """The quota that `wick serve` gives each tenant."""
     defaults: AgentConfig = Field(default_factory=AgentConfig)
     """Any key of an agent; an agent's own key replaces the whole value."""
     agents: Annotated[
         dict[Annotated[str, AfterValidator(check_agent_id)], AgentConfig], Field(min_length=1)
     ]
-    """By id, in the order of the file."""
+    """The agents by id, in the order of the file."""
 
     _base_dir: Path = PrivateAttr(default_factory=Path.cwd)
     _places: Places = PrivateAttr(default_factory=lambda: Places(source="configuration"))
@@ -386,7 +385,7 @@ class AgentsFile(Block):
     _vouched: Vouched | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Take over what the reader knows about the file."""
+        """Copy what the reader knows about the file."""
         if isinstance(context, Reading):
             self._base_dir = context.base_dir
             self._places = context.places
@@ -399,40 +398,40 @@ class AgentsFile(Block):
 
     @property
     def source(self) -> str:
-        """What the file is called in errors."""
+        """The file's name in errors."""
         return self._places.source
 
     @property
     def path(self) -> Path | None:
-        """The file, absolute; None for a configuration that is none."""
+        """The file's absolute path; None for a configuration without a file."""
         return self._path
 
     @property
     def starts(self) -> Starts:
-        """What the file starts: programs, and code that it names."""
+        """The programs that the file starts, and the code that it loads."""
         return self._starts
 
     @property
     def vouched(self) -> Vouched | None:
-        """What was trusted of it when its agents were made; None where a program decided."""
+        """What was trusted when the agents were made; None if a program decided."""
         return self._vouched
 
     def vouch(self, digest: str, found: Mapping[str, bytes]) -> None:
-        """Keep the hash of what is started, for the file and all its views."""
+        """Keep the hash of what the file starts, for the file and all its views."""
         self._vouched = Vouched(self, digest, found)
 
     @property
     def base_dir(self) -> Path:
-        """Folder to which relative paths in the file belong."""
+        """The folder at which relative paths in the file start."""
         return self._base_dir
 
     @property
     def tools_dir(self) -> Path:
-        """Folder that the built-in tools see: the file's own, unless `seeing` named another."""
+        """The folder that the built-in tools see: the file's, unless `seeing` set another."""
         return self._tools_dir or self._base_dir
 
     def seeing(self, folder: Path) -> Self:
-        """Return the file with another folder for the built-in tools, made when one needs it."""
+        """Return the file with another folder for the built-in tools, made when needed."""
         made = self.model_copy()
         made._tools_dir = folder
         return made
@@ -442,7 +441,7 @@ class AgentsFile(Block):
         """Warnings about the file, one sentence each."""
         loose = (
             f"agents.{agent_id}.subagents.{name}: inherit_approvals is false, so {name} runs "
-            f"without a question what the approvals of {agent_id} ask for"
+            f"without approval what {agent_id} must ask for"
             for agent_id, config in self.agents.items()
             for name, one in config.subagents.items()
             if not one.inherit_approvals
@@ -454,7 +453,7 @@ class AgentsFile(Block):
         """Database URL to open, a relative SQLite path made absolute.
 
         Raises:
-            ConfigError: if no URL can express the path.
+            ConfigError: no URL can express the path.
         """
         try:
             return resolve_store(self.store or DEFAULT_STORE, self._base_dir)
@@ -463,19 +462,19 @@ class AgentsFile(Block):
 
     @property
     def keys_source(self) -> str | None:
-        """Where the store's keys are, a relative path made absolute; None where it has none."""
+        """Where the store's keys are, a relative path made absolute; None if it has none."""
         return None if self.store_keys is None else resolve_keys(self.store_keys, self._base_dir)
 
     @property
     def default_id(self) -> str:
-        """Id of the agent that is meant when none is named: `default`, else the first."""
+        """The id of the default agent: `default`, else the first."""
         return "default" if "default" in self.agents else next(iter(self.agents))
 
     def agent(self, agent_id: str | None = None) -> AgentConfig:
         """Find an agent by id; without one, the default agent.
 
         Raises:
-            ConfigError: if the file has no such agent, with the nearest id or all of them.
+            ConfigError: the file has no such agent; the text has the nearest id, or all ids.
         """
         wanted = self.default_id if agent_id is None else agent_id
         if wanted not in self.agents:
@@ -484,15 +483,15 @@ class AgentsFile(Block):
         return self.agents[wanted]
 
     def line(self, path: KeyPath) -> int | None:
-        """Line of a key path such as `("agents", "default", "tools", 0)`, counted from 1."""
+        """Return the line of a key path such as `("agents", "default", "tools", 0)`, from 1."""
         return self._places.line(path)
 
     def error(self, path: KeyPath, text: str) -> ConfigError:
-        """Make an error about a value that is only found wrong later, with its place in front."""
+        """Make an error about a value after loading, with its place in front."""
         return self._places.error(path, text)
 
     def check_tools(self, known: Iterable[str], agent_id: str | None = None) -> None:
-        """Refuse names under `tools:` that nobody provides, in one agent or in all.
+        """Refuse unknown names under `tools:`, in one agent or in all.
 
         Raises:
             ConfigError: with a line for each unknown name.
@@ -513,14 +512,14 @@ class AgentsFile(Block):
             raise ConfigError("\n".join(dict.fromkeys(wrong)))
 
 
-# --- The configuration as a JSON schema, with which editors complete and check a file.
+# --- The configuration as a JSON schema, for completion and checks in editors.
 
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Plain(GenerateJsonSchema):
-    """Leave out titles that only repeat a key's name."""
+    """A generator that leaves out titles that only repeat a key's name."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -534,8 +533,7 @@ class _Plain(GenerateJsonSchema):
 def json_schema(tools: Iterable[str] = ()) -> dict[str, Any]:
     """Describe a whole file in both of its forms; `tools` are the names that `tools:` may hold.
 
-    It refuses nothing that is right. What only shows when names are looked up it cannot know:
-    `wick validate` tells that.
+    The schema refuses no valid file. It cannot look names up: `wick validate` does.
     """
     file = AgentsFile.model_json_schema(schema_generator=_Plain)
     parts: dict[str, Any] = file.pop("$defs")

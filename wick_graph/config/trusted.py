@@ -1,4 +1,4 @@
-"""Trust in a configuration: files that govern agents, what commands reach, trusted hashes."""
+"""Trust in a configuration: files that govern agents, folders of commands, trusted hashes."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from wick_graph.config.schema import AgentConfig, AgentsFile, BackendConfig, Mcp
 from wick_graph.config.yaml_reader import one_line
 from wick_graph.errors import ConfigError
 
-# --- What governs the agents of a file, as paths: tools never write any of it.
+# --- The paths that govern the agents of a file: tools never write to them.
 
 
 IN_CONTAINER: Final = "/workspace"
-"""Where a container shows its folder, unless the configuration says."""
+"""Where a container mounts its folder by default."""
 
 TENANTS: Final = ".tenants"
-"""Ends the name of the folder beside another one that holds its counterparts of all tenants."""
+"""Suffix of the folder next to another one that holds the tenants' counterparts of it."""
 
 
 def folder_of(backend: BackendConfig, base_dir: Path) -> Path:
-    """Return the folder of this machine on which a backend works; `./workspace` by default."""
+    """Return the host's folder of a backend; `./workspace` by default."""
     named = backend.folder if backend.type == "docker" else backend.workdir
     return _joined(base_dir, named or "workspace")
 
 
 def place_of(config: AgentConfig, base_dir: Path, path: str, *, folder: Path | None = None) -> str:
-    """Return where a path of `skills:` or `memory:` is on this machine.
+    """Return where a path of `skills:` or `memory:` is on this host.
 
     Args:
         config: The agent's configuration.
         base_dir: The folder of the file.
         path: The path, as it is written.
-        folder: The folder of its backend, where that is known.
+        folder: The folder of its backend, if it is known.
     """
     backend = config.backend
     if backend is None:
@@ -72,7 +72,7 @@ def control_plane(file: AgentsFile) -> tuple[str, ...]:
 
 
 def store_of(file: AgentsFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the folder of a database in a file, or the database alone where that holds more."""
+    """Return the folder of an SQLite database, or the database alone if the folder holds more."""
     database = _database(file)
     if database is None:
         return (), ()
@@ -84,7 +84,7 @@ def store_of(file: AgentsFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def writable_folders(config: AgentConfig, base_dir: Path) -> tuple[str, ...]:
-    """List the folders that an agent's tools write, for whichever tenant."""
+    """List the folders that an agent's tools write, for all tenants."""
     if config.backend is None:
         return ()
     folder = os.path.realpath(folder_of(config.backend, base_dir))
@@ -92,7 +92,7 @@ def writable_folders(config: AgentConfig, base_dir: Path) -> tuple[str, ...]:
 
 
 def data_of(file: AgentsFile) -> tuple[str, ...]:
-    """List the files and folders in which data stand that change while agents run."""
+    """List the files and folders with data that change while agents run."""
     folder, database = store_of(file)
     data = [*(one.rstrip("/") for one in folder), *_keys(file), *memory_files(file)]
     data += (f"{one}{end}" for one in database for end in ("", "-wal", "-shm", "-journal"))
@@ -107,7 +107,7 @@ def data_of(file: AgentsFile) -> tuple[str, ...]:
 
 
 def memory_files(file: AgentsFile) -> tuple[str, ...]:
-    """List the files that agents remember by."""
+    """List the memory files of all agents."""
     found = (
         place_of(config, file.base_dir, path)
         for config in file.agents.values()
@@ -118,7 +118,7 @@ def memory_files(file: AgentsFile) -> tuple[str, ...]:
 
 
 def trust_folder(env: Mapping[str, str] | None = None) -> Path:
-    """Return the user's folder in which trust is kept."""
+    """Return the user's folder for trusted hashes."""
     env = os.environ if env is None else env
     state = env.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
@@ -126,7 +126,7 @@ def trust_folder(env: Mapping[str, str] | None = None) -> Path:
 
 
 def code_folders() -> tuple[str, ...]:
-    """List the folders of the code that this program is made of, beside the system's own."""
+    """List the folders of this program's code, besides the system's own."""
     package = Path(__file__).resolve().parents[1]
     own = [package, (package / "nodes").resolve(), Path(sysconfig.get_paths()["purelib"])]
     if sys.prefix != sys.base_prefix:
@@ -151,12 +151,12 @@ def _joined(base: Path, path: str) -> Path:
     return Path(os.path.normpath(base.absolute() / path))
 
 
-# --- What the commands of a file may run: whole folders, hashed for trust and kept from tools.
+# --- What the commands of a file may run: whole folders, hashed for trust, and closed to tools.
 #
-# No reading of a command line says what a program loads: a script imports what lies beside it,
-# `make` and `npx .` read where they start, a variable names one more folder. So every folder counts
-# in which a command starts, or which a word of it or of its variables leads into, with all that
-# lies there.
+# A command line does not show what a program loads: a script imports its neighbours, `make` and
+# `npx .` read the folder that they start in, a variable names one more folder. So every folder
+# counts that a command starts in, or that a word of the command or of its variables leads into,
+# with all its content.
 
 
 MOST_FILES: Final = 20_000
@@ -164,12 +164,12 @@ MOST_FILES: Final = 20_000
 MOST_BYTES: Final = 512 * 2**20
 
 PYCACHE: Final = "PYTHONPYCACHEPREFIX"
-"""The variable that keeps Python from what is in `__pycache__` beside the modules."""
+"""The variable that makes Python ignore `__pycache__` next to the modules."""
 
 _NOT_RUN: Final = frozenset({".git", ".hg", ".svn", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
 
 _ENVIRONMENT: Final = "pyvenv.cfg"
-"""In a virtual environment: only a word that leads into one makes a program load it."""
+"""Marks a virtual environment: a program loads it only if a word leads into it."""
 
 _BREAK: Final = re.compile(r"[\s'\"`;|&<>(){}\[\]$,:=!#*?@\\]+")
 
@@ -178,7 +178,7 @@ _VARIABLE: Final = re.compile(r"\$\w+|\$\{[^}]*\}")
 _FLAG: Final = re.compile(r"-[A-Za-z]\w")
 
 _ISOLATED: Final = re.compile(r"-[A-Za-z]*[EI][A-Za-z]*")
-"""A flag by which Python heeds no variable."""
+"""A flag that makes Python ignore its variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Reach:
     folder: str
     """Absolute, without links."""
     hashed: bool
-    """Whether it is the project's: what lies elsewhere by an absolute path is the machine's."""
+    """Whether it belongs to the project; an absolute path elsewhere belongs to the host."""
 
 
 def reach_of(file: AgentsFile) -> list[Reach]:
@@ -206,10 +206,10 @@ def reach_of(file: AgentsFile) -> list[Reach]:
 
 
 def held_in(config: AgentConfig, file: AgentsFile) -> tuple[str, ...]:
-    """List what an agent's tools must leave alone in its folder: what commands may run.
+    """List the folders that an agent's tools must not write, since commands may run their content.
 
     Raises:
-        ConfigError: It is the folder itself.
+        ConfigError: one of them is the agent's whole folder.
     """
     held: list[str] = []
     works = writable_folders(config, file.base_dir)
@@ -221,18 +221,18 @@ def held_in(config: AgentConfig, file: AgentsFile) -> tuple[str, ...]:
     return tuple(held)
 
 
-def looked_through(file: AgentsFile) -> dict[str, bytes]:
-    """Return what stands for each entry of the folders that the hash covers, by relative path.
+def hashed_entries(file: AgentsFile) -> dict[str, bytes]:
+    """Return the state of each entry of the hashed folders, by relative path.
 
     Raises:
-        ConfigError: The folders hold too much, or a link leads to where tools write.
+        ConfigError: the folders hold too much, or a link leads to a folder that tools write.
     """
     base = os.path.realpath(file.base_dir)
     return {os.path.relpath(path, base): kind for path, kind in _Walk(file).entries()}
 
 
 def digest_of_found(file: AgentsFile, found: Mapping[str, bytes]) -> str:
-    """Hash what a file starts: the sections as they are written, and the folders as they are."""
+    """Hash what a file starts: the sections as written, and the content of the folders."""
     made = hashlib.sha256()
     text = json.dumps(file.starts.sections, sort_keys=True, ensure_ascii=True, default=str)
     made.update(text.encode())
@@ -243,7 +243,7 @@ def digest_of_found(file: AgentsFile, found: Mapping[str, bytes]) -> str:
 
 
 def first_change(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> str:
-    """Name an entry that is not what it was; empty if there is none."""
+    """Return the first entry that has changed; empty if there is none."""
     names = (*before, *(name for name in now if name not in before))
     return next((name for name in names if before.get(name) != now.get(name)), "")
 
@@ -256,7 +256,7 @@ def hashed_folders(file: AgentsFile) -> list[str]:
 def _refusal(folder: str) -> str:
     return (
         f"the command starts in {folder} or reads from it, and tools write there; give the server "
-        "a folder of its own by cwd:, name under data: what it never runs, or give the agent "
+        "a folder of its own with cwd:, list what it never runs under data:, or give the agent "
         "another workdir:"
     )
 
@@ -287,10 +287,10 @@ def _is_absolute(word: str) -> bool:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield what of a text may be a path, or a module of Python; one too many does no harm."""
+    """Yield the words of a text that may be paths or Python modules; one too many does no harm."""
     for word in dict.fromkeys([text, *_BREAK.split(_VARIABLE.sub(" ", text))]):
         behind = [word[2:]] if _FLAG.match(word) else []  # as in -Ifolder
-        for one in (word, word.lstrip("/"), *behind):  # a variable may have stood before the slash
+        for one in (word, word.lstrip("/"), *behind):  # a variable may have preceded the slash
             if one and "\0" not in one:
                 yield one
                 if "/" not in one and "." in one.strip("."):
@@ -298,7 +298,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _led_to(path: Path) -> Iterator[str]:
-    """Yield the folder that a path is, or those that hold it and what it is a link to."""
+    """Yield a folder itself, or the folders of a file and of its link's target."""
     if _is_dir(path):
         yield os.path.realpath(path)
         return
@@ -309,12 +309,12 @@ def _led_to(path: Path) -> Iterator[str]:
 def _is_dir(path: Path) -> bool:
     try:
         return path.is_dir()
-    except OSError:  # nothing of it can be read, by a command no more than here
+    except OSError:  # unreadable here, and for a command too
         return False
 
 
 class _Walk:
-    """The entries of the folders that the hash covers, in one order."""
+    """Walk the entries of the hashed folders in a fixed order."""
 
     def __init__(self, file: AgentsFile) -> None:
         self._file = file
@@ -359,11 +359,13 @@ class _Walk:
         return os.access(inner / _ENVIRONMENT, os.F_OK)
 
     def _kind(self, one: Reach, path: Path, inner: str) -> bytes:
-        """Say what an entry is: a folder, a link to somewhere, or a file of this content."""
+        """Return an entry's state: a folder, a link and its target, or the hash of a file."""
         if not path.is_symlink():
             return self._content(one, path)
         if work := next((work for work in self._works if _is_below(inner, work)), None):
-            raise self._file.error(one.server, f"{path} is a link to where tools write ({work})")
+            raise self._file.error(
+                one.server, f"{path} is a link to a folder that tools write ({work}); remove it"
+            )
         return b"link " + os.fsencode(path.readlink()) + self._content(one, path)
 
     def _content(self, one: Reach, path: Path) -> bytes:
@@ -382,9 +384,9 @@ class _Walk:
         if self._files > MOST_FILES or self._bytes > MOST_BYTES:
             raise self._file.error(
                 one.server,
-                f"what the command may run cannot be looked through: {one.folder} holds more than "
+                f"what the command may run is too much to check: {one.folder} holds more than "
                 f"{MOST_FILES:,} files or {MOST_BYTES // 2**20} MiB; give the server a folder of "
-                "its own by cwd:, or name under data: what it never runs",
+                "its own with cwd:, or list what it never runs under data:",
             )
 
 
@@ -396,7 +398,7 @@ def _listed(folder: str) -> list[Path]:
 
 
 def _reads_caches(file: AgentsFile) -> bool:
-    """Say whether a command may run what Python keeps in `__pycache__`."""
+    """Say whether a command may run the files that Python keeps in `__pycache__`."""
     servers = (server for config in file.agents.values() for server in config.mcp_servers.values())
     return any(
         PYCACHE in server.env or any(_ISOLATED.fullmatch(word) for word in server.command)
@@ -408,14 +410,13 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder if folder == "/" else f"{folder}/")
 
 
-# --- Which files of agents a person has trusted to start programs: their hashes, kept for the
-# user.
+# --- Hashes of the files that a person trusts to start programs, kept for each user.
 #
-# It lies outside of every project, so that no project can say of itself that it is trusted.
+# The list lies outside every project, so that no project can declare itself trusted.
 
 
 VARIABLE: Final = "WICK_TRUST"
-"""Hashes that are trusted wherever the file lies; for machines at which nobody sits."""
+"""Hashes that are trusted wherever the file lies; for machines without a user."""
 
 _MOST_BYTES: Final = 2**20
 
@@ -423,14 +424,14 @@ _MOST_BYTES: Final = 2**20
 def digest_of(file: AgentsFile) -> str:
     """Return the hash of what a file starts; empty if it starts nothing.
 
-    The first hash is kept with the file: a later start is refused if it is another one by then.
+    The file keeps the first hash: a later start is refused if the hash has changed by then.
 
     Raises:
-        ConfigError: There is too much of it, or a part of it can be written by tools.
+        ConfigError: there is too much to hash, or tools can write a part of it.
     """
     if not file.starts:
         return ""
-    found = looked_through(file)
+    found = hashed_entries(file)
     digest = digest_of_found(file, found)
     if file.vouched is None:
         file.vouch(digest, found)
@@ -438,36 +439,36 @@ def digest_of(file: AgentsFile) -> str:
 
 
 def is_trusted(file: AgentsFile, digest: str) -> bool:
-    """Say whether a person has trusted what the file starts, in this very form."""
+    """Say whether a person has trusted what the file starts, in exactly this state."""
     if not digest or digest in re.split(r"[\s,]+", os.environ.get(VARIABLE, "")):
         return True
     return file.path is not None and _read().get(_name(file.path)) == digest
 
 
 def must_be_unchanged(file: AgentsFile) -> None:
-    """Refuse to start again what has changed since a person trusted it.
+    """Refuse to restart what has changed since a person trusted it.
 
     Raises:
-        ConfigError: It has, and nobody has trusted it as it is now.
+        ConfigError: it has changed, and its present state is not trusted.
     """
     if (known := file.vouched) is None:
         return
-    found = looked_through(known.file)
+    found = hashed_entries(known.file)
     now = digest_of_found(known.file, found)
     if now != known.digest and not is_trusted(known.file, now):
         changed = first_change(known.found, found)
         raise ConfigError(
             f"what {file.source} starts is not what was trusted ({one_line(changed)} has changed "
-            "since); look at it, say wick trust, and start again, or name under data: what the "
-            "server writes"
+            "since); check it, run wick trust and start again, or list what the server writes "
+            "under data:"
         )
 
 
 def trust(file: AgentsFile, digest: str) -> Path:
-    """Keep that a person trusts what the file starts; return where it is kept.
+    """Record that a person trusts what the file starts; return the record's path.
 
     Raises:
-        ConfigError: It cannot be kept.
+        ConfigError: it cannot be recorded.
     """
     if file.path is None:
         raise ConfigError("a configuration without a file cannot be trusted; save it in one")
@@ -481,7 +482,7 @@ def trust(file: AgentsFile, digest: str) -> Path:
         Path(made).replace(folder / "trusted.json")
     except OSError as error:
         raise ConfigError(
-            f"trust cannot be kept in {folder} ({error.strerror}); set {VARIABLE}={digest}"
+            f"trust cannot be saved in {folder} ({error.strerror}); set {VARIABLE}={digest}"
         ) from error
     return folder / "trusted.json"
 
@@ -491,7 +492,7 @@ def _name(path: Path) -> str:
 
 
 def _read() -> dict[str, str]:
-    """Read what is trusted; a file that others could have written says nothing."""
+    """Read the trusted hashes; ignore a file that others could have written."""
     with suppress(OSError, ValueError), (trust_folder() / "trusted.json").open("rb") as file:
         status = os.fstat(file.fileno())
         others = stat.S_IWGRP | stat.S_IWOTH

@@ -1,4 +1,4 @@
-"""Strict YAML: plain data with a line for every key; variables of the environment."""
+"""Strict YAML: plain data with a line for every key; environment variables."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from yaml.events import (
 
 from wick_graph.errors import ConfigError
 
-# --- Where a value stands in its file, and how an error says so: `agents.yaml:12:
-# agents.x.model`.
+# --- The place of a value in its file, as errors show it: `agents.yaml:12: agents.x.model`.
 
 
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -36,15 +35,15 @@ _SHOWN: Final = 40
 """Characters of a strange key that an error shows."""
 
 _STEPS: Final = 12
-"""Steps of a path that an error shows; no block of ours lies deeper."""
+"""Steps of a path that an error shows; no block of the schema lies deeper."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Lines of one file by key path, with what stands elsewhere than it seems to."""
+    """The lines of one file by key path, and the paths that the file spells differently."""
 
     source: str
-    """What the file is called in errors."""
+    """The file's name in errors."""
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
     """First line of each key and list item, counted from 1."""
     written_at: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
@@ -59,7 +58,7 @@ class Places:
         return path
 
     def line(self, path: KeyPath) -> int | None:
-        """Find the line of a path or, for what is missing, of the nearest block around it."""
+        """Find the line of a path or, if it is missing, of the nearest block around it."""
         here = self.origin(path)
         while here and here not in self.lines:
             here = here[:-1]
@@ -78,7 +77,7 @@ class Places:
 
 
 def key_path(path: KeyPath) -> str:
-    """Spell a path as people do: `agents.default.tools[0]`."""
+    """Spell a path for people: `agents.default.tools[0]`."""
     parts = [f"[{step}]" if isinstance(step, int) else f".{show_key(step)}" for step in path]
     if len(parts) > _STEPS:
         parts[_STEPS:] = ["…"]
@@ -86,14 +85,14 @@ def key_path(path: KeyPath) -> str:
 
 
 def show_key(key: str) -> str:
-    """Show a key on one line: as it is if it is ordinary, else quoted, escaped and cut."""
+    """Show a key on one line: an ordinary one as it is, others quoted, escaped and cut."""
     if _PLAIN_KEY.fullmatch(key):
         return key
     return json.dumps(key if len(key) <= _SHOWN else key[:_SHOWN] + "…", ensure_ascii=True)
 
 
 def one_line(text: str) -> str:
-    """Escape what would break a sentence out of its line."""
+    """Escape line breaks and unprintable characters."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -101,9 +100,9 @@ def one_line(text: str) -> str:
 
 
 ENV_FIELDS: Final = frozenset({"store", "model", "base_url", "api_key", "url", "workdir", "image"})
-"""The fields in which `${NAME}` is replaced; in every other one it stays the text that it is.
+"""The fields in which `${NAME}` is replaced; in every other field it stays text.
 
-Their values are left out of every `repr` and every error.
+Their values appear in no `repr` and no error.
 """
 
 _REFERENCE: Final = re.compile(
@@ -112,13 +111,13 @@ _REFERENCE: Final = re.compile(
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Replace `${NAME}` and `${NAME:-default}`; `$${` stands for a literal `${`.
+    """Replace `${NAME}` and `${NAME:-default}`; `$${` means a literal `${`.
 
-    The default counts when the variable is unset or empty, as in a shell. What comes out of a
-    variable is not expanded again.
+    The default counts if the variable is unset or empty, as in a shell. The value of a variable
+    is not expanded again.
 
     Raises:
-        ValueError: naming the variable that is not set, never a value.
+        ValueError: a variable is not set; the text names it, never a value.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -126,7 +125,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
         if found[0] == "$${":
             return "${"
         if name is None:
-            raise ValueError("has a ${ that is no ${NAME} or ${NAME:-default}; write $${ for a ${")
+            raise ValueError("has a ${ that is not ${NAME} or ${NAME:-default}; write $${ for a ${")
         if default is not None:
             return env.get(name) or default
         if name not in env:
@@ -139,17 +138,17 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 
 
 def is_literal(text: str) -> bool:
-    """Say whether any part of a value stands in the file itself, not in a variable."""
+    """Say whether any part of a value is in the file itself, not in a variable."""
     return bool(_REFERENCE.sub(lambda found: found["default"] or "", text).strip())
 
 
-# --- Strict YAML: plain data with a line for every key, and nothing that surprises.
+# --- Strict YAML: plain data with a line for every key, without surprises.
 #
 # Refused, because a reader of the file would not see what they do: aliases, anchors, tags, merge
 # keys, duplicate keys, keys that are not text, a second document, control characters. Of the plain
-# scalars only `true`, `false`, `null`, `~`, decimal integers and decimal fractions mean something;
-# `no`, `on`, `012`, `1:30`, dates and `.inf` stay the text that they are. The parser's events are
-# read one by one, so that a file which nests too deeply costs no more than its first levels.
+# scalars only `true`, `false`, `null`, `~`, decimal integers and decimal fractions have a meaning;
+# `no`, `on`, `012`, `1:30`, dates and `.inf` stay text. The builder reads the parser's events one
+# by one, so that a file which nests too deeply costs no more than its first levels.
 
 
 MAX_BYTES: Final = 256 * 1024
@@ -176,7 +175,7 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 class Tree(NamedTuple):
-    """What a file says, and where it says it."""
+    """The data of a file, and the line of each key."""
 
     data: Any
     lines: dict[KeyPath, int]
@@ -185,16 +184,16 @@ class Tree(NamedTuple):
 def read_yaml(text: str, source: str) -> Tree:
     """Read one YAML (or JSON) document into dictionaries, lists and scalars.
 
-    Returns None as data for a document with nothing in it.
+    Returns None as data for an empty document.
 
     Raises:
-        ConfigError: if the text is larger than `MAX_BYTES`, deeper than `MAX_DEPTH`, not YAML, or
+        ConfigError: the text is larger than `MAX_BYTES`, deeper than `MAX_DEPTH`, not YAML, or
             uses one of the refused features.
     """
     text = text.removeprefix("\ufeff")
     _check_text(text, source)
     builder = _Builder(source)
-    # the error is made in here and raised below, so that no parser state hangs on it as context
+    # make the error here and raise it below, so that it keeps no parser state as its context
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.feed(event)
@@ -203,7 +202,7 @@ def read_yaml(text: str, source: str) -> Tree:
     except ConfigError as exc:
         failure = exc
     except (ValueError, OverflowError):
-        # the pure Python parser's way to refuse "\UFFFFFFFF"
+        # the pure Python parser refuses "\UFFFFFFFF" this way
         failure = ConfigError(f"{one_line(source)}: not valid YAML")
     else:
         return Tree(builder.root, builder.lines)
@@ -222,7 +221,7 @@ def _check_text(text: str, source: str) -> None:
 
 
 def _not_yaml(exc: yaml.YAMLError, source: str) -> ConfigError:
-    # only the parser's own words: its snippet would quote the file, and with it a key
+    # only the parser's message: its snippet would quote the file, and perhaps an API key
     mark = getattr(exc, "problem_mark", None)
     where = one_line(source) + (f":{mark.line + 1}" if mark is not None else "")
     problem = getattr(exc, "problem", None)
@@ -234,7 +233,7 @@ def _line(event: Event) -> int:
 
 
 class _Frame:
-    """One open block or list; `key` is the key whose value comes next."""
+    """One open block or list; `key` is the key that waits for its value."""
 
     __slots__ = ("items", "key", "path")
 
@@ -255,10 +254,10 @@ class _Builder:
         self._documents = 0
 
     def feed(self, event: Event) -> None:
-        """Take the next event.
+        """Process the next event.
 
         Raises:
-            ConfigError: at the first feature that is refused.
+            ConfigError: the event uses a refused feature.
         """
         if isinstance(event, NodeEvent):
             self._refuse_sharing(event)
@@ -278,7 +277,7 @@ class _Builder:
         return Places(source=self._source, lines=here).error(path, text)
 
     def _here(self) -> KeyPath:
-        """Path of the value that comes next (of the block around it, if a key comes next)."""
+        """Return the next value's path, or the block's path if a key comes next."""
         if not self._open:
             return ()
         frame = self._open[-1]
@@ -352,7 +351,7 @@ class _Builder:
 
 
 def resolve_plain(text: str) -> str | int | float | bool | None:
-    """Say what an unquoted scalar means; everything that is not listed stays text."""
+    """Return the value of an unquoted scalar; everything unlisted stays text."""
     if text in _WORDS:
         return _WORDS[text]
     if text in _NULLS:

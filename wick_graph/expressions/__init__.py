@@ -1,9 +1,9 @@
-"""Expressions over JSON-like data that look like Python and can do nothing: no code, no objects.
+"""Expressions over JSON-like data in Python's syntax, without side effects, code or objects.
 
     glob(args.command, "*rm -rf*") or len(messages) > 80
 
-There are names, keys (`a.b` is `a["b"]`), indices, slices, literals, comparisons, `in`, `and`,
-`or`, `not`, `+ - * / // %`, and the functions of `FUNCTIONS`. An own interpreter walks the syntax
+They have names, keys (`a.b` is `a["b"]`), indices, slices, literals, comparisons, `in`, `and`,
+`or`, `not`, `+ - * / // %`, and the functions of `FUNCTIONS`. The interpreter walks the syntax
 tree: it never touches an attribute of a Python object, and every evaluation has a budget.
 """
 

@@ -1,4 +1,4 @@
-"""Evaluate a checked expression: an interpreter of its syntax tree, with a budget."""
+"""Evaluate a checked expression: an interpreter for its syntax tree, with a budget."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from wick_graph.expressions.functions import (
 )
 
 WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None}
-"""JSON's words; no name takes their place."""
+"""JSON's words; no name overrides them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Expression:
     body: ast.expr = field(repr=False, compare=False)
 
     def evaluate(self, names: Mapping[str, Any], folders: Sequence[str] = ()) -> Any:
-        """Return the value that the expression has with these names.
+        """Return the expression's value for these names.
 
         Args:
             names: The values, by name.
-            folders: Absolute names of the folder that relative paths start from, for `glob`.
+            folders: Absolute names of the folder at which relative paths start, for `glob`.
 
         Raises:
-            ExpressionError: It has none, it takes too many steps, or its value is too large.
+            ExpressionError: it has no value, takes too many steps, or its value is too large.
         """
         value = _Evaluation(self.text, names, folders).value(self.body)
         try:
@@ -58,12 +58,12 @@ class Expression:
 
 
 def column(node: ast.expr, text: str) -> int:
-    """Turn the parser's offset, which counts bytes, into one that counts characters, from 1."""
+    """Convert the parser's offset in bytes into a column in characters, from 1."""
     return len(text.encode(errors="replace")[: node.col_offset].decode(errors="ignore")) + 1
 
 
 class _Evaluation:
-    """One evaluation: its names, and what it may still spend."""
+    """One evaluation: its names and its budget."""
 
     def __init__(self, text: str, names: Mapping[str, Any], folders: Sequence[str]) -> None:
         self.text = text
@@ -75,7 +75,7 @@ class _Evaluation:
         """Return a part's value.
 
         Raises:
-            ExpressionError: It has none; the error names the column of the innermost part.
+            ExpressionError: it has none; the error names the column of the innermost part.
         """
         try:
             self.budget.spend()
@@ -101,21 +101,21 @@ class _Evaluation:
         raise ExpressionError(f"there is no {node.id}{there_is(self.names, node.id)}")
 
     def subscript(self, node: ast.Subscript) -> Any:
-        """Look a key or an index up, or cut a piece out."""
+        """Look a key or an index up, or take a slice."""
         base = self.value(node.value)
         if not isinstance(node.slice, ast.Slice):
             return item(base, self.value(node.slice))
         if not isinstance(base, str | list | tuple):
-            raise ExpressionError(f"{kind(base)} has no pieces; a text and a list have")
+            raise ExpressionError(f"{kind(base)} has no slices; only a text and a list have")
         bounds = (node.slice.lower, node.slice.upper, node.slice.step)
         cut = slice(*(None if part is None else whole(self.value(part)) for part in bounds))
         if cut.step == 0:
-            raise ExpressionError("a step of 0 leads nowhere")
+            raise ExpressionError("a step must not be 0")
         fits(len(range(*cut.indices(len(base)))))
         return self.budget.made(base[cut])
 
     def logic(self, node: ast.BoolOp) -> Any:
-        """Evaluate from the left, as far as is needed."""
+        """Evaluate from the left, as far as needed."""
         ends_at = isinstance(node.op, ast.Or)
         value: Any = None
         for part in node.values:
@@ -187,7 +187,7 @@ class _Evaluation:
         """Make an object."""
         keys = [self.value(key) for key in node.keys if key is not None]
         if not all(isinstance(key, str) for key in keys):
-            raise ExpressionError("the keys of an object are texts")
+            raise ExpressionError("the keys of an object must be texts")
         return dict(zip(keys, map(self.value, node.values), strict=True))
 
     def call(self, node: ast.Call) -> Any:
@@ -236,4 +236,4 @@ EVALUATED: Final[Mapping[type[ast.expr], Callable[[_Evaluation, Any], Any]]] = {
     ast.Dict: _Evaluation.mapped,
     ast.Call: _Evaluation.call,
 }
-"""The parts of which expressions are made."""
+"""How to evaluate each part of an expression."""

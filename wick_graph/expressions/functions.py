@@ -1,4 +1,4 @@
-"""The functions and values of expressions, with a bound on what each may cost."""
+"""The functions and values of expressions, with a bound on the cost of each."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from typing import Any, Final, Protocol
 
 from wick_graph.errors import ExpressionError
 
-# --- The values of expressions, how large they may be, and what an evaluation may spend on
-# them.
+# --- The values of expressions, their largest sizes, and the budget of an evaluation.
 
 
 MAX_OPERATIONS: Final = 10_000
-"""Steps of one evaluation; what goes through long values costs more than one."""
+"""Steps of one evaluation; work on long values takes several."""
 
 MAX_RESULT: Final = 64 * 1024
-"""Characters of a text that an expression makes, and of its result as a whole."""
+"""Characters of a text that an expression makes, and of its whole result."""
 
 MAX_BITS: Final = 1_024
 """Of a whole number."""
 
 _VALUE_SIZE: Final = 8
-"""What a value counts for in a size, beside its characters."""
+"""The size of a value besides its characters."""
 
 _SIZE_PER_STEP: Final = 256
 
 _NAMED: Final = 10
 
 _LOOKED_AT: Final = 50
-"""Names among which one that is like a missed one is looked for."""
+"""Names to search for one like a missing name."""
 
 
 class Budget:
@@ -50,22 +49,22 @@ class Budget:
         """Count steps.
 
         Raises:
-            ExpressionError: There are not so many left.
+            ExpressionError: too few are left.
         """
         self.left -= steps
         if self.left < 0:
             raise ExpressionError(f"it takes more than {MAX_OPERATIONS:,} steps")
 
     def spend_on(self, *values: Any) -> None:
-        """Count what it takes to go through values once; raises as `spend`."""
+        """Count the steps of one pass over values; raises as `spend`."""
         for value in values:
             self.spend(size_of(value, (self.left + 1) * _SIZE_PER_STEP) // _SIZE_PER_STEP)
 
     def made(self, value: Any) -> Any:
-        """Return a text or list that was just made.
+        """Return a new text or list, after counting its cost.
 
         Raises:
-            ExpressionError: It is too long.
+            ExpressionError: it is too long.
         """
         fits(len(value))
         self.spend(len(value) // _SIZE_PER_STEP)
@@ -76,17 +75,17 @@ def fits(length: int) -> None:
     """Refuse a text or list that would be too long.
 
     Raises:
-        ExpressionError: It would.
+        ExpressionError: it would be.
     """
     if length > MAX_RESULT:
         raise ExpressionError(f"a value in it is larger than {MAX_RESULT // 1024} kB")
 
 
 def size_of(value: Any, enough: int) -> int:
-    """Count a value's characters and parts; stop where it is more than enough.
+    """Count a value's characters and parts; stop above `enough`.
 
     Raises:
-        ExpressionError: Something in it is no JSON-like data.
+        ExpressionError: a part of it is not JSON-like data.
     """
     size, waiting = 0, [value]
     while waiting and size <= enough:
@@ -106,10 +105,10 @@ def size_of(value: Any, enough: int) -> int:
 
 
 def plain(value: Any) -> Any:
-    """Return a value that is JSON-like data, looked at from outside.
+    """Return a value if it is JSON-like data; its parts are not checked.
 
     Raises:
-        ExpressionError: It is another object, or a number beyond all bounds.
+        ExpressionError: it is another object, or a number that is too large.
     """
     if value is None or isinstance(value, bool | str | list | tuple | Mapping):
         return value
@@ -117,10 +116,10 @@ def plain(value: Any) -> Any:
 
 
 def number(value: Any) -> int | float:
-    """Return a number.
+    """Return a value if it is a number.
 
     Raises:
-        ExpressionError: It is none, is no finite one, or has too many digits.
+        ExpressionError: it is not a number, is not finite, or has too many digits.
     """
     if isinstance(value, int):
         few_bits(value.bit_length())
@@ -129,17 +128,17 @@ def number(value: Any) -> int | float:
         if not math.isfinite(value):
             raise ExpressionError("a number in it is too large")
         return value
-    raise ExpressionError(f"{kind(value)} is no number")
+    raise ExpressionError(f"{kind(value)} is not a number")
 
 
 def whole(value: Any) -> int:
-    """Return a whole number.
+    """Return a value if it is a whole number.
 
     Raises:
-        ExpressionError: It is none.
+        ExpressionError: it is not.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ExpressionError(f"{kind(value)} is no whole number")
+        raise ExpressionError(f"{kind(value)} is not a whole number")
     return value
 
 
@@ -147,7 +146,7 @@ def few_bits(bits: int) -> None:
     """Refuse a whole number that would have too many bits.
 
     Raises:
-        ExpressionError: It would.
+        ExpressionError: it would.
     """
     if bits > MAX_BITS:
         raise ExpressionError("a number in it is too large")
@@ -161,10 +160,10 @@ def have_order(values: Sequence[Any]) -> bool:
 
 
 def item(base: Any, key: Any) -> Any:
-    """Look up what stands in a value under a key or index.
+    """Look up a key or an index in a value.
 
     Raises:
-        ExpressionError: Nothing does.
+        ExpressionError: the value does not have it.
     """
     if isinstance(base, Mapping):
         if isinstance(key, str) and key in base:
@@ -176,12 +175,12 @@ def item(base: Any, key: Any) -> Any:
         raise ExpressionError(f"{kind(base)} has no key {key[:40]}")
     index = whole(key)
     if not -len(base) <= index < len(base):
-        raise ExpressionError(f"there is no index {index} where there are {len(base)}")
+        raise ExpressionError(f"there is no index {index}; the length is {len(base)}")
     return base[index]
 
 
 def there_is(names: Mapping[str, Any], missed: str) -> str:
-    """Say which names there are, at the end of a sentence that misses one."""
+    """Phrase the nearest name, or the known names, as the end of an error about a missing one."""
     near = get_close_matches(missed[:40], [str(name)[:40] for name in islice(names, _LOOKED_AT)], 1)
     if near:
         return f"; did you mean {near[0]}"
@@ -208,7 +207,7 @@ MAX_PATTERN: Final = 1_000
 """Characters of a pattern."""
 
 _PER_STEP: Final = 64
-"""Characters that are compared for one step of a budget."""
+"""Characters compared for one step of a budget."""
 
 _Fits = Callable[[str], bool]
 
@@ -218,16 +217,16 @@ Spend = Callable[[int], None]
 def glob_match(text: str, pattern: str, spend: Spend | None = None) -> bool:
     """Say whether a whole text fits a pattern; upper and lower case differ.
 
-    `*` stands for any characters, `/` included, `?` for one, `[a-z]` for one of these and `[!a-z]`
-    for one of all others. A `[` that is never closed stands for itself.
+    `*` matches any characters, `/` included, `?` matches one, `[a-z]` one of these and `[!a-z]`
+    one of all others. A `[` that is never closed matches itself.
 
     Args:
-        text: What is matched.
+        text: The text to match.
         pattern: At most `MAX_PATTERN` characters.
-        spend: Told of the steps that it takes; may raise.
+        spend: Called with the steps taken; may raise.
 
     Raises:
-        ExpressionError: The pattern is too long.
+        ExpressionError: the pattern is too long.
     """
     parts = _parts(pattern)
     at, part, after_star, resume, steps = 0, 0, -1, 0, 0
@@ -241,7 +240,7 @@ def glob_match(text: str, pattern: str, spend: Spend | None = None) -> bool:
             after_star, resume = part, at
         elif step is not None and step(text[at]):
             at, part = at + 1, part + 1
-        elif after_star >= 0:  # the last star takes one character more
+        elif after_star >= 0:  # the last star takes one more character
             resume += 1
             at, part = resume, after_star
         else:
@@ -250,7 +249,7 @@ def glob_match(text: str, pattern: str, spend: Spend | None = None) -> bool:
 
 
 def _parts(pattern: str) -> list[_Fits | None]:
-    """Read a pattern into tests for one character each; None is a star."""
+    """Parse a pattern into tests for one character each; None is a star."""
     if len(pattern) > MAX_PATTERN:
         raise ExpressionError(f"the pattern has more than {MAX_PATTERN:,} characters")
     parts: list[_Fits | None] = []
@@ -287,8 +286,7 @@ def _one_of(listed: str) -> _Fits:
     return lambda char: any(low <= char <= high for low, high in ranges) is wanted
 
 
-# --- Paths in `glob(path, …)`: one file is compared under its plain names, however it was
-# written.
+# --- Paths in `glob(path, …)`: a file is compared by its plain names, however it is written.
 
 
 _PATH: Final = re.compile(r"(?:\w*[_-])?(?:path|file|filename|folder|dir|directory)s?")
@@ -303,7 +301,7 @@ _NEEDLESS: Final = re.compile(r"/(?:\.?/)+")
 
 
 def names_a_path(node: ast.expr, value: str) -> bool:
-    """Say whether a part of an expression takes its value from an argument that holds a path."""
+    """Say whether a part of an expression takes its value from a path argument."""
     found = (
         part.id
         if isinstance(part, ast.Name)
@@ -321,11 +319,11 @@ def names_a_path(node: ast.expr, value: str) -> bool:
 
 
 def forms(path: str, folders: Sequence[str] = ()) -> list[str]:
-    """Return the plain names of the file that a path means, each without `.`, `..` and `//`.
+    """Return the plain names of a path's file, each without `.`, `..` and `//`.
 
     Args:
         path: As it was written.
-        folders: Absolute names of the folder that a relative path starts from; the first is the
+        folders: Absolute names of the folder at which a relative path starts; the first is the
             usual one. A file below it has two names: relative to the folder, and absolute.
     """
     if not folders:
@@ -341,7 +339,7 @@ def forms(path: str, folders: Sequence[str] = ()) -> list[str]:
 
 
 def plain_pattern(pattern: Any) -> Any:
-    """Return a pattern of paths without what no plain name has: a leading `./`, and `//`."""
+    """Return a pattern of paths without a leading `./` and `//`, which no plain name has."""
     return _NEEDLESS.sub("/", pattern).removeprefix("./") if isinstance(pattern, str) else pattern
 
 
@@ -350,7 +348,7 @@ def _plain(path: str) -> str:
     return "/" + plain.lstrip("/") if plain.startswith("/") else plain
 
 
-# --- The functions of expressions: a fixed list, each with a bound on what it costs.
+# --- The functions of expressions: a fixed list, each with a bound on its cost.
 
 
 _MAX_DIGITS: Final = 300
@@ -361,7 +359,7 @@ _MANY: Final = 100
 
 
 class Scope(Protocol):
-    """What a function may know of the evaluation that it is called in."""
+    """What a function may know of its evaluation."""
 
     names: Mapping[str, Any]
     budget: Budget
@@ -375,7 +373,7 @@ def _len(scope: Scope, value: Any) -> int:
 
 def _items(scope: Scope, value: Any) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise ExpressionError(f"{kind(value)} is no list")
+        raise ExpressionError(f"{kind(value)} is not a list")
     scope.budget.spend(len(value) // 16)
     return list(value)
 
@@ -425,7 +423,7 @@ def _int(scope: Scope, value: Any) -> int:
         return int(number(value))
     digits = value.strip().removeprefix("-").removeprefix("+")
     if len(digits) > _MAX_DIGITS or not (digits.isascii() and digits.isdigit()):
-        raise ExpressionError("the text is no whole number")
+        raise ExpressionError("the text is not a whole number")
     return int(value)
 
 
@@ -503,4 +501,4 @@ FUNCTIONS: Final[Mapping[str, tuple[Callable[..., Any], int, int]]] = {
     "glob": (_glob, 2, 2),
     "text": (_text, 1, 1),
 }
-"""Each with the least and the most arguments that it takes."""
+"""Each function with its least and most arguments."""

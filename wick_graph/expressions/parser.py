@@ -24,7 +24,7 @@ _TEXTS_AND_NUMBERS: Final = re.compile(
 _NUMBER: Final = re.compile(r"(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE]\d*)?")
 
 _FOREIGN: Final = {"&&": "and", "||": "or", "=>": ">=", "=<": "<="}
-"""Signs of other languages, and the words for them."""
+"""Signs of other languages, and what to write instead."""
 
 _ESCAPE: Final = re.compile(r"\\(.)")
 
@@ -35,7 +35,7 @@ def compile_expression(text: str) -> Expression:
     """Check an expression's text.
 
     Raises:
-        ExpressionError: It is no expression, or uses what there is not.
+        ExpressionError: it is not an expression, or uses something that expressions lack.
     """
     line = re.sub(r"[\r\n\f]", " ", text).strip()
     if not line:
@@ -46,30 +46,30 @@ def compile_expression(text: str) -> Expression:
     try:
         body = ast.parse(line, mode="eval").body
     except SyntaxError as error:
-        at = min(error.offset or len(line), len(line))  # 0 where the end came too early
+        at = min(error.offset or len(line), len(line))  # 0 if the end came too early
         raise ExpressionError(_hint(line, at), at) from None
     except (ValueError, RecursionError, MemoryError):
-        raise ExpressionError("this is no expression, or one too deep", 1) from None
+        raise ExpressionError("this is not an expression, or is nested too deeply", 1) from None
     _check(body, 1, line)
     return Expression(line, body)
 
 
 def _hint(line: str, at: int) -> str:
-    """Say what is wrong where Python's parser gave up at a column."""
+    """Say what is wrong at the column at which Python's parser stopped."""
     for sign, word in _FOREIGN.items():
         if sign in line[max(at - 2, 0) : at + 1]:
             return f"{sign.strip()} is not known here; write {word}"
     if "=" in line[max(at - 2, 0) : at + 1] and "==" not in line[max(at - 3, 0) : at + 2]:
-        return "= gives a value a name, which there is not here; write == to compare"
-    return "this is no expression; write it as in Python"
+        return "= is not allowed here; write == to compare"
+    return "this is not an expression; write it as in Python"
 
 
 def _refuse_oddities(line: str) -> None:
-    """Refuse what Python's parser only warns of: `1or 2`, and escapes that are none."""
+    """Refuse what Python's parser only warns about: `1or 2`, and invalid escapes."""
     for found in _TEXTS_AND_NUMBERS.finditer(line):
         number = found["number"]
         if number is not None and not _NUMBER.fullmatch(number):
-            raise ExpressionError("this is no number", found.start() + 1)
+            raise ExpressionError("this is not a number", found.start() + 1)
         for escape in _ESCAPE.finditer(found[0]):
             if escape[1] not in _KNOWN_ESCAPES:
                 at = found.start() + escape.start() + 1
@@ -86,7 +86,7 @@ def _check(node: ast.expr, depth: int, line: str) -> None:
 
 
 def _parts(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield the parts that have values; the name of a called function has none."""
+    """Yield the parts with values; the name of a called function has none."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Slice):
             yield from (part for part in (child.lower, child.upper, child.step) if part is not None)
@@ -97,7 +97,7 @@ def _parts(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _problem(node: ast.expr) -> str:
-    """Say why a part cannot stand in an expression; empty if it can."""
+    """Say why an expression cannot hold a part; empty if it can."""
     match node:
         case ast.Constant(value=value):
             return _bad_constant(value)
@@ -111,17 +111,17 @@ def _problem(node: ast.expr) -> str:
             fine = all(map(_is_singleton, against))
             return "" if fine else "is compares with None, True and False only; write =="
         case ast.BinOp(op=op) if type(op) not in ARITHMETIC:
-            return "of the operators there are + - * / // %"
+            return "this operator is not known here; the operators are + - * / // %"
         case ast.UnaryOp(op=ast.Invert()):
-            return "of the operators before a value there are - and not"
+            return "~ is not known here; the operators before a value are + - and not"
         case ast.Dict(keys=keys) if None in keys:
             return "** is not known here"
-    return "" if type(node) in EVALUATED else "this is no part of an expression here"
+    return "" if type(node) in EVALUATED else "this cannot be part of an expression here"
 
 
 def _bad_constant(value: Any) -> str:
     if isinstance(value, bytes | complex) or value is ...:
-        return "of the literals there are texts, numbers, True, False and None"
+        return "the only literals are texts, numbers, True, False and None"
     big = isinstance(value, int) and value.bit_length() > MAX_BITS
     endless = isinstance(value, float) and not math.isfinite(value)
     return "the number is too large" if big or endless else ""

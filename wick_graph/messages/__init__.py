@@ -1,6 +1,6 @@
 """Messages: LangChain's own classes, with constructors, chains, checks and data forms.
 
-A thread may hold seven roles; `lower` turns its chain into the four that a model reads.
+A thread holds up to seven roles; `lower` turns its chain into the four that a model reads.
 """
 
 from __future__ import annotations

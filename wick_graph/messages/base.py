@@ -41,13 +41,13 @@ ROLE_AGENT_CALL: Final = "agent_call"
 ROLE_AGENT_RESPONSE: Final = "agent_response"
 
 LLM_ROLES: Final = frozenset({ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL})
-"""What a model may be sent."""
+"""Roles that a model reads."""
 
 RECORD_ROLES: Final = frozenset({ROLE_ERROR, ROLE_AGENT_CALL, ROLE_AGENT_RESPONSE})
-"""What is kept in a thread as a `ChatMessage` and lowered before a model reads it."""
+"""Roles that a thread keeps as a `ChatMessage` and that are lowered for a model."""
 
 VALID_ROLES: Final = LLM_ROLES | RECORD_ROLES
-"""What a thread may hold."""
+"""Roles that a thread may hold."""
 
 _ROLE_OF_CLASS: Final[dict[type[BaseMessage], str]] = {
     HumanMessage: ROLE_USER,
@@ -60,7 +60,7 @@ _ROLE_OF_CLASS: Final[dict[type[BaseMessage], str]] = {
 def role_of(message: BaseMessage) -> str:
     """Return the role of any LangChain message.
 
-    A `ChatMessage` has the role that it names, known or not; a class that has no role of ours
+    A `ChatMessage` has the role that it names, known or not; a class without a role here
     (`RemoveMessage`, `FunctionMessage`) has its LangChain type.
     """
     role = _ROLE_OF_CLASS.get(type(message))
@@ -75,7 +75,7 @@ def role_of(message: BaseMessage) -> str:
 
 
 def valid_role(role: object) -> bool:
-    """Tell whether a model may be sent this role."""
+    """Tell whether a model reads this role."""
     return isinstance(role, str) and role in LLM_ROLES
 
 
@@ -84,21 +84,21 @@ def user_input_role(role: object) -> bool:
     return role in (ROLE_USER, ROLE_SYSTEM)
 
 
-# --- What is new in a list since the last look, at the speed of C.
+# --- What is new in a list since the last call, at the speed of C.
 
 
 def changed(seen: Sequence[Any], now: Sequence[Any]) -> list[int]:
-    """Return the positions in `now` that do not hold the very object that `seen` holds there.
+    """Return the positions at which `now` and `seen` do not hold the same object.
 
-    Messages are taken to be unchanged while they are the same object: a chain grows by
-    appending, and who changes a message makes a copy.
+    The same object counts as an unchanged message: a chain grows by appending, and a change of
+    a message makes a copy.
     """
     replaced = list(compress(count(), map(is_not, seen, now)))
     replaced.extend(range(len(seen), len(now)))
     return replaced
 
 
-# --- Copies of messages and data: nothing in this package changes a message that it is given.
+# --- Copies of messages and data: this package never changes a message that it receives.
 
 
 M = TypeVar("M", bound=BaseMessage)
@@ -106,7 +106,7 @@ M = TypeVar("M", bound=BaseMessage)
 _SHARED: Final = frozenset({"artifact"})
 
 _ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
-"""Types whose values nobody can change."""
+"""Types with immutable values."""
 
 _PLAIN: Final = frozenset({dict, list})
 
@@ -116,8 +116,8 @@ _set: Final = object.__setattr__
 def copy_message(message: M, **changes: Any) -> M:
     """Return a copy with other values, which keeps the id unless `id` is among the changes.
 
-    The copy shares nothing that can be changed with the original, but a tool's artifact, which
-    belongs to the program and may not be copyable. The changes are not validated.
+    The copy shares nothing mutable with the original except a tool's artifact, which belongs to
+    the program and may not be copyable. The changes are not validated.
     """
     fields = type(message).model_fields
     own = {
@@ -129,7 +129,7 @@ def copy_message(message: M, **changes: Any) -> M:
 
 
 def changed_copy(message: M, **changes: Any) -> M:
-    """Return a shallow copy with other values; what is not changed is shared with the original.
+    """Return a shallow copy with other values; it shares the rest with the original.
 
     The same as pydantic's `model_copy(update=changes)` for declared fields, at a fifth of its cost.
     """
@@ -145,7 +145,7 @@ def changed_copy(message: M, **changes: Any) -> M:
 
 
 def private(message: M, **changes: Any) -> M:
-    """Return a copy with other values that shares nothing with it, or them, that can be changed."""
+    """Return a copy with other values that shares nothing mutable with message or changes."""
     if message.__pydantic_private__ is not None:
         return message.model_copy(update=changes).model_copy(deep=True)
     made = message.__class__.__new__(message.__class__)
@@ -163,7 +163,7 @@ def private(message: M, **changes: Any) -> M:
 
 
 def owned(value: Any) -> Any:
-    """Return a copy of data that shares nothing with it that can be changed.
+    """Return a copy of data that shares nothing mutable with it.
 
     A subclass of `list` or `dict` becomes a plain one. An object that cannot be copied is shared.
     """
@@ -172,7 +172,7 @@ def owned(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         fields = dict(value.items())
-        for key, item in fields.items():  # no call for what needs none: histories are long
+        for key, item in fields.items():  # no call for an atom: histories are long
             if type(item) not in _ATOMS:
                 fields[key] = owned(item)
         return fields
@@ -184,17 +184,17 @@ def owned(value: Any) -> Any:
         return private(value)
     try:
         return copy.deepcopy(value)
-    except Exception:  # whatever a foreign class says of it; no store could keep it either
+    except Exception:  # whatever a foreign class raises; no store could keep it either
         return value
 
 
 def metadata_of(message: BaseMessage) -> dict[str, Any]:
-    """Return a copy of what a caller noted about a message; empty if there is nothing."""
+    """Return a copy of a message's metadata; empty if it has none."""
     metadata = message.additional_kwargs.get("metadata")
     return copy.deepcopy(metadata) if isinstance(metadata, dict) else {}
 
 
-# --- When a message was made, by which agent, and which one it is: in LangChain's own fields.
+# --- A message's time, agent and id, in LangChain's own fields.
 
 
 TIMESTAMP_KEY: Final = "timestamp"
@@ -204,7 +204,7 @@ MARK_KEY: Final = "wick"
 """Where `response_metadata` of a reply holds what the engine notes about it."""
 
 NAME_GIVEN: Final = "name_given"
-"""In that mark: the reply's name is not the engine's, so the model reads it."""
+"""In that mark: the engine did not give the reply's name, so the model reads it."""
 
 
 def new_message_id() -> str:
@@ -213,29 +213,29 @@ def new_message_id() -> str:
 
 
 def new_call_id() -> str:
-    """Make an id for a tool call of a model that gave none: `call_` and 12 hex digits."""
+    """Make an id for a tool call without one: `call_` and 12 hex digits."""
     return f"call_{uuid4().hex[:12]}"
 
 
-def as_utc(moment: datetime | str | None) -> datetime:
-    """Return a moment in UTC: now if none is given, local time if it names no zone.
+def as_utc(time: datetime | str | None) -> datetime:
+    """Return a time in UTC: now if none is given; a time without a zone counts as local.
 
     Raises:
-        MessageError: the text is no ISO 8601 time.
+        MessageError: the text is not an ISO 8601 time.
     """
-    if moment is None:
+    if time is None:
         return datetime.now(UTC)
     try:
-        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+        parsed = datetime.fromisoformat(time) if isinstance(time, str) else time
         return parsed.astimezone(UTC)
     except (ValueError, OverflowError, AttributeError) as error:
         raise MessageError(
-            f'"{str(moment)[:64]}" is no time; write it as 2026-01-31T12:00:00+00:00'
+            f'"{str(time)[:64]}" is not a time; write it as 2026-01-31T12:00:00+00:00'
         ) from error
 
 
 def timestamp_of(message: BaseMessage) -> datetime | None:
-    """Return when a message was made, in UTC, if it says so legibly."""
+    """Return when a message was made, in UTC, or None if it holds no valid time."""
     stamp = message.additional_kwargs.get(TIMESTAMP_KEY)
     if not isinstance(stamp, str):
         return None
@@ -246,10 +246,9 @@ def timestamp_of(message: BaseMessage) -> datetime | None:
 
 
 def dated(message: M, like: BaseMessage | None = None) -> M:
-    """Return a message that says when it was made: itself, or a copy with a time.
+    """Return a message with its time of creation: itself, or a copy with a time.
 
-    The time is that of `like`, the message in whose place it comes; else it is now. A removal has
-    no time.
+    The time is that of `like`, the message that it replaces, else now. A removal has no time.
     """
     if TIMESTAMP_KEY in message.additional_kwargs or isinstance(message, RemoveMessage):
         return message
@@ -258,7 +257,7 @@ def dated(message: M, like: BaseMessage | None = None) -> M:
 
 
 def with_time(message: BaseMessage, time: str | None = None) -> dict[str, object]:
-    """Return a message's `additional_kwargs` with a time; one that is there stays."""
+    """Return a message's `additional_kwargs` with a time; an existing one stays."""
     stamp = datetime.now(UTC).isoformat() if time is None else time
     return {TIMESTAMP_KEY: stamp, **message.additional_kwargs}
 
@@ -287,9 +286,9 @@ _PORTABLE: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 
 
 def sanitise_tool_name(name: str) -> str:
-    """Return a tool's name without a leading `functions.` and with `_` for what is refused.
+    """Return a tool's name without a leading `functions.`, with `_` for each refused character.
 
-    The same function makes the name that is stored, looked up and answered.
+    It makes the name in the store, in look-ups and in answers.
     """
     return sanitise_name(name.removeprefix(_PREFIX))
 
@@ -300,7 +299,7 @@ def sanitise_name(name: str) -> str:
 
 
 def portable_tool_name(name: str) -> str:
-    """Return a tool's name as every provider takes it: one that wants a letter first gets a `_`."""
+    """Return a tool's name as every provider takes it: the first character is a letter or `_`."""
     if _PORTABLE.fullmatch(name):
         return name
     made = sanitise_tool_name(name)

@@ -72,7 +72,7 @@ def ai(
     id: str | None = None,
     name: str | None = None,
 ) -> AIMessage:
-    """Make an assistant message with the calls that it asks for.
+    """Make an assistant message with its tool calls.
 
     Raises:
         MessageError: a call has a wrong shape, or a part the wrong type.
@@ -113,13 +113,13 @@ def message(
 ) -> BaseMessage:
     """Make a message of any role, with an id and a time of creation.
 
-    `metadata` and the time (UTC) stand in `additional_kwargs`, where no model reads them. Names of
-    tools, in calls and in their results, lose a leading `functions.` and what providers refuse. A
-    role nobody knows makes a `ChatMessage`, which validation refuses.
+    `metadata` and the time (UTC) go into `additional_kwargs`, which no model reads. Tool names, in
+    calls and in results, lose a leading `functions.` and the characters that providers refuse. An
+    unknown role makes a `ChatMessage`, which validation refuses.
 
     Raises:
-        MessageError: calls on a role other than assistant, an id of a call on a role that answers
-            none, or a part of the wrong shape.
+        MessageError: calls on a role other than assistant, a call's id on a role that answers
+            no call, or a part of the wrong shape.
     """
     if not isinstance(role, str):
         raise MessageError(f"a role is a {type(role).__name__}; give a text")
@@ -163,7 +163,7 @@ def error_message(
 ) -> ChatMessage:
     """Make the record of a failure, with `error_type` and the time in its metadata.
 
-    What is no failure goes on as it is: cancellation, an exit, and LangGraph's interrupts.
+    Cancellation, exits and LangGraph's interrupts are not failures: they are raised again.
     """
     if isinstance(error, BaseException):
         if not is_failure(error):
@@ -186,7 +186,7 @@ def agent_call(
     message_id: str | None = None,
     timestamp: datetime | str | None = None,
 ) -> ChatMessage:
-    """Make the record of one agent asking another, `name`, for something.
+    """Make the record of one agent's call to another, `name`.
 
     The task gets a new id if it has none. `tool_call_id` is the caller's own tool call.
     """
@@ -205,7 +205,7 @@ def agent_response(
     message_id: str | None = None,
     timestamp: datetime | str | None = None,
 ) -> ChatMessage:
-    """Make the record of what the agent `name` answered; `completion_time` is in seconds."""
+    """Make the record of the answer of the agent `name`; `completion_time` is in seconds."""
     notes: dict[str, Any] = {"task_id": task_id}
     if completion_time is not None:
         notes["completion_time"] = completion_time
@@ -214,10 +214,9 @@ def agent_response(
 
 
 def is_failure(error: BaseException) -> bool:
-    """Tell a failure from what only travels as an exception.
+    """Tell whether an exception is a failure, not a cancellation, an exit or an interrupt.
 
-    That is a cancellation, an exit, or an interrupt of LangGraph, which is known by its name: this
-    package imports no LangGraph.
+    LangGraph's interrupts are recognised by name: this package imports no LangGraph.
     """
     if not isinstance(error, Exception):
         return False
@@ -260,19 +259,19 @@ def _make(kind: type[M], **values: Any) -> M:
     try:
         return kind(**values)
     except ValidationError as error:
-        raise MessageError(f"a {kind.__name__} is misshapen: {reason_of(error)}") from error
+        raise MessageError(f"a {kind.__name__} is malformed: {reason_of(error)}") from error
 
 
-# --- Failures as messages: an agent that fails, or may not be called, answers with a record.
+# --- Failures as messages: an agent that fails, or that is not allowed, answers with a record.
 
 
 P = ParamSpec("P")
 
 MAX_DEPTH: Final = 5
-"""Agents that call each other in a row, by default."""
+"""Default depth of a chain of agents that call each other."""
 
 MAX_INTERACTIONS: Final = 10
-"""Calls between agents in one turn, by default."""
+"""Default number of calls between agents in one turn."""
 
 
 def errors_as_messages(
@@ -280,7 +279,7 @@ def errors_as_messages(
 ) -> Callable[[Callable[P, Any]], Callable[P, Any]]:
     """Decorate a function, sync or async, so that it returns its failures as error messages.
 
-    Cancellation, exits and LangGraph's interrupts are raised as ever.
+    Cancellation, exits and LangGraph's interrupts are raised as usual.
     """
 
     def decorate(function: Callable[P, Any]) -> Callable[P, Any]:
@@ -322,10 +321,10 @@ def refuse_agent_call(
     interactions: int = 0,
     max_interactions: int = MAX_INTERACTIONS,
 ) -> ChatMessage | None:
-    """Return why one agent may not call another, or nothing if it may.
+    """Return why one agent may not call another, or None if it may.
 
-    Asked in this order: is the target known, is it allowed (all are if `allowed` is none), is
-    there depth left, are there interactions left. The counters are those before the call.
+    Checks in this order: the target is known, is allowed (all are if `allowed` is None), depth is
+    left, interactions are left. The counters are those before the call.
     """
     reason = None
     if target not in known:

@@ -23,24 +23,24 @@ class ToolCall:
     """Ask for one run of a tool."""
 
     id: str
-    """Given by the model; links the call to its result."""
+    """The model's id; links the call to its result."""
     name: str
     args: dict[str, Any] = field(default_factory=dict)
     raw_args: str = ""
     """The arguments as the model wrote them, for the token estimate; never in any JSON."""
     ctx: Any = field(default=None, repr=False, compare=False)
-    """What the engine gives along to the tool; no part of the call's value."""
+    """The engine's context for the tool; not part of the call's value."""
 
     @classmethod
     def of(cls, source: ToolCall | Mapping[str, Any]) -> ToolCall:
         """Read a call from any of its forms; the call shares no data with the source.
 
         Forms: `{id, name, args}` (also LangChain's), `{id, name, arguments}` with an object or a
-        JSON text, and OpenAI's `{id, function: {name, arguments}}`. Where `id`, `name` or the
-        arguments are absent or null the call has them empty: validation is a step of its own.
+        JSON text, and OpenAI's `{id, function: {name, arguments}}`. An absent or null `id`, `name`
+        or arguments becomes empty: validation is a step of its own.
 
         Raises:
-            MessageError: a part has the wrong type, or the arguments are no JSON object.
+            MessageError: a part has the wrong type, or the arguments are not a JSON object.
         """
         if isinstance(source, ToolCall):
             return source
@@ -52,7 +52,7 @@ class ToolCall:
         if inner is None:
             inner = source
         elif not isinstance(inner, Mapping):
-            raise MessageError("a tool call's function is no object; give name and arguments")
+            raise MessageError("a tool call's function is not an object; give name and arguments")
         args, raw = _arguments(inner)
         return cls(_text(source, "id"), _text(inner, "name"), args, raw)
 
@@ -82,11 +82,11 @@ class ToolResult:
     error: str | None = None
     """Why the tool failed, without a prefix; empty counts as none."""
     content: Content | None = None
-    """What the model reads, where that is not `output`: content blocks such as an image."""
+    """What the model reads instead of `output`: content blocks such as an image."""
     update: Mapping[str, Any] | None = None
     """What the tool writes to the state."""
     artifact: Any = None
-    """What the tool hands to the program and not to the model."""
+    """What the tool gives to the program but not to the model."""
 
     def replace(self, **changes: Any) -> ToolResult:
         """Return a copy with other values."""
@@ -120,7 +120,7 @@ class ToolResult:
         }
         if not all(type(part) is str for part in (content, self.tool_call_id, self.name)):
             return ToolMessage(**fields)
-        made = changed_copy(_ANSWER, **fields)  # there is nothing to check in texts
+        made = changed_copy(_ANSWER, **fields)  # texts need no check
         made.__dict__ |= {"additional_kwargs": {}, "response_metadata": {}}
         return made
 
@@ -129,7 +129,7 @@ _ANSWER: Final = ToolMessage("", tool_call_id="")
 
 
 def error_text(error: str) -> str:
-    """Return what the model reads of a failure, with the prefix once."""
+    """Return a failure as the model reads it, with the prefix once."""
     return clean_text(error if error.startswith(ERROR_PREFIX) else ERROR_PREFIX + error)
 
 
@@ -157,5 +157,5 @@ def _object(value: Any, key: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise MessageError(f"a tool call's {key} are a {type(value).__name__}; give an object")
     if not all(isinstance(name, str) for name in value):
-        raise MessageError(f"a tool call's {key} have a key that is no text; give texts as keys")
+        raise MessageError(f"a tool call's {key} have a key that is not a text; give texts as keys")
     return {name: fresh(item) for name, item in value.items()}

@@ -22,7 +22,7 @@ from wick_graph.messages.base import (
 from wick_graph.messages.build import AnyCall
 from wick_graph.messages.content import Content, text_of
 
-# --- Chains and arguments as people read them, in Go's `%v` form where arguments are shown.
+# --- Chains as people read them, with arguments in Go's `%v` form.
 
 
 _LABELS: Final = {
@@ -39,7 +39,7 @@ def pretty_print(messages: Sequence[BaseMessage]) -> str:
 
 
 def role_label(role: str) -> str:
-    """Return what a header calls a role; a role without a label is its own."""
+    """Return a role's label in a header: the role itself if it has none."""
     return _LABELS.get(role, role)
 
 
@@ -101,15 +101,15 @@ def _go_float(value: float) -> str:
     return f"{sign}{digits[0]}{fraction}e{exponent:+03d}"
 
 
-# --- The chain: a list of messages that can be built, filtered, checked and shown.
+# --- The chain: a list of messages to build, filter, check and show.
 
 
 class Messages(list[BaseMessage]):
     """A list of messages with methods.
 
     `system`, `human`, `ai`, `tool`, `add` and `concat` return a fresh chain and leave this one
-    as it is, so that two chains made from one base never share; so do the filters and slices.
-    The messages themselves are shared: `copies` gives a chain to change.
+    as it is, so two chains made from one base never share; so do the filters and slices.
+    The messages themselves are shared: `copies` returns a chain to change.
     """
 
     def system(self, content: Content) -> Messages:
@@ -121,7 +121,7 @@ class Messages(list[BaseMessage]):
         return self.add(build.human(content))
 
     def ai(self, content: Content = "", *tool_calls: AnyCall) -> Messages:
-        """Return this chain and an assistant message with the calls that it asks for."""
+        """Return this chain and an assistant message with its tool calls."""
         return self.add(build.ai(content, *tool_calls))
 
     def tool(self, tool_call_id: str, name: str, output: Content) -> Messages:
@@ -185,7 +185,7 @@ class Messages(list[BaseMessage]):
         validation.validate(self)
 
     def validate_user_input(self, allow_system: bool = True) -> None:
-        """Check the chain as something that a caller sent.
+        """Check the chain as a caller's input.
 
         Raises:
             MessageError: what is wrong with the first message that breaks a rule.

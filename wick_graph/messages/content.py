@@ -1,4 +1,4 @@
-"""The content of messages: texts, pictures, invisible characters, JSON."""
+"""Content of messages: texts, pictures, invisible characters, JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def content_text(content: Content) -> str:
 def has_content(message: BaseMessage) -> bool:
     """Tell whether a message says anything: a text, or a block such as an image.
 
-    A model's thoughts are no content; neither are empty text blocks. Spaces are.
+    A model's thoughts and empty text blocks are not content; spaces are.
     """
     content = message.content
     if isinstance(content, str):
@@ -48,7 +48,7 @@ def has_content(message: BaseMessage) -> bool:
 
 
 def is_unicode(text: str) -> bool:
-    """Tell whether a text can be encoded, which it cannot with half a surrogate pair in it."""
+    """Tell whether a text can be encoded: it holds no half of a surrogate pair."""
     if text.isascii():
         return True
     try:
@@ -86,7 +86,7 @@ def is_deep(value: Any) -> bool:
 
 
 def flat(value: Any) -> Any:
-    """Return JSON-like data without those of its parts that are nested too deeply."""
+    """Return JSON-like data with `{}` for each part that is nested too deeply."""
     if isinstance(value, dict):
         return {key: {} if is_deep(item) else item for key, item in value.items()}
     return {} if is_deep(value) else value
@@ -139,7 +139,7 @@ def _is_content(block: str | dict[Any, Any]) -> bool:
     return block.get("type") not in _THOUGHT_BLOCKS
 
 
-# --- Pictures in a message, in each of the forms in which clients write them.
+# --- Pictures in a message, in each form that clients write.
 
 
 PICTURES: Final = ("image_url", "image")
@@ -147,10 +147,10 @@ PICTURES: Final = ("image_url", "image")
 
 
 def picture_of(block: dict[str, Any]) -> tuple[str, str]:
-    """Return a picture's media type and its data in base64; of an address, "" and the address.
+    """Return a picture's media type and its data in base64; for an address, "" and the address.
 
     Forms: OpenAI's `image_url`, LangChain's `image` with `base64` or `url`, and Anthropic's with a
-    `source`. What is none of these has the media type `none`.
+    `source`. Anything else has the media type `none`.
     """
     source = block.get("source") if isinstance(block.get("source"), dict) else block
     assert isinstance(source, dict)
@@ -185,15 +185,15 @@ def picture_problem(block: dict[str, Any]) -> str | None:
     try:
         binascii.a2b_base64(data, strict_mode=True)
     except (binascii.Error, ValueError):
-        return "a picture's data is no base64"
+        return "a picture's data is not base64"
     return None if data else "a picture has no data"
 
 
-# --- Characters that a person does not see and a model reads all the same, made visible.
+# --- Characters that people do not see but models read, made visible.
 #
-# Text from tools and files may carry orders in characters that no terminal and no editor shows:
+# Text from tools and files may hide orders in characters that no terminal and no editor shows:
 # zero-width characters, bidirectional controls, Unicode tags, variation selectors. They become
-# `\u{200b}`, which everybody sees and nobody obeys.
+# `\u{200b}`, which people see and models do not obey.
 
 
 _HIDDEN: Final = (
@@ -203,7 +203,7 @@ _HIDDEN: Final = (
 )
 
 _SEEN: Final = rf"[^\x00-\x7f{_HIDDEN}\u200c\u200d\ufe00-\ufe0f]"
-"""A letter or sign beyond ASCII, in whose scripts joiners and selectors have their place."""
+"""A letter or sign beyond ASCII: its script may need joiners and selectors."""
 
 _INVISIBLE: Final = re.compile(
     rf"[{_HIDDEN}]"
@@ -215,22 +215,22 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def visible(text: str) -> str:
-    """Return a text in which everything can be seen; one without hidden characters as it is.
+    """Return a text with its hidden characters made visible.
 
     Tabs and line ends stay. So does what scripts and emoji need: a joiner between two letters
-    beyond ASCII, and a selector of text or emoji style behind the sign that it belongs to.
+    beyond ASCII, and a selector of text or emoji style after the sign that it belongs to.
     """
     pattern = _CONTROLS if text.isascii() else _INVISIBLE
     return pattern.sub(_named, text) if pattern.search(text) else text
 
 
 def visible_json(text: str) -> str:
-    """Do the same to a JSON text, with JSON's own escapes, so that it stays JSON."""
+    """Make hidden characters of a JSON text visible, with JSON's own escapes."""
     return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escaped, text)
 
 
 def visible_content(content: Any) -> Any:
-    """Do the same to a message's content, a text or a list of blocks; a new list where needed."""
+    """Make hidden characters of a message's content visible: a text, or a list of blocks."""
     if isinstance(content, str):
         return visible(content)
     if not isinstance(content, list):
@@ -262,12 +262,12 @@ _SIGNS: Final = (b",", b":", b"[", b"{")
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Write a value as JSON: compact, or indented; letters as they are, no NaN.
+    """Write a value as JSON: compact, or indented; without ASCII escapes, without NaN.
 
-    The text can always be encoded: half a surrogate pair is written as its escape.
+    The text can always be encoded: half a surrogate pair becomes its escape.
 
     Raises:
-        MessageError: the value holds something that JSON has no form for.
+        MessageError: the value holds something that JSON cannot express.
     """
     separators = (",", ":") if indent is None else (",", ": ")
     try:
@@ -285,11 +285,10 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def json_parts(body: bytes, enough: int) -> int:
-    """Count keys, items and containers of a JSON text before any of it is made into objects.
+    """Count keys, items and containers of a JSON text before it is parsed.
 
-    Each step is one pass over the bytes, which costs a part of what parsing does. Texts may hold
-    the same signs and count only once there are more than `enough` of all; then the count may
-    itself end at `enough + 1`.
+    Each step is one pass over the bytes, much cheaper than parsing. A text with at most `enough`
+    signs, those in strings included, counts as 0; the count may stop at `enough + 1`.
     """
     if sum(map(body.count, _SIGNS)) <= enough:
         return 0
@@ -315,7 +314,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def fresh(value: Any) -> Any:
-    """Copy JSON-like data through all its levels, so that a change of the copy stays there.
+    """Copy JSON-like data at all its levels.
 
     Raises:
         MessageError: the data is nested deeper than Python can walk.
@@ -327,7 +326,7 @@ def fresh(value: Any) -> Any:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what is wrong first, of all that a validation found, in one line."""
+    """Return the first fault that a validation found, in one line."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -343,4 +342,4 @@ def _copied(value: Any) -> Any:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")

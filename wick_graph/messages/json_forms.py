@@ -36,9 +36,9 @@ _KEYS: Final = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
 def to_wick(message: BaseMessage) -> dict[str, Any]:
-    """Return a message's wick form: role and content, then what is not empty of the rest.
+    """Return a message's wick form: role and content, then the other fields that are not empty.
 
-    Content blocks become their text. A call whose arguments were no JSON has none here. The form
+    Content blocks become their text. A call with invalid JSON arguments has empty ones. The form
     has no ids of messages, no metadata, no arguments as the model wrote them, and no name of the
     agent that replied.
     """
@@ -59,9 +59,9 @@ def to_wick(message: BaseMessage) -> dict[str, Any]:
 
 
 def from_wick(data: Mapping[str, Any]) -> BaseMessage:
-    """Make a message of its wick form; content that is absent or null is empty.
+    """Make a message from its wick form; absent or null content is empty.
 
-    Only the shape is checked: a role nobody knows makes a `ChatMessage`, which validation refuses.
+    Only the shape is checked: an unknown role makes a `ChatMessage`, which validation refuses.
 
     Raises:
         MessageError: what is wrong with the shape.
@@ -93,10 +93,10 @@ def messages_to_wick(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
 
 
 def messages_from_wick(data: Any) -> Messages:
-    """Make a chain of a list in wick form.
+    """Make a chain from a list in wick form.
 
     Raises:
-        MessageError: what is wrong with the first misshapen message, after `message[<index>]`.
+        MessageError: what is wrong with the first malformed message, after `message[<index>]`.
     """
     if not isinstance(data, list):
         raise MessageError(f"messages are a {type(data).__name__}; give a list of messages")
@@ -107,7 +107,7 @@ def dumps(messages: Iterable[BaseMessage], *, indent: int | None = None) -> str:
     """Write messages as a JSON list in wick form, the keys always in the same order.
 
     Raises:
-        MessageError: a call's arguments hold something that JSON has no form for.
+        MessageError: a call's arguments hold something that JSON cannot express.
     """
     return json_text(messages_to_wick(messages), indent=indent)
 
@@ -116,7 +116,7 @@ def loads(text: str | bytes) -> Messages:
     """Read a JSON list in wick form.
 
     Raises:
-        MessageError: the text is no JSON list, or what is wrong with the first misshapen message.
+        MessageError: the text is not a JSON list, or a message is malformed.
     """
     return messages_from_wick(parse_json(text))
 
@@ -160,7 +160,7 @@ def _calls(data: Mapping[str, Any]) -> list[Any]:
     return calls
 
 
-# --- Records: everything that a message carries as data, of all seven roles.
+# --- Records: all data of a message, for all seven roles.
 
 
 _CLASSES: Final[dict[str, type[BaseMessage]]] = {
@@ -179,9 +179,9 @@ _OWN_KEYS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def to_record(message: BaseMessage) -> dict[str, Any]:
-    """Return everything that a message carries as data, a copy; `from_record` is the inverse.
+    """Return a copy of all data of a message; `from_record` is the inverse.
 
-    Not in a record: a tool's artifact, and arguments as the model wrote them.
+    A record leaves out a tool's artifact and arguments as the model wrote them.
     """
     role = role_of(message)
     data: dict[str, Any] = {"role": role, "content": fresh(message.content)}
@@ -198,7 +198,7 @@ def to_record(message: BaseMessage) -> dict[str, Any]:
 
 
 def from_record(data: Mapping[str, Any]) -> BaseMessage:
-    """Make the message that a record was made of.
+    """Make the message that a record describes.
 
     Raises:
         MessageError: what is wrong with the record's shape.
@@ -220,7 +220,7 @@ def from_record(data: Mapping[str, Any]) -> BaseMessage:
         return kind(**values)
     except (ValueError, TypeError, AttributeError) as error:
         raise MessageError(
-            f"a record of role {role[:64]} is misshapen: {reason_of(error)}"
+            f"a record of role {role[:64]} is malformed: {reason_of(error)}"
         ) from error
 
 

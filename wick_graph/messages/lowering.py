@@ -1,4 +1,4 @@
-"""Lowering: from seven roles to the four that a model reads, in forms that providers take."""
+"""Lowering: from seven roles to the four that a model reads, in a form for every provider."""
 
 from __future__ import annotations
 
@@ -39,15 +39,14 @@ from wick_graph.messages.base import (
 from wick_graph.messages.calls import error_text
 from wick_graph.messages.content import has_content, text_of
 
-# --- The names that the engine gives to replies: they stand in the thread, and no model reads
-# them.
+# --- The names that the engine gives to replies: the thread keeps them, and no model reads them.
 #
-# A provider may refuse a name that has a space in it, and a prompt must not depend on what an agent
-# is called.
+# A provider may refuse a name with a space in it, and a prompt must not depend on the name of an
+# agent.
 
 
 class Unnamed:
-    """Take those names out of a growing chain, looking only at what is new each time."""
+    """Take those names out of a growing chain; each call looks only at what is new."""
 
     def __init__(self) -> None:
         self._seen: list[BaseMessage] = []
@@ -55,7 +54,7 @@ class Unnamed:
         self._same = True
 
     def read(self, messages: list[BaseMessage]) -> list[BaseMessage]:
-        """Return the chain without those names: the very list if there are none."""
+        """Return the chain without those names: the same list if there are none."""
         del self._seen[len(messages) :], self._out[len(messages) :]
         for index in changed(self._seen, messages):
             message = messages[index]
@@ -71,57 +70,56 @@ def without_own_name(message: BaseMessage) -> BaseMessage:
     return changed_copy(message, name=None) if is_named_by_engine(message) else message
 
 
-# --- The chain that every provider takes: what all of them refuse is put into another form.
+# --- The chain that every provider takes: what all of them refuse gets another form.
 #
-# Providers refuse a whole history for one message of it, so a thread that holds such a message
-# could never be used again. What only one of them refuses is the business of
-# `wick_graph.models.providers`.
+# Providers refuse a whole history for one bad message, so a thread with such a message could never
+# be used again. `wick_graph.models.providers` handles what only one provider refuses.
 
 
 SYSTEM_LABEL: Final = "[system] "
 
 BLANK: Final = "(blank)"
-"""What a model reads of a user's message of white space."""
+"""What a model reads instead of a user's message of white space."""
 
 BEGIN: Final = "(the conversation begins)"
-"""What the user says first where a chain begins with another's words."""
+"""The user's first message if a chain begins with another role."""
 
 UNANSWERED: Final = "Error: run interrupted before this tool finished"
 
 FAILED: Final = "Error"
-"""What a model reads of a tool that failed and gave no reason."""
+"""What a model reads if a tool failed without a reason."""
 
 _CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 _SIGNATURES: Final = "__gemini_function_call_thought_signatures__"
-"""Where Google's client keeps the signatures of calls, by the calls' ids."""
+"""The key under which Google's client keeps the signatures of calls, by the calls' ids."""
 
 _OWN_CALLS: Final = ("tool_calls", "function_call")
-"""Where clients keep calls a second time."""
+"""Keys under which clients keep a second copy of the calls."""
 
 _CALL_BLOCKS: Final = frozenset({"tool_use", "function_call", "tool_call"})
-"""Types of blocks that are calls, in a reply's content."""
+"""Types of blocks in a reply's content that are calls."""
 
 
 def portable(messages: list[BaseMessage]) -> list[BaseMessage]:
-    """Return a chain of the four roles as every provider takes it; the very list if it is so.
+    """Return a chain of the four roles as every provider takes it; the same list if it already is.
 
     - the system messages that the chain begins with become one; a later one becomes
-      `[system] …` of the user; what is no text in them is said by the user;
+      `[system] …` of the user; their blocks other than text become the user's;
     - a chain that does not begin with the user gets a first message of the user;
-    - blank text is left out, or shown as `(blank)` where nothing else would be left;
-    - ids of calls get at most 40 letters, digits, `_` and `-`, each its own in the chain;
-    - each call is answered right behind its message, and each answer has its call;
-    - a block of a call, or a client's note of one, that is none of the message's calls is left out.
+    - blank text is left out, or shown as `(blank)` if nothing else is left;
+    - ids of calls get at most 40 letters, digits, `_` and `-`, and are unique in the chain;
+    - each call has its answer right after its message, and each answer has its call;
+    - a block or a client's note of a call that is not among the message's calls is left out.
 
-    What stands at a place depends only on what stands before it: a chain that grows keeps its
+    Each message of the result depends only on the messages before it: a growing chain keeps its
     beginning. No message is changed.
     """
     return Portable().apply(messages)
 
 
 class Portable:
-    """Make a growing chain portable again and again, looking only at what is new each time.
+    """Make a growing chain portable; each call looks only at what is new.
 
     Hold one per chain. See `portable` for the rules.
     """
@@ -153,16 +151,16 @@ class Portable:
         self._out: list[BaseMessage] = []
         self._same = True
         self._marks: list[tuple[int, bool] | None] = []
-        """For each message that was seen, how long the chain was before it; None in a turn."""
+        """For each seen message, the length of the chain before it; None inside a turn."""
         self._open: dict[str, tuple[str, str]] = {}
-        """Calls that wait for their answers: by the ids in the thread, the new ids and names."""
+        """Calls without an answer: the new ids and names, by the ids in the thread."""
         self._uses: dict[str, int] = {}
-        """How often an id was used before."""
+        """How often each id was used before."""
 
     def _continues(self, body: list[BaseMessage]) -> bool:
-        """Say whether the chain goes on from the last one.
+        """Say whether the chain continues the last one.
 
-        A summary is made anew for each call, and so is what a hook adds at the end.
+        A summary is new for each call, and so is what a hook adds at the end.
         """
         known = min(len(self._seen), len(body))
         replaced = changed(self._seen[:known], body[:known])
@@ -176,7 +174,7 @@ class Portable:
         return self._rewound(replaced[0] if replaced else known)
 
     def _rewound(self, at: int) -> bool:
-        """Forget the end of the chain, if it was nobody's reply and answered nothing."""
+        """Forget the end of the chain, if it holds no reply and no answer."""
         mark = self._marks[at]
         if mark is None or any(isinstance(m, AIMessage | ToolMessage) for m in self._seen[at:]):
             return False
@@ -205,7 +203,7 @@ class Portable:
             self._out.append(made)
 
     def _close(self) -> None:
-        """Answer what nobody answered: a provider refuses a history with an open call."""
+        """Answer the open calls: a provider refuses a history with one."""
         self._out += [_closing(*call) for call in self._open.values()]
         self._open, self._same = {}, False
 
@@ -246,7 +244,7 @@ class Portable:
         )
 
     def _new_id(self, call_id: str) -> str:
-        """Return a call's own id, or one made of it where it is refused or was used before."""
+        """Return a call's own id, or a new one if providers refuse it or it was used before."""
         uses = self._uses.get(call_id, 0)
         self._uses[call_id] = uses + 1
         if not uses and _CALL_ID.fullmatch(call_id):
@@ -256,7 +254,7 @@ class Portable:
 
 
 def _first_other(messages: list[BaseMessage]) -> int:
-    """Return where the system messages end that a chain begins with."""
+    """Return where the leading system messages of a chain end."""
     for at, message in enumerate(messages):
         if not isinstance(message, SystemMessage):
             return at
@@ -264,7 +262,7 @@ def _first_other(messages: list[BaseMessage]) -> int:
 
 
 def _system_first(head: list[BaseMessage]) -> list[BaseMessage]:
-    """Return one system message with the texts of all, and one of the user with what is no text."""
+    """Return one system message with all texts, and one of the user with all other blocks."""
     contents = [content for message in head if (content := _blocks(message.content))]
     if all(isinstance(content, str) for content in contents):
         if len(contents) == 1 and len(head) == 1 and contents[0] is head[0].content:
@@ -296,7 +294,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _called(content: Any, message: AIMessage) -> Any:
-    """Return a reply's content without blocks of calls that are none of its calls."""
+    """Return a reply's content without blocks of calls that are not among its calls."""
     if isinstance(content, str):
         return content
     ids = {call["id"] for call in (*message.tool_calls, *message.invalid_tool_calls)}
@@ -310,13 +308,13 @@ def _id_of(block: dict[str, Any]) -> Any:
 
 def _said(message: BaseMessage) -> BaseMessage:
     content = _blocks(message.content)
-    if not content and message.content != "":  # nothing at all is for validation to refuse
+    if not content and message.content != "":  # validation refuses an empty text
         content = BLANK
     return _with(message, {"content": content})
 
 
 def _blocks(content: Any) -> Any:
-    """Return a content without blank texts, its blocks as objects; the very one if it is so."""
+    """Return a content without blank texts, its blocks as objects; the same one if it is so."""
     if isinstance(content, str):
         return "" if content.isspace() else content
     if all(type(block) is dict and not _is_blank(block) and _is_usual(block) for block in content):
@@ -350,7 +348,7 @@ def _says(content: Any) -> bool:
 
 
 def _without_arguments(call: Any) -> ToolCall:
-    """Return a call whose arguments cannot be read as one that has none."""
+    """Return a call with unreadable arguments as one with none."""
     return ToolCall(type="tool_call", name=call["name"] or "", args={}, id=call["id"])
 
 
@@ -359,7 +357,7 @@ def _closing(call_id: str, name: str) -> ToolMessage:
 
 
 def _renamed(content: Any, names: dict[str, tuple[str, str]]) -> Any:
-    """Return a reply's content with its blocks of calls named as the calls are."""
+    """Return a reply's content with the ids and names of the calls in its blocks of calls."""
     if isinstance(content, str):
         return content
     out: list[Any] = []
@@ -379,7 +377,7 @@ def _renamed_notes(notes: dict[str, Any], names: dict[str, tuple[str, str]]) -> 
 
 
 def _with(message: M, changes: dict[str, Any]) -> M:
-    """Return a copy with other values, or the message itself if it has them."""
+    """Return a copy with other values, or the message itself if it has them already."""
     held = message.__dict__
     if all(held[name] is value or held[name] == value for name, value in changes.items()):
         return message
@@ -411,7 +409,7 @@ def lower(
 ) -> list[BaseMessage]:
     """Return the chain that a model reads in place of this one.
 
-    The very list comes back if nothing needs lowering; no message is ever changed.
+    The same list comes back if nothing needs lowering; no message is ever changed.
 
     - `agent_call` becomes `[Request from <caller>]: …` of the user, or nothing if it belongs to a
       call of this chain or `self_name` is the caller;
@@ -419,11 +417,11 @@ def lower(
       `[Response from <name>]: …` with `inject_subagent_results`;
     - `error` answers its call with `Error: …`; one of another agent than `self_name` becomes
       `[Error from <name>]: …`, or nothing if `self_name` is its caller; an own one is left out, or
-      told as a failed attempt of the assistant with `include_errors`;
+      becomes a failed attempt of the assistant with `include_errors`;
     - a `ChatMessage` of one of the four roles becomes a message of LangChain's class for it, a
-      tool message without a name gets its call's, and other names are made acceptable.
+      tool message without a name gets its call's, and other names are sanitised.
 
-    A role nobody knows stays, for validation to refuse. A reply loses the name of its agent.
+    An unknown role stays, for validation to refuse. A reply loses the name of its agent.
     """
     messages = Unnamed().read(messages)
     if all(map(_is_plain, messages)):
@@ -435,10 +433,10 @@ def lower(
 
 
 class Lowering:
-    """Lower a growing chain again and again, looking only at what is new each time.
+    """Lower a growing chain; each call looks only at what is new.
 
-    Hold one per chain. See `lower` for the rules; `render` makes what a model reads of a record
-    that is not left out, in place of `labelled`.
+    Hold one per chain. See `lower` for the rules; `render`, by default `labelled`, makes the
+    message that a model reads in place of a record.
     """
 
     def __init__(
@@ -482,15 +480,15 @@ class Lowering:
         self._out: list[BaseMessage] = []
         self._same = True
         self._plain = True
-        """Nothing needed lowering, so nothing was noted."""
+        """Nothing needed lowering yet, so nothing is noted."""
         self._asked: dict[str, str] = {}
         """Ids of calls, with the tool's name."""
         self._answered: set[str] = set()
         self._stand_ins: dict[str, ToolMessage] = {}
-        """Answers made of records, until the tool's own message comes."""
+        """Answers made from records, until the tool's own message comes."""
 
     def _take_notes(self) -> None:
-        """Note calls and answers of a chain in which until now nothing needed lowering."""
+        """Note the calls and answers of a chain in which nothing needed lowering so far."""
         for message in self._seen if self._plain else ():
             if isinstance(message, AIMessage):
                 self._note_calls(message)
@@ -499,9 +497,9 @@ class Lowering:
         self._plain = False
 
     def _continues(self, messages: list[BaseMessage]) -> bool:
-        """Tell whether the list goes on from the last one, once what may be is exchanged.
+        """Tell whether the list continues the last one, after exchanging what may change.
 
-        A system prompt is made anew for each call and stands where the old one stood.
+        Each call makes a new system prompt in the place of the old one.
         """
         if len(messages) < len(self._seen):
             return False
@@ -585,9 +583,9 @@ class Lowering:
         return AIMessage(content=f"[The previous attempt failed: {kind}]", id=message.id)
 
     def _is_own_request(self, message: ChatMessage) -> bool:
-        """Tell whether a record is of what this agent itself asked of another one.
+        """Tell whether a record is of this agent's own request to another one.
 
-        A call of this agent says so too, or said it in a part that was left out.
+        A call of this agent makes the same request, or made it in a part that was left out.
         """
         return self._self_name is not None and metadata_of(message).get("caller") == self._self_name
 
@@ -597,7 +595,7 @@ class Lowering:
         return call_id if isinstance(call_id, str) and call_id in self._asked else None
 
     def _answer(self, call_id: str, message: ChatMessage, text: str, *, failed: bool) -> None:
-        """Answer an open call with a record, behind the answers that are already there."""
+        """Answer an open call with a record, after the answers that are already there."""
         if call_id in self._answered or call_id in self._stand_ins:
             return
         answer = ToolMessage(
@@ -617,9 +615,9 @@ class Lowering:
 
 
 def labelled(message: ChatMessage) -> HumanMessage:
-    """Return a record as words of the user, under a label that says whose they are.
+    """Return a record as words of the user, under a label that names the agent.
 
-    The label is no security boundary: what other agents say is untrusted.
+    The label is not a security boundary: other agents' words are untrusted.
     """
     name: object = message.name
     if message.role == ROLE_AGENT_CALL:

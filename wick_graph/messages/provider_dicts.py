@@ -1,4 +1,4 @@
-"""Messages between agents, and the dictionaries of providers: both directions, filters, threads."""
+"""Messages between agents, and providers' dictionaries in both directions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from wick_graph.messages.lowering import labelled
 M = TypeVar("M", bound=BaseMessage)
 
 LlmDict = dict[str, Any]
-"""A message as OpenAI-compatible servers speak it."""
+"""A message in the form of OpenAI-compatible servers."""
 
 InputProcessor = Callable[[LlmDict], BaseMessage | LlmDict]
 
@@ -49,13 +49,12 @@ OutputProcessor = Callable[[BaseMessage], LlmDict]
 def to_llm_dict(source: BaseMessage) -> LlmDict:
     """Return a message as an OpenAI-compatible dictionary, in one of the four roles.
 
-    A record of another agent becomes labelled words of the user. A call whose arguments are no
-    JSON object is kept, with the text that the model wrote. Ids of messages, metadata and times
-    are left out, and names are made acceptable. For a whole chain, `lower` it first: it knows what
-    to leave out.
+    A record of another agent becomes labelled words of the user. A call with arguments that are
+    not a JSON object keeps the text that the model wrote. Ids of messages, metadata and times are
+    left out, and names are sanitised. `lower` a whole chain first: it knows what to leave out.
 
     Raises:
-        MessageError: the role is none of the seven.
+        MessageError: the role is not one of the seven.
     """
     role = role_of(source)
     if role not in VALID_ROLES:
@@ -80,11 +79,11 @@ def from_response_dict(
     default_role: str = ROLE_ASSISTANT,
     default_name: str | None = None,
 ) -> BaseMessage:
-    """Make a message of a provider's dictionary, with an id, a time and sanitised tool names.
+    """Make a message from a provider's dictionary, with an id, a time and sanitised tool names.
 
-    The processor runs first and returns a dictionary or the message itself. A default is used
-    where the dictionary says nothing or null. A call whose arguments are no JSON object is kept
-    among the `invalid_tool_calls`.
+    The processor runs first and returns a dictionary or the message itself. A default replaces a
+    key that is absent or null. A call with arguments that are not a JSON object goes into
+    `invalid_tool_calls`.
 
     Raises:
         TypeError: the processor returned something else.
@@ -115,7 +114,7 @@ def from_response_dict(
 
 
 def process_llm_response(data: LlmDict) -> BaseMessage:
-    """Make an assistant message of a provider's dictionary: the input processor by default.
+    """Make an assistant message from a provider's dictionary: the default input processor.
 
     Raises:
         MessageError: there are neither tool calls nor content, or a part has the wrong shape.
@@ -126,22 +125,22 @@ def process_llm_response(data: LlmDict) -> BaseMessage:
 
 
 def process_for_llm(source: BaseMessage) -> LlmDict:
-    """Return a message as a provider reads it: the output processor by default."""
+    """Return a message as a provider reads it: the default output processor."""
     return to_llm_dict(source)
 
 
 @dataclass(frozen=True)
 class Processors:
-    """What one agent does to dictionaries on the way in and to messages on the way out."""
+    """An agent's conversions: of dictionaries on the way in, of messages on the way out."""
 
     inbound: InputProcessor = process_llm_response
     outbound: OutputProcessor = process_for_llm
 
 
 class MessageChain:
-    """Follow the messages that belong together, by the id of the first.
+    """Collect messages that belong together, under the id of the first.
 
-    It holds copies, so that a message can stand in several chains, each under its own `chain_id`.
+    It holds copies, so that a message can be in several chains, each with its own `chain_id`.
     """
 
     def __init__(self, initial: BaseMessage) -> None:
@@ -158,16 +157,16 @@ class MessageChain:
         return stored
 
     def get_chain(self) -> list[BaseMessage]:
-        """Return the messages in a list of their own."""
+        """Return the messages in a new list."""
         return list(self.messages)
 
 
 def filter_messages(messages: Iterable[BaseMessage], **criteria: Any) -> list[BaseMessage]:
     """Return the messages that meet all criteria, in order and in a new list.
 
-    `role` and `name` compare for equality; `after` and `before` keep what was made later or
-    earlier than a moment (local time if it names no zone) and drop what has no time. Other
-    criteria are ignored.
+    `role` and `name` compare for equality; `after` and `before` keep messages made later or
+    earlier than a time (local if it names no zone) and drop messages without one. Other criteria
+    are ignored.
     """
     after, before = criteria.get("after"), criteria.get("before")
     earliest = as_utc(after) if after is not None else None
@@ -198,7 +197,7 @@ def _made_between(
 
 
 def _keep_bad_calls(made: LlmDict, source: AIMessage) -> None:
-    """Put in what a model wrote as arguments where it was no JSON object."""
+    """Put in the arguments as the model wrote them if they are not a JSON object."""
     kept = source.response_metadata.get("raw_args")  # by the engine, by the calls' ids
     raw: Mapping[str, Any] = kept if isinstance(kept, dict) else {}
     for call in made.get("tool_calls", ()) if raw else ():
@@ -240,7 +239,7 @@ def _ingested(call: ToolCall, taken: set[str]) -> ToolCall:
 
 
 def _broken_call(call: Any, error: MessageError, taken: set[str]) -> InvalidToolCall:
-    """Return a call whose arguments cannot be read; what is no call at all is refused."""
+    """Return a call with unreadable arguments; refuse what is not a call at all."""
     inner = call.get("function", call) if isinstance(call, Mapping) else None
     if not isinstance(inner, Mapping) or not isinstance(inner.get("arguments"), str):
         raise error

@@ -15,15 +15,14 @@ from wick_graph.messages.build import RAW_ARGS_KEY
 from wick_graph.messages.content import json_text, text_of
 
 ENGINE_KEY: Final = "wick"
-"""The key in `response_metadata` by which a reply is known that the engine had from a model."""
+"""The key in `response_metadata` that marks a reply which the engine got from a model."""
 
 
 def estimate_tokens(messages: Sequence[BaseMessage]) -> int:
     """Estimate the tokens of a chain, in code points divided by four, rounded down per part.
 
-    The parts are each message's text and each tool call's arguments as the model wrote them;
-    where these are not known any more, a reply that the engine had from a model counts its
-    arguments as compact JSON.
+    The parts are each message's text and each tool call's arguments as the model wrote them. If
+    these are lost, a reply that the engine got from a model counts its arguments as compact JSON.
     """
     return sum(map(message_tokens, messages))
 
@@ -37,16 +36,16 @@ def message_tokens(message: BaseMessage) -> int:
 
 
 def sent_tokens(message: BaseMessage) -> int:
-    """Estimate what a message costs to send: as `message_tokens`, and images and the like too."""
+    """Estimate what a message costs to send: as `message_tokens`, images and the like included."""
     if isinstance(message, ChatMessage) and "tool_call_id" in metadata_of(message):
-        return 0  # what is recorded of a call is not sent: the call and its result are
+        return 0  # the record of a call is not sent: the call and its result are
     if isinstance(message.content, str):
         return message_tokens(message)
     return max(message_tokens(message), count_tokens_approximately([message]))
 
 
 class PrefixEstimate:
-    """Estimate a growing chain again and again, counting only what is new each time.
+    """Estimate a growing chain; each call counts only what is new.
 
     Hold one per chain. `count` estimates one message.
     """

@@ -1,4 +1,4 @@
-"""Check message chains and the inputs of callers before anything is stored."""
+"""Check message chains and callers' inputs before anything is stored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from wick_graph.messages.base import (
 from wick_graph.messages.content import PICTURES, has_content, is_unicode, picture_problem, text_of
 from wick_graph.messages.provider_dicts import from_response_dict
 
-# --- The rules of a well-formed chain; every text of a refusal names the first offender.
+# --- The rules of a well-formed chain; each refusal names the first offender.
 
 
 _SHOWN_ROLE: Final = 64
@@ -39,7 +39,7 @@ _HALF: Final = "content has half a surrogate pair; send valid Unicode text"
 
 
 def validate(messages: Sequence[BaseMessage]) -> None:
-    """Check each message of a chain that is about to be sent to a model; none is well-formed too.
+    """Check each message of a chain for a model; an empty chain is well-formed too.
 
     Raises:
         MessageError: what is wrong with the first message that breaks a rule.
@@ -49,7 +49,7 @@ def validate(messages: Sequence[BaseMessage]) -> None:
 
 
 def validate_user_input(messages: Sequence[BaseMessage], allow_system: bool = True) -> None:
-    """Check what a caller sends: at least one message, all by roles that a caller may have.
+    """Check a caller's input: at least one message, all of roles that a caller may use.
 
     Raises:
         MessageError: what is wrong with the first message that breaks a rule.
@@ -73,7 +73,7 @@ def validate_user_input(messages: Sequence[BaseMessage], allow_system: bool = Tr
 def validate_history(
     messages: Sequence[BaseMessage], allow_system: bool = True
 ) -> tuple[ToolMessage, ...]:
-    """Check what a caller sends who keeps the conversation: replies and results of tools too.
+    """Check the input of a caller who keeps the conversation, with replies and tool results.
 
     Returns:
         Answers to calls that no message here makes: the thread must know them.
@@ -109,7 +109,7 @@ def validate_history(
     if isinstance(messages[-1], AIMessage) and not (messages[-1].tool_calls):
         raise MessageError(
             f"message[{len(messages) - 1}]: there is nothing to answer, since the assistant spoke "
-            "last; add what the user says"
+            "last; add a user message"
         )
     return tuple(elsewhere)
 
@@ -139,10 +139,10 @@ def check_message(index: int, message: BaseMessage) -> None:
 
 
 class PrefixValidator:
-    """Validate a growing chain again and again, looking only at what is new each time.
+    """Validate a growing chain; each call looks only at what is new.
 
-    The rules hold for each message by itself, so one that stood at the same place in the last
-    accepted list is not looked at again. Hold one validator per chain.
+    The rules hold for each message by itself, so one that is at the same place as in the last
+    accepted list is not checked again. Hold one validator per chain.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class PrefixValidator:
 
 
 def validate_message(message: object) -> bool:
-    """Tell whether a message may be held in a thread; never raises.
+    """Tell whether a thread may hold a message; never raises.
 
     All seven roles may; a tool message needs the id of its call and the tool's name.
     """
@@ -187,7 +187,7 @@ def validate_tool_response(message: object) -> bool:
 
 
 def _is_fine(message: BaseMessage) -> bool:
-    """Tell quickly of the messages of most chains that no rule is broken."""
+    """Tell quickly that a common message breaks no rule; False means: check in full."""
     kind = type(message)
     if kind is ToolMessage:
         return bool(_call_id(message) and message.name)
@@ -203,7 +203,7 @@ def _is_fine(message: BaseMessage) -> bool:
 def _role(index: int, message: BaseMessage) -> str:
     if not isinstance(message, BaseMessage):
         raise MessageError(
-            f"message[{index}]: a {type(message).__name__} is no message; "
+            f"message[{index}]: a {type(message).__name__} is not a message; "
             "make it with human(), system(), ai(), tool_msg() or from_wick()"
         )
     return role_of(message)
@@ -216,7 +216,7 @@ def _check_input(index: int, message: BaseMessage) -> None:
 
 def _check_assistant(index: int, message: BaseMessage) -> None:
     calls = message.tool_calls if isinstance(message, AIMessage) else []
-    # a call whose arguments are no JSON was asked for all the same, and is answered
+    # a call with arguments that are not JSON still gets an answer
     attempts = calls or (isinstance(message, AIMessage) and message.invalid_tool_calls)
     if not attempts and not has_content(message):
         raise MessageError(f"message[{index}]: assistant message has no content and no tool calls")
@@ -250,11 +250,11 @@ _CHECKS: Final[dict[str, Callable[[int, BaseMessage], None]]] = {
 }
 
 
-# --- The forms in which a caller's input may come, read and checked before anything is stored.
+# --- The forms of a caller's input, read and checked before anything is stored.
 
 
 UNNAMED: Final = "unnamed"
-"""The tool of a result that does not say of which; the thread knows it."""
+"""The tool's name in a result without one; the thread knows the real name."""
 
 _FILES: Final = frozenset(
     {"file", "input_file", "media", "document", "audio", "input_audio", "video"}
@@ -266,7 +266,7 @@ _DATA: Final = (
     *("data", "base64", "url", "text", "id", "file_id", "file_uri", "file_url", "file_data"),
     *("source", "content", "file", "input_audio"),
 )
-"""Keys under which clients write what is in a file, or where it is."""
+"""Keys under which clients write a file's content or address."""
 
 _ROLES: Final = {
     "human": ROLE_USER,
@@ -277,10 +277,10 @@ _ROLES: Final = {
 
 
 def read_input(given: Any, *, allow_system: bool = True) -> list[BaseMessage]:
-    """Return the messages of a user: a text, a message, a dict of one, or a list of these.
+    """Return a user's messages, given as a text, a message, a dict, or a list of these.
 
     Raises:
-        MessageError: It is none of these, is empty, or has a role that only the engine may use.
+        MessageError: the input is none of these, is empty, or has a role of the engine's.
     """
     made = _read(given, (ROLE_USER, ROLE_SYSTEM))
     validate_user_input(made, allow_system=allow_system)
@@ -294,18 +294,18 @@ def read_history(
 ) -> tuple[list[BaseMessage], tuple[ToolMessage, ...]]:
     """Return the messages of a caller who keeps the conversation, in any form of `read_input`.
 
-    They may be the assistant's and the tools' too, and stand under the key `messages`.
+    They may include the assistant's and the tools', and may be under the key `messages`.
 
     Returns:
-        The messages, and those answers to calls that no message of them makes.
+        The messages, and the answers among them to calls that none of them makes.
 
     Raises:
-        MessageError: It is no chain that a model could go on with.
+        MessageError: a model could not continue the chain.
     """
     if isinstance(given, Mapping) and "messages" in given:
         if more := [str(key) for key in given if key != "messages"]:
             raise MessageError(
-                f"the input has {more[0]!r:.40} beside its messages; "
+                f"the input has {more[0]!r:.40} besides its messages; "
                 "an agent takes messages alone, its graph takes the other channels"
             )
         given = given["messages"]
@@ -319,7 +319,7 @@ def read_history(
 
 
 def _named(messages: list[BaseMessage]) -> list[BaseMessage]:
-    """Return the messages, each result of a tool with the tool's name."""
+    """Return the messages, with the tool's name in each tool result."""
     names: dict[str | None, str] = {}
     out: list[BaseMessage] = []
     for message in messages:
@@ -349,13 +349,13 @@ def _message(i: int, item: Any, roles: Sequence[str]) -> BaseMessage:
         return _from_dict(i, item, roles)
     kind = "nothing" if item is None else f"a {type(item).__name__}"
     raise MessageError(
-        f"message[{i}]: {kind} is no message; "
+        f"message[{i}]: {kind} is not a message; "
         "give a text, a message, or a dict with role and content"
     )
 
 
 def _from_dict(i: int, item: Mapping[str, Any], roles: Sequence[str]) -> BaseMessage:
-    """Read a dict; of a user's only role and content count."""
+    """Read a dict; only role and content of a user's dict count."""
     if not isinstance(item["role"], str):
         raise MessageError(f"message[{i}]: role must be a text, such as {ROLE_USER!r}")
     role, content = _ROLES.get(item["role"], item["role"]), item.get("content")
@@ -380,7 +380,7 @@ def _from_dict(i: int, item: Mapping[str, Any], roles: Sequence[str]) -> BaseMes
 
 
 def _answer(item: Mapping[str, Any], role: str, content: Any) -> BaseMessage:
-    """Read what an assistant or a tool has said."""
+    """Read an assistant's or a tool's message."""
     if role == ROLE_TOOL:
         fields = {
             key: item[key] for key in ("tool_call_id", "name", "id", "status") if item.get(key)
@@ -394,7 +394,7 @@ def _answer(item: Mapping[str, Any], role: str, content: Any) -> BaseMessage:
 
 
 def _check_ids(messages: Sequence[BaseMessage]) -> None:
-    """Refuse an id that two messages bear: the later one would stand in the other's place."""
+    """Refuse an id that two messages share: the later one would replace the other."""
     places: dict[str, int] = {}
     for i, message in enumerate(messages):
         if message.id is not None and places.setdefault(message.id, i) != i:
@@ -405,7 +405,7 @@ def _check_ids(messages: Sequence[BaseMessage]) -> None:
 
 
 def _check_blocks(messages: Sequence[BaseMessage]) -> None:
-    """Refuse what no provider would take: once stored, it would fail every later call."""
+    """Refuse what no provider takes: once stored, it would fail every later call."""
     for i, message in enumerate(messages):
         content = message.content if isinstance(message.content, list) else ()
         for n, block in enumerate(content):
@@ -429,7 +429,7 @@ def _file_problem(kind: str, block: Mapping[str, Any]) -> str | None:
     """Say why no provider reads a file, a sound or a film, or None."""
     held = block.get(kind) if kind == "input_audio" else block
     if not _is_data(held):
-        return f"a block of type {kind} needs its data, or the address of it"
+        return f"a block of type {kind} needs its data or an address"
     data = block.get("base64") or block.get("data")
     if data is None or kind not in _TYPED:
         return None
@@ -438,7 +438,7 @@ def _file_problem(kind: str, block: Mapping[str, Any]) -> str | None:
     try:
         binascii.a2b_base64(data, strict_mode=isinstance(data, str))
     except (TypeError, ValueError):
-        return f"the data of a block of type {kind} is no base64"
+        return f"the data of a block of type {kind} is not base64"
     return None
 
 

@@ -1,7 +1,7 @@
-"""Models: from a name in a configuration to a chat model that is called with care.
+"""Models: from a name in a configuration to a chat model, with retries and fallbacks.
 
 `resolve_model` builds the model; `RetryPolicy`, `retry_delay` and `classify` decide what to do
-when a call of it fails. No provider's package is imported before a model of it is built.
+when a call fails. A provider's package is imported only when one of its models is built.
 """
 
 from __future__ import annotations

@@ -62,26 +62,25 @@ if TYPE_CHECKING:
     from wick_graph.tools.bound import BoundTool
 
 
-# --- What the engine does to a model before it calls it, and to the reply before it keeps it;
-# pure.
+# --- Prepare a model for a call, and a reply for the thread; pure functions.
 
 
 _BINDING: Final[tuple[str, ...]] = ("tool_choice", "parallel_tool_calls", "strict")
-"""Settings that mean something only beside tools."""
+"""Settings that have a meaning only together with tools."""
 
 _NO_CHOICE: Final[Mapping[str, Mapping[str, Any]]] = {
     "anthropic-chat": {"tool_choice": {"type": "none"}},
     "amazon_bedrock_chat": {},
     "amazon_bedrock_converse_chat": {},
 }
-"""Models, by LangChain's type name, that refuse a history with calls when no tools are declared,
-and how they are told not to use them."""
+"""Models, by LangChain's type name, that refuse a history with calls if no tools are declared, and
+the settings that forbid the use of tools."""
 
 _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "chat-google-generative-ai": {"max_tokens": "max_output_tokens"},
     "chat-ollama": {"max_tokens": "num_predict"},
 }
-"""Settings that a model knows by another name."""
+"""Settings that have another name in a model."""
 
 _METADATA: Final = ("response_metadata", "additional_kwargs")
 
@@ -94,7 +93,7 @@ _UNNAMED: Final = "unnamed"
 _FINISH: Final = ("finish_reason", "stop_reason", "done_reason", "status")
 
 _TELL_THEIR_END: Final = frozenset({"openai", "anthropic", "ollama", "google_genai"})
-"""Providers, as LangChain marks replies, that say of every whole reply why it ended."""
+"""Providers, as LangChain marks replies, that give the reason why each whole reply ended."""
 
 _CUT_SHORT: Final = frozenset({"length", "max_tokens", "incomplete"})
 
@@ -112,17 +111,17 @@ def bind(
 ) -> Runnable[Any, Any]:
     """Give a model its tools, in OpenAI's function form, and the settings of a call.
 
-    With `withheld` the model is to answer and not to call: it gets no tools, unless it is one
-    that refuses a history with calls then; such a model gets them and is told not to use them.
+    With `withheld` the model must answer and not call: it gets no tools. A model that would then
+    refuse a history with calls gets them, with a setting that forbids their use.
 
     Raises:
-        ModelError: if the model cannot take tools at all.
+        ModelError: the model cannot take tools at all.
     """
     kind = model._llm_type
     names = _OTHER_NAMES.get(kind, {})
     given = {names.get(key, key): value for key, value in settings.items()}
     beside = {key: given.pop(key) for key in _BINDING if key in given}
-    if kind == "chat-ollama":  # it hands unknown arguments of a call to its client, which refuses
+    if kind == "chat-ollama":  # it passes unknown arguments to its client, which refuses them
         own = {key: given.pop(key) for key in list(given) if key in type(model).model_fields}
         model = model.model_copy(update=own) if own else model
     if withheld:
@@ -139,13 +138,13 @@ def bind(
 
 
 def ensure_whole(message: AIMessage) -> AIMessage:
-    """Return a reply that came to its end.
+    """Return a reply if it is complete.
 
-    A stream that is cut between two events looks like any other, except that the provider never
-    said why it ended. Of a provider that always says so, such a reply is not to be acted on.
+    A stream that is cut between two events looks like any other, except that the provider gave no
+    reason for its end. If the provider always gives one, such a reply must not be used.
 
     Raises:
-        ConnectionError: if the reply was cut; it is worth another attempt.
+        ConnectionError: the reply was cut; it is worth another attempt.
     """
     metadata = message.response_metadata
     if metadata.get("model_provider") in _TELL_THEIR_END and not any(map(metadata.get, _FINISH)):
@@ -154,7 +153,7 @@ def ensure_whole(message: AIMessage) -> AIMessage:
 
 
 def is_empty(message: AIMessage) -> bool:
-    """Tell whether a reply has neither text nor calls; hidden reasoning alone is nothing."""
+    """Tell whether a reply has neither text nor calls; hidden reasoning alone is empty."""
     if message.tool_calls or message.invalid_tool_calls:
         return False
     if isinstance(message, AIMessageChunk) and message.tool_call_chunks:
@@ -177,18 +176,18 @@ def _says(block: str | dict[str, Any]) -> bool:
 def normalise_reply(
     message: AIMessage, *, taken: Container[str] = ()
 ) -> tuple[AIMessage, dict[str, str]]:
-    """Make a reply fit to be kept: every call has an id of its own, a name and an object.
+    """Prepare a reply for the thread: every call has a unique id, a name and an arguments object.
 
-    Half a surrogate pair, which is left where an escape was cut in two, becomes U+FFFD; a call
-    whose arguments had one is not to be run, since they are not what was meant.
+    Half a surrogate pair, the rest of an escape that was cut in two, becomes U+FFFD. A call with
+    one in its arguments must not run, since the model meant something else.
 
     A call without an id, or with one that was used before in this reply or is in `taken`, gets
-    `call_` and twelve hex digits. A call whose arguments are not one JSON object stays a call,
-    in its place, without arguments, so that it can be answered like any other; what the model
-    wrote is kept in `response_metadata["raw_args"]` under the call's id.
+    `call_` and twelve hex digits. A call with arguments that are not one JSON object stays in its
+    place, without arguments, so that it gets an answer like any other; the model's own text is
+    kept in `response_metadata["raw_args"]` under the call's id.
 
     Returns:
-        The reply, and the error texts of calls that are not to be run, by id.
+        The reply, and the error texts of calls that must not run, by id.
     """
     if isinstance(message, AIMessageChunk):
         message = merge_chunks([message])
@@ -211,9 +210,9 @@ def normalise_reply(
 
 
 def bounded(message: AIMessage) -> AIMessage:
-    """Return a reply of which no part is nested too deeply; the same one where none is.
+    """Return a reply without parts that are nested too deeply; the same one if it has none.
 
-    A call whose arguments are becomes an invalid one, without them.
+    A call with such arguments becomes an invalid one, without them.
     """
     changes: dict[str, Any] = {}
     for name in ("content", *_METADATA):
@@ -243,14 +242,14 @@ def bounded(message: AIMessage) -> AIMessage:
 
 
 def storable_reply(message: AIMessage, refusal: Callable[[Any], str | None]) -> AIMessage:
-    """Replace what no store can hold in a reply, where it can still be said.
+    """Replace the values in a reply that the store cannot hold.
 
-    A provider's class may leave its own objects in a reply's metadata; each becomes a note of
-    what it was.
+    A provider's class may leave its own objects in a reply's metadata; each becomes a note of its
+    type.
 
     Args:
         message: The reply.
-        refusal: Says why a value cannot be stored, None if it can.
+        refusal: Returns why a value cannot be stored, None if it can.
     """
     changes = {}
     for name in _METADATA:
@@ -272,7 +271,7 @@ def _storable(value: Any, refusal: Callable[[Any], str | None], depth: int = 0) 
 
 
 def _cleaned(message: AIMessage) -> AIMessage:
-    """Return a reply in which every text can be encoded; the same one where it is."""
+    """Return a reply in which every text can be encoded; the same one if it is so already."""
     changes: dict[str, Any] = {}
     for name in ("content", *_METADATA):
         value = getattr(message, name)
@@ -285,7 +284,7 @@ Asked = ToolCall | InvalidToolCall
 
 
 def _in_order(good: Iterable[ToolCall], bad: Iterable[InvalidToolCall]) -> list[Asked]:
-    """All calls in the order in which the model made them, as far as that is known."""
+    """Return all calls in the order in which the model made them, as far as it is known."""
     out: list[Asked] = list(good)
     for call in bad:
         place = call.get("index")
@@ -296,7 +295,7 @@ def _in_order(good: Iterable[ToolCall], bad: Iterable[InvalidToolCall]) -> list[
 def _calls(
     asked: Iterable[Asked], taken: Container[str]
 ) -> tuple[list[ToolCall], dict[str, str], dict[str, str]]:
-    """The calls as they are kept, what the model wrote for bad ones, and what is wrong there."""
+    """Return the calls to keep, the model's text for bad ones, and what is wrong with these."""
     calls: list[ToolCall] = []
     raw: dict[str, str] = {}
     bad: dict[str, str] = {}
@@ -326,11 +325,10 @@ def _calls(
 
 
 def _distrust_the_last(message: AIMessage, calls: list[ToolCall], bad: dict[str, str]) -> None:
-    """Say of a reply that was cut at its length limit what came of the call it ended in.
+    """Mark the last call of a reply that was cut at its length limit as bad.
 
-    LangChain completes arguments that are not whole when it puts a stream together, so that a
-    call which looks well may be half a call; if another call is known to be the broken one, the
-    rest is whole.
+    LangChain completes partial arguments when it merges a stream, so a call that looks good may
+    be half a call. If another call is known to be broken, the last one is whole.
     """
     reasons = {str(message.response_metadata.get(key)).lower() for key in _FINISH}
     if not reasons & _CUT_SHORT:
@@ -344,7 +342,7 @@ def _distrust_the_last(message: AIMessage, calls: list[ToolCall], bad: dict[str,
 
 
 def _renamed(content: list[Any], asked: Sequence[Asked], calls: Sequence[ToolCall]) -> list[Any]:
-    """The content with its blocks of calls named like the calls, which providers insist on."""
+    """Return the content with the calls' ids and names in its blocks, as providers require."""
     waiting = list(zip(asked, calls, strict=True))
     out: list[Any] = []
     for block in content:
@@ -360,16 +358,16 @@ def _renamed(content: list[Any], asked: Sequence[Asked], calls: Sequence[ToolCal
 
 # --- An agent's own processors around its model: last before the provider, and first after it.
 #
-# What a processor leaves as it was stays the very message, with all that has no place in a
-# dictionary: content blocks, signatures, usage and metadata.
+# A message that a processor leaves unchanged stays the same object, with all that a dictionary
+# cannot hold: content blocks, signatures, usage and metadata.
 
 
 SOURCE = "processor"
-"""Whose a system prompt is that a processor changed."""
+"""The source of a system prompt that a processor changed."""
 
 
 class Processing:
-    """Applies an agent's processors in one run; what was processed once is not processed again."""
+    """Apply an agent's processors in one run, to each message once."""
 
     def __init__(self, processors: Processors) -> None:
         self._inbound, self._outbound = processors.inbound, processors.outbound
@@ -379,7 +377,7 @@ class Processing:
         """Return the request with each message as the output processor makes it.
 
         Raises:
-            MessageError: The processor returned no dictionary of a message.
+            MessageError: the processor did not return a dictionary of a message.
         """
         if self._outbound is process_for_llm:
             return request
@@ -400,7 +398,7 @@ class Processing:
         """Return a reply as the input processor makes it.
 
         Raises:
-            MessageError: The processor returned something else than an assistant's message.
+            MessageError: the processor returned something other than an assistant's message.
         """
         if self._inbound is process_llm_response:
             return reply
@@ -423,7 +421,7 @@ class Processing:
 
     def _once(self, message: BaseMessage) -> BaseMessage:
         if role_of(message) in RECORD_ROLES:
-            return message  # whether a model reads it at all is seen from the chain
+            return message  # the chain decides whether a model reads it at all
         known = self._done.get(id(message))
         if known is None:
             known = self._done[id(message)] = message, self._out(message)
@@ -445,7 +443,7 @@ class Processing:
 
 
 def _merged(old: Any, new: BaseMessage, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
-    """Return a message with what a processor changed of it, and the rest as it was."""
+    """Return a message with a processor's changes, and the rest as it was."""
     changes: dict[str, Any] = {}
     for name in ("content", "name"):
         if after.get(name) != before.get(name):
@@ -455,7 +453,7 @@ def _merged(old: Any, new: BaseMessage, before: Mapping[str, Any], after: Mappin
     return changed_copy(old, **changes) if changes else old
 
 
-# --- Call a model: streamed when somebody listens to tokens, with retries, then the fallbacks.
+# --- Call a model: streamed if a reader wants tokens, with retries, then the fallbacks.
 
 
 class ModelOwner(Protocol):
@@ -483,7 +481,7 @@ class ModelUse(Protocol):
     model: str
     """The model that gave the last reply; set here."""
     fittings: dict[int, Any]
-    """Remembers what was fitted to each model's provider; filled here."""
+    """The messages as fitted to each model's provider; filled here."""
     stop: Stop
 
 
@@ -502,7 +500,7 @@ class ModelCaller(Protocol):
 
     @property
     def bridge(self) -> Bridge:
-        """The driver's leaves."""
+        """The bridge between sync and async."""
         ...
 
     @property
@@ -524,10 +522,10 @@ async def ask(
 ) -> AIMessage:
     """Return the reply of the request's model, or of the first of its fallbacks that answers.
 
-    `messages` and `tools` are what the request comes to for a model.
+    `messages` and `tools` are the request's, as a model reads them.
 
     Raises:
-        Exception: What the last model raised, once retries and fallbacks are used up.
+        Exception: the last model's error, after all retries and fallbacks.
     """
     first: ModelChoice = request.model or ctx.spec.model
     options = (first, *first.fallbacks)
@@ -551,7 +549,7 @@ async def ask(
 def _fitted(
     ctx: ModelCaller, option: ModelChoice, messages: list[BaseMessage], tools: bool
 ) -> list[BaseMessage]:
-    """Return the messages as the provider of a model takes them."""
+    """Return the messages in the form of a model's provider."""
     provider = provider_of(option.model, tools)
     if provider is None:
         return messages
@@ -563,7 +561,7 @@ def _fitted(
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One model, bound, and what it is asked; tried as often as its policy says."""
+    """One bound model and its messages; called as often as its policy allows."""
 
     ctx: ModelCaller
     option: ModelChoice
@@ -591,7 +589,7 @@ class _Call:
         config: Any = langgraph_config.with_metadata(
             ctx.config, wick_agent=ctx.spec.name, wick_purpose=self.purpose
         )
-        if self.purpose != AGENT:  # nobody who reads the answer is to read this
+        if self.purpose != AGENT:  # readers of the answer must not see this reply
             config = langgraph_config.with_tag(config, langgraph_config.NOSTREAM)
         elif ctx.listener.tokens:
             return await self.streamed(config)
@@ -613,8 +611,8 @@ class _Call:
         listener, stop, name = self.ctx.listener, self.ctx.run.stop, self.option.name
 
         def take(chunk: AIMessage) -> Moment | None:
-            """Return where to wait: a slow reader holds the model back, and loses nothing."""
-            stop.check()  # a model that was left in its thread is not heard any more
+            """Return where to wait: a slow reader slows the model down, and loses nothing."""
+            stop.check()  # a model call that was abandoned in its thread ends here
             heard.take(chunk)
             if not chunk.content:
                 return None
@@ -641,7 +639,7 @@ class _Call:
         await self.ctx.bridge.long(read, aread)
         chunks = heard.chunks()
         if len(chunks) == 1 and not isinstance(chunks[0], AIMessageChunk):
-            return ensure_whole(chunks[0])  # a model that cannot stream gives its reply at once
+            return ensure_whole(chunks[0])  # a model that cannot stream replies in one piece
         return ensure_whole(merge_chunks([c for c in chunks if isinstance(c, AIMessageChunk)]))
 
     def tell(self, phase: str, error: Exception, delay: float) -> None:

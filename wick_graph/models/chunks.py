@@ -1,4 +1,4 @@
-"""Put the chunks of a streamed reply together, with strictly read tool arguments."""
+"""Merge the chunks of a streamed reply, and read tool arguments strictly."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _SHOWN_CHARS: Final = 200
 
 
 class BadArgumentsError(ValueError):
-    """Say why a text is not the arguments of a call; the model is to read it and to mend it."""
+    """Explain to the model why a text is not the arguments of a call."""
 
 
 def read_arguments(raw: str) -> dict[str, Any]:
-    """Read the arguments of a call; no text at all means none, as for a tool without parameters.
+    """Read the arguments of a call; an empty text means none, as for a tool without parameters.
 
     Raises:
-        BadArgumentsError: if it is not one whole JSON object.
+        BadArgumentsError: the text is not one whole JSON object.
     """
     if not raw.strip():
         return {}
     try:
-        # not strict about line breaks inside texts: models write them, and the meaning is plain
+        # allow line breaks inside texts: models write them, and the meaning is clear
         value = json.loads(raw, strict=False, parse_constant=_refuse)
     except RecursionError:
         raise BadArgumentsError(TOO_DEEP) from None
@@ -54,40 +54,40 @@ def read_arguments(raw: str) -> dict[str, Any]:
 
 
 def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _shown(raw: str) -> str:
     return raw if len(raw) <= _SHOWN_CHARS else f"{raw[:_SHOWN_CHARS]}…"
 
 
-# --- The chunks of a streamed reply put together in one pass.
+# --- Merge the chunks of a streamed reply in one pass.
 #
-# LangChain adds chunks up two by two, and reads arguments that are not complete as if they were;
-# here the cost grows with the stream alone, and arguments count only if they are whole JSON.
+# LangChain adds chunks two by two, and reads partial arguments as if they were complete. Here the
+# cost is linear in the stream, and arguments count only if they are whole JSON.
 
 
 Content = str | list[str | dict[str, Any]]
 
 _KEPT: Final = frozenset({"id", "index", "output_version", "model_provider"})
-"""Texts that name something: equal ones are one, not to be joined."""
+"""Keys of texts that name something: equal ones are not joined."""
 
 _LATEST: Final = frozenset({"index", "created", "timestamp"})
-"""Numbers that name something: the latest counts, not the sum."""
+"""Keys of numbers that name something: the latest counts, not the sum."""
 
 _OWN_IDS: Final = "lc_"
-"""How ids begin that LangChain made up because the provider gave none."""
+"""Prefix of ids that LangChain made because the provider gave none."""
 
 
 def merge_chunks(chunks: Sequence[AIMessageChunk]) -> AIMessage:
-    """Put the chunks of one reply together.
+    """Merge the chunks of one reply.
 
-    Tool calls are told apart by their index, then by their id, so that parallel calls may come
-    interleaved. A call whose arguments are not one whole JSON object is in `invalid_tool_calls`,
-    with its place among all calls as its `index`.
+    The index of a tool call, then its id, identifies it, so parallel calls may come interleaved.
+    A call with arguments that are not one whole JSON object goes into `invalid_tool_calls`, with
+    its place among all calls as its `index`.
 
     Raises:
-        ConnectionError: if there is no chunk at all.
+        ConnectionError: there is no chunk at all.
     """
     if not chunks:
         raise ConnectionError("the model's stream ended before it began")
@@ -106,9 +106,9 @@ def merge_chunks(chunks: Sequence[AIMessageChunk]) -> AIMessage:
 
 
 class Pieces:
-    """The chunks of a reply as they come; of a run of plain text only the text is kept.
+    """Collect the chunks of a reply; a sequence of plain text keeps only its text.
 
-    A long reply is thousands of objects else, each of which the garbage collector visits.
+    Otherwise a long reply is thousands of objects, and the garbage collector visits each.
     """
 
     __slots__ = ("_chunks", "_id", "_text", "_texts")
@@ -116,12 +116,12 @@ class Pieces:
     def __init__(self) -> None:
         self._chunks: list[AIMessage] = []
         self._texts: list[list[str] | None] = []
-        """For each chunk that was kept, its text and that of those which followed."""
+        """For each kept chunk, its text and the texts of the chunks merged into it."""
         self._text: list[str] | None = None
         self._id: str | None = None
 
     def take(self, chunk: AIMessage) -> None:
-        """Keep what a chunk says."""
+        """Add a chunk."""
         held = chunk.__dict__
         content = held["content"]
         plain = type(content) is str and type(chunk) is AIMessageChunk
@@ -133,7 +133,7 @@ class Pieces:
         self._texts.append(self._text)
 
     def chunks(self) -> list[AIMessage]:
-        """Return chunks that come to the same."""
+        """Return chunks with the same sum."""
         return [
             chunk if text is None or len(text) < 2 else changed_copy(chunk, content="".join(text))
             for chunk, text in zip(self._chunks, self._texts, strict=True)
@@ -161,7 +161,7 @@ class _Call:
 
     def take(self, chunk: ToolCallChunk) -> None:
         name = chunk.get("name") or ""
-        if name != self.name:  # some servers say the whole name in every piece
+        if name != self.name:  # some servers repeat the whole name in every piece
             self.name += name
         if chunk.get("args"):
             self.pieces.append(chunk["args"] or "")
@@ -199,7 +199,7 @@ def _tool_calls(chunks: Iterable[AIMessageChunk]) -> tuple[list[ToolCall], list[
 
 
 def _call_for(chunk: ToolCallChunk, found: list[_Call], latest: dict[Hashable, _Call]) -> _Call:
-    """The call that a piece belongs to, made if it is the first piece."""
+    """Return the call that a piece belongs to; make it if the piece is the first."""
     index, call_id = chunk.get("index"), chunk.get("id")
     if index is not None:
         known = latest.get(("index", index))
@@ -224,7 +224,7 @@ def _content(chunks: Sequence[AIMessageChunk]) -> Content:
     if all(isinstance(c, str) for c in contents):
         return "".join(contents)  # type: ignore[arg-type]  # just looked
     if any(c.response_metadata.get("output_version") == "v1" for c in chunks):
-        # blocks of this form are also parsed while they are merged, which is LangChain's business
+        # blocks of this form are also parsed while they are merged: LangChain does it
         return add_ai_message_chunks(*chunks).content
     blocks = _Blocks()
     for content in contents:
@@ -304,7 +304,7 @@ def _merge(key: str, values: list[Any], join: bool) -> Any:
 
 
 def _merge_lists(lists: Iterable[list[Any]]) -> list[Any]:
-    """Lists one behind the other, except that blocks of one index become one block."""
+    """Concatenate lists, but merge blocks with the same index."""
     out = _Items()
     for items in lists:
         out.take(items)
@@ -331,7 +331,7 @@ def _usage(chunks: Iterable[AIMessageChunk]) -> UsageMetadata | None:
 
 
 def _best_id(ids: Iterable[str | None]) -> str | None:
-    """The provider's own id if there is one, else the run's, else any."""
+    """Return the provider's own id if there is one, else the run's, else any."""
     found = [i for i in ids if i]
     ranked = sorted(found, key=lambda i: (i.startswith(_OWN_IDS), not i.startswith("lc_run-")))
     return ranked[0] if ranked else None

@@ -1,8 +1,8 @@
-"""The scripted demo model: stands in where there is no model, and never pretends to be one.
+"""The scripted demo model: serves if there is no model, and never pretends to be one.
 
 It passes the arithmetic of a question to `calculate` and a question about files to `ls`, and
-answers with what these tools returned. It computes nothing itself and keeps no state: everything
-follows from the last user message and what came after it.
+answers with the results. It computes nothing itself and keeps no state: everything follows from
+the last user message and the messages after it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wick_graph.models.scripted.model import BindsTools
 from wick_graph.models.scripted.reply import Draft, DraftCall, estimate_usage, tool_name
 
 _WHO: Final = (
-    "This is the scripted demo model, no language model: it can pass arithmetic such as 21*2 to "
+    "This is the scripted demo model, not a language model: it can pass arithmetic such as 21*2 to "
     "the tool `calculate` and list a folder with the tool `ls`."
 )
 
@@ -63,7 +63,7 @@ _NO_NAMES: Final = frozenset(
 
 
 def demo_model() -> BaseChatModel:
-    """Make the model that `model: auto` falls back to when it finds no other."""
+    """Make the model that `model: auto` uses if it finds no other."""
     return DemoModel()
 
 
@@ -153,7 +153,7 @@ def reply_to(
 
 
 def expressions(question: str) -> list[str]:
-    """Find the arithmetic in a text: every longest stretch that is an expression by itself."""
+    """Find the arithmetic in a text: each longest stretch that is an expression by itself."""
     plain = _THOUSANDS.sub("", _DATE.sub(";", question.translate(_SIGNS)))
     found: list[str] = []
     for tokens in _runs(plain):
@@ -167,7 +167,7 @@ def expressions(question: str) -> list[str]:
 
 
 def folder(question: str) -> str | None:
-    """Find the folder that a question is about: its name, `.` for none, `None` if no question."""
+    """Find the folder that a question is about: its name, or `.`; None if it is about no files."""
     if not _FILES.search(question):
         return None
     for match in _FOLDER.finditer(question):
@@ -191,7 +191,7 @@ def _is_user(message: BaseMessage) -> bool:
 
 
 def _call_id(question: BaseMessage, at: int, number: int) -> str:
-    """Make an id that is the same for the same prompt and differs between the turns."""
+    """Make an id: the same for the same prompt, another for each turn."""
     seed = f"{question.id}/{at}/{number}/{question.text}"
     return f"call_{hashlib.sha256(seed.encode()).hexdigest()[:16]}"
 
@@ -245,24 +245,24 @@ def _answer(after: Sequence[BaseMessage], missing: Sequence[str]) -> str:
 def _report(result: ToolMessage, call: Any) -> str:
     tool = result.name or (call["name"] if call else "the tool")
     args = call["args"] if call else {}
-    told = result.text
-    if result.status == "error" or told.startswith("Error:"):
-        return f"{tool}({', '.join(map(str, args.values()))}) failed. {told}"
+    output = result.text
+    if result.status == "error" or output.startswith("Error:"):
+        return f"{tool}({', '.join(map(str, args.values()))}) failed. {output}"
     if tool == "calculate":
-        return f"{args.get('expression', 'The result')} = {told}."
-    return _listing(str(args.get("path", ".")), told) if tool == "ls" else f"{tool}: {told}"
+        return f"{args.get('expression', 'The result')} = {output}."
+    return _listing(str(args.get("path", ".")), output) if tool == "ls" else f"{tool}: {output}"
 
 
-def _listing(path: str, told: str) -> str:
+def _listing(path: str, output: str) -> str:
     place = "The folder" if path == "." else f"The folder {path}"
     try:
-        entries = json.loads(told)
+        entries = json.loads(output)
         names = [str(e["name"]) + "/" * (e.get("type") == "dir") for e in entries]
     except (ValueError, TypeError, KeyError, AttributeError):
-        return f"{place} holds: {told}"
+        return f"{place} holds: {output}"
     return f"{place} holds: {', '.join(names)}." if names else f"{place} is empty."
 
 
 def _missing(tools: Sequence[str]) -> str:
     names = " and ".join(f"`{name}`" for name in dict.fromkeys(tools))
-    return f"The question needs {names}, which this agent has not got." if names else ""
+    return f"The question needs {names}, which this agent does not have." if names else ""

@@ -1,9 +1,9 @@
-"""A shorter way to a chat model, taken only when nobody could tell the difference.
+"""A shorter way to call a chat model, taken only if the result is the same.
 
 `BaseChatModel.invoke` builds a callback manager, formats the prompt for tracers and opens a run.
-Where no handler, tracer or context hook listens, all of that is for nobody. What remains is the
-very method that `invoke` ends in, with its cache, rate limiter and streaming switches; where none
-of these is in use either, the method that the model itself brings.
+Without a handler, tracer or context hook all of that is wasted. The short way calls the method
+that `invoke` ends in, with its cache, rate limiter and streaming switches; if none of these is in
+use either, it calls the model's own method.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _METHODS: Final = (
     *("invoke", "ainvoke", "generate", "agenerate", "generate_prompt", "agenerate_prompt"),
     *("_generate_with_cache", "_agenerate_with_cache"),
 )
-"""A model that overrides one of these does something there that the shorter way would miss."""
+"""A model that overrides one of these may do something that the short way would miss."""
 
 _STREAMING: Final = ("stream", "astream")
 
 _FOR_TRACERS: Final = ("ls_structured_output_format", "structured_output_format")
-"""Arguments that `stream` takes out before the model sees them."""
+"""Arguments that `stream` removes before it calls the model."""
 
 _CONTENT: Final = attrgetter("content")
 
@@ -45,12 +45,12 @@ Way = tuple[BaseChatModel, dict[str, Any]]
 def shorter_way(
     bound: Runnable[Any, Any], messages: list[BaseMessage], config: dict[str, Any]
 ) -> Way | None:
-    """Return the model and its arguments where the short way is the same, else None."""
+    """Return the model and its arguments if the short way gives the same result, else None."""
     model, arguments = _unbound(bound)
-    if model is None or not _is_plain(model) or _somebody_listens(model, config):
+    if model is None or not _is_plain(model) or _has_listeners(model, config):
         return None
     if not _TEXT.issuperset(map(type, map(_CONTENT, messages))):
-        return None  # content blocks are brought into the provider's form on the long way
+        return None  # only the long way converts content blocks into the provider's form
     return model, arguments
 
 
@@ -58,7 +58,7 @@ def generate(way: Way, messages: list[BaseMessage]) -> AIMessage:
     """Call the model."""
     model, arguments = way
     if _is_bare(model, arguments, "_generate"):
-        return _told(model._generate(messages, **arguments))
+        return _with_metadata(model._generate(messages, **arguments))
     return _message(model._generate_with_cache(messages, **arguments))
 
 
@@ -66,7 +66,7 @@ async def agenerate(way: Way, messages: list[BaseMessage]) -> AIMessage:
     """Await the model."""
     model, arguments = way
     if _is_bare(model, arguments, "_agenerate"):
-        return _told(await model._agenerate(messages, **arguments))
+        return _with_metadata(await model._agenerate(messages, **arguments))
     return _message(await model._agenerate_with_cache(messages, **arguments))
 
 
@@ -77,7 +77,7 @@ def shorter_stream(
     *,
     is_async: bool,
 ) -> Way | None:
-    """Return the model and its arguments where its pieces can be had the short way, else None."""
+    """Return the model and its arguments if it can stream the short way, else None."""
     way = shorter_way(bound, messages, config)
     if way is None or not _is_plain(way[0], _STREAMING) or way[0].output_version == "v1":
         return None
@@ -111,12 +111,12 @@ async def apieces(way: Way, messages: list[BaseMessage]) -> AsyncIterator[BaseMe
 
 
 def is_cached(model: BaseChatModel) -> bool:
-    """Say whether LangChain looks a request up in a cache, whose key is all that messages hold."""
+    """Say whether LangChain looks requests up in a cache, with whole messages as the key."""
     return bool(model.cache is not False and (model.cache or get_llm_cache() is not None))
 
 
 def as_key(messages: list[BaseMessage]) -> list[BaseMessage]:
-    """Return messages without what the engine notes of them: equal requests have one cache key."""
+    """Return messages without the engine's notes, so that equal requests have one cache key."""
     return [
         changed_copy(
             message,
@@ -132,7 +132,7 @@ def _without(notes: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _is_bare(model: BaseChatModel, arguments: dict[str, Any], method: str) -> bool:
-    """Say whether nothing stands between the call and the model's own method."""
+    """Say whether the call can go straight to the model's own method."""
     if is_cached(model) or model.rate_limiter or model.output_version == "v1":
         return False
     if model._should_stream(async_api=method == "_agenerate", **arguments):
@@ -149,8 +149,8 @@ _MANAGED: Final[dict[tuple[type, str], bool]] = {}
 """Whether a model's method cannot be called without a callback manager."""
 
 
-def _told(result: Any) -> AIMessage:
-    """Put into the reply what the provider said beside it, as LangChain does."""
+def _with_metadata(result: Any) -> AIMessage:
+    """Return the reply with the provider's metadata, as LangChain does."""
     generation = result.generations[0]
     message: AIMessage = generation.message
     if generation.generation_info:
@@ -187,10 +187,10 @@ def _is_plain(model: BaseChatModel, methods: tuple[str, ...] = _METHODS) -> bool
 _PLAIN: Final[dict[tuple[type, tuple[str, ...]], bool]] = {}
 
 
-def _somebody_listens(model: BaseChatModel, config: dict[str, Any]) -> bool:
+def _has_listeners(model: BaseChatModel, config: dict[str, Any]) -> bool:
     if model.callbacks or model.verbose or get_debug():
         return True
-    # Inside a graph they are a manager's, to which LangGraph has added whatever traces the run.
+    # Inside a graph a manager holds them, and LangGraph has added the run's tracers to it.
     handlers = langgraph_config.handlers_of(config)
     if handlers is None or handlers:
         return True

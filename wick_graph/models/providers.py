@@ -1,4 +1,4 @@
-"""Providers by name: how their chat models are built, and which message forms each accepts."""
+"""Providers by name: how to build their chat models, and which message forms each accepts."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from wick_graph.messages.base import changed_copy
 from wick_graph.messages.content import PICTURES, content_text, picture_of
 from wick_graph.models.spec import ModelSpec, unknown_provider
 
-# --- Where an Ollama server is, whether it answers, and which of its models can be used.
+# --- An Ollama server: its address, whether it answers, and its usable models.
 
 
 PORT: Final = 11_434
 
 PROBE_SECONDS: Final = 0.3
-"""How long a server may take to list its models before it counts as not there."""
+"""How long a server may take to list its models before it counts as absent."""
 
 _MOST_BYTES: Final = 1_000_000
 
 _ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})
-"""Where a server may listen but nobody can call; it is then on this machine."""
+"""Addresses to listen on but not to call; the server is then on this host."""
 
 
 def server_url(given: str | None, env: Mapping[str, str]) -> str:
-    """Give the server's address: the given one, else `OLLAMA_HOST`, else this machine.
+    """Return the server's address: the given one, else `OLLAMA_HOST`, else this host.
 
     `OLLAMA_HOST` has the forms that Ollama itself reads: a host, a host and port, a port alone
     (`:11500`), or a whole address.
 
     Raises:
-        ModelError: if it has none of these forms.
+        ModelError: it has none of these forms.
     """
     if given:
         return given.rstrip("/")
@@ -54,7 +54,7 @@ def server_url(given: str | None, env: Mapping[str, str]) -> str:
         return _normalise(host)
     except ValueError:
         raise ModelError(
-            f"OLLAMA_HOST is no address: {host!r}; write it like 127.0.0.1:{PORT}."
+            f"OLLAMA_HOST is not an address: {host!r}; write it like 127.0.0.1:{PORT}."
         ) from None
 
 
@@ -75,10 +75,10 @@ def _normalise(host: str) -> str:
 
 
 def find_model(env: Mapping[str, str]) -> str | None:
-    """Ask the server for its models and choose one: the first that says it can call tools.
+    """Ask the server for its models and choose one: the first that can call tools.
 
-    Where the server does not say so of any, it is the first that is not made for embeddings.
-    Returns None when nobody answers within a fraction of a second, or with anything else.
+    If the server lists no such model, choose the first that is not made for embeddings.
+    Returns None if no valid answer comes within a fraction of a second.
     """
     try:
         listing = json.loads(_fetch(f"{server_url(None, env)}/api/tags"))
@@ -91,7 +91,7 @@ def find_model(env: Mapping[str, str]) -> str | None:
 
 
 def _fetch(url: str) -> bytes:
-    """The body of an answer that comes whole and in time, else an error."""
+    """Return the body of an answer; raise if it is not whole in time."""
     until = time.monotonic() + PROBE_SECONDS
     body = b""
     limits = httpx.Timeout(PROBE_SECONDS / 2)
@@ -109,14 +109,14 @@ def _embeds(model: Mapping[str, Any]) -> bool:
     return "bert" in family or "embed" in str(model["name"])
 
 
-# --- The providers that we name, and how a model of theirs is built through LangChain.
+# --- The known providers, and how to build their models through LangChain.
 #
-# A provider's package is imported when a model of it is built, never before.
+# A provider's package is imported when one of its models is built, never before.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """What we know of a provider beyond what LangChain does."""
+    """What wick_graph knows of a provider beyond LangChain."""
 
     langchain: str
     """Its name in `init_chat_model`."""
@@ -126,17 +126,17 @@ class Provider:
     keys: tuple[str, ...] = ()
     """Environment variables that hold its key, the usual one first."""
     addresses: tuple[str, ...] = ()
-    """Environment variables that move it to another address."""
+    """Environment variables that set another address."""
     keyless: tuple[str, ...] = ()
-    """Environment variables and parameters that stand for another way to sign in."""
+    """Environment variables and parameters that mean another way to sign in."""
     default_model: str = ""
-    """What `auto` takes: small, calls tools, and is likely to be there for years."""
+    """The model that `auto` takes: small, calls tools, and is likely to exist for years."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments that switch the SDK's own retries off, since the engine retries."""
+    """Arguments that turn off the SDK's own retries, since the engine retries."""
     cap: str = "max_tokens"
-    """The model's field for the length of a reply."""
+    """The model's field for the longest reply."""
     thinks_unasked: bool = False
-    """True where reasoning models think by default, and thinking counts against the cap."""
+    """True if reasoning models think by default, and thinking counts against the cap."""
 
 
 _GATEWAY: Final = "LANGSMITH_GATEWAY"
@@ -182,19 +182,19 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
 _HAVE_MAX_RETRIES: Final = frozenset(
     {"azure_openai", "deepseek", "groq", "mistralai", "together", "xai"}
 )
-"""LangChain's other providers whose classes are known to take `max_retries`."""
+"""LangChain's other providers with classes that take `max_retries`."""
 
 _NO_KEY: Final = "none"
-"""Sent to a server of one's own that asks for no key; the SDK insists on some text."""
+"""Sent to a private server that asks for no key; the SDK requires some text."""
 
 _NEEDS_KEY: Final = "{model} needs a key: set {names}, or give the model as a map with an api_key."
 
 
 def build(spec: ModelSpec, env: Mapping[str, str]) -> tuple[BaseChatModel, int | None]:
-    """Build the model that a spec names, and tell the cap on its replies in tokens, if any.
+    """Build the model that a spec names; return it with the cap on its replies in tokens, if any.
 
     Raises:
-        ModelError: if the provider is unknown, its package or its key is missing, or its class
+        ModelError: the provider is unknown, its package or its key is missing, or its class
             refuses an argument; the text names what to install or to set.
     """
     provider = PROVIDERS.get(spec.provider)
@@ -210,10 +210,10 @@ def build(spec: ModelSpec, env: Mapping[str, str]) -> tuple[BaseChatModel, int |
 
 
 def load(name: str) -> None:
-    """Import one of our providers' packages.
+    """Import the package of a known provider.
 
     Raises:
-        ModelError: if it is not installed; the text is the command that installs it.
+        ModelError: it is not installed; the text holds the command that installs it.
     """
     provider = PROVIDERS[name]
     try:
@@ -252,7 +252,7 @@ def _hosted(spec: ModelSpec, provider: Provider, env: Mapping[str, str]) -> dict
 
 
 def _common(spec: ModelSpec) -> dict[str, Any]:
-    """The arguments that LangChain's classes have in common, as far as they are given."""
+    """Return the given ones of the arguments that LangChain's classes have in common."""
     given = {
         "temperature": spec.temperature,
         "max_tokens": spec.max_tokens if spec.provider not in PROVIDERS else None,
@@ -273,7 +273,7 @@ def _ollama(spec: ModelSpec, env: Mapping[str, str]) -> dict[str, Any]:
     arguments: dict[str, Any] = {"base_url": server_url(spec.base_url, env)}
     if spec.temperature is not None:
         arguments["temperature"] = spec.temperature
-    if spec.context_window:  # what is beyond its own, small default it cuts off without a word
+    if spec.context_window:  # Ollama silently cuts what exceeds its own small default
         arguments["num_ctx"] = spec.context_window
     if client:
         arguments["client_kwargs"] = client
@@ -304,7 +304,7 @@ def _create(spec: ModelSpec, langchain: str, arguments: dict[str, Any]) -> BaseC
 
 
 def _first(error: ValidationError) -> str:
-    """The first complaint, without the value complained of: it may be a secret."""
+    """Return the first fault without the faulty value: it may be a secret."""
     found = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in found["loc"])
     text = found["msg"].split("\n", 1)[0].rstrip(".")
@@ -322,21 +322,21 @@ def _refused(spec: ModelSpec, error: Exception) -> str:
     return f"{spec.name} cannot be built: {line}."
 
 
-# --- What one provider refuses, or its client cannot write, put into a form that it takes.
+# --- What one provider refuses, or its client cannot write, converted into a form that it takes.
 #
-# A thread may hold pictures, thoughts and blocks of any provider, since its model may change. What
-# all providers refuse is made good before (`wick_graph.messages.lowering`); here stands what
-# differs between them. Models of other providers are sent the messages as they are.
+# A thread may hold pictures, thoughts and blocks of any provider, since its model may change.
+# `wick_graph.messages.lowering` repairs what all providers refuse; here is what differs between
+# them. Models of other providers get the messages as they are.
 
 
 GO_ON: Final = "(go on)"
-"""Ends a turn of another model where Anthropic would miss the thoughts of that turn."""
+"""Ends a turn of another model, since Anthropic would miss the thoughts of that turn."""
 
 SHOWN_BELOW: Final = "(shown below)"
-"""A result that is a picture, where the picture stands behind the results."""
+"""Replaces a result that is a picture, if the picture follows after the results."""
 
 NO_WORDS: Final = "(nothing that this model reads)"
-"""A reply of another model that was no text, or a picture alone."""
+"""Replaces a reply of another model that was no text, or a picture alone."""
 
 _ANY: Final = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 
@@ -354,22 +354,22 @@ class MessageForms:
     """What a provider takes beyond texts and calls."""
 
     name: str = ""
-    """LangChain's mark of its replies, whose blocks it takes back unchanged; "" for none."""
+    """LangChain's mark of its replies: it takes their blocks back unchanged; "" for none."""
     blocks: frozenset[str]
-    """Types of blocks that a user's message may have, beside texts and pictures."""
+    """Types of blocks that a user's message may have, besides texts and pictures."""
     pictures: frozenset[str] = _ANY
     addresses: bool = True
-    """A picture may be an address. Google's client would fetch it itself, from this machine."""
+    """A picture may be an address. Google's client would fetch it itself, from this host."""
     in_results: bool = True
     """A tool's result may hold pictures."""
     forms: frozenset[str] = frozenset()
-    """Keys of which a file has one, in the forms that the client can write; empty for any."""
+    """The keys for a file's data that the client can write; a file needs one; empty for any."""
     texts: frozenset[str] = frozenset({"type", "text"})
     """Keys of a block of text; others are left out."""
     replies: Callable[[dict[str, Any]], bool] = lambda block: True
-    """Whether it takes a block of a reply back that bears its mark; callers can make such."""
+    """Whether it takes a block of a marked reply back; callers can forge the mark."""
     thinks: Callable[[BaseChatModel], bool] = lambda model: False
-    """Whether each reply with calls must begin with a thought, in the turn that goes on."""
+    """Whether each reply with calls must begin with a thought, in the current turn."""
 
 
 _DATA: Final = frozenset({"base64", "data"})
@@ -414,11 +414,11 @@ _BY_KIND: Final = {
     "chat-google-generative-ai": _GOOGLE,
     "chat-ollama": _OLLAMA,
 }
-"""By LangChain's type names; OpenAI's has two protocols."""
+"""By LangChain's type name; OpenAI's type has two protocols."""
 
 
 def provider_of(model: BaseChatModel, tools: bool) -> MessageForms | None:
-    """Return what is known of a model's provider, or None."""
+    """Return the message forms of a model's provider, or None if they are unknown."""
     kind = model._llm_type
     if kind in ("openai-chat", "azure-openai-chat"):
         choose = getattr(model, "_use_responses_api", None)
@@ -429,14 +429,14 @@ def provider_of(model: BaseChatModel, tools: bool) -> MessageForms | None:
 
 @dataclass(slots=True)
 class Fitting:
-    """Fit a growing chain to a model again and again; each message is looked at once."""
+    """Fit a growing chain to a model; each message is converted once."""
 
     model: BaseChatModel
     provider: MessageForms
     _known: dict[int, tuple[BaseMessage, BaseMessage]] = field(default_factory=dict)
 
     def fit(self, messages: list[BaseMessage]) -> list[BaseMessage]:
-        """Return the chain as the provider takes it; the very list if it is so."""
+        """Return the chain as the provider takes it; the same list if it already is."""
         closes = self.provider.thinks(self.model)
         if not closes and _TEXT.issuperset(map(type, map(_CONTENT, messages))):
             return messages
@@ -471,7 +471,7 @@ class Fitting:
         return message if same else changed_copy(message, content=made)
 
     def _is_own(self, message: AIMessage) -> bool:
-        """Say whether a reply is one that this provider signed; others' thoughts it refuses."""
+        """Say whether this provider signed a reply; it refuses the thoughts of others."""
         mark = message.response_metadata.get("model_provider")
         return bool(self.provider.name) and mark == self.provider.name
 
@@ -488,7 +488,7 @@ class Fitting:
         return _note(f"a block of type {str(kind)[:40]} is left out: this model does not read it")
 
     def _is_written(self, block: dict[str, Any]) -> bool:
-        """Say whether the client can write a file in the form in which it is given."""
+        """Say whether the client can write a file in its given form."""
         kind, forms = block["type"], self.provider.forms
         if kind == "document":
             return isinstance(block.get("source"), dict)
@@ -515,7 +515,7 @@ class Fitting:
 _FILES: Final = frozenset({"file", "audio", "video"})
 
 _OLD_FORMS: Final = frozenset({"data", "id"})
-"""Keys that hold a file only where `source_type` says so."""
+"""Keys that hold a file only if `source_type` says so."""
 
 _GOOGLE_KEYS: Final = {
     **{kind: (kind,) for kind in ("text", "thinking", "code_execution_result")},
@@ -525,7 +525,7 @@ _GOOGLE_KEYS: Final = {
     **dict.fromkeys(("image_url", "image", "file", "audio", "video", "file_data"), ()),
     **dict.fromkeys(("function_call", "function_call_signature", "tool_use", "tool_call"), ()),
 }
-"""Types of blocks that Google's client writes of a reply of its own, and keys that it needs."""
+"""Types of blocks that Google's client writes for its own replies, and the keys it needs."""
 
 _MOST: Final = 10_000
 
@@ -533,7 +533,7 @@ _LONGEST: Final = 500
 
 
 def _words(content: Any) -> str:
-    """Return what a reply of another provider says: thoughts and calls are not its words."""
+    """Return the words of another provider's reply, without thoughts and calls."""
     said = [
         block.get("refusal") or "" if block.get("type") == "refusal" else content_text([block])
         for block in content
@@ -543,7 +543,7 @@ def _words(content: Any) -> str:
 
 
 def _is_anthropics(block: dict[str, Any]) -> bool:
-    """Say whether a block of a reply may be one that Anthropic made: its thoughts are sealed."""
+    """Say whether Anthropic may have made a block of a reply: its thoughts are signed."""
     kind = block.get("type")
     if kind in _THOUGHTS:
         return bool(block.get("signature" if kind == "thinking" else "data"))
@@ -551,7 +551,7 @@ def _is_anthropics(block: dict[str, Any]) -> bool:
 
 
 def _is_googles(block: dict[str, Any]) -> bool:
-    """Say whether a block of a reply may be one that Google made."""
+    """Say whether Google may have made a block of a reply."""
     keys = _GOOGLE_KEYS.get(block.get("type") or "")
     return keys is not None and all(block.get(key) is not None for key in keys)
 
@@ -561,7 +561,7 @@ def _note(text: str) -> dict[str, Any]:
 
 
 def _pictures_behind(messages: Sequence[BaseMessage]) -> Iterator[BaseMessage]:
-    """Yield the messages, pictures of results in a message of the user behind the last result."""
+    """Yield the messages, with pictures of results in a user message after the last result."""
     held: list[Any] = []
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -586,7 +586,7 @@ def _thinks(model: BaseChatModel) -> bool:
 
 
 def _turns_closed(messages: Sequence[BaseMessage]) -> Iterator[BaseMessage]:
-    """Yield the messages; a turn whose calls have no thoughts before them ends at its results."""
+    """Yield the messages; a turn with calls but no thought before them ends at its results."""
     bare = False
     for message in messages:
         if bare and not isinstance(message, ToolMessage):

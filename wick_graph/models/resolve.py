@@ -1,4 +1,4 @@
-"""From what a configuration or a caller names to a model that is ready to be called."""
+"""From a name, a map or a chat model to a model that is ready to be called."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Binder:
-    """Remember bound models by the identity of what went into them."""
+    """Remember bound models by the identity of model and tools."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -64,20 +64,20 @@ _DEMO_NOTICE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice:
-    """A model that is ready to be called, and what the engine has to know about it."""
+    """A model that is ready to be called, and what the engine must know about it."""
 
     model: BaseChatModel
     name: str
-    """As it is shown: `openai:gpt-5`; of a model that the caller built, its own name."""
+    """As it is shown: `openai:gpt-5`; a model that the caller built shows its own name."""
     context_window: int = DEFAULT_CONTEXT_WINDOW
     """Tokens."""
     max_tokens: int | None = None
-    """Cap on one reply; None where the model's own holds."""
+    """Cap on one reply; None for the model's own."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     fallbacks: tuple[ModelChoice, ...] = ()
-    """Called in this order when this model has failed for good."""
+    """Called in this order after this model has failed for good."""
     notice: str | None = None
-    """One line that the person at the terminal should read."""
+    """One line for the user at the terminal."""
 
 
 def resolve_model(
@@ -86,16 +86,16 @@ def resolve_model(
     base_dir: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> ModelChoice:
-    """Build the model that a name, a map or a ready LangChain model stands for.
+    """Build the model that a name or a map describes, or take a ready LangChain model.
 
-    `auto` is `WICK_MODEL`, else the first provider whose key is set, else an Ollama that answers,
-    else the scripted demo, with a notice. A model that is named is that model or an error.
-    `scripted:` paths start at `base_dir`, or where the process stands; `env` stands in for the
-    process's environment.
+    `auto` is `WICK_MODEL`, else the first provider with a key, else an Ollama that answers, else
+    the scripted demo, with a notice. An explicit name gives that model or an error. `scripted:`
+    paths start at `base_dir`, or in the current directory; `env` replaces the process's
+    environment.
 
     Raises:
-        ModelError: if the model cannot be found or built; the text says what to install or set.
-        ConfigError: if a map has an unknown key or a value of the wrong kind.
+        ModelError: the model cannot be found or built; the text says what to install or set.
+        ConfigError: a map has an unknown key or a value of the wrong kind.
     """
     if isinstance(spec, BaseChatModel):
         return ModelChoice(model=spec, name=_own_name(spec), context_window=_window(spec, None))
@@ -129,7 +129,7 @@ def _resolve(spec: ModelSpec, base_dir: Path, env: Mapping[str, str]) -> ModelCh
 
 
 def _auto(env: Mapping[str, str]) -> tuple[ModelSpec, str | None]:
-    """What `auto` means here and now, and what to tell about it."""
+    """Return the model that `auto` finds, and a notice for the user."""
     named = env.get("WICK_MODEL", "").strip()
     if named and named != AUTO:
         return parse(named), None
@@ -155,7 +155,7 @@ def _auto(env: Mapping[str, str]) -> tuple[ModelSpec, str | None]:
 
 
 def _over(found: ModelSpec, given: ModelSpec) -> ModelSpec:
-    """The found model with whatever settings were given beside `auto`."""
+    """Return the found model with the settings given beside `auto`."""
     bare = ModelSpec()
     kept = ("provider", "model", "named")
     settings = {
@@ -182,12 +182,12 @@ def _scripted(place: str, base_dir: Path) -> BaseChatModel:
         return demo_model()
     path = base_dir / place
     if not path.is_file():
-        raise ModelError(f"scripted:{place} names a file that is not there: {path}.")
+        raise ModelError(f"scripted:{place} names a file that does not exist: {path}.")
     return ScriptedModel.from_yaml(path)
 
 
 def _window(model: BaseChatModel, spec: ModelSpec | None) -> int:
-    """Tokens: as configured, else as LangChain's data on the model say, else the usual ones."""
+    """Return the window in tokens: configured, else from LangChain's profile, else the default."""
     configured = spec and (spec.context_window or spec.params.get("num_ctx"))
     for size in (configured, (model.profile or {}).get("max_input_tokens")):
         if isinstance(size, int) and not isinstance(size, bool) and size > 0:

@@ -1,7 +1,7 @@
-"""When a failed model call is worth another try, and after how long; pure decisions.
+"""Whether a failed model call is worth another attempt, and after how long; pure functions.
 
-Errors are known by what they carry (a status, a response, the names of their classes), never by
-importing a provider's package, so that any SDK's errors are understood, installed or not.
+Errors are recognised by what they carry (a status, a response, the names of their classes), never
+by importing a provider's package, so any SDK's errors are understood, installed or not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from wick_graph.errors import ConfigError
 
 Verdict = Literal["retry", "overflow", "fatal"]
-"""Try again, make the conversation shorter and try again, or give up."""
+"""Try again, shorten the conversation and try again, or give up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,17 @@ class RetryPolicy:
     """How often and how long a failed model call is tried again.
 
     Raises:
-        ConfigError: if there would be no attempt at all, or a time is negative.
+        ConfigError: there would be no attempt at all, or a time is negative.
     """
 
     attempts: int = 3
-    """Calls in all, the first one included."""
+    """Calls in all, including the first."""
     base: float = 0.5
     """Seconds; the longest first wait, doubled for each further one."""
     cap: float = 60.0
-    """Seconds; no single wait is longer, whatever the provider asks for."""
+    """Seconds; no single wait is longer, even if the provider asks for more."""
     total: float = 120.0
-    """Seconds from the first call on, after which no further wait is begun."""
+    """Seconds from the first call, after which no further wait begins."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -57,12 +57,12 @@ def retry_delay(
 ) -> float | None:
     """Decide how many seconds to wait before the next attempt, or None for no further one.
 
-    `attempt` is the number of the attempt that failed, from 1; `elapsed` is in seconds since the
-    first one began. A wait that the provider asks for (`retry-after-ms`, `Retry-After` in seconds
-    or as a date) is kept to, up to the policy's cap; otherwise the wait is drawn evenly between
-    zero and a limit that doubles with each attempt, by `rng`, which gives numbers from 0 to 1
-    (`random.random`). `now`, in seconds since the epoch, stands in
-    for the clock where a date comes without the provider's own time.
+    `attempt` is the number of the failed attempt, from 1; `elapsed` is in seconds since the first
+    one began. A wait that the provider asks for (`retry-after-ms`, `Retry-After` in seconds or as
+    a date) is respected, up to the policy's cap. Otherwise `rng`, which returns numbers from 0 to
+    1 (`random.random`), draws the wait evenly between zero and a limit that doubles with each
+    attempt. `now`, in seconds since the epoch, replaces the clock if a date comes without the
+    provider's own time.
     """
     if attempt >= policy.attempts or classify(error) != "retry":
         return None
@@ -76,11 +76,11 @@ def retry_delay(
 
 
 def classify(error: BaseException) -> Verdict:
-    """Tell a passing fault from a conversation that is too long and from a lasting fault.
+    """Classify an error: a transient fault, a conversation that is too long, or a lasting fault.
 
-    Statuses 408, 409, 425, 429 and 5xx, time-outs, broken connections, cut streams and
-    unreadable answers pass; any other 4xx and everything unknown lasts. Control-flow exceptions
-    (cancellation, an interrupt) are never a reason to try again.
+    Statuses 408, 409, 425, 429 and 5xx, time-outs, broken connections, cut streams and unreadable
+    answers are transient; any other 4xx and everything unknown is lasting. Control-flow exceptions
+    (cancellation, an interrupt) are never tried again.
     """
     if not isinstance(error, Exception):
         return "fatal"
@@ -97,7 +97,7 @@ def classify(error: BaseException) -> Verdict:
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429})
 
 _OVERFLOW_STATUS: Final = frozenset({None, 400, 422, 500})
-"""Where a text about the context may be believed; None is an error event inside a stream."""
+"""Statuses with which a text about the context counts; None is an error event in a stream."""
 
 _PASSING_KINDS: Final = frozenset(
     {
@@ -141,12 +141,12 @@ _GARBLED: Final = re.compile(
     r"|Unexpected response type from OpenAI-compatible endpoint"
     r"|Received response with null value for 'choices'"
 )
-"""What LangChain says of an answer that is no answer: an empty body, or a gateway's own page."""
+"""LangChain's texts for an invalid answer: an empty body, or a gateway's own page."""
 
 _LASTING_CLASSES: Final = frozenset(
     {"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "SSLCertVerificationError"}
 )
-"""What SDKs wrap as a connection error although no further attempt can mend it."""
+"""What SDKs wrap as a connection error although no further attempt can help."""
 
 _OVERFLOW_TEXT: Final = re.compile(
     r"context_length_exceeded"
@@ -168,7 +168,7 @@ _CHAIN_LENGTH: Final = 8
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised from, outermost first."""
+    """Yield the error and its causes, outermost first."""
     link: BaseException | None = error
     for _ in range(_CHAIN_LENGTH):
         if link is None:
@@ -178,7 +178,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _verdict(error: BaseException) -> Verdict | None:
-    """One link's own verdict; None when it says nothing and its cause is to be asked."""
+    """Return the verdict on one error; None if its cause must decide."""
     status = _status(error)
     if status is not None:
         return "retry" if _status_passes(status, error) else "fatal"
@@ -196,7 +196,7 @@ def _verdict(error: BaseException) -> Verdict | None:
 
 
 def _is_garbled(error: BaseException) -> bool:
-    """Whether an answer came with status 200 that cannot be read."""
+    """Say whether the answer came with status 200 but cannot be read."""
     if isinstance(error, json.JSONDecodeError):
         return True
     plain = type(error) in (TypeError, ValueError)
@@ -214,7 +214,7 @@ def _status_passes(status: int, error: BaseException) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status of a refusal, from the error, its body, or its response."""
+    """Return the HTTP status of a refusal, from the error, its body, or its response."""
     response = getattr(error, "response", None)
     candidates = (
         getattr(error, "status_code", None),
@@ -230,7 +230,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _kinds(error: BaseException) -> set[str]:
-    """The words by which a provider names an error: `type` and `code`, also inside the body."""
+    """Return a provider's names of an error: `type` and `code`, also inside the body."""
     body = getattr(error, "body", None)
     places: list[Any] = [getattr(error, "type", None), getattr(error, "code", None)]
     for level in (body, body.get("error") if isinstance(body, Mapping) else None):
@@ -243,7 +243,7 @@ def _is_overflow(error: BaseException) -> bool:
     if any(cls.__name__ == "ContextOverflowError" for cls in type(error).__mro__):
         return True
     status = _status(error)
-    if status == 413:  # the request as a whole is too large, whatever the text says
+    if status == 413:  # the whole request is too large, whatever the text says
         return True
     if status not in _OVERFLOW_STATUS:
         return False
@@ -254,7 +254,7 @@ def _is_overflow(error: BaseException) -> bool:
 
 
 def _from_provider(error: BaseException) -> bool:
-    """Whether this came from a provider at all; any ValueError may speak of contexts."""
+    """Say whether the error came from a provider at all; any ValueError may mention contexts."""
     return any(hasattr(error, name) for name in ("status_code", "body", "response"))
 
 
@@ -277,7 +277,7 @@ def _header(error: BaseException, name: str) -> str | None:
 
 
 def _asked_wait(error: BaseException, now: float | None) -> float | None:
-    """Seconds that the provider asks to wait; None when it asks nothing that can be read."""
+    """Return the wait in seconds that the provider asks for; None if it asks for none."""
     millis = _number(_header(error, "retry-after-ms"))
     if millis is not None:
         return millis / 1000
@@ -290,7 +290,7 @@ def _asked_wait(error: BaseException, now: float | None) -> float | None:
     until = _timestamp(text)
     if until is None:
         return None
-    here = _timestamp(_header(error, "date") or "")  # the provider's clock, not ours, if it tells
+    here = _timestamp(_header(error, "date") or "")  # the provider's clock, if it sends one
     if here is None:
         here = time.time() if now is None else now
     return max(until - here, 0.0)
@@ -306,7 +306,7 @@ def _number(value: object) -> float | None:
 
 def _timestamp(text: str) -> float | None:
     try:
-        moment = parsedate_to_datetime(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        parsed = parsedate_to_datetime(text)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (TypeError, ValueError, OverflowError, IndexError):
         return None

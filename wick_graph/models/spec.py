@@ -13,13 +13,13 @@ from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, ModelError, did_you_mean
 
 ALIASES: Final = {"google_genai": "google", "google-genai": "google"}
-"""Other spellings of our providers' names."""
+"""Other spellings of the known providers' names."""
 
 PROVIDERS: Final = ("openai", "anthropic", "google", "ollama", "scripted")
-"""What an error message lists; whatever LangChain knows besides works too."""
+"""Providers that an error message lists; LangChain's others work too."""
 
 AUTO: Final = "auto"
-"""The model's name that leaves the choice to us."""
+"""The model's name that leaves the choice to wick_graph."""
 
 _BARE: Final = (
     (re.compile(r"claude-", re.IGNORECASE), "anthropic"),
@@ -42,12 +42,12 @@ class ModelSpec:
     """Seconds without a byte from the provider, not of the whole call."""
     context_window: int | None = None
     retries: int | None = None
-    """Further attempts after the first; None leaves it to the default policy."""
+    """Further attempts after the first; None for the default policy."""
     fallbacks: tuple[Any, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Handed to the model's class as they are."""
+    """Passed to the model's class as they are."""
     named: bool = True
-    """False where the provider is only taken for OpenAI-compatible because of `base_url`."""
+    """False if the provider is only assumed to be OpenAI-compatible because of `base_url`."""
 
     @property
     def name(self) -> str:
@@ -61,8 +61,8 @@ def parse(spec: str | Mapping[str, Any]) -> ModelSpec:
     A name is split at its first colon, so that `ollama:llama3.1:8b` is `llama3.1:8b` at Ollama.
 
     Raises:
-        ModelError: if the name leaves the provider or the model open.
-        ConfigError: if a map has an unknown key or a value of the wrong kind.
+        ModelError: the name lacks the provider or the model.
+        ConfigError: a map has an unknown key or a value of the wrong kind.
     """
     if isinstance(spec, str):
         return ModelSpec(**_split(spec))
@@ -82,7 +82,7 @@ def _split(text: str) -> dict[str, Any]:
                 return {"provider": known, "model": name}
         guess = f"; did you mean {name}:MODEL?" if name in PROVIDERS else "."
         raise ModelError(
-            f"The model {name!r} does not say whose it is: write provider:model, {_listed()}{guess}"
+            f"The model {name!r} names no provider: write provider:model, {_listed()}{guess}"
         )
     provider, model = provider.strip().lower(), model.strip()
     if not provider or not model:
@@ -92,7 +92,7 @@ def _split(text: str) -> dict[str, Any]:
 
 
 def unknown_provider(provider: str) -> ModelError:
-    """Phrase the refusal of a provider that nobody knows, with the nearest of ours."""
+    """Phrase the refusal of an unknown provider, with the nearest known one."""
     return ModelError(
         f"No provider is called {provider!r}{did_you_mean(provider, PROVIDERS)}; {_listed()}."
     )
@@ -115,7 +115,7 @@ def _from_map(spec: Mapping[str, Any]) -> ModelSpec:
     }
     model = read.get("model")
     if not model:
-        raise ConfigError("model.model is missing: name the model, as its provider calls it.")
+        raise ConfigError("model.model is missing: give the provider's name of the model.")
     provider = read.get("provider")
     if provider:
         provider = provider.lower()
@@ -128,7 +128,7 @@ def _from_map(spec: Mapping[str, Any]) -> ModelSpec:
 
 
 def _compatible(model: str) -> dict[str, Any]:
-    """At an address of its own a model's name is the server's business, unless it names one of us.
+    """Keep a model's name whole if it has its own address, unless it names a known provider.
 
     So `qwen2.5:1.5b` stays whole, and `ollama:qwen2.5:1.5b` is Ollama at that address.
     """
@@ -149,7 +149,7 @@ def _url(key: str, value: Any) -> str:
     try:
         parts = urlsplit(text)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port  # raises where it is no number
+        _ = parts.port  # raises if it is not a number
     except ValueError:
         fits = False
     if not fits:

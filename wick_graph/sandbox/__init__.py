@@ -1,4 +1,4 @@
-"""Named levels of confinement for commands on this machine; the runner is in `backends`."""
+"""Levels of confinement for commands on the host; `backends` runs the commands."""
 
 from __future__ import annotations
 

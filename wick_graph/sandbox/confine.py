@@ -1,7 +1,7 @@
 """What a process does to itself before it becomes a command: file rules, and a call filter.
 
-Loaded by the program that starts commands, in a process of its own. It uses the standard library
-alone and imports nothing of ours. What is done here cannot be undone, by nobody who comes later.
+The program that starts commands loads this module in a process of its own. The module imports the
+standard library alone, nothing of wick_graph. A command cannot undo what is done here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAKE_DEVICES = 1 << 6 | 1 << 11
 TRUNCATE, IOCTL_DEVICE = 1 << 14, 1 << 15
 
 ALL_FILES = (1 << 16) - 1
-"""All that version 5 knows of files; what a later one adds is not asked for."""
+"""All file rights of version 5; those of later versions are not used."""
 
 ALL_NETWORK = 3
 
@@ -51,10 +51,10 @@ OF_A_FILE = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEVICE
 
 
 def ruleset(rules: dict[str, list[str]]) -> int:
-    """Open a set of rules; everything that they do not name is forbidden.
+    """Open a set of rules; they forbid everything that they do not name.
 
     Raises:
-        OSError: The kernel does not take it.
+        OSError: the kernel refuses it.
     """
     handled = struct.pack("=QQQ", ALL_FILES, ALL_NETWORK, ALL_SCOPES)
     fd = call(CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), ctypes.c_uint32(0))
@@ -65,7 +65,7 @@ def ruleset(rules: dict[str, list[str]]) -> int:
 
 
 def allow(ruleset_fd: int, path: str, rights: int) -> None:
-    """Add a rule for a path and what is below it; one that is not there is passed over."""
+    """Add a rule for a path and everything below it; skip a path that does not exist."""
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -80,10 +80,10 @@ def allow(ruleset_fd: int, path: str, rights: int) -> None:
 
 
 def restrict(ruleset_fd: int, filter: bytes) -> None:
-    """Put this process and all its children under the rules and the filter, for good.
+    """Put this process and all its children under the rules and the filter, permanently.
 
     Raises:
-        OSError: The kernel refuses; nothing may be run then.
+        OSError: the kernel refuses; then nothing may run.
     """
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     call(RESTRICT_SELF, ctypes.c_int(ruleset_fd), ctypes.c_uint32(0))
@@ -92,10 +92,10 @@ def restrict(ruleset_fd: int, filter: bytes) -> None:
 
 
 def refuse(filter: bytes) -> None:
-    """Put this process and all its children under a call filter, for good.
+    """Put this process and all its children under a call filter, permanently.
 
     Raises:
-        OSError: The kernel refuses; nothing may be run then.
+        OSError: the kernel refuses; then nothing may run.
     """
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     code = ctypes.create_string_buffer(filter, len(filter))
@@ -112,7 +112,7 @@ def call(number: int, *arguments: Any) -> int:
     """Make a system call.
 
     Raises:
-        OSError: It fails.
+        OSError: it fails.
     """
     found: int = ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *arguments)
     return checked(found)
@@ -122,14 +122,14 @@ def prctl(option: int, *arguments: int) -> None:
     """Call `prctl`.
 
     Raises:
-        OSError: It fails.
+        OSError: it fails.
     """
     words = [ctypes.c_ulong(word) for word in (*arguments, 0, 0, 0, 0)[:4]]
     checked(ctypes.CDLL(None, use_errno=True).prctl(ctypes.c_int(option), *words))
 
 
 def checked(result: int) -> int:
-    """Return what a call gave; raise where that means a failure."""
+    """Return a call's result; raise if it means a failure."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

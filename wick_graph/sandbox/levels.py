@@ -16,7 +16,7 @@ from wick_graph.errors import ConfigError
 from wick_graph.sandbox import confine, plan
 from wick_graph.sandbox.plan import (
     LIMITS,
-    NOBODY,
+    OVERFLOW_ID,
     PROCESSES,
     TMP_BYTES,
     Bind,
@@ -34,8 +34,7 @@ from wick_graph.sandbox.plan import (
     supported,
 )
 
-# --- The level `local`: no boundary. A command is bounded in what it costs, not in what it may
-# do.
+# --- The level `local`: no boundary. Limits bound the cost of a command, not what it may do.
 
 
 class Local:
@@ -58,16 +57,15 @@ class Local:
         return Launch(env=clean_environment(self._workdir), plan=plan)
 
 
-# --- The level `landlock`: the kernel's file rules around a command, where there are no
-# namespaces.
+# --- The level `landlock`: the kernel's file rules around a command, without namespaces.
 #
-# Files outside of what is listed can be neither read nor changed, and no socket can be made. It is
-# less than `bwrap`: other processes are not hidden, and a file's existence, size and mode stay
-# visible, and its mode can be changed by whoever owns it.
+# The command can neither read nor change files outside the list, and can make no socket. It is
+# weaker than `bwrap`: other processes are not hidden, a file's existence, size and mode stay
+# visible, and its owner can change its mode.
 
 
 _LEAST_ABI: Final = 6
-"""The first one that keeps signals and abstract sockets in: Linux 6.12."""
+"""The first version that confines signals and abstract sockets: Linux 6.12."""
 
 _PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
@@ -90,7 +88,7 @@ class Landlock:
         readable: Further folders that it can read, such as a toolchain; absolute.
 
     Raises:
-        ConfigError: The kernel does not have it, or too little of it.
+        ConfigError: the kernel does not have Landlock, or too old a version.
     """
 
     level: Final[Level] = "landlock"
@@ -104,7 +102,7 @@ class Landlock:
         self._readable: Final = tuple(readable)
         version = abi()
         if version == 0:
-            raise ConfigError("this kernel has no landlock, or it is not switched on")
+            raise ConfigError("this kernel has no landlock, or landlock is not enabled")
         if version < _LEAST_ABI or not supported():
             raise ConfigError(
                 f"landlock's version {_LEAST_ABI} is needed, on x86_64 or aarch64 (Linux 6.12); "
@@ -133,7 +131,7 @@ class Landlock:
 
 
 def abi() -> int:
-    """Return the version of landlock that this kernel has; 0 for none."""
+    """Return this kernel's version of Landlock; 0 for none."""
     try:
         call = ctypes.CDLL(None, use_errno=True).syscall
     except (OSError, AttributeError, TypeError):
@@ -142,11 +140,10 @@ def abi() -> int:
     return max(0, found)
 
 
-# --- The level `bwrap`: bubblewrap's namespaces around a command, with a filter and limits
-# inside.
+# --- The level `bwrap`: bubblewrap's namespaces around a command, with a filter and limits inside.
 #
-# The command sees the system's programs read-only, the working directory, and a /tmp, a /proc and
-# a /dev of its own. It has no network, sees no other process, and gains no right.
+# The command sees the system's programs read-only, the working directory, and a private /tmp, /proc
+# and /dev. It has no network, sees no other process, and gains no rights.
 
 
 _NAMESPACES: Final = (
@@ -163,7 +160,7 @@ _CONFIGURATION: Final = (
 )
 
 SOCKET_PROBE: Final = "/.wick-socket-probe"
-"""Where the program lies, while the level is probed, that tries what the filter refuses."""
+"""The path of the program that tries what the filter refuses, during the probe of a level."""
 
 _LEAST_VERSION: Final = (0, 8)
 
@@ -178,7 +175,7 @@ class Bubblewrap:
         readable: Further folders that it can read, such as a toolchain; absolute.
 
     Raises:
-        ConfigError: The program is missing or too old, or the directory cannot be shown.
+        ConfigError: the program is missing or too old, or the directory cannot be mounted.
     """
 
     level: Final[Level] = "bwrap"
@@ -192,7 +189,7 @@ class Bubblewrap:
         self._readable: Final = tuple(readable)
         if self._workdir == "/" or not plan.supported():
             why = "the directory is /" if self._workdir == "/" else "there is no filter for it"
-            raise ConfigError(f"bubblewrap cannot be used on this machine: {why}")
+            raise ConfigError(f"bubblewrap cannot be used on this host: {why}")
         program = find_program("bwrap", workdir)
         if program is None:
             raise ConfigError("bubblewrap is not installed (its program is called bwrap)")
@@ -234,7 +231,7 @@ class Bubblewrap:
 
 
 def _system() -> list[str]:
-    """Show the system's programs; a folder that is a link to one below /usr stays a link."""
+    """Mount the system's programs; a folder that is a link into /usr stays a link."""
     options = ["--ro-bind", "/usr", "/usr"]
     for folder in _SYSTEM:
         path = Path(folder)
@@ -259,13 +256,13 @@ def _memory(folder: str) -> list[str]:
 
 def _users(who: Identity) -> bytes:
     lines = [f"sandbox:x:{who.uid}:{who.gid}::/tmp:/bin/sh"]
-    if who.uid != NOBODY:
-        lines.append(f"nobody:x:{NOBODY}:{NOBODY}::/:/bin/sh")
+    if who.uid != OVERFLOW_ID:
+        lines.append(f"nobody:x:{OVERFLOW_ID}:{OVERFLOW_ID}::/:/bin/sh")
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _held(data: bytes) -> int:
-    """Return a descriptor from which the data can be read once."""
+    """Return a descriptor to read the data from once."""
     fd = os.memfd_create("wick")
     try:
         os.write(fd, data)
@@ -302,15 +299,14 @@ def _says(program: str, option: str) -> str:
         raise ConfigError(f"bubblewrap cannot be started: {error}") from error
 
 
-# --- Which sandbox level is at work: the one that was asked for, or the strongest that works
-# here.
+# --- The choice of a sandbox level: the configured one, or the strongest that works on this host.
 #
-# A level counts as working only after a command has run in it and found itself confined. Nothing
-# ever takes a weaker level in silence.
+# A level counts as working only after a command has run in it and found itself confined. The
+# choice never falls back to a weaker level silently.
 
 
 Try = Callable[[Sandbox], str]
-"""Run a probe in a level; return what is wrong with it, nothing if it holds."""
+"""Run a probe in a level; return what is wrong, or an empty text if the level confines."""
 
 PROBE: Final = f"""
 cd -- "$1" 2>/dev/null || {{ echo "it cannot reach the directory"; exit; }}
@@ -319,10 +315,10 @@ cd -- "$1" 2>/dev/null || {{ echo "it cannot reach the directory"; exit; }}
 [ "$2" != bwrap ] || {{ {SOCKET_PROBE}; [ $? = 1 ]; }} || {{ echo "it can make any socket"; exit; }}
 [ -w . ] && echo confined || echo "confined, without writing"
 """
-"""A script for `sh`: arguments are the directory and the level. It opens nothing for writing."""
+"""A script for `sh`; its arguments are the directory and the level. It writes nothing."""
 
 HOLDS: Final = "confined"
-"""What the probe says first where a level holds."""
+"""The first word of the probe's output if a level confines."""
 
 _MAKERS: Final[Mapping[str, Callable[[str, Sequence[str]], Sandbox]]] = {
     "bwrap": Bubblewrap,
@@ -336,14 +332,14 @@ def choose(
     """Return the level, or None and why there is none.
 
     Args:
-        setting: A level by name; `auto` for the strongest that works and none if none does;
-            `require` for the strongest and an error if none does.
+        setting: A level by name; `auto` for the strongest that works, or none if none does;
+            `require` for the strongest, or an error if none works.
         workdir: The directory in which commands run.
         readable: Further folders that they can read.
         works: Runs the probe.
 
     Raises:
-        ConfigError: The level that is asked for does not work here, or `require` finds none.
+        ConfigError: the configured level does not work on this host, or `require` finds none.
     """
     if setting not in get_args(Setting):
         raise ConfigError(

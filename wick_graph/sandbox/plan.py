@@ -1,4 +1,4 @@
-"""The plan of a confined command: what precedes it, its environment, its system call filter."""
+"""The plan of a confined command: its launcher, its environment, its system call filter."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-# --- What a sandbox level is to the runner: what stands before a command, and what is done to
-# it.
+# --- What a sandbox level gives the runner: a launcher, an environment and a plan.
 
 
 Level = Literal["container", "bwrap", "landlock", "local"]
-"""From the strongest to none: a container, namespaces, file rules, nothing at all."""
+"""From the strongest to none: a container, namespaces, file rules, no confinement."""
 
 Setting = Literal["auto", "require", "bwrap", "landlock", "local"]
-"""What may be asked for on this machine: a level, or the strongest that works."""
+"""The configurable values on the host: a level, or the strongest that works."""
 
-NOBODY: Final = 65_534
+OVERFLOW_ID: Final = 65_534
+"""The user and group without rights on the host."""
 
 MEMORY_BYTES: Final = 4 * 2**30
 """Address space of one process."""
@@ -28,10 +28,10 @@ MEMORY_BYTES: Final = 4 * 2**30
 FILE_BYTES: Final = 256 * 2**20
 
 TMP_BYTES: Final = 64 * 2**20
-"""The private /tmp of a command, where it is one in memory."""
+"""The private /tmp of a command, if it is in memory."""
 
 PROCESSES: Final = 256
-"""Processes and threads of one command, beyond those that its user has already."""
+"""Processes and threads of one command, beyond those that its user already has."""
 
 OPEN_FILES: Final = 1_024
 
@@ -44,12 +44,12 @@ LIMITS: Final[Mapping[str, int]] = {
     "CPU": CPU_SECONDS,
     "CORE": 0,
 }
-"""By the names that the module `resource` gives them."""
+"""By their names in the module `resource`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a command runs as."""
+    """The user and group that a command runs as."""
 
     uid: int
     gid: int
@@ -57,31 +57,31 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How one command is started; made anew for each, since it may hold open descriptors."""
+    """How to start one command; new for each, since it may hold open descriptors."""
 
     env: Mapping[str, str]
     before: tuple[str, ...] = ()
-    """The program that the command's shell is an argument of."""
+    """The launcher: a program that takes the command's shell as its arguments."""
     plan: Mapping[str, Any] = field(default_factory=dict)
-    """What the process does to itself before it becomes the command; goes as JSON."""
+    """What the process does to itself before it becomes the command; passed as JSON."""
     fds: tuple[int, ...] = ()
-    """Descriptors that `before` names; whoever starts the command closes them."""
+    """Descriptors that `before` names; the code that starts the command closes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A part of the working directory that a command is shown apart from it."""
+    """A part of the working directory with a mount of its own."""
 
     fd: int
-    """Opened by name alone, so that nobody can put something else in its place."""
+    """An open descriptor of the path, so that no process can swap it."""
     path: str
-    """Where it is; absolute."""
+    """Its absolute path."""
     read_only: bool
-    """Else it is only kept from being renamed."""
+    """Otherwise the mount only prevents a rename."""
 
 
 class Sandbox(Protocol):
-    """A level, made ready for one working directory."""
+    """A level, prepared for one working directory."""
 
     @property
     def level(self) -> Level:
@@ -90,7 +90,7 @@ class Sandbox(Protocol):
 
     @property
     def says(self) -> str:
-        """Say in one sentence what a command can and cannot do."""
+        """Say what a command can and cannot do, in one sentence."""
         ...
 
     @property
@@ -102,35 +102,35 @@ class Sandbox(Protocol):
         """Prepare the start of one command.
 
         Args:
-            binds: What is shown apart; their descriptors belong to the launch.
-            probe: Whether the command is the one that looks if the level holds.
+            binds: Parts with mounts of their own; their descriptors belong to the launch.
+            probe: Whether the command is the probe of the level.
         """
         ...
 
 
 def identity_for(workdir: str) -> Identity | None:
-    """Return whom a confined command runs as; None where it is whoever runs the engine.
+    """Return the user of a confined command; None for the engine's own user.
 
-    Root never runs one itself: the kernel's own files belong to it also inside of a sandbox. The
-    owner of the directory does, and nobody where that is root.
+    A command never runs as root, which owns the kernel's own files even inside a sandbox. It runs
+    as the owner of the directory, or as `OVERFLOW_ID` if the owner is root.
     """
     if os.geteuid() != 0:
         return None
     owner = os.stat(workdir)  # noqa: PTH116  (a path as text, like all here)
     if owner.st_uid == 0:
-        return Identity(NOBODY, NOBODY)
-    return Identity(owner.st_uid, owner.st_gid or NOBODY)
+        return Identity(OVERFLOW_ID, OVERFLOW_ID)
+    return Identity(owner.st_uid, owner.st_gid or OVERFLOW_ID)
 
 
 def confined(who: Identity | None, **more: Any) -> dict[str, Any]:
-    """Return the plan of a command that is confined: limits, and whose it is."""
+    """Return the plan of a confined command: its limits and its user."""
     plan: dict[str, Any] = {"limits": dict(LIMITS), "processes": PROCESSES, **more}
     if who is not None:
         plan |= {"uid": who.uid, "gid": who.gid}
     return plan
 
 
-# --- The variables that a command gets: few, and none that changes how programs start.
+# --- The environment of a command: few variables, and none that changes how programs start.
 
 
 _PASSED_ON: Final = ("HOME", "LANG", "LOGNAME", "SHELL", "TMPDIR", "TZ", "USER")
@@ -139,7 +139,7 @@ _SYSTEM: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", 
 
 
 def clean_environment(workdir: str) -> dict[str, str]:
-    """Return what is passed on to a command that is not confined."""
+    """Return the environment of a command without confinement."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -149,9 +149,9 @@ def clean_environment(workdir: str) -> dict[str, str]:
 
 
 def sealed_environment(readable: Iterable[str] = ()) -> dict[str, str]:
-    """Return what a confined command gets: nothing that names a place outside.
+    """Return the environment of a confined command: it names no path outside.
 
-    Programs of the system are found, and those in the folders that are readable too.
+    PATH holds the system's programs, and those of the readable folders.
     """
     programs = (f"{folder}/bin" for folder in readable)
     beside = [folder for folder in programs if os.access(folder, os.X_OK)]
@@ -160,13 +160,13 @@ def sealed_environment(readable: Iterable[str] = ()) -> dict[str, str]:
         for name, value in os.environ.items()
         if name in ("LANG", "TZ") or name.startswith("LC_")
     }
-    home = {"HOME": "/tmp", "TMPDIR": "/tmp"}  # a private one, or replaced where there is none
+    home = {"HOME": "/tmp", "TMPDIR": "/tmp"}  # private; replaced if the level has no private one
     quiet = {"GIT_CONFIG_NOSYSTEM": "1", "TERM": "dumb"}
     return {"LANG": "C.UTF-8", **kept, **home, **quiet, "PATH": _join((*beside, *_SYSTEM))}
 
 
 def safe_path(workdir: str) -> list[str]:
-    """Return the folders of PATH from which a program may be taken: none below the directory."""
+    """Return the folders of PATH to take programs from: none below the directory."""
     inside = f"{os.path.realpath(workdir)}/"
     folders = os.environ.get("PATH", "").split(os.pathsep)
     return [
@@ -177,11 +177,11 @@ def safe_path(workdir: str) -> list[str]:
 
 
 def find_program(name: str, workdir: str) -> str | None:
-    """Return the absolute path of a helper of the engine, never one from below the directory."""
+    """Return the absolute path of an auxiliary program, never one below the directory."""
     inside = f"{os.path.realpath(workdir)}/"
     for folder in dict.fromkeys((*safe_path(workdir), *_SYSTEM)):
         real = os.path.realpath(Path(folder, name))
-        is_file = os.path.isfile(real)  # noqa: PTH113  (a folder that may not be read has none)
+        is_file = os.path.isfile(real)  # noqa: PTH113  (False for an unreadable folder)
         if is_file and not real.startswith(inside) and os.access(real, os.X_OK):
             return real
     return None
@@ -191,13 +191,12 @@ def _join(folders: Iterable[str]) -> str:
     return os.pathsep.join(dict.fromkeys(folders))
 
 
-# --- A system call filter as the kernel takes it: what escapes begin with and commands do not
-# need.
+# --- A system call filter in the kernel's form: it refuses calls that escapes begin with and
+# commands do not need.
 #
 # The program is classic BPF over `struct seccomp_data`. It is built here, number by number, because
-# it must be the same wherever it runs. What it refuses fails with EPERM, as if the right were
-# missing; `clone3`, whose flags no filter can see, fails with ENOSYS, so that libraries take
-# `clone`.
+# it must be the same on every host. A refused call fails with EPERM, as if the right were missing.
+# No filter can see the flags of `clone3`: it fails with ENOSYS, so that libraries use `clone`.
 
 
 _AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -261,7 +260,7 @@ _REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
 }
 
 _REACHING: Final[dict[str, tuple[int, int]]] = {
-    # They reach other processes of the machine by no file and no signal.
+    # They reach other processes of the host without a file or a signal.
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
     "mq_open": (240, 180),
@@ -281,10 +280,10 @@ _REACHING: Final[dict[str, tuple[int, int]]] = {
     "shmget": (29, 194),
     "socket": (41, 198),
 }
-"""Refused as well where no namespaces stand around a command."""
+"""Also refused if a command has no namespaces around it."""
 
 _ON_ONESELF: Final[dict[str, tuple[int, int, tuple[int, ...]]]] = {
-    # name: (x86_64, aarch64, what the first arguments must be: the number 0 is whoever calls)
+    # name: (x86_64, aarch64, required first arguments: the number 0 is the calling process)
     "ioprio_set": (251, 30, (1, 0)),
     "prlimit64": (302, 261, (0,)),
     "sched_setaffinity": (203, 122, (0,)),
@@ -293,7 +292,7 @@ _ON_ONESELF: Final[dict[str, tuple[int, int, tuple[int, ...]]]] = {
     "sched_setscheduler": (144, 119, (0,)),
     "setpriority": (141, 140, (0, 0)),
 }
-"""Refused there for any other process than the one that calls."""
+"""Without namespaces, refused for any process except the calling one."""
 
 _SOCKET: Final = (41, 198)
 
@@ -302,8 +301,8 @@ _SOCKETPAIR: Final = (53, 199)
 _UNIX: Final = 1
 
 _FAMILIES: Final = (_UNIX, 2, 10, 16)
-"""UNIX, INET, INET6 and NETLINK: those that a network namespace holds. AF_VSOCK, for one, reaches
-the machine below."""
+"""UNIX, INET, INET6 and NETLINK: those that a network namespace confines. AF_VSOCK, for one,
+reaches the hypervisor."""
 
 VSOCK: Final = 40
 
@@ -314,7 +313,7 @@ _CLONE3: Final = (435, 435)
 _IOCTL: Final = (16, 29)
 
 _NEW_NAMESPACES: Final = 0x7E020000
-"""NS, CGROUP, UTS, IPC, USER, PID, NET; a new time namespace `clone` cannot make."""
+"""NS, CGROUP, UTS, IPC, USER, PID, NET; `clone` cannot make a new time namespace."""
 
 _TIOCSTI: Final = 0x5412
 
@@ -367,13 +366,13 @@ def program(machine: str = "", *, namespaces: bool = True) -> bytes:
     """Build the filter.
 
     Args:
-        machine: `x86_64` or `aarch64`; this machine's own if it is empty.
-        namespaces: Whether namespaces stand around the command. Sockets are then those that a
-            network namespace holds. Without them none can be made but connected pairs, and no
-            other process can be reached.
+        machine: `x86_64` or `aarch64`; the host's own if it is empty.
+        namespaces: Whether the command has namespaces around it. It may then make the sockets
+            that a network namespace confines. Without namespaces it can make only connected
+            pairs, and reach no other process.
 
     Raises:
-        KeyError: There is no filter for the processor; see `supported`.
+        KeyError: there is no filter for the processor; see `supported`.
     """
     machine = machine or platform.machine()
     which = tuple(_AUDIT).index(machine)
@@ -392,7 +391,7 @@ def program(machine: str = "", *, namespaces: bool = True) -> bytes:
     code += _number_is(
         _IOCTL[which],
         [
-            (_LOAD, 0, 0, _AT_SECOND_ARGUMENT),  # the low half: the kernel looks at no more
+            (_LOAD, 0, 0, _AT_SECOND_ARGUMENT),  # the low half: the kernel ignores the rest
             (_JUMP_EQUAL, 1, 0, _TIOCSTI),
             (_JUMP_EQUAL, 0, 1, _TIOCLINUX),
             _REFUSE,
@@ -411,10 +410,10 @@ def program(machine: str = "", *, namespaces: bool = True) -> bytes:
 
 
 def socket_probe(machine: str = "", family: int = VSOCK) -> bytes:
-    """Build a program that makes a socket and ends with the error's number.
+    """Build a program that makes a socket and exits with the error's number.
 
-    Its exit code is 1 (EPERM) where a filter refuses the family. It is machine code of a few
-    instructions, because nothing else can be relied on to be there inside of a sandbox.
+    Its exit code is 1 (EPERM) if a filter refuses the family. It is a few instructions of machine
+    code, because a sandbox may hold no other program.
     """
     machine = machine or platform.machine()
     if machine == "x86_64":
@@ -438,14 +437,14 @@ def socket_probe(machine: str = "", family: int = VSOCK) -> bytes:
 
 
 def _family(allowed: Sequence[int]) -> list[Instruction]:
-    """Allow a socket of these families alone."""
+    """Allow sockets of these families only."""
     count = len(allowed)
     found = [(_JUMP_EQUAL, count - at, 0, family) for at, family in enumerate(allowed)]
     return [(_LOAD, 0, 0, _AT_FIRST_ARGUMENT), *found, _REFUSE, _PERMIT]
 
 
 def _arguments(wanted: Sequence[int]) -> list[Instruction]:
-    """Allow a call whose first arguments are these; the kernel looks at their low halves."""
+    """Allow a call with these first arguments; the kernel reads their low halves."""
     found: list[Instruction] = []
     for at, value in enumerate(wanted):
         found += [
@@ -457,7 +456,7 @@ def _arguments(wanted: Sequence[int]) -> list[Instruction]:
 
 
 def _head(machine: str) -> list[Instruction]:
-    """Refuse calls of another architecture, and leave the number in the accumulator."""
+    """Refuse calls of other architectures, and leave the number in the accumulator."""
     head = [
         (_LOAD, 0, 0, _AT_ARCHITECTURE),
         (_JUMP_EQUAL, 1, 0, _AUDIT[machine]),

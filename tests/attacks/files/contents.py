@@ -45,14 +45,14 @@ def wrong_kinds(w: World) -> None:
     w.refused("read_file", "is a directory", path="a")
     w.refused("read_file", "is a directory", path=".")
     w.refused("read_file", "leads outside", path="/")
-    w.refused("read_file", "as a directory that is none", path="x/")
-    w.refused("read_file", "as a directory that is none", path="x/y")
+    w.refused("read_file", "as a directory that is not one", path="x/")
+    w.refused("read_file", "as a directory that is not one", path="x/y")
     w.refused("read_file", "is empty", path="")
-    w.refused("ls", "as a directory that is none", path="x")
+    w.refused("ls", "as a directory that is not one", path="x")
     for path in ("a", ".", "new/", "a/..", "new/."):
         w.refused("write_file", "is a directory", path=path, content="x")
     w.refused("write_file", "is empty", path="", content="x")
-    w.refused("write_file", "as a directory that is none", path="x/y", content="x")
+    w.refused("write_file", "as a directory that is not one", path="x/y", content="x")
     w.refused("write_file", "does not exist", path="nope/../y", content="x")
     assert not (w.work / "nope").exists()
 
@@ -138,7 +138,7 @@ def one_long_line(w: World) -> None:
     tracemalloc.stop()
     assert peak <= 30 * 2**20
     assert len(found.text) == 1_000_000
-    assert "go on with byte=1000000" in found.notes[-1]
+    assert "continue with byte=1000000" in found.notes[-1]
     assert w.backend.read("line", byte=499_999_990).text == "x" * 10
     assert matches.matches == []
     assert "files of more than 64 MiB" in matches.notes[0]
@@ -211,7 +211,7 @@ def modes_and_owners(w: World) -> None:
     assert (w.work / "made").stat().st_mode & 0o7777 == 0o640
     if os.geteuid() == 0:
         os.chown(path, OTHER_UID, OTHER_UID)
-        w.refused("write_file", "somebody else", path="x", content="mine")
+        w.refused("write_file", "another user", path="x", content="mine")
     assert path.read_text() == "newer"
 
 

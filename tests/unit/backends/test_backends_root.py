@@ -105,9 +105,9 @@ ATTACKS = [
     pytest.param("", "empty", id="A18-empty"),
     pytest.param(".", "is a directory", id="A18-dot"),
     pytest.param("a", "is a directory", id="A18-directory"),
-    pytest.param("x/", "as a directory that is none", id="A18-slash-behind"),
-    pytest.param("x/y", "as a directory that is none", id="A18-below-a-file"),
-    pytest.param("x/../x", "as a directory that is none", id="A18-out-of-a-file"),
+    pytest.param("x/", "as a directory that is not one", id="A18-slash-behind"),
+    pytest.param("x/y", "as a directory that is not one", id="A18-below-a-file"),
+    pytest.param("x/../x", "as a directory that is not one", id="A18-out-of-a-file"),
     pytest.param("nope", "does not exist", id="missing"),
     pytest.param("nope/../x", "does not exist", id="missing-on-the-way"),
     pytest.param("x\0y", "NUL", id="A19-nul"),
@@ -342,7 +342,7 @@ def test_open_dir_gives_a_descriptor_of_the_directory(root: Root, work: Path) ->
 
 
 def test_a_listing_of_a_file_is_refused(root: Root) -> None:
-    with pytest.raises(ToolError, match="as a directory that is none"):
+    with pytest.raises(ToolError, match="as a directory that is not one"):
         root.list_dir("x")
 
 

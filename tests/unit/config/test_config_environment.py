@@ -97,7 +97,7 @@ def test_malformed_references(written: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(f"name: x\nmodel: '{written}'", X=CANARY)
     assert str(caught.value) == (
-        "agents.yaml:2: model: has a ${ that is no ${NAME} or ${NAME:-default}; write $${ for a ${"
+        "agents.yaml:2: model: has a ${ that is not ${NAME} or ${NAME:-default}; write $${ for a ${"
     )
 
 

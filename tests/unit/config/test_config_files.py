@@ -65,7 +65,7 @@ def test_an_empty_store_is_the_default_one() -> None:
 
 def test_a_folder_that_no_url_can_express_is_refused() -> None:
     text = "name: x\nstore: sqlite:///x.db\n"
-    with pytest.raises(ConfigError, match=r"^agents.yaml:2: store: cannot stand in a folder with"):
+    with pytest.raises(ConfigError, match=r"^agents.yaml:2: store: cannot be in a folder with"):
         parse(text, Path("/srv/what?"))
 
 

@@ -79,7 +79,7 @@ def refusal(text: str) -> str:
         ),
         pytest.param(
             "name: x\ndefaults: {}\n",
-            "agents.yaml:2: defaults: is of use only beside agents:",
+            "agents.yaml:2: defaults: is only for a file with agents:",
             id="F6-defaults-alone",
         ),
         pytest.param(
@@ -107,12 +107,12 @@ def refusal(text: str) -> str:
         ),
         pytest.param(
             "agents:\n  a:\n    tools:\n      - ls\n      - 7\n",
-            "agents.yaml:5: agents.a.tools[1]: must be text; put it in quotes if it is",
+            "agents.yaml:5: agents.a.tools[1]: must be text; put it in quotes if it is text",
             id="list-item",
         ),
         pytest.param(
             "agents:\n  a: {tools: [ls,\n\n    7]}\n",
-            "agents.yaml:4: agents.a.tools[1]: must be text; put it in quotes if it is",
+            "agents.yaml:4: agents.a.tools[1]: must be text; put it in quotes if it is text",
             id="list-item-flow",
         ),
         pytest.param(

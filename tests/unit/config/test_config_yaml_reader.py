@@ -207,9 +207,11 @@ def test_plain_scalars_mean_only_what_they_show(written: str, meant: Any) -> Non
     [
         pytest.param("allow_client_system: no", "must be true or false", id="no-is-not-false"),
         pytest.param("allow_client_system: 1", "must be true or false", id="one-is-not-true"),
-        pytest.param("name: true", "must be text; put it in quotes if it is", id="bool-name"),
-        pytest.param("name: 12", "must be text; put it in quotes if it is", id="number-name"),
-        pytest.param("tools: [1.5]", "must be text; put it in quotes if it is", id="number-tool"),
+        pytest.param("name: true", "must be text; put it in quotes if it is text", id="bool-name"),
+        pytest.param("name: 12", "must be text; put it in quotes if it is text", id="number-name"),
+        pytest.param(
+            "tools: [1.5]", "must be text; put it in quotes if it is text", id="number-tool"
+        ),
         pytest.param("max_iterations: '5'", "must be a whole number", id="text-number"),
         pytest.param("max_iterations: 5.0", "must be a whole number", id="fraction"),
         pytest.param("max_iterations: 012", "must be a whole number", id="octal-look"),

@@ -109,11 +109,11 @@ def test_a_file_activates_the_hook_only_where_it_has_rules() -> None:
         (
             "      ls: true\n      calculate: 'path =='\n",
             "6: agents.default.approvals.calculate: "
-            "is no expression, at column 7: this is no expression; write it as in Python",
+            "is not an expression, at column 7: this is not an expression; write it as in Python",
         ),
         (
             "      calculate: path.upper()\n",
-            "5: agents.default.approvals.calculate: is no "
+            "5: agents.default.approvals.calculate: is not an "
             "expression, at column 1: only these can be called",
         ),
         ("      calculate: 3\n", "5: agents.default.approvals.calculate: must be true, false, or"),

@@ -208,13 +208,13 @@ class TestFromResponseDict:
         [
             ({"tool_calls": "c1"}, "tool_calls is a str"),
             ({"tool_calls": ["c1"]}, "a tool call is a str"),
-            ({"tool_calls": [{"function": "f"}]}, "function is no object"),
+            ({"tool_calls": [{"function": "f"}]}, "function is not an object"),
             ({"tool_calls": [{"args": 7}]}, "args are a int"),
             ({"role": 7}, "a role is a int"),
-            ({"content": 7}, "misshapen: content"),
+            ({"content": 7}, "malformed: content"),
             ({"metadata": "x"}, "metadata are a str"),
-            ({"timestamp": 7}, "no time"),
-            ({"id": ["m"]}, "misshapen: id"),
+            ({"timestamp": 7}, "not a time"),
+            ({"id": ["m"]}, "malformed: id"),
         ],
     )
     def test_a_wrong_shape_is_refused(self, data: dict[str, Any], text: str) -> None:

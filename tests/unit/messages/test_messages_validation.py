@@ -138,7 +138,7 @@ def test_what_is_no_message_is_refused_by_its_kind() -> None:
     chain: list[Any] = [human("a"), {"role": "user"}]
     for check in (validate, validate_user_input):
         with pytest.raises(
-            MessageError, match=r"^message\[1\]: a dict is no message; make it with"
+            MessageError, match=r"^message\[1\]: a dict is not a message; make it with"
         ):
             check(chain)
 

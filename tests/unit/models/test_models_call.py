@@ -120,7 +120,7 @@ def test_names_are_made_fit(said: str, kept: str) -> None:
         pytest.param("add 1", "Expecting value", id="no-json"),
         pytest.param("[1]", "an object is needed, not a list", id="list"),
         pytest.param('"x"', "an object is needed, not a str", id="text"),
-        pytest.param('{"a": NaN}', "NaN is no JSON value", id="nan"),
+        pytest.param('{"a": NaN}', "NaN is not a JSON value", id="nan"),
         pytest.param('{"a":' * 50_000, "", id="deep"),
         pytest.param('{"a": ' + "9" * 5_000 + "}", "", id="huge-number"),
     ],

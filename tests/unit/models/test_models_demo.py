@@ -139,7 +139,7 @@ def test_half_a_question_is_served_and_the_rest_is_said() -> None:
     thread.append(model.invoke(thread))
     thread.append(ToolMessage("four", tool_call_id=thread[-1].tool_calls[0]["id"]))  # type: ignore[attr-defined]  # it is an AIMessage
     text = model.invoke(thread).text
-    assert text == "2+2 = four.\nThe question needs `ls`, which this agent has not got."
+    assert text == "2+2 = four.\nThe question needs `ls`, which this agent does not have."
 
 
 def test_without_any_user_message_it_says_who_it_is() -> None:

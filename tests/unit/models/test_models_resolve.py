@@ -78,7 +78,7 @@ def test_a_model_is_found_by_its_name(spec: Any, name: str, sent: str) -> None:
     [
         pytest.param("opnai:gpt-4", "did you mean openai?", id="D-22-typo"),
         pytest.param("nobody:x", "openai, anthropic, google, ollama", id="unknown"),
-        pytest.param("llama3", "does not say whose it is", id="D-22-bare"),
+        pytest.param("llama3", "names no provider", id="D-22-bare"),
         pytest.param("ollama", "did you mean ollama:MODEL?", id="provider-alone"),
         pytest.param("openai:", "has no model", id="no-model"),
         pytest.param(":gpt-4", "has no provider", id="no-provider"),

@@ -130,7 +130,7 @@ def test_plain_steps_answer_the_agent_and_nobody_else() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        pytest.param(lambda: Lane("two words", ["x"]), "no name for a lane", id="name"),
+        pytest.param(lambda: Lane("two words", ["x"]), "not a lane's name", id="name"),
         pytest.param(lambda: Lane("a", "text"), "are a list", id="steps-text"),
         pytest.param(lambda: Lane("a", ["x"], cursor="lifo"), "'lifo'", id="cursor"),  # type: ignore[arg-type]  # the mistake under test
         pytest.param(lambda: Lane("a", ["x"], when={"agnet": "x"}), "'agnet'", id="matcher"),

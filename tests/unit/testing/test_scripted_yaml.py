@@ -165,7 +165,9 @@ def test_a_mapping_is_a_script_too() -> None:
         pytest.param(
             "steps: [{attempts: [a, b]}]\n", r"steps\[0\]: attempts\(\)", id="two-answers"
         ),
-        pytest.param("lanes: [{steps: [a]}]\n", r"lanes\[0\]: '' is no name", id="lane-name"),
+        pytest.param(
+            "lanes: [{steps: [a]}]\n", r"lanes\[0\]: '' is not a lane's name", id="lane-name"
+        ),
         pytest.param(
             "lanes: [{name: a, steps: [a, {x: 1}]}]\n",
             r"lanes\[0\]\.steps\[1\]: there is no step 'x'",
@@ -178,7 +180,7 @@ def test_a_mapping_is_a_script_too() -> None:
         ),
         pytest.param("lanes: [{name: a, if: x}]\n", r"lanes\[0\] has no key 'if'", id="lane-key"),
         pytest.param("steps:\n- {text: a\n", "not valid YAML.*line", id="syntax"),
-        pytest.param("steps: [a]\nsteps: [b]\n", "'steps' stands twice", id="duplicate"),
+        pytest.param("steps: [a]\nsteps: [b]\n", "'steps' is given twice", id="duplicate"),
     ],
 )
 def test_a_mistake_is_named_with_file_and_step(tmp_path: Path, content: str, says: str) -> None:

@@ -1,4 +1,4 @@
-"""The backend whose commands run in a container; the extra `docker` brings what it needs."""
+"""The backend that runs commands in containers; it needs the extra `docker`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in a folder of this machine, and commands in a container that sees nothing else of it."""
+"""Files in a folder of the host, and commands in a container that sees no other folder of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from wick_graph.backends.docker.container import Box, Boxes, BoxOptions, Running, Status, shut_in
+from wick_graph.backends.docker.container import (
+    Box,
+    Boxes,
+    BoxOptions,
+    Running,
+    Status,
+    part_mounts,
+)
 from wick_graph.backends.docker.engine import Engine
 from wick_graph.backends.guard import Guard, Rules
 from wick_graph.backends.local import (
@@ -40,13 +47,13 @@ from wick_graph.backends.protocol import (
 from wick_graph.backends.root import Mechanism, Root
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.sandbox import Level
-from wick_graph.sandbox.plan import NOBODY
+from wick_graph.sandbox.plan import OVERFLOW_ID
 
-# --- Paths as commands in the container know them, and as files of this machine.
+# --- Paths in the container, and paths on the host.
 
 
 class Names:
-    """Translate between a folder of this machine and the place where it appears."""
+    """Translate between paths of the host's folder and paths in the container."""
 
     def __init__(self, folder: str, shown: str) -> None:
         self._folder: Final = folder
@@ -54,7 +61,7 @@ class Names:
         self._parts: Final = _parts(shown)
 
     def inward(self, path: str) -> str:
-        """Return a path of the container's as one that the files' own backend takes."""
+        """Return a path of the container as a path for the backend of the files."""
         parts = _parts(path)
         here = len(self._parts)
         if not path.startswith("/") or parts[:here] != self._parts:
@@ -63,14 +70,14 @@ class Names:
         return f"{rest}/" if rest and path.endswith("/") else rest or "."
 
     def outward(self, path: str) -> str:
-        """Return a path of this machine as the container knows it."""
+        """Return a path of the host as a path in the container."""
         if path == self._folder or path.startswith(f"{self._folder}/"):
             return self._shown + path[len(self._folder) :]
         return path
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Have errors speak of the container's paths."""
+    def translated_errors(self) -> Iterator[None]:
+        """Translate the paths in errors into paths in the container."""
         try:
             yield
         except ToolError as error:
@@ -88,30 +95,30 @@ _LOOK: Final = """
 cat -- "$1"; echo; shift
 for part; do ls -di -- "$part" | { read -r number rest; echo "$number"; }; done
 """
-"""A script for `sh`: shows a file, and the numbers by which the system knows others."""
+"""A script for `sh`: prints one file, and the inode numbers of the others."""
 
 
 class DockerBackend:
-    """A folder that the file tools work on, shown at one place in hardened containers.
+    """A folder for the file tools, mounted in hardened containers for commands.
 
-    Containers have no network, no capability, a read-only image, and bounds on memory, processes
-    and files; they run as the folder's owner and never as root. One is launched for the first
-    command and ends with this process, at the latest. The engine must be on this machine.
+    Containers have no network, no capabilities, a read-only image, and limits on memory, processes
+    and files; they run as the folder's owner and never as root. The first command launches one,
+    and it ends with this process at the latest. The container engine must be on this host.
 
     Args:
         folder: The folder; it must exist.
-        options: The image, and what a container may cost.
-        user: Whose it is; stands in the containers' names.
-        host: The engine's address; None for what the environment says.
+        options: The image and the limits of a container.
+        user: The owner's name, part of the containers' names.
+        host: The engine's address; None for the environment's.
         extra_roots: As in `LocalBackend`; containers see those that exist, read-only.
-        timeout: Seconds that a command may take if the call does not say.
+        timeout: Default seconds for a command.
         rules: As in `LocalBackend`.
         symlinks: As in `LocalBackend`.
         mechanism: As in `LocalBackend`.
         ripgrep: As in `LocalBackend`.
 
     Raises:
-        ConfigError: The folder cannot be opened, or an argument is out of range.
+        ConfigError: the folder cannot be opened, or an argument is out of range.
     """
 
     can_execute: Final = True
@@ -135,7 +142,7 @@ class DockerBackend:
         self.options: Final = options or BoxOptions()
         if not self.options.workdir.startswith("/") or self.options.workdir.strip("/") == "":
             raise ConfigError(
-                f"workdir is {self.options.workdir!r}; in a container it is an absolute path "
+                f"workdir is {self.options.workdir!r}; for a container write an absolute path "
                 "below /, such as /workspace"
             )
         extra = tuple(extra_roots)
@@ -165,46 +172,46 @@ class DockerBackend:
         self._engine: Final = Engine(host)
         real = os.path.realpath(folder)
         self._boxes: Final = Boxes(
-            lambda shut: self._checked(Box(self._engine, self.options, real, user, extra, shut))
+            lambda parts: self._checked(Box(self._engine, self.options, real, user, extra, parts))
         )
 
     @property
     def status(self) -> Status:
-        """Say whether a container runs: `idle`, `launching`, `launched` or `error`."""
+        """Return the state of the containers: `idle`, `launching`, `launched` or `error`."""
         return self._boxes.status
 
     def launch(self) -> None:
-        """Have a container running before the first command asks for it.
+        """Launch a container before the first command needs it.
 
         Raises:
-            ConfigError: There is no engine, or it cannot run one.
+            ConfigError: there is no container engine, or it cannot run a container.
         """
-        shut = shut_in(self._root, self._guard, self._guard.look(inside=False))
-        self._boxes.give(self._boxes.take(shut), killed=False)
+        parts = part_mounts(self._root, self._guard, self._guard.look(inside=False))
+        self._boxes.give(self._boxes.take(parts), killed=False)
 
     def stop(self) -> None:
-        """End all containers; the next command launches one anew. Files stay."""
+        """End all containers; the next command launches a new one. Files stay."""
         self._boxes.stop()
 
     def ls(self, path: str = ".", limit: int | None = None) -> Listing:
         """List a directory, at most `limit` entries of it."""
-        with self._names.told():
+        with self._names.translated_errors():
             return self._files.ls(self._names.inward(path), limit)
 
     def read(self, path: str, *, line: int = 1, lines: int | None = None, byte: int = 0) -> Text:
-        """Read a file from a line (counted from 1, behind `byte`), as far as one answer goes."""
-        with self._names.told():
+        """Read a window of a file from a line, counted from 1 at the offset `byte`."""
+        with self._names.translated_errors():
             found = self._files.read(self._names.inward(path), line=line, lines=lines, byte=byte)
         return replace(found, path=self._names.outward(found.path))
 
     def asks(self, path: str) -> str:
-        """Say why a person must allow a change of this file; empty if nobody need."""
-        with self._names.told():
+        """Say why a person must allow a change of this file; empty if no approval is needed."""
+        with self._names.translated_errors():
             return self._files.asks(self._names.inward(path))
 
     def write(self, path: str, data: bytes, *, allowed: bool = False) -> Written:
         """Replace a file atomically, or create it and the directories above it."""
-        with self._names.told():
+        with self._names.translated_errors():
             done = self._files.write(self._names.inward(path), data, allowed=allowed)
         return replace(done, path=self._names.outward(done.path))
 
@@ -226,7 +233,7 @@ class DockerBackend:
             else name: d
             for name, d in (seen or {}).items()
         }
-        with self._names.told():
+        with self._names.translated_errors():
             done = self._files.edit(
                 self._names.inward(path),
                 old,
@@ -240,13 +247,13 @@ class DockerBackend:
 
     def glob(self, pattern: str, path: str = ".", stop: Stop | None = None) -> Found:
         """Find files: by name anywhere below, or by relative path if there is a `/` or `**`."""
-        with self._names.told():
+        with self._names.translated_errors():
             found = self._files.glob(pattern, self._names.inward(path), stop)
         return replace(found, files=[self._names.outward(name) for name in found.files])
 
     def grep(self, pattern: str, path: str = ".", stop: Stop | None = None) -> Matches:
-        """Find lines, by a regular expression in RE2's dialect, in a file or below a directory."""
-        with self._names.told():
+        """Find lines by a regular expression in RE2's syntax, in a file or below a directory."""
+        with self._names.translated_errors():
             found = self._files.grep(pattern, self._names.inward(path), stop)
         matches = [replace(one, file=self._names.outward(one.file)) for one in found.matches]
         return replace(found, matches=matches)
@@ -259,13 +266,13 @@ class DockerBackend:
         name: str = "",
         stop: Stop | None = None,
     ) -> Executed:
-        """Run a shell command in the container; nothing of it is left when this returns."""
+        """Run a shell command in the container, and end all its processes."""
         must_be_command(command)
         seconds = seconds_of(timeout, self._timeout)
         must_have_room(self.folder)
         before = self._guard.look(inside=False)
         try:
-            box = self._boxes.take(shut_in(self._root, self._guard, before))
+            box = self._boxes.take(part_mounts(self._root, self._guard, before))
         except ConfigError as error:
             raise ToolError(f"the command could not be started: {error}") from error
         killed = True
@@ -277,21 +284,21 @@ class DockerBackend:
         return replace(done, notes=(*done.notes, note)) if note else done
 
     def keep(self, name: str, data: bytes) -> str:
-        """Keep a whole result in a file of the backend's own; return the path to read it by."""
+        """Save a whole result in the backend's own folder; return its path."""
         return self._names.outward(self._files.keep(name, data))
 
     def keep_from(self, rules: Rules) -> None:
-        """Let more files and folders govern agents, from now on.
+        """Add files and folders that govern agents.
 
         Raises:
-            ConfigError: They lie in the folder and cannot be shown read-only.
+            ConfigError: they lie in the folder and cannot be shown read-only.
         """
         self._files.keep_from(rules)
         self._guard.keep_from(rules)
         self._guard.prepare()
 
     def close(self) -> None:
-        """End the containers, and give the descriptors back."""
+        """End the containers, and close the descriptors."""
         self.stop()
         self._engine.close()
         self._files.close()
@@ -306,7 +313,7 @@ class DockerBackend:
     def _run(
         self, box: Box, program: tuple[str, ...], seconds: float, name: str, stop: Stop
     ) -> tuple[Executed, bool]:
-        """Run a program; say also whether the container was killed."""
+        """Run a program; return also whether the container was killed."""
         spool = spool_into(self._root, self.workdir, name)
         running = Running(box, program, spool, stop)
         stop.then(running.kill)
@@ -321,14 +328,14 @@ class DockerBackend:
         return done, running.killed
 
     def _checked(self, box: Box) -> Box:
-        """Make sure that the engine shows the very folder that is here, and its parts apart.
+        """Check that the container has this folder and its separate mounts.
 
         Raises:
-            ConfigError: It shows another one, as an engine on another machine does.
+            ConfigError: it has another folder, for example on another host.
         """
         token = secrets.token_hex(16)
         path = self.keep(f"engine-{token[:8]}.txt", token.encode())
-        parts = [f"{self.workdir}/{one.rel}".rstrip("/") for one in box.shut]
+        parts = [f"{self.workdir}/{one.rel}".rstrip("/") for one in box.parts]
         try:
             program = shell(_LOOK, path, *parts)
             done, _ = self._run(box, program, PROBE_SECONDS, "engine", Stop())
@@ -337,18 +344,17 @@ class DockerBackend:
             raise
         finally:
             self._root.remove(path[len(self.workdir) + 1 :])
-        # what was swapped for a link between the look and the mount has another number
-        if done.stdout.split() != [token, *(str(one.file[1]) for one in box.shut)]:
+        # a path that was swapped for a link between the look and the mount has another number
+        if done.stdout.split() != [token, *(str(one.file[1]) for one in box.parts)]:
             box.kill()
             raise ConfigError(
                 f"the container does not see {self.folder} ({done.stderr.strip()[:200]}); "
-                "the engine must be on this machine and may need the right to read the folder"
+                "the engine must be on this host and may need the right to read the folder"
             )
         return box
 
 
-# --- One backend for each user: made when it is asked for, with a folder and containers of its
-# own.
+# --- One backend for each user, made on first use, with its own folder and containers.
 
 
 _USER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -359,9 +365,9 @@ class Sandboxes:
 
     Args:
         folder: Where the users' folders are; made if it is missing.
-        options: The image, and what a container may cost.
-        host: The engine's address; None for what the environment says.
-        timeout: Seconds that a command may take if the call does not say.
+        options: The image and the limits of a container.
+        host: The engine's address; None for the environment's.
+        timeout: Default seconds for a command.
     """
 
     def __init__(
@@ -380,10 +386,10 @@ class Sandboxes:
         self._made: Final[dict[str, DockerBackend]] = {}
 
     def get(self, user: str) -> DockerBackend:
-        """Return a user's backend; its container is launched by the first command.
+        """Return a user's backend; the first command launches its container.
 
         Raises:
-            ConfigError: The name cannot stand in a container's name.
+            ConfigError: the name cannot be part of a container's name.
         """
         if _USER.fullmatch(user) is None:
             raise ConfigError(
@@ -404,17 +410,17 @@ class Sandboxes:
             return self._made[user]
 
     def create(self, user: str) -> DockerBackend:
-        """Return a user's backend, its container running.
+        """Return a user's backend with a running container.
 
         Raises:
-            ConfigError: It cannot be launched.
+            ConfigError: it cannot be launched.
         """
         backend = self.get(user)
         backend.launch()
         return backend
 
     def stop(self, user: str) -> None:
-        """End a user's containers; files stay, and the next command launches one anew."""
+        """End a user's containers; files stay, and the next command launches a new one."""
         if (backend := self._made.get(user)) is not None:
             backend.stop()
 
@@ -422,13 +428,13 @@ class Sandboxes:
         """End a user's containers and launch one.
 
         Raises:
-            ConfigError: It cannot be launched.
+            ConfigError: it cannot be launched.
         """
         self.stop(user)
         return self.create(user)
 
     def status(self, user: str) -> Status:
-        """Say whether a container of the user runs."""
+        """Return the state of the user's containers."""
         backend = self._made.get(user)
         return "idle" if backend is None else backend.status
 
@@ -442,9 +448,9 @@ class Sandboxes:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for a container; root gives a new one away, since no container runs as root."""
+    """Make a folder for a container; root gives it to the user that containers run as."""
     if folder.is_dir():
         return
     folder.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
-        os.chown(folder, NOBODY, NOBODY)
+        os.chown(folder, OVERFLOW_ID, OVERFLOW_ID)

@@ -24,13 +24,12 @@ from wick_graph.backends.process import Output, Spool
 from wick_graph.backends.protocol import GRACE_SECONDS, Executed, Stop
 from wick_graph.backends.root import Root
 from wick_graph.errors import ConfigError, ToolError
-from wick_graph.sandbox.plan import FILE_BYTES, NOBODY, OPEN_FILES, PROCESSES, TMP_BYTES
+from wick_graph.sandbox.plan import FILE_BYTES, OPEN_FILES, OVERFLOW_ID, PROCESSES, TMP_BYTES
 
-# --- The engine's own system call filter, made narrower: no socket that leaves the container.
+# --- The engine's own system call filter, narrowed: no socket that leaves the container.
 #
-# AF_VSOCK reaches the machine below, whatever network namespace stands around. Docker refuses it by
-# itself. Podman's filter does not, but is a file that can be read, and Podman takes another one by
-# its path.
+# AF_VSOCK reaches the hypervisor from any network namespace. Docker refuses it by itself. Podman's
+# filter does not, but it is a readable file, and Podman takes the path of another one.
 
 
 _ALLOW: Final = "SCMP_ACT_ALLOW"
@@ -44,15 +43,15 @@ _AUDIT: Final = 9
 """The protocol of NETLINK that asks for a capability."""
 
 _CALLS: Final = frozenset({"socket", "socketcall"})
-"""The second makes sockets for programs of 32 bits, of a family that no filter can see."""
+"""The second makes sockets for 32-bit programs, of a family that no filter can see."""
 
 
 @contextmanager
 def narrowed(engine: Engine) -> Iterator[list[str]]:
-    """Give the options by which a container gets the filter, if the engine needs any.
+    """Yield the options that give a container the filter, if the engine needs any.
 
     Raises:
-        ConfigError: The engine's own filter cannot be read.
+        ConfigError: the engine's own filter cannot be read.
     """
     path = engine.filter_path()
     if not path:
@@ -63,7 +62,7 @@ def narrowed(engine: Engine) -> Iterator[list[str]]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"the engine's system call filter {path} cannot be read ({type(error).__name__}); "
-            "containers are launched only with a filter that holds sockets"
+            "make it readable: containers need a filter for sockets"
         ) from error
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as made:
         json.dump(profile, made)
@@ -72,7 +71,7 @@ def narrowed(engine: Engine) -> Iterator[list[str]]:
 
 
 def narrower(profile: dict[str, Any]) -> dict[str, Any]:
-    """Return a filter that allows sockets of four families alone."""
+    """Return a filter that allows sockets of four families only."""
     kept = []
     for rule in profile["syscalls"]:
         names = [name for name in rule["names"] if name not in _CALLS]
@@ -94,7 +93,7 @@ def _allowed(family: int) -> dict[str, Any]:
 PREFIX: Final = "wick-sandbox"
 
 _WAIT_FOR_THE_END: Final = ("/bin/sh", "-c", "while read -r _; do :; done")
-"""The container's first process: it ends when its input does, which this process holds open."""
+"""The container's first process: it ends with its input, which this process holds open."""
 
 _ENVIRONMENT: Final = {
     "HOME": "/tmp",
@@ -106,51 +105,51 @@ _ENVIRONMENT: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxOptions:
-    """What a container is made of, and what it may cost."""
+    """The image and the limits of a container."""
 
     image: str = PREFIX
-    """Any image with `/bin/sh`; it must be on the engine."""
+    """Any image with `/bin/sh`; the engine must have it."""
     workdir: str = "/workspace"
     """Where the folder appears inside; absolute."""
     memory: int = 2 * 2**30
-    """Bytes of all processes together, and no swap beyond them."""
+    """Bytes of all processes together, without swap."""
     processes: int = PROCESSES
     cpus: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shut:
-    """A part of the folder that is shown apart."""
+class PartMount:
+    """A part of the folder with a mount of its own."""
 
     rel: str
     """Below the folder; empty for the folder itself."""
     read_only: bool
-    """Else it is only kept from being renamed."""
+    """Otherwise the mount only prevents a rename."""
     file: tuple[int, int]
-    """Device and number: a file that took another one's place is not shut any more."""
+    """Device and number: a file that replaced another one needs a new mount."""
 
 
-def shut_in(root: Root, guard: Guard, seen: Seen) -> tuple[Shut, ...]:
-    """Say what of a folder is to be shown apart.
+def part_mounts(root: Root, guard: Guard, seen: Seen) -> tuple[PartMount, ...]:
+    """List the parts of a folder that need their own mount.
 
     Raises:
-        ToolError: There is too much of it, or a part cannot be opened.
+        ToolError: there are too many, or a part cannot be opened.
     """
     found = []
-    for rel, read_only in guard.shut(seen):
+    for rel, read_only in guard.mounts(seen):
         try:
-            rel.encode()  # the engine takes no other names
+            rel.encode()  # the engine takes UTF-8 names only
             status = root.stat(rel or ".")
         except (UnicodeEncodeError, ToolError):
             if rel in seen.tops or not read_only:
                 continue
             raise
-        found.append(Shut(rel, read_only, (status.st_dev, status.st_ino)))
+        found.append(PartMount(rel, read_only, (status.st_dev, status.st_ino)))
     return tuple(found)
 
 
 class Box:
-    """A running container, and one folder of this machine in it."""
+    """A running container with one folder of the host."""
 
     def __init__(
         self,
@@ -159,10 +158,10 @@ class Box:
         folder: str,
         user: str,
         extra: Sequence[ExtraRoot] = (),
-        shut: tuple[Shut, ...] = (),
+        parts: tuple[PartMount, ...] = (),
     ) -> None:
         self.engine: Final = engine
-        self.shut: Final = shut
+        self.parts: Final = parts
         name = f"{PREFIX}-{user}-{secrets.token_hex(4)}"
         who = _identity(engine, folder)
         doing = f"creating a container of the image {options.image!r}"
@@ -172,7 +171,7 @@ class Box:
                 name=name,
                 labels={OWNER: owner(), USER: user},
                 user=who,
-                mounts=_mounts(folder, options.workdir, extra, shut),
+                mounts=_mounts(folder, options.workdir, extra, parts),
                 working_dir=options.workdir,
                 security_opt=["no-new-privileges", *filters],
                 **_hardened(options),
@@ -188,16 +187,16 @@ class Box:
 
     @property
     def id(self) -> str:
-        """Return the engine's name for it."""
+        """Return the engine's id of it."""
         return str(self._container.id)
 
     def processes(self) -> int:
-        """Count what runs in it, its first process included."""
+        """Count its processes, including the first."""
         with self.engine.speaking("looking at the container's processes"):
             return len(self._container.top().get("Processes") or ())
 
     def runs(self) -> bool:
-        """Say whether it is there and running."""
+        """Say whether it exists and runs."""
         errors = sdk().errors
         try:
             self._container.reload()
@@ -206,7 +205,7 @@ class Box:
         return bool(self._container.status == "running")
 
     def kill(self) -> None:
-        """End it with all that runs in it; may be called more than once."""
+        """End it with all its processes; may be called more than once."""
         remove(self._container)
         held, self._input = self._input, None
         if held is not None:
@@ -214,16 +213,15 @@ class Box:
 
 
 def stream_of(held: Any) -> socket.socket:
-    """Return the socket below what the SDK gives for a stream."""
+    """Return the socket below the SDK's stream object."""
     found: socket.socket = getattr(held, "_sock", held)
     return found
 
 
 def read_ahead(held: Any) -> bytes:
-    """Return what came together with the response's headers, and lies above the socket.
+    """Return the bytes that a buffer above the socket has read after the response's headers.
 
-    Whoever reads a header from a buffered stream may have read more than that. The socket must
-    not block.
+    The socket must not block.
     """
     response = getattr(held, "_response", None)
     above = getattr(getattr(getattr(response, "raw", None), "_fp", None), "fp", None)
@@ -231,7 +229,7 @@ def read_ahead(held: Any) -> bytes:
 
 
 def close_stream(held: Any) -> None:
-    """Close a stream of the SDK: the response that reads from it first, then its socket."""
+    """Close a stream of the SDK: first the response that reads from it, then its socket."""
     below, response = stream_of(held), getattr(held, "_response", None)
     if response is not None:
         with suppress(OSError, ValueError):
@@ -242,7 +240,7 @@ def close_stream(held: Any) -> None:
 
 
 def _hardened(options: BoxOptions) -> dict[str, Any]:
-    """Return what a container may not do and may not use up."""
+    """Return the restrictions and the limits of a container."""
     types = sdk().types
     ulimits = {"core": 0, "fsize": FILE_BYTES, "nofile": OPEN_FILES, "nproc": 4 * PROCESSES}
     return {
@@ -267,13 +265,13 @@ def _hardened(options: BoxOptions) -> dict[str, Any]:
 
 
 def _mounts(
-    folder: str, workdir: str, extra: Sequence[ExtraRoot], shut: Sequence[Shut]
+    folder: str, workdir: str, extra: Sequence[ExtraRoot], parts: Sequence[PartMount]
 ) -> list[Any]:
-    """Show the folder, and read-only what tools may read beside it, under its own path."""
+    """Mount the folder, and read-only the extra roots under their own paths."""
     mount = sdk().types.Mount
-    whole = any(not one.rel for one in shut)
+    whole = any(not one.rel for one in parts)
     shown = [mount(workdir, folder, type="bind", read_only=whole)]
-    for part in shut:
+    for part in parts:
         if part.rel:
             inside, here = f"{workdir}/{part.rel}", f"{folder}/{part.rel}"
             shown.append(mount(inside, here, type="bind", read_only=part.read_only))
@@ -285,15 +283,14 @@ def _mounts(
 
 
 def _identity(engine: Engine, folder: str) -> str:
-    """Return whom its processes run as: the folder's owner, and never root on this machine."""
+    """Return the user of its processes: the folder's owner, and never root on the host."""
     if engine.is_rootless():
         return "0:0"  # this is the engine's own user outside
     status = os.stat(folder)  # noqa: PTH116  (a path as text)
-    return f"{status.st_uid or NOBODY}:{status.st_gid or NOBODY}"
+    return f"{status.st_uid or OVERFLOW_ID}:{status.st_gid or OVERFLOW_ID}"
 
 
-# --- The containers of one backend: launched when they are needed, one command at a time in
-# each.
+# --- The containers of one backend: launched when needed, with one command at a time in each.
 
 
 Status = Literal["idle", "launching", "launched", "error"]
@@ -303,13 +300,13 @@ _AT_ONCE: Final = 4
 
 
 class Boxes:
-    """Containers that are alike. A command gets one for itself, so that what it leaves is known.
+    """A pool of equal containers. Each command gets its own, so that its leftovers are known.
 
     Args:
-        make: Launches a container, given what it shows apart.
+        make: Launches a container with the given separate mounts.
     """
 
-    def __init__(self, make: Callable[[tuple[Shut, ...]], Box]) -> None:
+    def __init__(self, make: Callable[[tuple[PartMount, ...]], Box]) -> None:
         self._make: Final = make
         self._lock: Final = threading.Lock()
         self._places: Final = threading.BoundedSemaphore(_AT_ONCE)
@@ -321,7 +318,7 @@ class Boxes:
 
     @property
     def status(self) -> Status:
-        """Say whether a container is there; `error` after a launch that failed."""
+        """Return the state of the pool; `error` after a failed launch."""
         with self._lock:
             if self._launching:
                 return "launching"
@@ -329,27 +326,27 @@ class Boxes:
                 return "launched"
             return "error" if self._failed else "idle"
 
-    def take(self, shut: tuple[Shut, ...]) -> Box:
-        """Return a container in which nothing runs; it is given back by `give`.
+    def take(self, parts: tuple[PartMount, ...]) -> Box:
+        """Return an idle container; `give` returns it to the pool.
 
-        One that shows other things apart is killed, and another one launched.
+        A container with other mounts is killed, and a new one launched.
 
         Raises:
-            ConfigError: None can be launched.
+            ConfigError: none can be launched.
         """
         self._places.acquire()
         try:
             while (box := self._waiting()) is not None:
-                if box.shut == shut and box.runs():
+                if box.parts == parts and box.runs():
                     return box
                 self._forget(box)
-            return self._launched(shut)
+            return self._launched(parts)
         except BaseException:
             self._places.release()
             raise
 
     def give(self, box: Box, *, killed: bool) -> None:
-        """Take a container back, or forget one that is gone."""
+        """Return a container to the pool, or drop one that is gone."""
         with self._lock:
             keep = not killed and box in self._all
             if keep:
@@ -359,7 +356,7 @@ class Boxes:
         self._places.release()
 
     def stop(self) -> None:
-        """Kill all containers; a command that runs in one ends as killed."""
+        """Kill all containers; their running commands end as killed."""
         with self._lock:
             boxes = list(self._all)
             self._all.clear()
@@ -372,12 +369,12 @@ class Boxes:
         with self._lock:
             return self._idle.pop() if self._idle else None
 
-    def _launched(self, shut: tuple[Shut, ...]) -> Box:
+    def _launched(self, parts: tuple[PartMount, ...]) -> Box:
         with self._lock:
             self._launching += 1
         box = None
         try:
-            box = self._make(shut)
+            box = self._make(parts)
         finally:
             with self._lock:
                 self._launching -= 1
@@ -396,11 +393,11 @@ def _kill(boxes: set[Box]) -> None:
     for box in list(boxes):
         try:
             box.kill()
-        except (ConfigError, OSError):  # the engine has gone before us
+        except (ConfigError, OSError):  # the engine has already gone
             return
 
 
-# --- Run one command in a container: bounded in time, memory and disk; what it leaves is found.
+# --- Run one command in a container, bounded in time, memory and disk; it leaves no process.
 
 
 TIMED_OUT: Final = 124
@@ -419,7 +416,7 @@ _NAMES: Final = {0: "stdout", 1: "stdout", 2: "stderr"}
 
 
 class Frames:
-    """The engine's stream of both outputs, taken apart."""
+    """Split the engine's stream into both outputs."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -428,7 +425,7 @@ class Frames:
         self._name = "stdout"
 
     def feed(self, data: bytes) -> bool:
-        """Take in what was read; False if the command wrote too much."""
+        """Add data; return False if the command wrote too much."""
         view = memoryview(data)
         while view:
             if self._left:
@@ -448,7 +445,7 @@ class Frames:
 
 
 class Running:
-    """One command under way in a container."""
+    """One running command in a container."""
 
     def __init__(self, box: Box, program: Sequence[str], spool: Spool, stop: Stop) -> None:
         self._box = box
@@ -456,7 +453,7 @@ class Running:
         self._lock = threading.Lock()
         self.output = Output(spool)
         self.killed = False
-        """The container is gone, and with it everything that ran in it."""
+        """The container and all its processes are gone."""
         self.timed_out = False
         try:
             with box.engine.speaking("starting the command") as client:
@@ -474,7 +471,7 @@ class Running:
             self._box.kill()
 
     def watch(self, timeout: float) -> None:
-        """Read until the command has ended, and what it left in the background has had its time."""
+        """Read until the command has ended and its background processes had their grace."""
         until = time.monotonic() + timeout
         sock = stream_of(self._stream)
         sock.setblocking(False)
@@ -508,7 +505,7 @@ class Running:
         return self.killed
 
     def result(self) -> Executed:
-        """Say how it ended; a container in which something goes on is killed."""
+        """Return how the command ended; kill a container in which processes still run."""
         code = KILLED if self.killed else self._code(_END_SECONDS)
         if not self.killed and (code is None or self._leaves_something()):
             self.kill()
@@ -521,7 +518,7 @@ class Running:
         )
 
     def close(self) -> None:
-        """Give the stream back."""
+        """Close the stream."""
         close_stream(self._stream)
 
     def _leaves_something(self) -> bool:
@@ -531,7 +528,7 @@ class Running:
             return True
 
     def _code(self, seconds: float) -> int | None:
-        """Return the exit code, waiting for it that long; None if the command still runs."""
+        """Wait for the exit code; None if the command still runs after that time."""
         until = time.monotonic() + seconds
         while True:
             found = self._inspect()
@@ -546,13 +543,13 @@ class Running:
             with self._box.engine.speaking("looking at the command") as client:
                 found: dict[str, Any] = client.api.exec_inspect(self._id)
                 return found
-        except ConfigError:  # the container has gone: killed, or it has killed itself
+        except ConfigError:  # the container is gone: killed, or it has killed itself
             self.killed = True
             return {"Running": False, "ExitCode": KILLED}
 
 
 def _received(sock: socket.socket) -> bytes | None:
-    """Return what has come, nothing at the end, None if nothing has come yet."""
+    """Return received data, an empty text at the end, None if nothing has come yet."""
     try:
         return sock.recv(_READ_BYTES)
     except BlockingIOError:

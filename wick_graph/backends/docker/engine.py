@@ -1,4 +1,4 @@
-"""The container engine: how it is reached, and what on it belongs to whom."""
+"""The container engine: its connection, and the owners of its containers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from wick_graph.errors import ConfigError
 
 OWNER: Final = "wick-graph.owner"
-"""Label of a container: the process that it belongs to."""
+"""Label of a container with the process that owns it."""
 
 USER: Final = "wick-graph.user"
 
@@ -23,14 +23,14 @@ _CALL_SECONDS: Final = 60
 
 _OK: Final = 200
 
-_FIX: Final = "start one that speaks Docker's API, and name it in DOCKER_HOST if it is not Docker"
+_FIX: Final = "start one that speaks Docker's API, and set DOCKER_HOST if it is not Docker"
 
 
 class Engine:
-    """A connection to an engine, made when it is first needed.
+    """A connection to an engine, made on first use.
 
     Args:
-        host: Its address, such as `unix:///run/docker.sock`; None for what the environment says.
+        host: Its address, such as `unix:///run/docker.sock`; None for the environment's.
     """
 
     def __init__(self, host: str | None = None) -> None:
@@ -42,7 +42,7 @@ class Engine:
         """Return the SDK's client.
 
         Raises:
-            ConfigError: The SDK is not installed, or no engine answers.
+            ConfigError: the SDK is not installed, or no engine answers.
         """
         if self._client is None:
             docker = sdk()
@@ -61,10 +61,10 @@ class Engine:
 
     @contextmanager
     def speaking(self, doing: str) -> Iterator[Any]:
-        """Give the client; say in one sentence what failed.
+        """Yield the client; turn its errors into one sentence.
 
         Raises:
-            ConfigError: The engine refused, or went away.
+            ConfigError: the engine refused, or went away.
         """
         client = self.client
         errors = sdk().errors
@@ -85,13 +85,13 @@ class Engine:
             raise ConfigError(f"no container engine answers (there is no {path}); {_FIX}")
 
     def is_rootless(self) -> bool:
-        """Say whether the engine runs as a common user, whom its containers call root."""
+        """Say whether the engine runs as an ordinary user, who is root in its containers."""
         with self.speaking("asking the engine what it is") as client:
             options = client.info().get("SecurityOptions") or ()
         return any("rootless" in str(option) for option in options)
 
     def filter_path(self) -> str:
-        """Return the file of the system call filter that containers get; empty but for Podman."""
+        """Return the file of the containers' system call filter; empty except for Podman."""
         with self.speaking("asking the engine for its system call filter") as client:
             parts = client.version().get("Components") or ()
             if not any(part.get("Name") == "Podman Engine" for part in parts):
@@ -112,7 +112,7 @@ def sdk() -> Any:
     """Import the SDK.
 
     Raises:
-        ConfigError: It is not installed.
+        ConfigError: it is not installed.
     """
     try:
         return importlib.import_module("docker")
@@ -123,9 +123,9 @@ def sdk() -> Any:
 
 
 def reap(host: str | None = None) -> int:
-    """Remove the containers of processes that have ended; return how many there were.
+    """Remove the containers of processes that have ended; return their number.
 
-    A container ends by itself with the process that started it. This is for those that could not.
+    A container normally ends with the process that started it; this removes the others.
     """
     engine = Engine(host)
     count = 0
@@ -141,18 +141,18 @@ def reap(host: str | None = None) -> int:
 
 
 def remove(box: Any) -> None:
-    """Kill and remove a container; one that has gone is no error."""
+    """Kill and remove a container; a missing one is not an error."""
     with suppress(sdk().errors.APIError):
         box.remove(force=True, v=True)
 
 
 def owner() -> str:
-    """Name this process so that no later one is taken for it."""
+    """Return a name of this process that no later process can have."""
     return f"{platform.node()}:{os.getpid()}:{_started(os.getpid())}"
 
 
 def is_alive(name: str) -> bool:
-    """Say whether the process of that name may still be there; another machine's always may."""
+    """Say whether the process of that name may still exist; another host's always may."""
     machine, _, rest = name.rpartition(":")[0].rpartition(":")
     started = name.rpartition(":")[2]
     if machine != platform.node() or not rest.isdigit():
@@ -171,7 +171,7 @@ def _exists(pid: int) -> bool:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in the system's ticks; empty where it does not say."""
+    """Return when a process started, in the system's ticks; empty if it is unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""A model that plays a script, exactly: `model: scripted:path.yaml`, and the double for tests."""
+"""A model that plays a script exactly: `model: scripted:path.yaml`, and a double for tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The scripted model: it plays a script strictly, streams, and runs in any process.
 
-The purpose and the agent of a call come in the metadata of its config. LangChain hands that to
+The purpose and the agent of a call come in the metadata of its config. LangChain passes that to
 `_generate` (through the run manager) but not to `_stream`; there it travels as a keyword argument,
-which `TellsCaller` adds where it is missing.
+which `TellsCaller` adds if it is missing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from wick_graph.models.scripted.yaml_script import read_script, script_from
 
 
 class BindsTools(BaseChatModel):
-    """Bind tools in OpenAI's form, so that a request has one form on every path."""
+    """A chat model that binds tools in OpenAI's form, so that requests have one form everywhere."""
 
     def bind_tools(
         self,
@@ -88,14 +88,14 @@ class BindsTools(BaseChatModel):
         tool_choice: str | dict[str, Any] | bool | None = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Bind tools, whatever they are."""
+        """Bind tools of any kind."""
         if tool_choice is not None:
             kwargs["tool_choice"] = tool_choice
         return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
 
 
 PURPOSE: Final = "wick_purpose"
-"""The metadata key of what a call is for; `agent` where it is missing."""
+"""The metadata key of a call's purpose; `agent` if it is missing."""
 
 AGENT: Final = "wick_agent"
 """The metadata key of the agent's name."""
@@ -107,7 +107,7 @@ def take_caller(
     run_manager: CallbackManagerForLLMRun | AsyncCallbackManagerForLLMRun | None,
     kwargs: dict[str, Any],
 ) -> tuple[str, str]:
-    """Return purpose and agent, and take them out of the keyword arguments."""
+    """Return purpose and agent, and remove them from the keyword arguments."""
     known = dict(run_manager.metadata) if run_manager and run_manager.metadata else {}
     for key in _KEYS:
         if key in kwargs:
@@ -116,7 +116,7 @@ def take_caller(
 
 
 class TellsCaller(BindsTools):
-    """A chat model whose streams know who is calling."""
+    """A chat model with streams that know the purpose and the agent of a call."""
 
     def stream(
         self,
@@ -127,8 +127,8 @@ class TellsCaller(BindsTools):
         **kwargs: Any,
     ) -> Iterator[AIMessageChunk]:
         """Stream a reply; see `BaseChatModel`."""
-        told = {**_told_by_config(config), **kwargs}
-        return super().stream(input, config, stop=stop, **told)
+        caller = {**_caller_in_config(config), **kwargs}
+        return super().stream(input, config, stop=stop, **caller)
 
     def astream(
         self,
@@ -139,8 +139,8 @@ class TellsCaller(BindsTools):
         **kwargs: Any,
     ) -> AsyncIterator[AIMessageChunk]:
         """Stream a reply; see `BaseChatModel`."""
-        told = {**_told_by_config(config), **kwargs}
-        return super().astream(input, config, stop=stop, **told)
+        caller = {**_caller_in_config(config), **kwargs}
+        return super().astream(input, config, stop=stop, **caller)
 
     def _generate_with_cache(
         self,
@@ -149,8 +149,8 @@ class TellsCaller(BindsTools):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        told = {**_told_by(run_manager.metadata if run_manager else None), **kwargs}
-        return super()._generate_with_cache(messages, stop, run_manager, **told)
+        caller = {**_caller_in(run_manager.metadata if run_manager else None), **kwargs}
+        return super()._generate_with_cache(messages, stop, run_manager, **caller)
 
     async def _agenerate_with_cache(
         self,
@@ -159,19 +159,19 @@ class TellsCaller(BindsTools):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        told = {**_told_by(run_manager.metadata if run_manager else None), **kwargs}
-        return await super()._agenerate_with_cache(messages, stop, run_manager, **told)
+        caller = {**_caller_in(run_manager.metadata if run_manager else None), **kwargs}
+        return await super()._agenerate_with_cache(messages, stop, run_manager, **caller)
 
 
-def _told_by(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+def _caller_in(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: metadata[key] for key in _KEYS if key in metadata} if metadata else {}
 
 
-def _told_by_config(config: RunnableConfig | None) -> dict[str, Any]:
+def _caller_in_config(config: RunnableConfig | None) -> dict[str, Any]:
     known = ensure_config(config)
     callbacks = known.get("callbacks")
     inherited = callbacks.metadata if isinstance(callbacks, BaseCallbackManager) else None
-    return {**_told_by(inherited), **_told_by(known.get("metadata"))}
+    return {**_caller_in(inherited), **_caller_in(known.get("metadata"))}
 
 
 Tools = tuple[dict[str, Any], ...]
@@ -198,12 +198,12 @@ class Log:
 
     @property
     def calls(self) -> tuple[ModelCall, ...]:
-        """What was recorded so far."""
+        """The calls recorded so far."""
         with self._lock:
             return tuple(self._calls)
 
     def keep_messages(self, messages: Sequence[BaseMessage]) -> tuple[BaseMessage, ...]:
-        """Copy a prompt; what equals its place in the last prompt is not copied again."""
+        """Copy a prompt; a message equal to the last prompt's at its place is not copied again."""
         last = self._prompt
         kept = [
             last[at] if at < len(last) and _same(last[at], message) else freeze(message)
@@ -213,7 +213,7 @@ class Log:
         return self._prompt
 
     def keep_tools(self, tools: Sequence[dict[str, Any]]) -> Tools:
-        """Copy the bound tools; what equals the last ones is not copied again."""
+        """Copy the bound tools; tools equal to the last ones are not copied again."""
         kept = self._tools
         if len(kept) != len(tools) or any(a != b for a, b in zip(kept, tools, strict=True)):
             kept = self._tools = tuple(copy_tree(tool) for tool in tools)
@@ -244,7 +244,7 @@ class Log:
             return taken
 
     def no_lane(self, lanes: Sequence[Lane], call: ModelCall, record: bool) -> UnexpectedModelCall:
-        """Log a call that no lane wants, and make the error to raise for it."""
+        """Log a call that no lane takes, and make the error to raise for it."""
         with self._lock:
             self._add(call, record)
             names = ", ".join(lane.name for lane in lanes) or "none"
@@ -253,7 +253,7 @@ class Log:
     def check(self, step: Step, reply: Reply, tools: Tools) -> None:
         """Raise `ScriptMismatch` unless the reply's calls fit the tools.
 
-        What stands in the script is checked once per set of tools; what a function made, always.
+        A step of the script is checked once per set of tools; a function's reply, always.
         """
         if reply.unchecked or not reply.calls:
             return
@@ -280,8 +280,8 @@ class Log:
             raise UnconsumedSteps("these steps were never taken:\n" + "\n".join(left))
 
     def _pass(self, lane: Lane, start: int) -> None:
-        # What lies behind a prompt was taken, perhaps in another process. An overflow may have
-        # stepped aside without a refusal, so the prompt is no proof of it.
+        # The steps before a prompt were taken, perhaps in another process. An overflow may have
+        # stepped aside without a refusal, so the prompt does not prove it.
         for at in range(self._passed.get(lane.name, 0), min(start, len(lane.steps))):
             if not isinstance(lane.steps[at], Overflow):
                 self._done.add((lane.name, at))
@@ -350,13 +350,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A draft, and after how many chunks the connection breaks."""
+    """A draft, and the number of chunks after which the connection breaks."""
 
     draft: Draft
     cut_after: int | None = None
 
     def whole(self) -> ChatResult:
-        """Return the reply in one piece; raises `ScriptedCut` if it is to be cut."""
+        """Return the reply in one piece; raises `ScriptedCut` if it must be cut."""
         if self.cut_after is not None:
             raise _cut(0)
         return ChatResult(generations=[ChatGeneration(message=self.draft.message())])
@@ -372,11 +372,11 @@ class Outcome:
 
 
 Waits: TypeAlias = Generator[float | Awaitable[Any], Any, Outcome]
-"""A turn that hands out what it waits for: seconds, or an awaitable whose value it wants."""
+"""A turn that yields what it waits for: seconds, or an awaitable, and gets its value back."""
 
 
 def play(turn: Turn, log: Log) -> Waits:
-    """Do the step, down to the draft of a reply.
+    """Run the step, down to the draft of a reply.
 
     Raises what the step raises, and `ScriptMismatch` for calls that the tools do not accept.
     """
@@ -401,7 +401,7 @@ def play(turn: Turn, log: Log) -> Waits:
 
 
 def drive(waits: Waits) -> Outcome:
-    """Carry a turn to its end in this thread."""
+    """Run a turn to its end in this thread."""
     value: Any = None
     while True:
         try:
@@ -420,7 +420,7 @@ def drive(waits: Waits) -> Outcome:
 
 
 async def adrive(waits: Waits) -> Outcome:
-    """Carry a turn to its end in this task."""
+    """Run a turn to its end in this task."""
     value: Any = None
     while True:
         try:
@@ -468,12 +468,12 @@ _SETTINGS: Final = ("temperature", "max_tokens", "timeout", "max_retries", "stop
 
 
 class ScriptedModel(TellsCaller):
-    """Play a script, exactly.
+    """Play a script exactly.
 
-    A call takes the step that its prompt has come to (see `place`), so the same script serves
+    A call takes the step that its prompt has reached (see `place`), so the same script serves
     many threads, a resumed one, a fork and another process. A step that leaves no assistant
-    message behind (a fault, an empty reply) is taken once per conversation and process, so that
-    the retry gets the next step; as the last of its lane it is taken each time. With
+    message (a fault, an empty reply) is taken once per conversation and process, so that the
+    retry gets the next step; as the last of its lane it is taken each time. With
     `cursor="fifo"` the steps are taken in the order of the calls instead.
 
     Raises `UnexpectedModelCall` beyond the script and `ScriptMismatch` for a scripted call that
@@ -483,12 +483,12 @@ class ScriptedModel(TellsCaller):
     model_config = ConfigDict(extra="forbid")
 
     model_name: str = DEFAULT_NAME
-    """Also tells scripts apart that speak in one thread; ids carry it when it is set."""
+    """Also distinguishes several scripts in one thread; ids include it if it is set."""
     cursor: Cursor = "prompt"
     record_calls: bool = True
-    """Whether `calls` are kept; long benchmarks switch it off."""
+    """Whether `calls` are kept; long benchmarks turn it off."""
     chunk_delay: float | None = None
-    """Seconds before each chunk of a stream; 0 only gives other tasks their turn."""
+    """Seconds before each chunk of a stream; 0 only lets other tasks run."""
     streaming: bool = False
     temperature: float | None = None
     max_tokens: int | None = None
@@ -496,7 +496,7 @@ class ScriptedModel(TellsCaller):
     max_retries: int | None = None
     stop: list[str] | None = None
     api_key: SecretStr | None = None
-    """Accepted so that the model can stand in for others, and never used."""
+    """Accepted so that the model can replace others, and never used."""
 
     _lanes: tuple[Lane, ...] = PrivateAttr(default=())
     _log: Log = PrivateAttr(default_factory=Log)
@@ -523,7 +523,7 @@ class ScriptedModel(TellsCaller):
 
     @classmethod
     def from_yaml(cls, path: str | Path, **settings: Any) -> ScriptedModel:
-        """Read a script from a file; `settings` win over what the file says.
+        """Read a script from a file; `settings` override the file's.
 
         Raises `ConfigError` that names file, line and step.
         """
@@ -540,16 +540,16 @@ class ScriptedModel(TellsCaller):
 
     @property
     def calls(self) -> tuple[ModelCall, ...]:
-        """Return what was asked so far, oldest first; raises `ConfigError` if not recorded."""
+        """Return the calls so far, oldest first; raises `ConfigError` if not recorded."""
         if not self.record_calls:
             raise ConfigError("this scripted model keeps no calls: leave record_calls on")
         return self._log.calls
 
     def assert_complete(self) -> None:
-        """Check that every step was taken and no call was left without one.
+        """Check that every step was taken and that every call had one.
 
         Raises `UnconsumedSteps`, or the first `UnexpectedModelCall` even if it was swallowed.
-        Steps that a prompt shows as past count as taken.
+        Steps that a prompt shows as done count as taken.
         """
         self._log.assert_complete(self._lanes)
 

@@ -3,10 +3,10 @@
     ScriptFailure            also AssertionError: a test fails loudly
     ├── UnexpectedModelCall  a call for which the script has no step
     ├── UnconsumedSteps      steps that no call took
-    └── ScriptMismatch       a step that does not fit the tools that are bound
+    └── ScriptMismatch       a step that does not fit the bound tools
 
 The scripted provider failures carry what the real ones carry (`status_code`, `response`), so
-that code which retries needs to know nothing of scripts.
+retrying code needs to know nothing of scripts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from wick_graph.constants import CHARS_PER_TOKEN
 
 
 class ScriptFailure(AssertionError):
-    """Root of the ways in which code and script can disagree."""
+    """Base of the errors for code and script that disagree."""
 
 
 class UnexpectedModelCall(ScriptFailure):
@@ -51,11 +51,11 @@ class UnconsumedSteps(ScriptFailure):
 
 
 class ScriptMismatch(ScriptFailure):
-    """Report a scripted tool call that the bound tools would not accept."""
+    """Report a scripted tool call that the bound tools do not accept."""
 
 
 class ScriptedRateLimit(ModelRateLimitError):
-    """Stand for a provider's 429; `response.headers` has `Retry-After` if the script says so."""
+    """Imitate a provider's 429; `response.headers` has `Retry-After` if the script gives it."""
 
     def __init__(self, retry_after: float | None = None) -> None:
         super().__init__("rate limit reached (scripted)")
@@ -67,15 +67,15 @@ class ScriptedRateLimit(ModelRateLimitError):
 
 
 class ScriptedTimeout(ModelTimeoutError, TimeoutError):
-    """Stand for a provider that did not answer in time."""
+    """Imitate a provider that does not answer in time."""
 
 
 class ScriptedCut(ModelConnectionError, ConnectionError):
-    """Stand for a connection that was closed in the middle of a reply."""
+    """Imitate a connection that closes in the middle of a reply."""
 
 
 class ScriptedOverflow(ContextOverflowError):
-    """Stand for a provider's refusal of a prompt that is longer than its context window."""
+    """Imitate a provider's refusal of a prompt longer than its context window."""
 
 
 Content = str | list[str | dict[str, Any]]
@@ -92,18 +92,18 @@ class DraftCall:
     name: str
     raw: str
     args: Mapping[str, Any] | None = None
-    """The parsed arguments; `None` where `raw` is meant to be parsed (and to fail)."""
+    """The parsed arguments; `None` if `raw` must be parsed (and fail)."""
     id: str | None = None
 
     @classmethod
     def of(cls, name: str, args: Mapping[str, Any], id: str | None = None) -> DraftCall:
-        """Make a call with arguments that JSON can say (raises `TypeError` if it cannot)."""
+        """Make a call with arguments that JSON can express (raises `TypeError` if it cannot)."""
         return cls(name, json.dumps(args, ensure_ascii=False), args, id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """Everything of one reply, each call with its id."""
+    """All parts of one reply, each call with its id."""
 
     id: str | None = None
     content: Content = ""
@@ -179,7 +179,7 @@ def estimate_usage(
 
 
 def estimate_tokens(messages: Sequence[BaseMessage]) -> int:
-    """Estimate what a prompt costs, four characters to a token, without the tools' schemas."""
+    """Estimate the tokens of a prompt, four characters each, without the tools' schemas."""
     chars = 0
     for message in messages:
         content = message.content
@@ -190,7 +190,7 @@ def estimate_tokens(messages: Sequence[BaseMessage]) -> int:
 
 
 def copy_tree(value: Any) -> Any:
-    """Copy nested dictionaries and lists; anything else is shared."""
+    """Copy nested dictionaries and lists; share anything else."""
     if isinstance(value, dict):
         return {key: copy_tree(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -228,7 +228,7 @@ class ModelCall:
     """The bound tools in OpenAI's form."""
     tool_choice: Any = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Everything else that was asked for: `temperature`, `stop`, keyword arguments."""
+    """Everything else in the request: `temperature`, `stop`, keyword arguments."""
     purpose: str = "agent"
     agent: str = ""
     streamed: bool = False
@@ -255,7 +255,7 @@ class ModelCall:
 
 
 def freeze(message: BaseMessage) -> BaseMessage:
-    """Copy a message so that no change to the original shows in the copy."""
+    """Copy a message so that changes to the original do not show in the copy."""
     copy = message.model_copy()
     values = copy.__dict__
     for name, value in values.items():

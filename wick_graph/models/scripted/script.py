@@ -1,6 +1,6 @@
 """A script: the steps that a model takes, and the lanes that hold them.
 
-Scripted tool calls must be calls that the bound tools accept.
+The bound tools must accept scripted tool calls.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Let a function see the call and choose the step."""
+    """Let a function choose the step from the call."""
 
     function: Callable[[ModelCall], StepLike | Awaitable[StepLike]]
 
@@ -97,7 +97,7 @@ def text(
     """Answer with text, streamed word by word or in the given chunks.
 
     `usage` is (input, output) tokens or LangChain's mapping; without it the model estimates.
-    Raises `ConfigError` when `chunks` do not add up to `content`.
+    Raises `ConfigError` if `chunks` do not add up to `content`.
     """
     pieces = None if chunks is None else tuple(chunks)
     whole = content or "".join(pieces or ())
@@ -118,11 +118,11 @@ def calls(
     id: str | None = None,
     unchecked: bool = False,
 ) -> Reply:
-    """Call several tools in one reply, with a text before them if you like.
+    """Call several tools in one reply, with an optional text before them.
 
-    Each is `(tool, args)` or `(tool, args, call id)`. The arguments must fit the schemas that
-    are bound when the step is taken, unless `unchecked`. Raises `ConfigError` for arguments
-    that JSON cannot say.
+    Each is `(tool, args)` or `(tool, args, call id)`. The arguments must fit the schemas bound
+    when the step is taken, unless `unchecked`. Raises `ConfigError` for arguments that JSON
+    cannot express.
     """
     if not wanted:
         raise ConfigError("calls() needs at least one (tool, args): use text() for a plain answer")
@@ -140,7 +140,7 @@ def error(exc: BaseException | type[BaseException] | str) -> Raise:
 
 
 def delay(seconds: float, step: StepLike) -> Delay:
-    """Wait before a step, in the way of the caller: sleeping the thread, or the task.
+    """Wait before a step; sleeps in the caller's thread or task.
 
     Raises `ConfigError` for `attempts()` and `context_overflow()`: delay what is in or after them.
     """
@@ -151,15 +151,15 @@ def delay(seconds: float, step: StepLike) -> Delay:
 
 
 def respond(function: Callable[[ModelCall], StepLike | Awaitable[StepLike]]) -> Respond:
-    """Choose the step when the call comes; a coroutine function needs an async caller."""
+    """Choose the step at the time of the call; a coroutine function needs an async caller."""
     return Respond(function)
 
 
 def attempts(*steps: StepLike) -> Attempts:
-    """Give several attempts one place: faults first, the answer last.
+    """Put several attempts in one place: faults first, the answer last.
 
-    Raises `ConfigError` when an attempt before the last would leave an answer behind, since the
-    next call would then be another place.
+    Raises `ConfigError` if an attempt before the last would leave an answer, since the next call
+    would then be another place.
     """
     made = tuple(as_step(one) for one in steps)
     if not made or not all(leaves_nothing(one) for one in made[:-1]):
@@ -173,7 +173,7 @@ def rate_limit(retry_after: float | None = None) -> Raise:
 
 
 def timeout() -> Raise:
-    """Fail as a provider does that did not answer in time."""
+    """Fail as a provider that does not answer in time."""
     return Raise(lambda: ScriptedTimeout("no answer in time (scripted)"), "timeout()")
 
 
@@ -188,14 +188,14 @@ def cut_stream(after_chunks: int = 1, step: StepLike = "This reply is cut off.")
 def malformed_args(tool: str, raw: str = '{"broken": }', *, id: str | None = None) -> Reply:
     """Call a tool with arguments that are this text.
 
-    What LangChain makes of it is what providers' classes make of it: an invalid tool call; but
-    a stream that stops in the middle of an object is completed by LangChain, not refused.
+    LangChain turns it into an invalid tool call, as providers' classes do; but LangChain
+    completes a stream that stops in the middle of an object, and does not refuse it.
     """
     return Reply(calls=(DraftCall(tool, raw, None, id),), unchecked=True)
 
 
 def unknown_tool(name: str = "no_such_tool", args: Mapping[str, Any] | None = None) -> Reply:
-    """Call a tool that nobody offered."""
+    """Call a tool that is not bound."""
     return calls((name, args or {}), unchecked=True)
 
 
@@ -207,14 +207,13 @@ def empty() -> Reply:
 def context_overflow(above_tokens: int) -> Overflow:
     """Refuse every prompt above this estimate (four characters to a token).
 
-    A shorter prompt goes on to the next step, so what follows is the answer after the history
-    was made to fit.
+    A shorter prompt goes on to the next step: the answer after the history was shortened.
     """
     return Overflow(above_tokens)
 
 
 def as_step(value: StepLike) -> Step:
-    """Accept a text or an `AIMessage` where a step is due; raises `ConfigError` for the rest."""
+    """Accept a text or an `AIMessage` as a step; raises `ConfigError` for other types."""
     if isinstance(value, str):
         return Reply(content=value)
     if isinstance(value, AIMessage):
@@ -230,7 +229,7 @@ def as_step(value: StepLike) -> Step:
 
 
 def flatten(steps: Iterable[StepLike]) -> tuple[Step, ...]:
-    """List the steps with every group of attempts laid open."""
+    """List the steps with each group of attempts expanded."""
     out: list[Step] = []
     for step in map(as_step, steps):
         out.extend(flatten(step.steps) if isinstance(step, Attempts) else (step,))
@@ -293,26 +292,26 @@ Cursor = Literal["prompt", "fifo"]
 CURSORS: Final = ("prompt", "fifo")
 
 MAIN: Final = "main"
-"""The lane of the steps that are given without one; it takes calls of purpose `agent` only."""
+"""The lane of the steps without one; it takes calls of purpose `agent` only."""
 
 MARK: Final = "script"
-"""The key in a reply's `response_metadata` that says which step it came from."""
+"""The key in a reply's `response_metadata` that names its step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class When:
-    """Conditions on a call, all of which must hold."""
+    """Conditions on a call; all must hold."""
 
     agent: str | None = None
     """The agent's name; `*` and `?` are wildcards."""
     purpose: str | None = None
-    """What the call is for, such as `agent`, `summarize`, `subagent:*`; wildcards as above."""
+    """The call's purpose, such as `agent`, `summarize`, `subagent:*`; wildcards as above."""
     last: str | None = None
-    """A regular expression to be found in the text of the last message."""
+    """A regular expression to find in the text of the last message."""
     system: str | None = None
-    """A regular expression to be found in the system text."""
+    """A regular expression to find in the system text."""
     tools: Iterable[str] | None = None
-    """Names that must all be bound; an empty list means that nothing may be bound."""
+    """Tools that must all be bound; an empty list means that none may be bound."""
 
     def __post_init__(self) -> None:
         for name in ("last", "system"):
@@ -320,7 +319,7 @@ class When:
                 re.compile(getattr(self, name) or "")
             except re.error as problem:
                 raise ConfigError(
-                    f"the {name!r} matcher of a lane is no regular expression: {problem}"
+                    f"the {name!r} matcher of a lane is not a regular expression: {problem}"
                 ) from problem
         if isinstance(self.tools, str):
             raise ConfigError("the 'tools' matcher of a lane is a list of names, not a text")
@@ -341,7 +340,7 @@ WhenLike = When | Mapping[str, Any] | Callable[[ModelCall], bool] | None
 
 @dataclass(frozen=True, slots=True, init=False)
 class Lane:
-    """A named part of a script with steps of its own."""
+    """A named part of a script with its own steps."""
 
     name: str
     steps: tuple[Step, ...]
@@ -361,7 +360,7 @@ class Lane:
         Raises `ConfigError` for an unusable name, matcher or step.
         """
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise ConfigError(f"{name!r} is no name for a lane: use letters, digits, _ and -")
+            raise ConfigError(f"{name!r} is not a lane's name: use letters, digits, _ and -")
         if cursor not in (None, *CURSORS):
             raise ConfigError(f"the cursor of lane {name} is 'prompt' or 'fifo', not {cursor!r}")
         if isinstance(steps, str):
@@ -378,14 +377,14 @@ def mark(script: str, lane: str, step: int) -> dict[str, Any]:
 
 
 def place(lane: Lane, script: str, messages: Sequence[BaseMessage]) -> int:
-    """Find the step that a prompt has come to, from the prompt alone.
+    """Find the step that a prompt has reached, from the prompt alone.
 
-    The last reply in the prompt that carries this lane's mark is step `s`, so the next is
-    `s + 1`: wherever the thread was continued, forked or cut short in the meantime. Assistant
-    messages after it that carry no mark (an edit by hand, another model, a format that drops
-    metadata) count for one answering step each; without any mark, all from the first user
-    message on are counted. Replies marked by other lanes or scripts, empty unmarked ones, what
-    the engine said in the model's place, and all that is no assistant message do not count.
+    The last reply in the prompt with this lane's mark is step `s`, so the next is `s + 1`,
+    wherever the thread was continued, forked or cut short in the meantime. Assistant messages
+    after it without a mark (an edit by hand, another model, a format that drops metadata) count
+    for one answering step each; without any mark, all from the first user message on count.
+    Replies marked by other lanes or scripts, empty unmarked ones, the engine's own replies, and
+    messages of other roles do not count.
     """
     unmarked = counted = at = 0
     for message in reversed(messages):
@@ -413,7 +412,7 @@ def _counts(message: AIMessage) -> bool:
 
 
 def conversation(messages: Sequence[BaseMessage]) -> str:
-    """Tell conversations apart by their first user message."""
+    """Identify a conversation by its first user message."""
     first = next((m for m in messages if isinstance(m, HumanMessage)), None)
     return "" if first is None else first.id or first.text
 
@@ -428,7 +427,7 @@ def _matcher(when: WhenLike) -> Callable[[ModelCall], bool]:
     known = [one.name for one in fields(When)]
     for key in when:
         if key not in known:
-            raise ConfigError(f"a lane cannot match on {key!r}: it can on {', '.join(known)}")
+            raise ConfigError(f"a lane cannot match on {key!r}: use one of {', '.join(known)}")
     return When(**when).matches
 
 
@@ -464,7 +463,7 @@ def _problem(args: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
         where = ".".join(map(str, found.absolute_path))
         return f"{where}: {found.message}" if where else str(found.message)
     known = schema.get("properties")
-    # JSON schema lets unknown names through; in a script they are slips of the pen
+    # JSON Schema lets unknown names through; in a script they are typos
     if known and not schema.keys() & {"additionalProperties", "patternProperties"}:
         unknown = [name for name in args if name not in known]
         if unknown:

@@ -9,7 +9,7 @@
     lanes:
       - {name: summary, when: {purpose: summarize}, cursor: fifo, steps: [A summary.]}
 
-A step has one kind and perhaps options; `delay` may stand beside every kind.
+A step has one kind and perhaps options; `delay` goes with every kind.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REPLY: Final = frozenset({"text", "chunks", "call", "args", "calls", "usage", "
 
 
 def read_script(path: Path) -> Script:
-    """Read a script; raises `ConfigError` with the file and, where known, the line."""
+    """Read a script; raises `ConfigError` with the file and, if known, the line."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as problem:
@@ -65,14 +65,14 @@ def script_from(content: object, source: str) -> Script:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping: one of the two would be lost."""
+    """A loader that refuses a duplicate key in a mapping: one of the two would be lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} stands twice", key.start_mark
+                    None, None, f"the key {key.value!r} is given twice", key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -99,8 +99,8 @@ def _step(data: object, where: str) -> Step:
     try:
         return make.as_step(_build(data, where))
     except (TypeError, ValueError) as problem:
-        told = str(problem)
-        raise ConfigError(told if told.startswith(where) else f"{where}: {told}") from problem
+        said = str(problem)
+        raise ConfigError(said if said.startswith(where) else f"{where}: {said}") from problem
 
 
 def _build(data: object, where: str) -> StepLike:
@@ -122,7 +122,7 @@ def _build(data: object, where: str) -> StepLike:
         return make.attempts(*_steps(value, f"{where}.attempts"))
     if kind not in _FAULTS:
         known = ", ".join(["text", "call", "calls", "delay", "attempts", *_FAULTS])
-        raise ConfigError(f"there is no step {kind!r}: there are {known}")
+        raise ConfigError(f"there is no step {kind!r}: use one of {known}")
     return _FAULTS[kind](value)
 
 
