@@ -97,11 +97,11 @@ given("a picture as data", "it", told(TEXT, PICTURE))
 given("a picture alone", "it", told(PICTURE))
 given(
     "a picture by its address",
-    "it; its address as text with Google and Ollama, whose clients do not pass addresses on",
+    "it; its address as text with Google and Ollama: their clients do not pass addresses on",
     told(TEXT, image("https://example.com/a.png")),
 )
 given(
-    "a picture whose address is a bare text",
+    "a picture with an address that is a bare text",
     "it",
     told({"type": "image_url", "image_url": PICTURE["image_url"]["url"]}),
 )
@@ -157,7 +157,7 @@ given(
 for _kind in ("file", "media", "document", "audio", "input_audio"):
     given(f"a block without data: {_kind}", "", told({"type": _kind}), refused="needs its data")
 given(
-    "a file whose data is no base64",
+    "a file with data that is no base64",
     "",
     told({"type": "media", "data": "???", "mime_type": "application/pdf"}),
     refused="no base64",
@@ -432,7 +432,7 @@ given(
     HumanMessage("And?"),
 )
 given(
-    "thoughts that nobody vouches for",
+    "thoughts with no known provider",
     "nothing of them",
     HumanMessage("Hi."),
     AIMessage(
