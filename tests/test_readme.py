@@ -6,9 +6,10 @@
 - A `console` or `bash` block that starts with `$ wick` or `$ python` is a session. The commands
   run in `bash`, and where output is shown it is compared: `…` stands for any text in its line, and
   alone on a line for any lines.
+- A `yaml` block is a part of agents.yaml: keys of an agent or of the file. It is read as such.
 - A block under `<!-- no-run: reason -->` is left out.
 
-The folder holds this checkout's `agents.yaml`; a model that nobody names is the scripted demo.
+The folder holds this checkout's `agents.yaml`; the default model is the scripted demo.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from typing import Any
 import pytest
 import typer.core
 import typer.main
+import yaml
 
 from tests.source import ROOT
 from wick_graph.cli.app import app
+from wick_graph.config import AgentsFile, parse_config
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_NOT_RUN = 4
@@ -174,8 +177,28 @@ def test_what_a_document_shows_works(document: Path, tmp_path: Path) -> None:
             follow(block, desk)
 
 
+def every_block() -> list[Block]:
+    return [b for d in DOCUMENTS for b in blocks_of(d.read_text(encoding="utf-8"), d.name)]
+
+
+TOKENS = {"TICKETS_TOKEN": "t"}
+PARTS = [block for block in every_block() if block.language == "yaml"]
+
+
+@pytest.mark.parametrize("block", PARTS, ids=lambda block: f"{block.document}:{block.line}")
+def test_a_part_of_agents_yaml_that_is_shown_is_read(block: Block, tmp_path: Path) -> None:
+    keys = yaml.safe_load(block.text)
+    whole: dict[str, Any] = {"agents": {"default": {}}}
+    if keys.keys() <= AgentsFile.model_fields.keys():
+        whole |= keys
+    else:
+        whole["agents"]["default"] = keys
+    made = parse_config(yaml.safe_dump(whole), source="agents.yaml", base_dir=tmp_path, env=TOKENS)
+    assert made.agents
+
+
 def test_few_blocks_are_left_out() -> None:
-    every = [b for d in DOCUMENTS for b in blocks_of(d.read_text(encoding="utf-8"), d.name)]
+    every = every_block()
     left_out = [f"{b.document}:{b.line}: {b.reason}" for b in every if b.reason]
     assert len(left_out) <= MAX_NOT_RUN, left_out
     assert any(b.language == "python" and not b.reason for b in every)
@@ -183,9 +206,9 @@ def test_few_blocks_are_left_out() -> None:
 
 def test_make_commands_that_are_shown_exist() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    guide = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
-    code = re.findall(r"^ *```.*?^ *```|`[^`\n]+`", readme + guide, re.M | re.S)
+    guides = [*DOCUMENTS, ROOT / "AGENTS.md", ROOT / "SECURITY.md", ROOT / "benchmarks/README.md"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in guides)
+    code = re.findall(r"^ *```.*?^ *```|`[^`\n]+`", text, re.M | re.S)
     shown = {verb for part in code for verb in re.findall(r"\bmake ([a-z][\w-]*)", part)}
     assert {"run", "test"} <= shown
     assert shown <= targets, sorted(shown - targets)
@@ -196,7 +219,7 @@ def test_wick_commands_that_are_shown_exist() -> None:
     assert isinstance(known, typer.core.TyperGroup)
     options = {name: options_of(command) for name, command in known.commands.items()}
     found = []
-    for path in [*DOCUMENTS, ROOT / "AGENTS.md"]:
+    for path in [*DOCUMENTS, ROOT / "AGENTS.md", ROOT / "SECURITY.md"]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             shown = re.search(r"(?:^|[`$ ])wick ([a-z]+)", line)
             named = shown and (

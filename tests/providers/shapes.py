@@ -97,11 +97,11 @@ given("a picture as data", "it", told(TEXT, PICTURE))
 given("a picture alone", "it", told(PICTURE))
 given(
     "a picture by its address",
-    "it; its address as text with Google and Ollama, whose clients do not pass addresses on",
+    "it; its address as text with Google and Ollama: their clients do not pass addresses on",
     told(TEXT, image("https://example.com/a.png")),
 )
 given(
-    "a picture whose address is a bare text",
+    "a picture with an address that is a bare text",
     "it",
     told({"type": "image_url", "image_url": PICTURE["image_url"]["url"]}),
 )
@@ -434,7 +434,7 @@ given(
     HumanMessage("And?"),
 )
 given(
-    "thoughts that nobody vouches for",
+    "thoughts with no known provider",
     "nothing of them",
     HumanMessage("Hi."),
     AIMessage(

@@ -1,0 +1,183 @@
+"""The documents name what is there: paths, links, packages, keys, commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from tests.source import MODULES, ROOT, home, imports, part_of, tree_files
+from tests.test_architecture import GROUND, LAYERS
+from wick_graph.cli.app import app
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^()\s]+)\)")
+FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
+MAP = re.compile(r"^ {2}([\w/.]+)(?: +→ ([\w ]+?))?(?: {2,}|$)", re.M)
+
+MADE = frozenset({"checkpoints/wick.db", "wick_graph.audit"})
+"""What exists at run time: the default database, and a logger."""
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+# --- paths and links -----------------------------------------------------------------------------
+
+
+PATH = re.compile(r"`((?:wick_graph|nodes|tests|docs|benchmarks|checkpoints|\.ci)/[\w./*-]*)")
+INNER = re.compile(r"`((?:\w+/)+\w+\.(?:py|json|md|yaml|txt))[`:]")
+"""A path inside of the package: `store/schema.py`."""
+
+
+def named() -> Iterator[tuple[str, str]]:
+    """Yield each path that a document names, and the document."""
+    for document in DOCUMENTS:
+        text = read(document)
+        for found in {*PATH.findall(text), *INNER.findall(text)}:
+            yield document.name, found.rstrip(".")
+
+
+def test_each_path_that_is_named_is_there() -> None:
+    missing = [
+        f"{document}: {path}"
+        for document, path in named()
+        if path not in MADE and not any(any(top.glob(path)) for top in (ROOT, ROOT / "wick_graph"))
+    ]
+    assert missing == []
+    assert len({path for _, path in named()}) > 50
+
+
+def test_each_module_that_is_named_is_there() -> None:
+    missing = []
+    for document in DOCUMENTS:
+        for dotted in set(re.findall(r"\bwick_graph(?:\.[a-z_]\w*)+", read(document))):
+            name = dotted
+            while name not in MODULES:
+                name = name.rpartition(".")[0]
+            rest = dotted[len(name) + 1 :].partition(".")[0]
+            if (
+                rest
+                and dotted not in MADE
+                and not re.search(rf"\b{rest}\b", read(MODULES[name].path))
+            ):
+                missing.append(f"{document.name}: {dotted}")
+    assert missing == []
+
+
+@cache
+def anchors(path: Path) -> frozenset[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    made = set()
+    for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", read(path)), re.M):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower().replace("`", "")
+        kept = (c for c in text if c in " -_" or unicodedata.category(c)[0] in "LN")
+        made.add("".join(kept).replace(" ", "-"))
+    return frozenset(made)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_each_link_leads_somewhere(document: Path) -> None:
+    broken = []
+    for target in LINK.findall(FENCE.sub("", read(document))):
+        if re.match(r"https?:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (document.parent / file).resolve() if file else document
+        known = path.exists() and (not anchor or anchor in anchors(path))
+        if not known or (file and str(path.relative_to(ROOT)) not in tracked()):
+            broken.append(target)
+    assert broken == []
+
+
+@cache
+def tracked() -> frozenset[str]:
+    """Return the files and folders that a commit would hold."""
+    files = [Path(name) for name in tree_files()]
+    return frozenset(str(part) for file in files for part in (file, *file.parents))
+
+
+def test_each_document_is_linked_from_the_readme() -> None:
+    linked = {target.partition("#")[0] for target in LINK.findall(read(ROOT / "README.md"))}
+    wanted = {str(path.relative_to(ROOT)) for path in DOCUMENTS} - {"README.md"}
+    assert sorted(wanted - linked) == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(read(ROOT / "README.md").splitlines()) <= 200
+
+
+# --- the map of the packages ---------------------------------------------------------------------
+
+
+def drawn() -> list[tuple[str, frozenset[str]]]:
+    """Return the map of AGENTS.md: each part and what its arrow names."""
+    text = read(ROOT / "AGENTS.md").partition("```text\n")[2].partition("```")[0]
+    return [
+        (name.strip("/").removesuffix(".py"), frozenset(needs.split()))
+        for name, needs in MAP.findall(text)
+        if name not in ("errors.py", "__init__.py")
+    ]
+
+
+def needed() -> dict[str, frozenset[str]]:
+    """Return what each part imports, without what it gets through another part that it imports."""
+    edges: dict[str, set[str]] = {"ground": set()}
+    for module in MODULES.values():
+        if module.part:
+            part = "ground" if module.part in GROUND else module.part
+            others = {part_of(home(target)) for _, target in imports(module)} - {""}
+            others = {"ground" if other in GROUND else other for other in others}
+            edges.setdefault(part, set()).update(others - {part})
+
+    @cache
+    def below(part: str) -> frozenset[str]:
+        return frozenset(edges[part]).union(*(below(other) for other in edges[part]))
+
+    return {
+        part: frozenset(n for n in others if not any(n in below(o) for o in others))
+        for part, others in edges.items()
+    }
+
+
+def test_the_map_is_the_order_of_the_packages_and_their_imports() -> None:
+    wanted = needed()
+    order = [part for row in LAYERS[1:] for part in row if part != "__main__"]
+    lines = [f"  {part} → {' '.join(sorted(wanted[part]))}" for part in order]
+    assert [(part, wanted[part]) for part in order] == drawn(), "\n".join(["it is:", *lines])
+
+
+def test_the_map_names_the_ground() -> None:
+    text = read(ROOT / "AGENTS.md")
+    line = next(line for line in text.splitlines() if line.endswith(" ground"))
+    assert set(re.findall(r"(\w+)\.py", line)) == GROUND
+
+
+# --- keys and commands ---------------------------------------------------------------------------
+
+
+def test_each_key_of_agents_yaml_is_described() -> None:
+    shapes = json.loads(read(ROOT / "docs" / "agents.schema.json"))["$defs"]
+    page = read(ROOT / "docs" / "configuration.md")
+    for shape, heading in (("AgentsFile", "## Keys of the file"), ("AgentConfig", "## Keys of an")):
+        table = page.partition(heading)[2].partition("\n## ")[0]
+        keys = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]+) \|", table, re.M)))
+        assert sorted(keys) == sorted(shapes[shape]["properties"])
+
+
+def test_each_command_is_described() -> None:
+    page = read(ROOT / "docs" / "cli.md")
+    command = typer.main.get_command(app)
+    known = getattr(command, "commands", {})
+    shown = set(re.findall(r"^\| `wick (\w+)", page, re.M))
+    assert sorted(shown) == sorted(known)
+    for name, group in known.items():
+        for inner in getattr(group, "commands", {}):
+            assert re.search(rf"^\| `wick {name} [^`]*\b{inner}\b", page, re.M), f"{name} {inner}"
