@@ -162,14 +162,14 @@ def mcp(
     from wick_graph.errors import ConfigError
 
     try:
-        from wick_graph.protocols.mcp import face
+        from wick_graph.protocols.mcp import mcp_server
     except ImportError:
         raise ConfigError('wick mcp needs the MCP SDK; pip install "wick-graph[mcp]"') from None
     with load_trusted(config, model=model, trust=trust) as agents:
         if port is None:
-            face(agents).run("stdio")
+            mcp_server(agents).run("stdio")
         else:
-            face(agents).run("streamable-http", host="127.0.0.1", port=port)
+            mcp_server(agents).run("streamable-http", host="127.0.0.1", port=port)
 
 
 # --- `wick tools`: Python functions as tools that agents elsewhere call over HTTP.

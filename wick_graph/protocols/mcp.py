@@ -25,7 +25,7 @@ class Answer(TypedDict):
     """What the agent wants to know before it goes on; `answer` replies to it."""
 
 
-def face(agents: Mapping[str, Any]) -> MCPServer[Any]:
+def mcp_server(agents: Mapping[str, Any]) -> MCPServer[Any]:
     """Make a server whose tools are the agents, as `ask_<id>`."""
     server: MCPServer[Any] = MCPServer("wick_graph")
     for agent_id in agents:

@@ -21,7 +21,7 @@ from wick_graph.server.protocols import openai
 from wick_graph.server.routes import agents, operations, runs, threads
 from wick_graph.server.routes.agents import file_router, tool_router
 from wick_graph.server.routes.runs import approval_router
-from wick_graph.service.options import Problem, problem_of, told
+from wick_graph.service.options import Problem, error_body, problem_of
 from wick_graph.service.service import Service
 
 ROUTES: Final = (
@@ -144,7 +144,7 @@ async def _problem(request: Request, error: Exception) -> JSONResponse:
 
 
 def _answer(request: Request, problem: Problem) -> JSONResponse:
-    body = told(problem, request.url.path)
+    body = error_body(problem, request.url.path)
     return JSONResponse(body, problem.status, headers=dict(problem.headers))
 
 

@@ -28,10 +28,10 @@ from wick_graph.service.options import (
     LOCAL,
     Problem,
     ServerOptions,
+    error_body,
     is_loopback,
     log,
     problem_of,
-    told,
 )
 from wick_graph.service.service import Service, Tenant
 from wick_graph.store import SqlSaver
@@ -125,12 +125,12 @@ def _no_number(name: str) -> NoReturn:
 # --- What one caller may ask for, so that the others are served: rate, bytes, requests at once.
 
 
-_BUCKETS: Final = 10_000
+_LIMITERS: Final = 10_000
 
 CLOSE: Final = {"Connection": "close"}
 
 
-class Bucket:
+class RateLimiter:
     """Count what somebody asks for; it fills again as time goes by.
 
     It may be overdrawn by the last thing that is taken, so that a body larger than the bucket
@@ -158,36 +158,36 @@ class Bucket:
         self._left = min(self._size, self._left + amount)
 
 
-class Buckets:
+class RateLimiters:
     """The buckets of those who ask, for one thing that is counted."""
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._found: OrderedDict[tuple[str, float], Bucket] = OrderedDict()
+        self._found: OrderedDict[tuple[str, float], RateLimiter] = OrderedDict()
 
-    def take(self, who: str, per_minute: float, amount: float = 1.0) -> Bucket:
+    def take(self, who: str, per_minute: float, amount: float = 1.0) -> RateLimiter:
         """Take some for somebody.
 
         Raises:
             Problem: 429, with the seconds to wait.
         """
         now = time.monotonic()
-        bucket = self._found.setdefault((who, per_minute), Bucket(per_minute, now))
+        limiter = self._found.setdefault((who, per_minute), RateLimiter(per_minute, now))
         self._found.move_to_end((who, per_minute))
-        while len(self._found) > _BUCKETS:
+        while len(self._found) > _LIMITERS:
             self._found.popitem(last=False)
-        if wait := bucket.take(now, amount):
+        if wait := limiter.take(now, amount):
             raise _too_much(self._what, wait)
-        return bucket
+        return limiter
 
 
 class Budgets:
     """What the tenants of a server have taken."""
 
     def __init__(self) -> None:
-        self._callers = Buckets("requests")
-        self._requests = Buckets("requests of this tenant")
-        self._bytes = Buckets("bytes of this tenant")
+        self._callers = RateLimiters("requests")
+        self._requests = RateLimiters("requests of this tenant")
+        self._bytes = RateLimiters("bytes of this tenant")
         self._now: Counter[str] = Counter()
 
     def admit(self, caller: str, per_minute: int, tenant: str, limits: LimitsConfig) -> None:
@@ -226,12 +226,12 @@ class Budgets:
         Raises:
             Problem: 429: the tenant has sent too many.
         """
-        bucket = self._bytes.take(tenant, limits.bytes_per_minute, size)
+        limiter = self._bytes.take(tenant, limits.bytes_per_minute, size)
         pieces: list[bytes] = []
         try:
             yield pieces
         finally:
-            bucket.give(max(0, size - sum(map(len, pieces))))
+            limiter.give(max(0, size - sum(map(len, pieces))))
 
 
 def _too_much(what: str, wait: float) -> Problem:
@@ -499,7 +499,9 @@ def _place_of(origin: str) -> str | None:
 
 
 async def _answer(problem: Problem, scope: Scope, send: Send) -> None:
-    body: Any = json.dumps(told(problem, scope["path"]), ensure_ascii=True, default=str).encode()
+    body: Any = json.dumps(
+        error_body(problem, scope["path"]), ensure_ascii=True, default=str
+    ).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     headers += [(key.lower().encode(), value.encode()) for key, value in problem.headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
@@ -547,7 +549,7 @@ class Traced:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class RequestContext:
     """A caller with its tenant; what a route gets."""
 
     caller: Caller
@@ -622,14 +624,14 @@ class Asker:
             )
 
 
-def _asker(*scopes: TokenScope) -> Callable[[Request], Awaitable[Asker]]:
-    async def asker(request: Request) -> Asker:  # async: nothing here is worth a thread
+def _context_for(*scopes: TokenScope) -> Callable[[Request], Awaitable[RequestContext]]:
+    async def context(request: Request) -> RequestContext:  # async: nothing here is worth a thread
         caller: Any = request.scope["state"]["caller"]
         caller.must_have(*scopes)
-        return Asker(caller, request.scope["state"]["tenant"], request.app.state.service)
+        return RequestContext(caller, request.scope["state"]["tenant"], request.app.state.service)
 
-    asker.needs = scopes  # type: ignore[attr-defined]  # the guard asks before it reads a body
-    return asker
+    context.needs = scopes  # type: ignore[attr-defined]  # the guard asks before it reads a body
+    return context
 
 
 def needed_by(routes: Iterable[APIRoute]) -> Needs:
@@ -653,11 +655,11 @@ def _needs(call: Any) -> tuple[TokenScope, ...] | None:
     return getattr(call, "needs", None)
 
 
-Reader = Annotated[Asker, Depends(_asker("read"))]
+Reader = Annotated[RequestContext, Depends(_context_for("read"))]
 
-Runner = Annotated[Asker, Depends(_asker("run"))]
+Runner = Annotated[RequestContext, Depends(_context_for("run"))]
 
-Answerer = Annotated[Asker, Depends(_asker("run", "approve"))]
+Answerer = Annotated[RequestContext, Depends(_context_for("run", "approve"))]
 """Who may answer: a question needs `run`, a call that waits needs `approve`."""
 
-Admin = Annotated[Asker, Depends(_asker("admin"))]
+Admin = Annotated[RequestContext, Depends(_context_for("admin"))]

@@ -39,7 +39,7 @@ _POLL: Final = 0.25
 Wire = Mapping[str, Any]
 
 
-class Channel:
+class EventLog:
     """The events of one run, from the run to the database and its readers.
 
     `put` numbers an event and takes it over; `work` writes what came, as much at once as there
@@ -61,7 +61,7 @@ class Channel:
         self._timer: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._room.set()
-        self._told = asyncio.Event()
+        self._news = asyncio.Event()
         self.ended = False
         """The last event is written."""
         self.broken: BaseException | None = None
@@ -91,7 +91,7 @@ class Channel:
 
     async def work(self) -> None:
         """Write what comes until the run's last event is written."""
-        Channel._at_work += 1
+        EventLog._at_work += 1
         try:
             while not self.ended:
                 await self._wake.wait()
@@ -101,7 +101,7 @@ class Channel:
             self.broken = error
             raise
         finally:
-            Channel._at_work -= 1
+            EventLog._at_work -= 1
             self._rest(0.0)
             self._room.set()
             self._announce()
@@ -115,7 +115,7 @@ class Channel:
     async def _write(self) -> None:
         new, self._new = self._new, []
         self._room.set()
-        pause = min(_LONGEST, Channel._at_work / _PAGES_A_SECOND)
+        pause = min(_LONGEST, EventLog._at_work / _PAGES_A_SECOND)
         self._rest(asyncio.get_running_loop().time() + pause)
         if not new:
             return
@@ -130,8 +130,8 @@ class Channel:
         self._announce()
 
     def _announce(self) -> None:
-        told, self._told = self._told, asyncio.Event()
-        told.set()
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     def since(self, after: int) -> list[tuple[int, Wire]] | None:
         """Return the written events behind a number, None where they are not in memory."""
@@ -153,11 +153,11 @@ class Channel:
 
     def news(self) -> asyncio.Event:
         """Return what is set when more is written."""
-        return self._told
+        return self._news
 
 
 async def events_after(
-    saver: SqlSaver, row: StreamRow, after: int, channel: Channel | None
+    saver: SqlSaver, row: StreamRow, after: int, event_log: EventLog | None
 ) -> AsyncIterator[tuple[int, Wire] | None]:
     """Yield a run's events behind a number, to its last one; None is a pause.
 
@@ -166,12 +166,12 @@ async def events_after(
     """
     streams, over = saver.streams, False
     while True:
-        if channel is not None and channel.overtaken:
-            channel = None
-        over = over or (channel is not None and channel.ended)
-        news = channel.news() if channel is not None else None
-        stopped = channel is not None and channel.stopped
-        found = channel.since(after) if channel is not None else None
+        if event_log is not None and event_log.overtaken:
+            event_log = None
+        over = over or (event_log is not None and event_log.ended)
+        news = event_log.news() if event_log is not None else None
+        stopped = event_log is not None and event_log.stopped
+        found = event_log.since(after) if event_log is not None else None
         if found is None:
             found = await streams.run(streams.read, row.thread_id, after, row)
         for number, event in found:

@@ -143,7 +143,7 @@ class Problem(Exception):  # an answer, not a failure
         return {"error": self.error, **self.more}
 
 
-def told(problem: Problem, path: str) -> dict[str, Any]:
+def error_body(problem: Problem, path: str) -> dict[str, Any]:
     """Return an answer's JSON in the form of those who ask at a path."""
     return openai_error(problem) if path.startswith(_OPENAI) else problem.body()
 
@@ -170,10 +170,10 @@ def problem_of(error: BaseException) -> Problem:
     for kind, status in _STATUS:
         if isinstance(error, kind):
             return Problem(status, REDACTOR.text(str(error)))
-    return Problem(500, shown(error))
+    return Problem(500, public_message(error))
 
 
-def shown(error: BaseException) -> str:
+def public_message(error: BaseException) -> str:
     """Say why a run failed, to somebody who must learn nothing of this machine."""
     if isinstance(error, StorageError):
         log.error("the store failed: %s", error)

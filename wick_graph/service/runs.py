@@ -27,8 +27,8 @@ from wick_graph.engine.result import Result
 from wick_graph.engine.thread_turn import cancel
 from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError, WickError
 from wick_graph.events import CANCELLED, Done, Event, Failed
-from wick_graph.service.event_log import Channel, Wire
-from wick_graph.service.options import LOCAL, Limits, Problem, log, shown
+from wick_graph.service.event_log import EventLog, Wire
+from wick_graph.service.options import LOCAL, Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
@@ -146,7 +146,7 @@ CUT_OFF: Final = "the server was restarted; the step is done again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RunRequest:
     """What a run is to do, as it is kept for the case that the server dies."""
 
     agent_id: str
@@ -166,7 +166,7 @@ class Asked:
         return made if self.answer is _NOTHING else {**made, "answer": self.answer}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Asked:
+    def from_dict(cls, data: Mapping[str, Any]) -> RunRequest:
         """Undo `to_dict`."""
         return cls(
             agent_id=data["agent"],
@@ -184,14 +184,14 @@ class Asked:
         return agent.astream_resume(row.thread_id, *given, config=config, force=self.force)
 
 
-class LiveRun:
+class DetachedRun:
     """A run that goes on in this process."""
 
     def __init__(
-        self, row: StreamRow, channel: Channel, *, taken_up: bool = False, cut_off: bool = False
+        self, row: StreamRow, event_log: EventLog, *, recovered: bool = False, cut_off: bool = False
     ) -> None:
-        self.row, self.channel = row, channel
-        self._taken_up, self._cut_off = taken_up, cut_off
+        self.row, self.event_log = row, event_log
+        self._recovered, self._cut_off = recovered, cut_off
         self.result: Result | None = None
         self.failure: BaseException | None = None
         self.status = "running"
@@ -203,7 +203,7 @@ class LiveRun:
 
     async def drive(self, events: AsyncIterator[Event]) -> None:
         """Pass events on until the last one; write why the run stopped."""
-        writer = asyncio.create_task(self.channel.work())
+        writer = asyncio.create_task(self.event_log.work())
         last: Wire | None = None
         try:
             last = await self._pass_on(events)
@@ -212,8 +212,8 @@ class LiveRun:
             last = None if self.suspended else self._last(CANCELLED)
         except Exception as error:  # the input was refused late, or the store failed
             self.failure, self.status = error, "failed"
-            lost = self._taken_up and isinstance(error, ThreadBusyError)
-            last = None if lost else self._last(shown(error))  # another server took it up
+            lost = self._recovered and isinstance(error, ThreadBusyError)
+            last = None if lost else self._last(public_message(error))  # another server took it up
         try:
             if last is not None:
                 await _to_the_end(self._close(last, writer))
@@ -235,41 +235,41 @@ class LiveRun:
             async for event in events:
                 self.first.set()
                 failed = event.exception if isinstance(event, Failed) else None
-                if self._taken_up and isinstance(failed, ThreadBusyError):
+                if self._recovered and isinstance(failed, ThreadBusyError):
                     raise failed
                 if self._cut_off:
                     self._cut_off = False
                     cut_off = {"error": CUT_OFF, "delay": 0}
-                    await self.channel.put(self.row.tell("on_chat_model_retry", cut_off))
+                    await self.event_log.put(self.row.tell("on_chat_model_retry", cut_off))
                 if isinstance(event, Failed):
                     self.failure, self.status = event.exception, event.stopped_because
                     cancelled = event.stopped_because == "cancelled"
                     error = event.exception or WickError(event.error)
-                    return self._last(CANCELLED if cancelled else shown(error))
+                    return self._last(CANCELLED if cancelled else public_message(error))
                 wire = wire_of(event)
                 if isinstance(event, Done):
                     self.status, self.result = event.stopped_because, event.result
                     return wire
-                await self.channel.put(wire)
+                await self.event_log.put(wire)
         finally:
             await events.aclose()  # type: ignore[attr-defined]  # an async generator
         raise AssertionError("a run ends with an event")
 
     async def _leave(self) -> None:
         """Let any server take the run up."""
-        streams = self.channel.saver.streams
+        streams = self.event_log.saver.streams
         with contextlib.suppress(WickError):  # then it is taken up when this process is gone
             await streams.run(streams.leave, self.row)
 
     async def _close(self, last: Wire, writer: asyncio.Task[None]) -> None:
-        await self.channel.put(last)
+        await self.event_log.put(last)
         await writer
 
     def _last(self, error: str) -> dict[str, Any]:
         return self.row.tell("error", {"error": error, "stopped_because": self.status})
 
 
-async def reaches(run: LiveRun, seconds: float = 0.5) -> None:
+async def reaches(run: DetachedRun, seconds: float = 0.5) -> None:
     """Wait until a run got somewhere, a while at most.
 
     Raises:
@@ -317,7 +317,7 @@ class Runs:
     def __init__(self, tenant: str, saver: SqlSaver, limits: Limits, metrics: Metrics) -> None:
         self._tenant, self._saver, self._limits = tenant, saver, limits
         self._metrics = metrics
-        self.live: dict[str, LiveRun] = {}
+        self.live: dict[str, DetachedRun] = {}
         """By thread: one at a time goes on in each."""
         self._beginning: dict[str, asyncio.Event] = {}
         """By thread: set when a run has been begun or refused."""
@@ -330,7 +330,7 @@ class Runs:
         mine = self._beginning[thread_id] = asyncio.Event()
         try:
             run = self.live.get(thread_id)
-            if run is not None and run.task is not None and run.channel.ended:
+            if run is not None and run.task is not None and run.event_log.ended:
                 await asyncio.wait([run.task])
             yield
         finally:
@@ -340,17 +340,17 @@ class Runs:
     async def start(
         self,
         agent: Agent,
-        asked: Asked,
+        request: RunRequest,
         thread_id: str,
         key: str | None = None,
         *,
         named: bool = True,
-    ) -> LiveRun | StreamRow:
+    ) -> DetachedRun | StreamRow:
         """Begin a run; return the row of an earlier one that was asked for under the same key.
 
         Args:
             agent: Whose run it is.
-            asked: What it is to do.
+            request: What it is to do.
             thread_id: Where.
             key: The caller's idempotency key.
             named: Whether the caller named the thread.
@@ -360,45 +360,43 @@ class Runs:
             Problem: The key was used for something else, or too many runs go on.
         """
         async with self._alone(thread_id):
-            return await self._start(agent, asked, thread_id, key, named)
+            return await self._start(agent, request, thread_id, key, named)
 
     async def _start(
-        self, agent: Agent, asked: Asked, thread_id: str, key: str | None, named: bool
-    ) -> LiveRun | StreamRow:
-        streams, request = self._saver.streams, asked.to_dict()
+        self, agent: Agent, request: RunRequest, thread_id: str, key: str | None, named: bool
+    ) -> DetachedRun | StreamRow:
+        streams, data = self._saver.streams, request.to_dict()
         where = thread_id if named else None
         hashed = None if key is None else _hash(self._tenant, key)
         if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
-            return self._known(row, request, where)
+            return self._known(row, data, where)
         if thread_id in self.live:
             raise ThreadBusyError("thread is busy")
         if len(self.live) >= self._limits.runs_per_tenant:
             raise Problem(429, "too many runs go on", headers={"Retry-After": "1"})
         run_id = str(uuid.uuid4())
         most = self._limits.threads_per_tenant
-        row = await streams.run(
-            streams.begin, thread_id, run_id, request, hashed, most, named=named
-        )
+        row = await streams.run(streams.begin, thread_id, run_id, data, hashed, most, named=named)
         if row is None:
             raise Problem(429, "the tenant has too many threads; delete some")
         if row.run_id != run_id:
-            return self._known(row, request, where)
+            return self._known(row, data, where)
         if row.first > 1:
             await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
-        run = LiveRun(row, Channel(self._saver, row, row.first))
-        return self._drive(run, asked.begin(agent, row))
+        run = DetachedRun(row, EventLog(self._saver, row, row.first))
+        return self._drive(run, request.begin(agent, row))
 
     def _known(
-        self, row: StreamRow, request: Mapping[str, Any], where: str | None
-    ) -> LiveRun | StreamRow:
+        self, row: StreamRow, data: Mapping[str, Any], where: str | None
+    ) -> DetachedRun | StreamRow:
         there = row.named if where is None else where != row.thread_id
-        if row.asked != request or there:
+        if row.asked != data or there:
             raise Problem(409, "the Idempotency-Key was used for another request")
         return self.live[row.thread_id] if self._is_live(row) else row
 
     async def recover(
         self, ready: Callable[[str], Awaitable[Agent]], row: StreamRow
-    ) -> LiveRun | None:
+    ) -> DetachedRun | None:
         """Take up a run that a dead server left; None where it has ended, or somebody has it.
 
         Nobody else is at it from when it is claimed: so where its agent cannot be had, it ends.
@@ -417,27 +415,27 @@ class Runs:
             if row.thread_id in self.live or not await streams.run(streams.claim, row):
                 return None
             try:
-                return await self._take_up(await ready(row.asked["agent"]), row)
+                return await self._continue(await ready(row.asked["agent"]), row)
             except (StorageError, ThreadBusyError, ThreadNotFoundError):
                 raise
             except (WickError, Problem) as error:
                 log.error("run %s cannot go on: %s", row.run_id, error)
-                why = error.error if isinstance(error, Problem) else shown(error)
+                why = error.error if isinstance(error, Problem) else public_message(error)
                 await streams.run(streams.give_up, row, why)
                 return None
 
-    async def _take_up(self, agent: Agent, row: StreamRow) -> LiveRun:
-        streams, asked = self._saver.streams, Asked.from_dict(row.asked)
+    async def _continue(self, agent: Agent, row: StreamRow) -> DetachedRun:
+        streams, request = self._saver.streams, RunRequest.from_dict(row.asked)
         threads = self._saver.threads
         began = row.thread_id in await streams.run(threads.of_runs, [row.run_id])
-        again = Asked(agent_id=asked.agent_id, kind="resume") if began else asked
+        again = RunRequest(agent_id=request.agent_id, kind="resume") if began else request
         last = await streams.run(streams.last, row)
-        channel = Channel(self._saver, row, last + 1)
-        run = LiveRun(row, channel, taken_up=True, cut_off=last >= row.first)
+        event_log = EventLog(self._saver, row, last + 1)
+        run = DetachedRun(row, event_log, recovered=True, cut_off=last >= row.first)
         log.info("run %s goes on", row.run_id)
         return self._drive(run, again.begin(agent, row))
 
-    def _drive(self, run: LiveRun, events: AsyncIterator[Event]) -> LiveRun:
+    def _drive(self, run: DetachedRun, events: AsyncIterator[Event]) -> DetachedRun:
         thread_id = run.row.thread_id
         self.live[thread_id] = run
 
@@ -458,7 +456,7 @@ class Runs:
         run = self.live.get(row.thread_id)
         return run is not None and run.row.run_id == row.run_id
 
-    def find(self, row: StreamRow) -> LiveRun | None:
+    def find(self, row: StreamRow) -> DetachedRun | None:
         """Return a run, if it goes on here."""
         return self.live[row.thread_id] if self._is_live(row) else None
 
@@ -482,9 +480,9 @@ class Runs:
             await cancel(self._saver, thread_id, ASYNC_LEAVES)  # no server was asked for it
         if row is None or run_id not in (None, row.run_id):
             return
-        until, told = time.monotonic() + _AWAY_SECONDS, False
+        until, cancelled = time.monotonic() + _AWAY_SECONDS, False
         while time.monotonic() < until:
-            told = told or await cancel(
+            cancelled = cancelled or await cancel(
                 self._saver, thread_id, ASYNC_LEAVES
             )  # it may not have begun yet
             await asyncio.sleep(_LOOK_SECONDS)

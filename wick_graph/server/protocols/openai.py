@@ -13,12 +13,12 @@ from starlette.responses import JSONResponse
 
 from wick_graph.messages.validation import read_history
 from wick_graph.server import schemas
-from wick_graph.server.guard import Asker, Reader, Runner
+from wick_graph.server.guard import Reader, RequestContext, Runner
 from wick_graph.server.routes.runs import SUSPENDED, begin, finished, streamed
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import events_after
 from wick_graph.service.options import Problem, openai_error
-from wick_graph.service.runs import Asked, LiveRun
+from wick_graph.service.runs import DetachedRun, RunRequest
 from wick_graph.store.server_rows import StreamRow
 
 # --- From our runs to OpenAI's JSON: whole answers, and the chunks of streamed ones.
@@ -225,61 +225,63 @@ _ANSWER: Final[Any] = {
 
 
 @router.get("/v1/models", response_model=ModelsAnswer, responses=_ERRORS)
-async def models(asker: Reader) -> Any:
+async def models(context: Reader) -> Any:
     """List the agents as models."""
-    return ModelsAnswer(data=[ModelAnswer(id=key) for key in asker.tenant.agents])
+    return ModelsAnswer(data=[ModelAnswer(id=key) for key in context.tenant.agents])
 
 
 @router.get("/v1/models/{model}", response_model=ModelAnswer, responses=_ERRORS)
-async def model(asker: Reader, model: Annotated[str, Path(examples=["default"])]) -> Any:
+async def model(context: Reader, model: Annotated[str, Path(examples=["default"])]) -> Any:
     """Describe an agent as a model."""
-    _check(asker, model)
+    _check(context, model)
     return ModelAnswer(id=model)
 
 
 @router.post("/v1/chat/completions", response_class=Response, responses={**_ERRORS, **_ANSWER})
 async def complete(
-    asker: Runner,
+    context: Runner,
     form: ChatForm,
     thread_id: Annotated[schemas.ThreadIdText | None, Header(alias="X-Thread-Id")] = None,
 ) -> Response:
     """Ask an agent in OpenAI's form."""
-    _check(asker, form.model)
-    messages = await _messages(asker, form, thread_id)
-    asked = Asked(agent_id=form.model, kind="message", messages=messages)
-    run = await begin(asker, asked, thread_id)
-    assert isinstance(run, LiveRun)
+    _check(context, form.model)
+    messages = await _messages(context, form, thread_id)
+    request = RunRequest(agent_id=form.model, kind="message", messages=messages)
+    run = await begin(context, request, thread_id)
+    assert isinstance(run, DetachedRun)
     headers = {"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id}
     if form.stream:
         usage = form.stream_options is not None and form.stream_options.include_usage
-        return _stream(asker, run, Chunks(run.row, form.model, _used(run) if usage else None))
-    answer = await finished(asker, run)
+        return _stream(context, run, Chunks(run.row, form.model, _used(run) if usage else None))
+    answer = await finished(context, run)
     return JSONResponse(completion(run.row, form.model, answer), headers=headers)
 
 
-def _check(asker: Asker, model: str) -> None:
-    if model not in asker.tenant.agents:
+def _check(context: RequestContext, model: str) -> None:
+    if model not in context.tenant.agents:
         more = {"param": "model", "code": "model_not_found"}
         raise Problem(404, f"the model {model!r:.80} does not exist", more)
 
 
-def _used(run: LiveRun) -> Callable[[], Mapping[str, int]]:
+def _used(run: DetachedRun) -> Callable[[], Mapping[str, int]]:
     return lambda: {} if run.result is None else run.result.usage.to_dict()
 
 
-def _stream(asker: Asker, run: LiveRun, chunks: Chunks) -> EventStream:
+def _stream(context: RequestContext, run: DetachedRun, chunks: Chunks) -> EventStream:
     async def pieces() -> AsyncIterator[bytes | None]:
         yield chunks.begin()
-        async for entry in events_after(asker.saver, run.row, run.row.first - 1, run.channel):
+        async for entry in events_after(context.saver, run.row, run.row.first - 1, run.event_log):
             if entry is not None:
-                asker.service.metrics_of(asker.caller.tenant).sent()
+                context.service.metrics_of(context.caller.tenant).sent()
             yield None if entry is None else chunks.of(entry[1])
         yield chunks.fail(Problem(503, SUSPENDED))
 
-    return streamed(asker, run.row, pieces, asker.options.on_disconnect, {})
+    return streamed(context, run.row, pieces, context.options.on_disconnect, {})
 
 
-async def _messages(asker: Asker, form: ChatForm, thread_id: str | None) -> list[dict[str, Any]]:
+async def _messages(
+    context: RequestContext, form: ChatForm, thread_id: str | None
+) -> list[dict[str, Any]]:
     """Return what is new to the thread; all of it, if the thread knows nothing.
 
     Raises:
@@ -287,14 +289,14 @@ async def _messages(asker: Asker, form: ChatForm, thread_id: str | None) -> list
         Problem: The user says nothing, or a result answers a call that is not there.
     """
     given: Sequence[ChatMessage] = form.messages
-    known = None if thread_id is None else await asker.saver.threads.aget(thread_id)
+    known = None if thread_id is None else await context.saver.threads.aget(thread_id)
     if known is not None and known.steps:
         last = max((i for i, m in enumerate(given) if m.role in _ANSWERS), default=-1)
         given = given[last + 1 :]
     messages = [made for message in given if (made := _said(message)) is not None]
     if not any(message["role"] == "user" for message in messages):
         raise Problem(409, "messages: there is nothing that the user says")
-    agent = await asker.agent(form.model)
+    agent = await context.agent(form.model)
     _, elsewhere = read_history(messages, allow_system=agent.allow_client_system)
     if elsewhere:
         call = elsewhere[0].tool_call_id
