@@ -20,7 +20,7 @@ agents:
   other: {model: 'scripted:talk.yaml'}
 """
 PROMPT = "\n> "
-ASKS = "r answer instead of it: "
+ASKS = "r replace its result: "
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def test_a_talk(folder: Folder) -> None:
         assert re.search(
             r"thread mine \(continue: .+ run -t mine \"…\"\)", say(terminal, "/thread")
         )
-        assert "there is no /hlp; /help shows what there is" in say(terminal, "/hlp")
-        assert "there is nothing to go on with" in say(terminal, "/resume")
+        assert "unknown command /hlp; /help lists the commands" in say(terminal, "/hlp")
+        assert "there is nothing to resume" in say(terminal, "/resume")
         terminal.press("/quit\n")
         code, rest = terminal.end()
     assert code == 0
@@ -95,7 +95,7 @@ def test_a_question_that_is_left_waits_and_is_asked_again(folder: Folder) -> Non
         terminal.wait_for(PROMPT)
         say(terminal, "Go", ASKS)
         terminal.interrupt("stopped: interrupted: the run waits for 1 answer")
-        terminal.wait_for("/resume asks again; a new text goes on without the answers")
+        terminal.wait_for("/resume asks again; a new message continues without the answers")
         terminal.wait_for(PROMPT)
         say(terminal, "/resume", ASKS)
         terminal.press("\x04")
@@ -118,7 +118,7 @@ def test_ctrl_c_cancels_the_run_and_not_the_talk(folder: Folder) -> None:
         terminal.wait_for(PROMPT)
         say(terminal, "Go", "← 2\n")
         terminal.press("\x03")
-        assert "stopped: cancelled; /resume goes on with it" in terminal.wait_for(PROMPT)
+        assert "stopped: cancelled; /resume continues it" in terminal.wait_for(PROMPT)
         terminal.press("half a line")
         terminal.interrupt("Ctrl-D leaves")
         terminal.wait_for(PROMPT)

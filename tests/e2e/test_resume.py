@@ -29,7 +29,7 @@ steps:
       - {tool: request_user_input, args: {question: "Which colour?", options: [red, blue]}}
   - "All done."
 """
-ASKS = "r answer instead of it: "
+ASKS = "r replace its result: "
 REJECTED = "Error: the user rejected this call; it was not run: "
 
 
@@ -106,7 +106,7 @@ def test_a_question_that_is_left_waits_and_is_asked_by_resume(folder: Folder) ->
         terminal.press("e\n")
         terminal.wait_for('arguments: {"expression": "21*2"}')
         terminal.press("\x15{\n")  # Ctrl-U takes the line away
-        terminal.wait_for("the arguments are no JSON")
+        terminal.wait_for("the arguments are not JSON")
         terminal.wait_for(ASKS)
         terminal.press("e\n")
         terminal.wait_for('arguments: {"expression": "21*2"}')
@@ -144,7 +144,7 @@ def test_a_question_cannot_hide_anything_from_the_person(folder: Folder) -> None
         (signal.SIGINT, "stopped: cancelled"),
         (
             signal.SIGKILL,
-            "stopped: no end of its last run is on record; its process died, or is still at work",
+            "stopped: its last run has no recorded end; its process died, or is still running",
         ),
     ],
 )

@@ -334,8 +334,8 @@ class Service:
         known = self.file.vouched
         if (known is None or digest != known.digest) and not is_trusted(file, digest):
             raise ConfigError(
-                f"{path} starts programs or code that nobody has trusted as they are now; "
-                "look at it, say wick trust, and save it again"
+                f"{path} starts programs or code that is not trusted in its present state; "
+                "review it, run wick trust, and save it again"
             )
         store = (self.file.store_url, self.file.keys_source)
         if (file.store_url, file.keys_source) != store:

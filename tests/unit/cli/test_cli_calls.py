@@ -106,7 +106,7 @@ def test_threads_in_memory_end_with_the_process(wick: Wick) -> None:
     Path("agents.yaml").write_text(f'store: "sqlite://"\n{AGENTS}', "utf-8")
     code, out, err = wick("run", "-t", "mine", "What is 2+2?")
     assert (code, out) == (0, "2+2 = 4.\n")
-    assert err.endswith("thread mine (in memory: it ends here)\n")
+    assert err.endswith("thread mine (in memory: it ends with this process)\n")
     assert wick("threads", "list")[1] == "no threads yet\n"
 
 
@@ -151,7 +151,7 @@ def test_delete_asks_a_person_and_needs_a_flag_where_there_is_none(wick: Wick) -
     assert wick("run", "-t", "mine", "What is 2+2?")[0] == 0
     code, _, err = wick("threads", "delete", "mine")
     assert code == 2
-    assert err == "wick: nobody can be asked here; add --yes to delete for good\n"
+    assert err == "wick: no terminal to confirm on; pass --yes to delete\n"
     assert wick("threads", "delete", "--yes", "mine", "yours")[0] == 2
     assert json.loads(wick("threads", "list", "--json")[1])[0]["thread_id"] == "mine"
     assert wick("threads", "list", "--agent", "other")[1] == "no such threads\n"
