@@ -30,13 +30,13 @@ from wick_graph.tools.result import cap, failure, normalise, read_text, with_tex
 # tracer listens: then a call looks the same to it, whatever the tool is made of.
 
 
-class Ear:
+class RunEnd:
     """Holds what the handlers are to be told at the end of a call."""
 
     result: ToolResult | None = None
 
 
-def needs_telling(tool: BoundTool, config: Mapping[str, Any]) -> bool:
+def needs_callbacks(tool: BoundTool, config: Mapping[str, Any]) -> bool:
     """Say whether somebody listens who would otherwise not hear of the call."""
     if isinstance(tool.source, BaseTool):
         return False
@@ -44,35 +44,35 @@ def needs_telling(tool: BoundTool, config: Mapping[str, Any]) -> bool:
 
 
 @contextmanager
-def told(tool: BoundTool, call: ToolCall, config: Any) -> Iterator[Ear]:
+def callback_run(tool: BoundTool, call: ToolCall, config: Any) -> Iterator[RunEnd]:
     """Open a tool run around a call, and close it with its result or error."""
     manager: CallbackManager = get_callback_manager_for_config(config)
-    run, ear = manager.on_tool_start(*_start(tool, call), **_facts(call)), Ear()
+    run, end = manager.on_tool_start(*_start(tool, call), **_facts(call)), RunEnd()
     try:
-        yield ear
+        yield end
     except BaseException as error:
         run.on_tool_error(error)
         raise
-    if ear.result is not None and ear.result.error:
-        run.on_tool_error(ToolError(ear.result.error))
-    elif ear.result is not None:
-        run.on_tool_end(ear.result.to_message(), name=tool.name)
+    if end.result is not None and end.result.error:
+        run.on_tool_error(ToolError(end.result.error))
+    elif end.result is not None:
+        run.on_tool_end(end.result.to_message(), name=tool.name)
 
 
 @asynccontextmanager
-async def atold(tool: BoundTool, call: ToolCall, config: Any) -> AsyncIterator[Ear]:
-    """Open a tool run around a call; see `told`."""
+async def acallback_run(tool: BoundTool, call: ToolCall, config: Any) -> AsyncIterator[RunEnd]:
+    """Open a tool run around a call; see `callback_run`."""
     manager: AsyncCallbackManager = get_async_callback_manager_for_config(config)
-    run, ear = await manager.on_tool_start(*_start(tool, call), **_facts(call)), Ear()
+    run, end = await manager.on_tool_start(*_start(tool, call), **_facts(call)), RunEnd()
     try:
-        yield ear
+        yield end
     except BaseException as error:
         await run.on_tool_error(error)
         raise
-    if ear.result is not None and ear.result.error:
-        await run.on_tool_error(ToolError(ear.result.error))
-    elif ear.result is not None:
-        await run.on_tool_end(ear.result.to_message(), name=tool.name)
+    if end.result is not None and end.result.error:
+        await run.on_tool_error(ToolError(end.result.error))
+    elif end.result is not None:
+        await run.on_tool_end(end.result.to_message(), name=tool.name)
 
 
 def _start(tool: BoundTool, call: ToolCall) -> tuple[dict[str, Any], str]:
@@ -111,31 +111,31 @@ async def execute(
     for attempt in range(1, tries + 1):
         if attempt > 1:
             await io.sleep(RETRY_DELAY_SECONDS * 2 ** (attempt - 2))
-        result = await _told(call, tool, io, default_timeout, attempt)
+        result = await _attempt(call, tool, io, default_timeout, attempt)
         if result.error is None:
             break
     return result
 
 
-async def _told(
+async def _attempt(
     call: ToolCall, tool: BoundTool, io: Leaves, default_timeout: float | None, attempt: int
 ) -> ToolResult:
     """Run one attempt, in a run of LangChain's callbacks if somebody listens to those."""
     config = call.ctx.config
-    if not needs_telling(tool, config):
+    if not needs_callbacks(tool, config):
         return await _once(call, tool, io, default_timeout, attempt)
 
-    async def atelling() -> ToolResult:
-        async with atold(tool, call, config) as ear:
-            ear.result = await _once(call, tool, io, default_timeout, attempt)
-        return ear.result
+    async def aattempt() -> ToolResult:
+        async with acallback_run(tool, call, config) as end:
+            end.result = await _once(call, tool, io, default_timeout, attempt)
+        return end.result
 
-    def telling() -> ToolResult:
-        with told(tool, call, config) as ear:
-            ear.result = run_to_end(_once(call, tool, io, default_timeout, attempt))
-        return ear.result
+    def attempt_once() -> ToolResult:
+        with callback_run(tool, call, config) as end:
+            end.result = run_to_end(_once(call, tool, io, default_timeout, attempt))
+        return end.result
 
-    return await io.either(telling, atelling)
+    return await io.either(attempt_once, aattempt)
 
 
 async def _once(

@@ -95,7 +95,7 @@ def test_events_can_be_had_as_lines(wick: Wick) -> None:
         (["nobody"], "there is no thread nobody; `wick threads list` shows the threads"),
         (["a b"], "the thread id 'a b' is refused"),
         (["mine", "--approve", "zz"], "the id 'zz' fits no open question; waiting: "),
-        (["mine", "--approve", ""], "the id '' fits no question"),
+        (["mine", "--approve", ""], "the id '' fits no open question"),
         (["mine", "--approve", "QUESTION"], "this is a question; write --answer"),
         (["mine", "--edit", "CALL"], "write --edit ID=JSON"),
         (["mine", "--edit", "CALL={"], "the arguments are not JSON"),

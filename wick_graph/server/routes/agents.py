@@ -30,7 +30,7 @@ from wick_graph.tools.http import HTTPTool
 from wick_graph.tools.toolsets import RESERVED, check_free
 from wick_graph.web import Client
 
-# --- The agents: who they are, how their graph goes, which hooks and skills they have.
+# --- The agents: description, graph, hooks, skills.
 
 
 agent_router: Final = APIRouter(tags=["agents"])
@@ -66,9 +66,9 @@ async def list_agents(context: Reader) -> Any:
     "/agents/", response_model=schemas.AgentAnswer, status_code=201, include_in_schema=False
 )
 async def add(context: Admin, form: AgentForm) -> Any:
-    """Add an agent for the caller's tenant, until the server ends."""
+    """Add an agent for the caller's tenant, until the server stops."""
     if form.agent_id in RESERVED_IDS:
-        raise Problem(400, f"agent_id: {form.agent_id!r} is a word of the server's own paths")
+        raise Problem(400, f"agent_id: {form.agent_id!r} is reserved for the server's own paths")
     given = form.model_dump(exclude={"agent_id"}, exclude_none=True)
     if form.tools is not None:
         given["tools"] = [*dict.fromkeys(form.tools)]
@@ -116,7 +116,7 @@ async def flow(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]
 async def switch_hooks(
     context: Admin, agent_id: schemas.AgentIdPath, form: schemas.HooksForm
 ) -> dict[str, Any]:
-    """Switch an agent's hooks on and off for the caller's tenant, until the server ends."""
+    """Switch an agent's hooks on and off for the caller's tenant, until the server stops."""
     switch = partial(context.tenant.agents.switch, on=form.add, off=form.remove)
     left = await asyncio.to_thread(switch, agent_id)
     return {"agent_id": agent_id, "hooks": left}
@@ -156,11 +156,13 @@ AgentQuery = Annotated[str | None, Query(pattern=f"^{AGENT_ID.pattern}$")]
 
 @file_router.get("/agents/files/download", response_class=Response)
 async def download(context: Reader, path: PathQuery, agent_id: AgentQuery = None) -> Response:
-    """Return a file as it is, to be saved."""
+    """Download a file unchanged."""
     found = await _read(await _backend(context, agent_id), path)
     data = found.text.encode("utf-8", "surrogateescape")
-    if len(data) != found.size:  # a part of it under its name would be taken for all of it
-        raise Problem(409, "only whole text files are given out; this one is too long or no UTF-8")
+    if len(data) != found.size:  # a part under this name would look like the whole file
+        raise Problem(
+            409, "only whole text files can be downloaded; this one is too long or not UTF-8"
+        )
     name = quote(path.rsplit("/", 1)[-1])
     disposition = f"attachment; filename*=UTF-8''{name}"
     return Response(
@@ -201,7 +203,7 @@ async def list_files(
 
 @file_router.get("/agents/{agent_id}/files/read")
 async def read(context: Reader, agent_id: schemas.AgentIdPath, path: PathQuery) -> dict[str, Any]:
-    """Return a file's text, as far as one answer goes; `notes` say what is not as in the file."""
+    """Return a file's text, cut to one answer; `notes` list differences to the file."""
     found = await _read(await _backend(context, agent_id), path)
     return {"path": path, "content": found.text, "size": found.size, "notes": [*found.notes]}
 
@@ -227,7 +229,7 @@ def _problem(error: Exception) -> Problem:
     return Problem(404 if missing else 409, text)
 
 
-# --- Tools that come and go: register one that another server runs, list, take away.
+# --- Tools of other servers: register, list, deregister.
 
 
 tool_router: Final = APIRouter(tags=["tools"])
@@ -260,8 +262,8 @@ async def available(context: Reader, agent_id: AgentQuery = None) -> dict[str, A
 async def register(context: Admin, form: schemas.ToolForm) -> dict[str, Any]:
     """Register a tool that another server runs, for one agent or for all of the tenant.
 
-    An address that no call would be sent to is refused. A server that does not answer now is not:
-    `health` says so, and the tool works from when it does.
+    An address to which no call would be sent is refused. A server that does not answer yet is
+    accepted: `health` says so, and the tool works once the server answers.
     """
     _check_agent(context, form.agent_id)
     client = context.service.callbacks
@@ -286,7 +288,7 @@ async def register(context: Admin, form: schemas.ToolForm) -> dict[str, Any]:
 
 @tool_router.delete("/agents/tools/deregister/{name}")
 async def deregister(context: Admin, name: NamePath, agent_id: AgentQuery = None) -> dict[str, Any]:
-    """Take a registered tool away."""
+    """Deregister a tool."""
     _check_agent(context, agent_id)
     if not context.tenant.agents.tools.deregister(name, agent=agent_id):
         raise Problem(404, "tool not found")
@@ -294,16 +296,16 @@ async def deregister(context: Admin, name: NamePath, agent_id: AgentQuery = None
 
 
 async def _health(tool: HTTPTool, client: Client) -> str:
-    """Say whether a tool's server is there.
+    """Return whether a tool's server answers.
 
     Raises:
-        RefusedError: No call would be sent to it.
+        RefusedError: No call would be sent to its address.
     """
     try:
         await client.check(tool.callback_url, _LOOK_UP_SECONDS)
     except RefusedError:
         raise
-    except ToolError as error:  # a host that is not known now may be by and by
+    except ToolError as error:  # an unknown host may become known
         return f"{error}; calls fail until it answers"
     return await tool.health()
 

@@ -1,4 +1,4 @@
-"""Routes of operation: health, and recorded traces."""
+"""Routes for operation: health, metrics, recorded traces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wick_graph.service.options import Problem
 from wick_graph.store.journal_rows import RecordedRun
 from wick_graph.store.server_rows import StreamRow
 
-# --- Whether the server is up, and whether its messages work: both without a model.
+# --- Health, metrics and a self-test of messages; none needs a model.
 
 
 health_router: Final = APIRouter()
@@ -26,15 +26,15 @@ health_router: Final = APIRouter()
 
 @health_router.get("/health", response_model=schemas.HealthAnswer, tags=["server"])
 async def health() -> Any:
-    """Say that the server is up; anybody may ask."""
+    """Report that the server is up; needs no token."""
     return {"status": "ok"}
 
 
 @health_router.get("/metrics", response_class=PlainTextResponse, tags=["server"])
 async def numbers(context: Admin) -> PlainTextResponse:
-    """Return counters and times in the form that Prometheus reads: the caller's tenant's own.
+    """Return the metrics of the caller's tenant in Prometheus' text format.
 
-    The tenant `local`, who runs the server, sees those of the whole server.
+    The tenant `local`, which runs the server, gets those of the whole server.
     """
     said = runs.text(context.service, context.caller.tenant)
     return PlainTextResponse(said, media_type=runs.MEDIA_TYPE)
@@ -82,7 +82,7 @@ def _error(check: Any) -> str:
     return ""
 
 
-# --- Traces: what was recorded of a run, as a list of spans.
+# --- Traces: the record of a run as a list of spans.
 
 
 trace_router: Final = APIRouter(tags=["traces"])
@@ -97,7 +97,7 @@ _NOTHING: Final[dict[str, Any]] = {
 async def list_traces(
     context: Reader, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> list[dict[str, Any]]:
-    """List the latest runs, without their spans, whichever process ran them."""
+    """List the latest runs of all processes, without their spans."""
     rows = await context.streams.run(context.streams.latest, limit)
     recorded = await context.streams.run(context.saver.recorded_runs.latest, limit)
     heads = {run.run_id: _head_of(context, run) for run in recorded}
@@ -107,7 +107,7 @@ async def list_traces(
 
 @trace_router.get("/agents/traces/{trace_id}")
 async def show(context: Reader, trace_id: schemas.RunIdPath) -> dict[str, Any]:
-    """Return a run with its spans; a run that was recorded without this server, too."""
+    """Return a run with its spans, even if no server started it."""
     return await context.streams.run(_trace, context, trace_id)
 
 
@@ -132,7 +132,7 @@ def _trace(context: RequestContext, trace_id: str) -> dict[str, Any]:
 
 
 def _below(context: RequestContext, head: dict[str, Any]) -> list[dict[str, Any]]:
-    """List the runs of sub-agents that began within a run."""
+    """List the runs of sub-agents within a run."""
     end = float("inf") if head["end_time"] is None else head["end_time"]
     found = context.saver.recorded_runs.below(head["thread_id"], head["start_time"], end)
     return [{"trace_id": run.run_id, "thread_id": run.thread_id} for run in found]
@@ -150,13 +150,13 @@ def _head(row: StreamRow) -> dict[str, Any]:
 
 
 def _head_of(context: RequestContext, run: RecordedRun) -> dict[str, Any]:
-    """Say of a run that no server was asked for what its journal says."""
+    """Describe a run that no server started, from its journal."""
     try:
-        told = Journal(context.saver, run.thread_id).run(run.run_id)
+        found = Journal(context.saver, run.thread_id).run(run.run_id)
     except StorageError:
         agent, method, status = None, None, run.status
     else:
-        agent, method, status = told.agent, told.mode, told.stopped_because or told.status
+        agent, method, status = found.agent, found.mode, found.stopped_because or found.status
     return {
         "trace_id": run.run_id,
         "agent_id": agent,

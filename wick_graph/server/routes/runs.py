@@ -23,7 +23,7 @@ from wick_graph.service.options import OnDisconnect, Problem, problem_of
 from wick_graph.service.runs import DetachedRun, RunRequest, reaches
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
-# --- Ask an agent, follow its run, cancel it, go on where it stands.
+# --- Start, follow, cancel and resume runs.
 
 
 run_router: Final = APIRouter(tags=["runs"])
@@ -32,7 +32,7 @@ SUSPENDED: Final = "the run is suspended; it goes on in its thread"
 
 _SSE: Final[Any] = {
     200: {
-        "description": "Server-sent events, to `done` or `error`.",
+        "description": "Server-sent events up to `done` or `error`.",
         "content": {"text/event-stream": {}},
     }
 }
@@ -44,7 +44,7 @@ Key = Annotated[
         min_length=1,
         max_length=256,
         pattern=r"^[!-~]+$",
-        description="The same key and request give the same run, however often they are sent.",
+        description="Repeating a request with the same key returns the same run.",
     ),
 ]
 
@@ -53,7 +53,7 @@ LastEventId = Annotated[
     Header(
         alias="Last-Event-ID",
         pattern="^[0-9]{1,10}$",
-        description="Go on behind this event of the thread; nothing is run again.",
+        description="Continue after this event of the thread; nothing is run again.",
     ),
 ]
 
@@ -90,14 +90,14 @@ async def stream(
 ) -> Response:
     """Ask an agent and follow its run.
 
-    With `Last-Event-ID` and the thread's id nothing is asked: the stream goes on where it broke.
+    With `Last-Event-ID` and the thread's id, no run is started: the broken stream continues.
     """
     return await _stream(context, agent_id, form, key, last)
 
 
 @run_router.post("/agents/resume", response_model=schemas.RunAnswer, responses=_SSE)
 async def resume_default(context: Answerer, form: schemas.ResumeForm, key: Key = None) -> Any:
-    """Go on where a thread stands."""
+    """Resume a thread."""
     return await _resume(context, None, form, key)
 
 
@@ -105,25 +105,25 @@ async def resume_default(context: Answerer, form: schemas.ResumeForm, key: Key =
 async def resume(
     context: Answerer, agent_id: schemas.AgentIdPath, form: schemas.ResumeForm, key: Key = None
 ) -> Any:
-    """Go on where a thread stands: after an interrupt, a cancellation, a failure."""
+    """Resume a thread after an interrupt, a cancellation or a failure."""
     return await _resume(context, agent_id, form, key)
 
 
 @run_router.get("/runs/{run_id}", response_model=schemas.StreamAnswer)
 async def show(context: Reader, run_id: schemas.RunIdPath) -> Any:
-    """Say what became of a run."""
+    """Return the status of a run."""
     return stream_answer(await _row(context, run_id))
 
 
 @run_router.get("/runs/{run_id}/events", response_class=Response, responses=_SSE)
 async def events(context: Reader, run_id: schemas.RunIdPath, last: LastEventId = None) -> Response:
-    """Follow a run from its beginning, or from behind an event."""
+    """Follow a run from its beginning, or after an event."""
     return await follow(context, await _row(context, run_id), last, "continue")
 
 
 @run_router.post("/runs/{run_id}/cancel", response_model=schemas.StreamAnswer)
 async def cancel(context: Runner, run_id: schemas.RunIdPath) -> Any:
-    """End a run; one that has ended stays as it ended."""
+    """Cancel a run; one that has ended stays as it is."""
     row = await _row(context, run_id)
     if row.status == RUNNING:
         await context.tenant.runs.cancel(row.thread_id, run_id)
@@ -133,11 +133,11 @@ async def cancel(context: Runner, run_id: schemas.RunIdPath) -> Any:
 async def begin(
     context: RequestContext, request: RunRequest, thread_id: str | None, key: str | None = None
 ) -> DetachedRun | StreamRow:
-    """Begin a run for a caller, in a new thread if the caller names none.
+    """Start a run for a caller, in a new thread unless the caller names one.
 
     Raises:
-        Problem: The server takes on no more.
-        ThreadBusyError: A run goes on in the thread.
+        Problem: The server accepts no more runs.
+        ThreadBusyError: The thread has a running run.
     """
     context.service.take_on()
     agent, where = await context.agent(request.agent_id), thread_id or new_thread_id()
@@ -151,7 +151,7 @@ async def begin(
 async def request_from(
     context: RequestContext, agent_id: str | None, form: schemas.RunForm
 ) -> RunRequest:
-    """Check an input before anything is begun.
+    """Check an input and make the run request of it.
 
     Raises:
         MessageError: A message is refused.
@@ -170,10 +170,10 @@ async def request_from(
 
 
 async def finished(context: RequestContext, run: DetachedRun | StreamRow) -> dict[str, Any]:
-    """Wait for a run's end and return it.
+    """Wait for a run's end and return its result.
 
     Raises:
-        Problem: The run failed or was cancelled, or the server is going down before its end.
+        Problem: The run failed or was cancelled, or the server stops before its end.
     """
     if isinstance(run, StreamRow):
         return await _ended(context, run)
@@ -193,9 +193,10 @@ async def finished(context: RequestContext, run: DetachedRun | StreamRow) -> dic
 async def follow(
     context: RequestContext, row: StreamRow, last: str | None, on_disconnect: OnDisconnect
 ) -> EventStream:
-    """Answer with a run's events; a reader that names an event which never was is told of a gap.
+    """Answer with a run's events after the last one that the client names.
 
-    One that names an event of an earlier run of the thread gets the run from its beginning.
+    A client that names an event which never existed gets a `gap` event. One that names an event of
+    an earlier run of the thread gets the run from its beginning.
     """
     streams, runs = context.streams, context.tenant.runs
     begin = row.first - 1
@@ -231,7 +232,7 @@ def streamed(
     on_disconnect: OnDisconnect,
     headers: Mapping[str, str],
 ) -> EventStream:
-    """Answer with pieces of a run's stream; the head names the run and its thread."""
+    """Answer with pieces of a run's stream; headers name the run and its thread."""
 
     async def left() -> None:
         if on_disconnect == "cancel":
@@ -271,7 +272,7 @@ async def _stream(
 async def _again(
     context: RequestContext, request: RunRequest, thread_id: str, last: str, how: OnDisconnect
 ) -> Response:
-    """Find the run of the thread that the reader had not seen to its end."""
+    """Follow the run of the thread that the client has not seen to its end."""
     streams = context.streams
     await context.thread(thread_id)
     rows = await streams.run(streams.of_thread, thread_id)
@@ -303,7 +304,7 @@ async def _resume(
 
 
 async def _ended(context: RequestContext, row: StreamRow) -> dict[str, Any]:
-    """Wait for a run that was begun by an earlier request, and tell its end."""
+    """Wait for a run that an earlier request started, and return its result."""
     last: Wire = {}
     live = context.tenant.runs.find(row)
     event_log = None if live is None else live.event_log
@@ -322,7 +323,7 @@ async def _ended(context: RequestContext, row: StreamRow) -> dict[str, Any]:
     run = Run(run_id=row.run_id, thread_id=row.thread_id)
     run.stopped = last["data"]["stopped_because"]
     found = [s async for s in agent.graph.aget_state_history(config, filter=mine, limit=1)]
-    if not found and row.asked["kind"] == "resume":  # there was nothing to go on with
+    if not found and row.asked["kind"] == "resume":  # there was nothing to resume
         found = [await agent.graph.aget_state(config)]
     for state in found:
         values = {**state.values, "__interrupt__": state.interrupts}
@@ -341,7 +342,7 @@ def _gap(row: StreamRow, seen: int, next_number: int) -> bytes:
     return frame(None, row.tell("gap", {"after": seen, "next": next_number}))
 
 
-# --- What threads wait for: questions to a person, and a person's answers.
+# --- Open questions of threads, and answers to them.
 
 
 approval_router: Final = APIRouter(tags=["approvals"])
@@ -357,7 +358,7 @@ RequestId = Annotated[
 
 @approval_router.get("/threads/{thread_id}/approvals")
 async def approvals(context: Reader, thread_id: schemas.ThreadIdPath) -> list[dict[str, Any]]:
-    """List what a thread waits for."""
+    """List the open questions of a thread."""
     return await _waiting(context, thread_id)
 
 
@@ -371,7 +372,7 @@ async def question(context: Reader, request_id: RequestId) -> dict[str, Any]:
 async def respond(
     context: Answerer, request_id: RequestId, form: schemas.RespondForm
 ) -> dict[str, Any]:
-    """Answer one question; the run goes on with it."""
+    """Answer one question and resume the run."""
     asked = await _question(context, request_id)
     context.must("approve" if asked["kind"] == KIND else "run")
     answer = _decision(asked, form)

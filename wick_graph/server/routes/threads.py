@@ -1,4 +1,4 @@
-"""The threads of the caller's tenant: look into, fork, keep, delete, end what goes on in them."""
+"""Routes of threads: list, show, fork, pin, delete, cancel; their runs, events and journal."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from wick_graph.service.options import Problem
 router: Final = APIRouter(tags=["threads"])
 
 _PAGE_BYTES: Final = 16 * 2**20
-"""Of a history, after which a page ends."""
+"""Bytes of a history after which a page ends."""
 
 _STEPS: Final = 10
-"""Of a history that are held at once: each has copies of all messages up to it."""
+"""Steps of a history in memory at once; each has copies of all messages up to it."""
 
 
 def encoded(step: Any) -> bytes:
@@ -35,7 +35,7 @@ def encoded(step: Any) -> bytes:
 
 
 def _written(value: Any) -> Any:
-    """Refuse numbers, which would be taken for seconds."""
+    """Refuse numbers, which would be read as seconds."""
     if isinstance(value, str) and not re.match(r"\d{4}-", value):
         raise ValueError("write a date and a time, as in 2025-01-31T12:00:00Z")
     return value
@@ -46,7 +46,7 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 Before = Annotated[
     AwareDatetime | None,
     BeforeValidator(_written),
-    Query(description="Go on behind a page: only threads that were last used before."),
+    Query(description="Next page: only threads that were last used before this time."),
 ]
 
 
@@ -71,7 +71,7 @@ async def show(context: Reader, thread_id: schemas.ThreadIdPath) -> Any:
 
 @router.delete("/threads/{thread_id}", status_code=204, response_class=Response)
 async def delete(context: Runner, thread_id: schemas.ThreadIdPath) -> Response:
-    """Delete a thread with everything that is its; not while a run goes on in it."""
+    """Delete a thread and all its data; refused while it has a running run."""
     await context.thread(thread_id)
     run = context.tenant.runs.live.get(thread_id)
     if run is not None and run.task is not None and run.event_log.ended:
@@ -99,7 +99,7 @@ async def history(
 ) -> Any:
     """Return a thread's steps, the latest first; `before` continues after a page.
 
-    A page has fewer steps than `limit` where they are large.
+    A page has fewer steps than `limit` if they are large.
     """
     agent = await context.agent_of(thread_id)
     config = _at(thread_id)
@@ -122,7 +122,7 @@ async def history(
 
 @router.post("/threads/{thread_id}/fork", response_model=schemas.ThreadAnswer, status_code=201)
 async def fork(context: Runner, thread_id: schemas.ThreadIdPath, form: schemas.ForkForm) -> Any:
-    """Copy a thread, with its history, under another id."""
+    """Fork a thread: copy it with its history under another id."""
     await context.thread(thread_id)
     target = form.thread_id or new_thread_id()
     if await context.saver.threads.aget(target) is not None:
@@ -135,14 +135,14 @@ async def fork(context: Runner, thread_id: schemas.ThreadIdPath, form: schemas.F
 
 @router.post("/threads/{thread_id}/pin", response_model=schemas.ThreadAnswer)
 async def pin(context: Runner, thread_id: schemas.ThreadIdPath, form: schemas.PinForm) -> Any:
-    """Keep a thread from being evicted, or give it free again."""
+    """Pin a thread, so that it never expires, or unpin it."""
     await context.saver.threads.apin(thread_id, form.pinned)
     return thread_answer(await context.thread(thread_id))
 
 
 @router.post("/threads/{thread_id}/cancel", response_model=schemas.ThreadAnswer)
 async def cancel(context: Runner, thread_id: schemas.ThreadIdPath) -> Any:
-    """End the run of a thread, also one that another server is at; nothing where none goes on."""
+    """Cancel the run of a thread, on any server; does nothing if there is none."""
     await context.thread(thread_id)
     await context.tenant.runs.cancel(thread_id)
     return thread_answer(await context.thread(thread_id))
@@ -164,7 +164,7 @@ async def list_runs(context: Reader, thread_id: schemas.ThreadIdPath, limit: Lim
 async def events(
     context: Reader, thread_id: schemas.ThreadIdPath, last: LastEventId = None
 ) -> Response:
-    """Follow the latest run of a thread, from its beginning or from behind an event."""
+    """Follow the latest run of a thread from its beginning, or after an event."""
     await context.thread(thread_id)
     rows = await context.streams.run(context.streams.of_thread, thread_id, 1)
     if not rows:
@@ -180,7 +180,7 @@ async def journal(
     after: Annotated[int, Query(ge=0, le=2**32 - 1)] = 0,
     limit: Limit = 200,
 ) -> list[dict[str, Any]]:
-    """Return what was recorded of a thread: the moments of its runs."""
+    """Return the journal of a thread: the moments of its runs."""
     await context.thread(thread_id)
     found = Journal(context.saver, thread_id)
 
