@@ -120,7 +120,7 @@ def test_ctrl_c_cancels_the_run_and_not_the_talk(folder: Folder) -> None:
         terminal.press("\x03")
         assert "stopped: cancelled; /resume continues it" in terminal.wait_for(PROMPT)
         terminal.press("half a line")
-        terminal.interrupt("Ctrl-D leaves")
+        terminal.interrupt("Ctrl-D quits")
         terminal.wait_for(PROMPT)
         assert terminal.process.poll() is None
         say(terminal, "/resume", "/resume\n")
@@ -169,7 +169,7 @@ def test_threads_whose_time_is_up_go_meanwhile_and_the_own_one_stays(folder: Fol
 
 def test_without_a_terminal_there_is_no_talk(folder: Folder) -> None:
     refused = folder.wick("chat")
-    says = 'wick: wick chat needs a terminal; elsewhere write wick run "…"\n'
+    says = 'wick: wick chat needs a terminal; elsewhere use wick run "…"\n'
     assert (refused.code, refused.out, refused.err) == (2, "", says)
 
 

@@ -78,7 +78,7 @@ def test_at_a_terminal_a_person_is_asked_at_once(folder: Folder) -> None:
         terminal.wait_for('"expression": "10*10"')
         terminal.wait_for(ASKS)
         terminal.press("n\n")
-        terminal.wait_for("why, for the model (Enter for nothing): ")
+        terminal.wait_for("why, for the model (Enter for no reason): ")
         terminal.press("no need\n")
         terminal.wait_for("2 blue")
         terminal.wait_for("answer: ")

@@ -19,7 +19,7 @@ from wick_graph.errors import WickError
 
 app = typer.Typer(
     name="wick",
-    help="Run tool-calling agents whose loop is an explicit graph.",
+    help="Run tool-calling agents; their loop is an explicit graph.",
     add_completion=False,
     rich_markup_mode=None,  # plain help appears in half the time
     context_settings={"help_option_names": ["--help", "-h"]},

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def journal(
-    thread_id: Annotated[str, typer.Argument(metavar="THREAD", show_default=False)],
+    thread_id: Annotated[
+        str, typer.Argument(metavar="THREAD", help="The thread's id.", show_default=False)
+    ],
     run: Annotated[
         str | None, typer.Option("--run", "-r", help="Only this run (its number or id).")
     ] = None,

@@ -234,6 +234,10 @@ _TEXT: Final[Any] = typer.Argument(
     show_default=False,
 )
 
+_THREAD_ID: Final[Any] = typer.Argument(
+    metavar="THREAD", help="The thread's id.", show_default=False
+)
+
 _THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Continue this thread.")
 
 
@@ -381,7 +385,7 @@ class _Chat:
             try:
                 text = watch.line(_PROMPT).strip()
             except KeyboardInterrupt:
-                output.say("Ctrl-D leaves")
+                output.say("Ctrl-D quits")
                 continue
             except EOFError:
                 output.say("")
@@ -504,7 +508,7 @@ _ALL: Final[Any] = typer.Option("--all-approve", help="Approve every waiting too
 
 
 def resume(
-    thread_id: Annotated[str, typer.Argument(metavar="THREAD", show_default=False)],
+    thread_id: Annotated[str, _THREAD_ID],
     approve: Annotated[list[str] | None, _APPROVE] = None,
     reject: Annotated[list[str] | None, _REJECT] = None,
     answer: Annotated[list[str] | None, _ANSWER] = None,
@@ -531,7 +535,7 @@ def resume(
 
 
 def retry(
-    thread_id: Annotated[str, typer.Argument(metavar="THREAD", show_default=False)],
+    thread_id: Annotated[str, _THREAD_ID],
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,

@@ -197,7 +197,9 @@ def tools() -> None:
 
 @tools_app.command("serve")
 def serve_tools(
-    module: Annotated[str, typer.Argument(metavar="MODULE", show_default=False)],
+    module: Annotated[
+        str, typer.Argument(metavar="MODULE", help="A file or a module.", show_default=False)
+    ],
     host: Annotated[str, _HOST] = "127.0.0.1",
     port: Annotated[int, _PORT] = PORT,
     debug: Annotated[bool, output.DEBUG] = False,
@@ -308,7 +310,7 @@ _HEADER: Final[Any] = typer.Option(
     "--header-timeout",
     metavar="SECONDS",
     min=0.1,
-    help="Seconds to wait for a request's headers, and for each piece of its body.",
+    help="Seconds for a client to send a request's headers, and again for its body.",
 )
 
 _PING: Final[Any] = typer.Option(

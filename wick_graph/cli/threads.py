@@ -153,14 +153,16 @@ def _span(seconds: float, most: int) -> str:
 # --- `wick threads fork|export|import|pin|rename|vacuum|du`: copy, move and keep threads.
 
 
-_ID: Final[Any] = typer.Argument(metavar="ID", show_default=False)
+_ID: Final[Any] = typer.Argument(metavar="ID", help="The thread's id.", show_default=False)
 
 _UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 
 def fork(
     thread_id: Annotated[str, _ID],
-    target: Annotated[str, typer.Argument(metavar="NEW", show_default=False)],
+    target: Annotated[
+        str, typer.Argument(metavar="NEW", help="The fork's id.", show_default=False)
+    ],
     at: Annotated[
         str | None,
         typer.Option(
@@ -190,7 +192,9 @@ def fork(
 
 def export(
     thread_id: Annotated[str, _ID],
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The exported file.", show_default=False)
+    ],
     plain: Annotated[
         bool,
         typer.Option("--plain", help="Do not encrypt the file, even if the store is encrypted."),
@@ -217,7 +221,9 @@ def export(
 
 
 def take(
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The exported file.", show_default=False)
+    ],
     thread_id: Annotated[
         str | None,
         typer.Option(
@@ -274,7 +280,9 @@ def pin(
 
 def rename(
     thread_id: Annotated[str, _ID],
-    title: Annotated[str, typer.Argument(metavar="TITLE", show_default=False)],
+    title: Annotated[
+        str, typer.Argument(metavar="TITLE", help="The new title.", show_default=False)
+    ],
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
@@ -327,7 +335,7 @@ def usage(
         elif not order:
             output.print_line("no threads yet")
         else:
-            output.table(("THREAD", "SIZE", "OF WHICH"), [_row(t, found[t]) for t in order])
+            output.table(("THREAD", "SIZE", "PARTS"), [_row(t, found[t]) for t in order])
             if (size := _on_disk(config)) is not None:
                 output.say(f"{_size(size)} on disk")
 
@@ -393,7 +401,7 @@ def list_threads(
     ] = None,
     status: Annotated[
         Literal["idle", "running", "waiting", "failed"] | None,
-        typer.Option("--status", help="Only these."),
+        typer.Option("--status", help="Only threads with this status."),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
@@ -421,7 +429,7 @@ def list_threads(
 
 @app.command("show")
 def show(
-    thread_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
+    thread_id: Annotated[str, _ID],
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
@@ -448,7 +456,7 @@ def show(
 
 @app.command("delete")
 def delete(
-    thread_ids: Annotated[list[str], typer.Argument(metavar="ID", show_default=False)],
+    thread_ids: Annotated[list[str], _ID],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
@@ -534,7 +542,7 @@ store_app = typer.Typer(
 )
 
 _TO: Final[Any] = typer.Option(
-    "--to", metavar="FILE", help="Put the key first in this file, readable by you only."
+    "--to", metavar="FILE", help="Put the key at the top of this file, readable by you only."
 )
 
 
@@ -615,7 +623,11 @@ def verify(
 def repair(
     to: Annotated[
         str,
-        typer.Option("--to", metavar="FILE|URL", help="The new store; a file must not exist yet."),
+        typer.Option(
+            "--to",
+            metavar="FILE|URL",
+            help="The new store; if it is a file, it must not exist yet.",
+        ),
     ],
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     as_json: Annotated[bool, output.AS_JSON] = False,

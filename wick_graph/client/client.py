@@ -66,7 +66,7 @@ class Client:
 
     def __init__(self, url: str, token: str | None = None, *, reconnect_for: float = 60.0) -> None:
         self._http = httpx.Client(**wire.settings(url, token))
-        self._leaves = wire.Blocking(self._http)
+        self._transport = wire.BlockingTransport(self._http)
         self._reconnect_for = reconnect_for
 
     def call(self, call: Call[T]) -> T:
@@ -75,7 +75,7 @@ class Client:
         Raises:
             ServerError: The server refused the request, or cannot be reached.
         """
-        return run_to_end(wire.ask(self._leaves, call))
+        return run_to_end(wire.ask(self._transport, call))
 
     def follow(self, call: Call[Event]) -> Iterator[Event]:
         """Send a request for a stream and yield its events.
@@ -83,7 +83,7 @@ class Client:
         Raises:
             ServerError: The server refused the request, or a broken stream cannot reconnect.
         """
-        events: Any = wire.follow(self._leaves, call, self._reconnect_for)
+        events: Any = wire.follow(self._transport, call, self._reconnect_for)
 
         async def step() -> Any:
             return await anext(events, _END)
@@ -123,16 +123,16 @@ class AsyncClient:
     def __init__(self, url: str, token: str | None = None, *, reconnect_for: float = 60.0) -> None:
         limits = httpx.Limits(max_connections=None)
         self._http = httpx.AsyncClient(**wire.settings(url, token), limits=limits)
-        self._leaves = wire.Suspending(self._http)
+        self._transport = wire.AsyncTransport(self._http)
         self._reconnect_for = reconnect_for
 
     async def call(self, call: Call[T]) -> T:
         """Send a request and return its parsed answer; see `Client.call`."""
-        return await wire.ask(self._leaves, call)
+        return await wire.ask(self._transport, call)
 
     async def follow(self, call: Call[Event]) -> AsyncIterator[Event]:
         """Send a request for a stream and yield its events; see `Client.follow`."""
-        followed: Any = wire.follow(self._leaves, call, self._reconnect_for)
+        followed: Any = wire.follow(self._transport, call, self._reconnect_for)
         async with aclosing(followed) as events:
             async for event in events:
                 yield event

@@ -93,7 +93,9 @@ def answer_of(body: Mapping[str, Any]) -> Answer:
     )
 
 
-def asked(given: Input, thread_id: str | None, on_disconnect: str | None = None) -> dict[str, Any]:
+def run_body(
+    given: Input, thread_id: str | None, on_disconnect: str | None = None
+) -> dict[str, Any]:
     """Build the body of a request to an agent."""
     if isinstance(given, str):
         messages: list[Any] = [{"role": "user", "content": given}]
@@ -114,7 +116,7 @@ def agent_path(agent: str | None, verb: str) -> str:
     return f"/agents/{verb}" if agent is None else f"/agents/{quote(agent, safe='')}/{verb}"
 
 
-def resumed(thread_id: str, answer: Any, **more: Any) -> dict[str, Any]:
+def resume_body(thread_id: str, answer: Any, **more: Any) -> dict[str, Any]:
     """Build the body of a request to resume."""
     body: dict[str, Any] = {"thread_id": thread_id, **more}
     return body if answer is UNSET else {**body, "answer": answer}
@@ -294,7 +296,7 @@ class Opened:
     lines: AsyncIterator[str]
 
 
-class Leaves(Protocol):
+class Transport(Protocol):
     """What a body may await."""
 
     async def ask(self, call: Call[Any]) -> tuple[int, str]:
@@ -307,20 +309,22 @@ class Leaves(Protocol):
         """Wait."""
 
 
-async def ask(leaves: Leaves, call: Call[T]) -> T:
+async def ask(transport: Transport, call: Call[T]) -> T:
     """Send a request and read its answer.
 
     Raises:
         ServerError: The server refused the request, or cannot be reached.
     """
     try:
-        status, text = await leaves.ask(call)
+        status, text = await transport.ask(call)
     except httpx.HTTPError as error:
         raise ServerError(f"the server cannot be reached: {error}") from error
     return call.read(checked(status, text))
 
 
-async def follow(leaves: Leaves, call: Call[Event], reconnect_for: float) -> AsyncIterator[Event]:
+async def follow(
+    transport: Transport, call: Call[Event], reconnect_for: float
+) -> AsyncIterator[Event]:
     """Yield a run's events up to the last one, over as many connections as needed.
 
     Raises:
@@ -330,7 +334,7 @@ async def follow(leaves: Leaves, call: Call[Event], reconnect_for: float) -> Asy
     while not following.ended:
         problem: Exception | None = None
         try:
-            async with leaves.open(following.call) as opened:
+            async with transport.open(following.call) as opened:
                 if following.opened(opened.status, opened.headers):
                     lines = following.lines()
                     next(lines)
@@ -342,7 +346,7 @@ async def follow(leaves: Leaves, call: Call[Event], reconnect_for: float) -> Asy
         except (httpx.HTTPError, ConnectionError) as error:
             problem = error
         if not following.ended:
-            await leaves.sleep(following.pause(problem))
+            await transport.sleep(following.pause(problem))
 
 
 def settings(url: str, token: str | None) -> dict[str, Any]:
@@ -356,8 +360,8 @@ def _stream_timeout() -> httpx.Timeout:
     return httpx.Timeout(_TIMEOUT.connect, read=_SILENT)
 
 
-class Blocking:
-    """Leaves that block and never suspend."""
+class BlockingTransport:
+    """A transport that blocks and never suspends."""
 
     def __init__(self, http: httpx.Client) -> None:
         self._http = http
@@ -385,8 +389,8 @@ class Blocking:
         time.sleep(seconds)  # noqa: ASYNC251  # this driver has no loop to block
 
 
-class Suspending:
-    """Leaves that suspend on the event loop."""
+class AsyncTransport:
+    """A transport that suspends on the event loop."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
@@ -439,7 +443,7 @@ def invoke(
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body, headers = asked(input, thread_id), key_header(idempotency_key)
+    body, headers = run_body(input, thread_id), key_header(idempotency_key)
     path = agent_path(agent, "invoke")
     return Call("POST", path, body, headers=headers, read=answer_of)
 
@@ -458,7 +462,7 @@ def resume(
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body = resumed(thread_id, answer, **({"force": True} if force else {}))
+    body = resume_body(thread_id, answer, **({"force": True} if force else {}))
     headers = key_header(idempotency_key)
     return Call("POST", "/agents/resume", body, headers=headers, read=answer_of)
 
@@ -476,7 +480,7 @@ def stream(
     Raises:
         ServerError: The request was refused, or a broken stream cannot reconnect.
     """
-    body = asked(input, thread_id, on_disconnect)
+    body = run_body(input, thread_id, on_disconnect)
     headers = key_header(idempotency_key)
     return Call("POST", agent_path(agent, "stream"), body, headers=headers)
 
@@ -490,7 +494,7 @@ def stream_resume(
 ) -> Call[Event]:
     """Resume a thread and yield the run's events; see `resume` and `stream`."""
     more = {"force": True} if force else {}
-    body = resumed(thread_id, answer, stream=True, **more)
+    body = resume_body(thread_id, answer, stream=True, **more)
     return Call("POST", "/agents/resume", body, headers=key_header(idempotency_key))
 
 

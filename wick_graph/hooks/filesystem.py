@@ -37,9 +37,9 @@ from wick_graph.tracing import audit, refusals
 
 # --- Calls of one reply that change the same file run in call order.
 #
-# Other calls run concurrently, but the state takes their writes in call order: so the last call must
-# also be the last on disk. This memory serves only calls in progress; if it is lost, an edit may be
-# refused because the file has changed.
+# All calls run concurrently, but the state takes their writes in call order: so the last call
+# must also be the last on disk. This memory serves only calls in progress; if it is lost, an edit
+# may be refused because the file has changed.
 
 
 WRITERS: Final = frozenset({"write_file", "edit_file"})
@@ -483,7 +483,7 @@ class FilesystemHook(BaseHook):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Lines about the sandbox level of commands, and about missing protection."""
+        """The sandbox level of commands, and the notices of the backend."""
         level = self.backend.level
         if not level:
             return self.backend.notices

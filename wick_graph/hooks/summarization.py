@@ -222,8 +222,8 @@ def _short(text: str) -> str:
 
 # --- SummarizationHook: if a conversation is too long to send, send a summary of its old part.
 #
-# The thread keeps the whole history; only the request changes. The summary is in the state, so it is
-# made once and outlives the process.
+# The thread keeps the whole history; only the request changes. The summary is in the state, so it
+# is made once and outlives the process.
 
 
 PURPOSE: Final = "summarize"

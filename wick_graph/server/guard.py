@@ -281,7 +281,7 @@ class Caller:
         """The caller's name in records of approvals."""
         return f"token {self.token}" if self.token else "local"
 
-    def must_have(self, *wanted: TokenScope) -> None:
+    def require(self, *wanted: TokenScope) -> None:
         """Check that the caller has one of these scopes.
 
         Raises:
@@ -374,7 +374,7 @@ class Guard:
         """
         needed = self._needs(scope)
         if needed is not None:
-            caller.must_have(*needed)
+            caller.require(*needed)
         return needed is not None
 
     def _check_host(self, headers: Headers) -> None:
@@ -605,15 +605,15 @@ class RequestContext:
         named = rows[0].asked["agent"] if rows else thread.agent
         return await self.agent(named if named in self.tenant.agents else None)
 
-    def must(self, scope: TokenScope) -> None:
+    def require(self, scope: TokenScope) -> None:
         """Check that the caller has a scope.
 
         Raises:
             Problem: The token's scope does not allow it.
         """
-        self.caller.must_have(scope)
+        self.caller.require(scope)
 
-    async def must_go_on(self, thread_id: str, agent: Agent) -> None:
+    async def check_waiting_agent(self, thread_id: str, agent: Agent) -> None:
         """Check that a waiting thread waits under this agent.
 
         Raises:
@@ -631,7 +631,7 @@ class RequestContext:
 def _context_for(*scopes: TokenScope) -> Callable[[Request], Awaitable[RequestContext]]:
     async def context(request: Request) -> RequestContext:  # async: too short for a thread
         caller: Any = request.scope["state"]["caller"]
-        caller.must_have(*scopes)
+        caller.require(*scopes)
         return RequestContext(caller, request.scope["state"]["tenant"], request.app.state.service)
 
     context.needs = scopes  # type: ignore[attr-defined]  # the guard reads it before it reads a body

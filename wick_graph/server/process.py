@@ -152,10 +152,10 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start to stop."""
-        if self._loop is None or self._service.hurry.is_set():
+        if self._loop is None or self._service.stop_now.is_set():
             super().handle_exit(sig, frame)
         elif self._service.draining:
-            self._loop.call_soon_threadsafe(self._service.hurry.set)
+            self._loop.call_soon_threadsafe(self._service.stop_now.set)
         else:
             self._service.draining = True
             self._loop.call_soon_threadsafe(self._drain)

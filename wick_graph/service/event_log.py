@@ -28,7 +28,7 @@ _TAIL: Final = 512
 """Events of a running run to keep in memory."""
 
 _PAGES_A_SECOND: Final = 500
-"""Writes of pure text by all runs of this process; more runs gather text for longer."""
+"""Writes of text alone by all runs of this process; with more runs, text gathers longer."""
 
 _LONGEST: Final = 0.5
 """Most seconds that a piece of text waits for others."""

@@ -48,7 +48,7 @@ class Limits:
     requests_per_minute: int = 6_000
     """Requests per token, or per address without tokens."""
     header: float = 10.0
-    """Until the head of a request is complete, and between two pieces of its body."""
+    """Until the head of a request is complete, and again until its body is."""
     idle: float = 15.0
     """Until an idle kept-alive connection is closed."""
     ping: float = 15.0

@@ -125,7 +125,7 @@ class Metrics:
         yield from self._took.lines()
 
 
-def text(service: Service, tenant: str) -> str:
+def metrics_text(service: Service, tenant: str) -> str:
     """Return a tenant's metrics; for the tenant `local`, those of the whole server."""
     metrics, mine = service.metrics_of(tenant), None if tenant == LOCAL else tenant
     now = ["# TYPE wick_runs_live gauge", f"wick_runs_live {service.live_runs(mine)}"]
@@ -269,7 +269,7 @@ class DetachedRun:
         return self.row.tell("error", {"error": error, "stopped_because": self.status})
 
 
-async def reaches(run: DetachedRun, seconds: float = 0.5) -> None:
+async def wait_for_start(run: DetachedRun, seconds: float = 0.5) -> None:
     """Wait for a run's first event or its end, for `seconds` at most.
 
     Raises:
@@ -495,11 +495,11 @@ class Runs:
         with contextlib.suppress(ThreadNotFoundError):
             await streams.run(streams.give_up, row, CANCELLED, "cancelled")
 
-    async def suspend(self, seconds: float, hurry: asyncio.Event) -> None:
+    async def suspend(self, seconds: float, stop_now: asyncio.Event) -> None:
         """Give live runs some seconds to end, then suspend the others."""
         if tasks := [run.task for run in self.live.values() if run.task is not None]:
             ended = asyncio.ensure_future(asyncio.wait(tasks))
-            waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(hurry.wait())]
+            waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(stop_now.wait())]
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()

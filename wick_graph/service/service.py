@@ -22,7 +22,7 @@ from wick_graph.errors import (
 from wick_graph.loading import Agents
 from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
 from wick_graph.service.runs import Histogram, Metrics, Runs
-from wick_graph.service.tenants import Instances, file_for
+from wick_graph.service.tenants import TenantAgents, config_for
 from wick_graph.store import SqlSaver
 from wick_graph.tracing import NULL_RECORDER, recording
 from wick_graph.tracing.otel import RequestTracer
@@ -100,8 +100,8 @@ class Tenant:
 
     def __init__(self, name: str, service: Service) -> None:
         self.name = name
-        self.agents = Instances(
-            Agents(file_for(service.file, name), model=service.model, tenant=name)
+        self.agents = TenantAgents(
+            Agents(config_for(service.file, name), model=service.model, tenant=name)
         )
         self.saver: SqlSaver = self.agents.store
         self.runs = Runs(name, self.saver, service.options.limits, service.metrics_of(name))
@@ -160,7 +160,7 @@ class Service:
         self.watchdog = Watchdog()
         self.draining = False
         """Whether new runs are refused."""
-        self.hurry = asyncio.Event()
+        self.stop_now = asyncio.Event()
         """Set to stop waiting for running steps."""
         self.when_ready: Callable[[], None] = lambda: None
         """Called once requests are answered."""
@@ -219,14 +219,14 @@ class Service:
         return sum(len(one.runs.live) for name, one in found if tenant in (None, name))
 
     def sandbox_levels(self) -> list[str]:
-        """Name the levels at which the agents may run commands."""
+        """Name the sandbox levels at which the agents may run commands."""
         return self.local.agents.levels
 
     def open_tenants(self) -> int:
-        """Count the tenants whose stores are open."""
+        """Count the tenants with an open store."""
         return len(self._tenants)
 
-    def take_on(self) -> None:
+    def check_capacity(self) -> None:
         """Check that the server accepts a new run.
 
         Raises:
@@ -285,7 +285,7 @@ class Service:
         for tenant in [*self._tenants.values()]:
             with contextlib.suppress(StorageError):  # then a kill while draining counts as a crash
                 await tenant.saver.leases.aspare()
-        left = [tenant.runs.suspend(seconds, self.hurry) for tenant in self._tenants.values()]
+        left = [tenant.runs.suspend(seconds, self.stop_now) for tenant in self._tenants.values()]
         await asyncio.gather(*left)
 
     async def _keep_recovering(self) -> None:
@@ -326,7 +326,7 @@ class Service:
         self.file = file
         for tenant in self._tenants.values():
             mine = tenant is self.local
-            made = agents if mine else tenant.agents.of(file_for(file, tenant.name))
+            made = agents if mine else tenant.agents.of(config_for(file, tenant.name))
             tenant.agents.replace(made)
         log.info("%s was reloaded: %s", path, ", ".join(file.agents))
 

@@ -47,7 +47,7 @@ def folder_name(tenant: str) -> str:
     return f"{kept or 'tenant'}.{hashed}"
 
 
-def file_for(file: AgentsFile, tenant: str) -> AgentsFile:
+def config_for(file: AgentsFile, tenant: str) -> AgentsFile:
     """Return the configuration for a tenant.
 
     Skills are shared and read-only. Memory files and the folder of the built-in tools are the
@@ -55,12 +55,12 @@ def file_for(file: AgentsFile, tenant: str) -> AgentsFile:
     """
     if tenant == LOCAL:
         return file
-    mapped = _Mapped(file, folder_name(tenant))
+    mapped = _FolderMap(file, folder_name(tenant))
     agents = {key: mapped.agent(key, config) for key, config in file.agents.items()}
     return file.model_copy(update={"agents": agents}).seeing(mapped.tools_dir)
 
 
-class _Mapped:
+class _FolderMap:
     """Maps the folders of a configuration to those of one tenant."""
 
     def __init__(self, file: AgentsFile, name: str) -> None:
@@ -71,7 +71,7 @@ class _Mapped:
             if config.backend is not None
         }
         self._outer = [one for one in folders if not any(o in one.parents for o in folders)]
-        """Folders of backends, without nested ones: none contains a folder beside another."""
+        """Folders of backends that are not inside another one; none contains its neighbours."""
         beside = {_beside(one) for one in (*self._outer, self._base)}
         self._private = folders | beside | {*_of_all(file)}
 
@@ -164,7 +164,7 @@ def _joined(base: Path, path: str) -> Path:
 # --- A tenant's agents: built from the configuration, changed for this tenant only.
 
 
-class Instances(Mapping[str, Agent]):
+class TenantAgents(Mapping[str, Agent]):
     """The agents of one tenant.
 
     The configuration never changes: a tenant that switches a hook off, or adds an agent, gets its

@@ -102,7 +102,7 @@ def block(statuses: Sequence[tuple[Task, str]]) -> str:
     """Describe the status of tasks for the model, the newest ten of each status."""
     lines = [_HEADING]
     for status in dict.fromkeys(status for _, status in statuses):
-        of_it = [task for task, stood in statuses if stood == status]
+        of_it = [task for task, its in statuses if its == status]
         lines += [
             f"- {status}: {task.id} ({task.agent}) {_short(task.text)}"
             for task in of_it[-IN_BLOCK:]
@@ -149,7 +149,11 @@ _ROWS: Final = (
         ("agent", "task"),
     ),
     _Row(
-        "check", "check_async_task", "Say how a task statuses, with its output.", _ONE, ("task_id",)
+        "check",
+        "check_async_task",
+        "Report the status of a task, and its output.",
+        _ONE,
+        ("task_id",),
     ),
     _Row(
         "update",
@@ -208,10 +212,10 @@ def tools_for(
 
 # --- Background tasks: start, check, await, cancel.
 #
-# A task's id is the id of its child thread, derived from the ledger key of the call that started it.
-# The conversation lists the tasks, and the store knows their status. So nothing is lost with the
-# process, and a task that a crash stopped continues when it is next checked. A task outlives the
-# run that started it.
+# A task's id is the id of its child thread, derived from the ledger key of the call that started
+# it. The conversation lists the tasks, and the store knows their status. So nothing is lost with
+# the process, and a task that a crash stopped continues when it is next checked. A task outlives
+# the run that started it.
 
 
 MAX_TASKS: Final = 16
@@ -300,9 +304,7 @@ class Background(BaseHook):
         """Start a task; a repeated call finds it started."""
         path = langgraph_config.path_of(ctx.config)
         if len(path) >= self._depth:
-            raise ToolError(
-                "this agent cannot delegate further: the depth limit is reached; do the task yourself"
-            )
+            raise ToolError("no deeper delegation is allowed here; do the task yourself")
         task = Task(_id_of(ctx), args["agent"], args["task"])
         mine = [known for known in _tasks(ctx) if self._runs(known)]
         if len(mine) >= MAX_TASKS:
@@ -313,7 +315,7 @@ class Background(BaseHook):
         return _result(report, ctx, {"messages": [asked]})
 
     async def check(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-        """Say how a task statuses, with its output if it has ended."""
+        """Report the status of a task, with its output if it has ended."""
         return await self._report(await self._seen(self._find(args["task_id"], ctx), ctx), ctx)
 
     async def update(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
@@ -401,7 +403,7 @@ class Background(BaseHook):
         return {**report, "status": status}
 
     async def _status(self, task: Task) -> str:
-        """Say how a task statuses, by the store where this process does not work on it."""
+        """Return the status of a task; from the store, unless this process runs it."""
         if self._runs(task):
             return "running"
         info = await self._store(task).threads.aget(task.id)

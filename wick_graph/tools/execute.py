@@ -24,20 +24,20 @@ from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.protocol import UNSET, ToolContext
 from wick_graph.tools.result import cap, failure, normalise, read_text, with_text
 
-# --- Tell LangChain's callback handlers about calls of tools that are not LangChain's own.
+# --- Call LangChain's callback handlers for tools that are not LangChain's own.
 #
-# LangChain's tools open their runs themselves. For ours it is done here, and only if a handler or
-# tracer listens: then a call looks the same to it, whatever the tool is made of.
+# LangChain's tools open their callback runs themselves. For other tools this is done here, if there
+# is a handler or tracer: so a handler sees all calls alike.
 
 
 class RunEnd:
-    """Holds what the handlers are to be told at the end of a call."""
+    """Holds the result for the handlers at the end of a call."""
 
     result: ToolResult | None = None
 
 
 def needs_callbacks(tool: BoundTool, config: Mapping[str, Any]) -> bool:
-    """Say whether somebody listens who would otherwise not hear of the call."""
+    """Return whether there are handlers that the tool does not call itself."""
     if isinstance(tool.source, BaseTool):
         return False
     return bool(langgraph_config.handlers_of(config))
@@ -45,7 +45,7 @@ def needs_callbacks(tool: BoundTool, config: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def callback_run(tool: BoundTool, call: ToolCall, config: Any) -> Iterator[RunEnd]:
-    """Open a tool run around a call, and close it with its result or error."""
+    """Open a callback run around a call, and close it with its result or error."""
     manager: CallbackManager = get_callback_manager_for_config(config)
     run, end = manager.on_tool_start(*_start(tool, call), **_facts(call)), RunEnd()
     try:
@@ -61,7 +61,7 @@ def callback_run(tool: BoundTool, call: ToolCall, config: Any) -> Iterator[RunEn
 
 @asynccontextmanager
 async def acallback_run(tool: BoundTool, call: ToolCall, config: Any) -> AsyncIterator[RunEnd]:
-    """Open a tool run around a call; see `callback_run`."""
+    """Open a callback run around a call; see `callback_run`."""
     manager: AsyncCallbackManager = get_async_callback_manager_for_config(config)
     run, end = await manager.on_tool_start(*_start(tool, call), **_facts(call)), RunEnd()
     try:
@@ -95,9 +95,9 @@ async def execute(
     *,
     checked: bool = False,
 ) -> ToolResult:
-    """Run a call and return its result; a failure of any kind is a result with an error.
+    """Run a call and return its result; every failure becomes a result with an error.
 
-    `checked` says that the arguments were found to be valid a moment ago.
+    `checked` means that the arguments have just been found valid.
 
     Interrupts and cancellation pass through. Only tools that are declared safe to repeat are
     retried.
@@ -120,7 +120,7 @@ async def execute(
 async def _attempt(
     call: ToolCall, tool: BoundTool, io: Leaves, default_timeout: float | None, attempt: int
 ) -> ToolResult:
-    """Run one attempt, in a run of LangChain's callbacks if somebody listens to those."""
+    """Run one attempt, within a callback run if there are handlers."""
     config = call.ctx.config
     if not needs_callbacks(tool, config):
         return await _once(call, tool, io, default_timeout, attempt)
@@ -143,9 +143,9 @@ async def _once(
 ) -> ToolResult:
     seconds = default_timeout if tool.timeout is UNSET else tool.timeout
     ctx = call.ctx
-    if attempt > 1 or ctx.call_id != call.id:  # a copy of that many fields is dear
+    if attempt > 1 or ctx.call_id != call.id:  # a copy of so many fields is expensive
         ctx = replace(ctx, attempt=attempt, call_id=call.id, replayed=ctx.replayed or attempt > 1)
-    if tool.limiter is not None:  # waiting for a place is not counted as the tool's own time
+    if tool.limiter is not None:  # waiting for the limiter does not count as the tool's time
         await io.either(tool.limiter.acquire_sync, tool.limiter.acquire)
     try:
         value = await io.timed(_releasing(tool), tool.is_async, seconds, call.args, ctx)
@@ -153,20 +153,22 @@ async def _once(
     except GraphBubbleUp:
         raise
     except asyncio.CancelledError:
-        if not await io.cancels_itself():  # the run is being cancelled, not the tool on its own
+        if not await io.cancels_itself():  # the run is cancelled, not only the tool
             raise
         return failure(call, ToolError(f"{call.name} cancelled itself"))
     except Late as late:
         return failure(call, ToolError(f"{call.name} {late}"))
-    except Exception as error:  # whatever a tool raises goes to the model, never up
-        if is_invalid_resume(error):  # the answer to an interrupt was wrong: it can be given again
+    except Exception as error:  # every error of a tool goes to the model, never up
+        if is_invalid_resume(
+            error
+        ):  # the answer to an interrupt was wrong: another one can be given
             raise
         return failure(call, error)
     return await _fitting(result, tool.max_output, ctx, io)
 
 
 def _releasing(tool: BoundTool) -> Callable[..., Any]:
-    """Give the place back when the call is over, in its thread: a late one still holds it."""
+    """Release the limiter at the end of the call, in its thread: a late call still holds it."""
     limiter = tool.limiter
     if limiter is None:
         return tool.call
@@ -189,7 +191,7 @@ def _releasing(tool: BoundTool) -> Callable[..., Any]:
 async def _fitting(
     result: ToolResult, limit: int | None, ctx: ToolContext, io: Leaves
 ) -> ToolResult:
-    """Shorten a result that is longer than the model may see, by whoever keeps the whole of it."""
+    """Shorten a result that is too long for the model; `keep` may store the whole."""
     if limit is None or max(len(result.output), len(shown := read_text(result))) <= limit:
         return result
     if ctx.keep is not None:

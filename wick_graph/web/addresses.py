@@ -191,7 +191,7 @@ class Target:
         found = _FORM.fullmatch(url)
         if found is None:
             raise ConfigError(
-                f"{url!r:.200} is not a usable address; write http://host/path or https://host/path, "
+                f"{url!r:.200} is not a usable address; write http://host/path or https://…, "
                 "in ASCII, without user, password, fragment, spaces and backslashes"
             )
         scheme = found["scheme"].lower()

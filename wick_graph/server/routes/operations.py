@@ -36,7 +36,7 @@ async def numbers(context: Admin) -> PlainTextResponse:
 
     The tenant `local`, which runs the server, gets those of the whole server.
     """
-    said = runs.text(context.service, context.caller.tenant)
+    said = runs.metrics_text(context.service, context.caller.tenant)
     return PlainTextResponse(said, media_type=runs.MEDIA_TYPE)
 
 

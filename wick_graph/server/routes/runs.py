@@ -20,7 +20,7 @@ from wick_graph.server.schemas import run_answer, stream_answer
 from wick_graph.server.sse import EventStream, frame
 from wick_graph.service.event_log import Wire, events_after
 from wick_graph.service.options import OnDisconnect, Problem, problem_of
-from wick_graph.service.runs import DetachedRun, RunRequest, reaches
+from wick_graph.service.runs import DetachedRun, RunRequest, wait_for_start
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
 # --- Start, follow, cancel and resume runs.
@@ -139,12 +139,12 @@ async def begin(
         Problem: The server accepts no more runs.
         ThreadBusyError: The thread has a running run.
     """
-    context.service.take_on()
+    context.service.check_capacity()
     agent, where = await context.agent(request.agent_id), thread_id or new_thread_id()
     named = thread_id is not None
     run = await context.tenant.runs.start(agent, request, where, key, named=named)
     if isinstance(run, DetachedRun):
-        await reaches(run)
+        await wait_for_start(run)
     return run
 
 
@@ -291,8 +291,8 @@ async def _resume(
         agent = await context.agent(agent_id)
         await context.thread(form.thread_id)
     decides = holds_decision(form.answer)
-    context.must("approve" if decides else "run")
-    await context.must_go_on(form.thread_id, agent)
+    context.require("approve" if decides else "run")
+    await context.check_waiting_agent(form.thread_id, agent)
     answer = signed(form.answer, context.caller.who) if decides else form.answer
     given = {} if answer is None else {"answer": answer}
     request = RunRequest(agent_id=agent.name, kind="resume", force=form.force, **given)
@@ -374,13 +374,13 @@ async def respond(
 ) -> dict[str, Any]:
     """Answer one question and resume the run."""
     asked = await _question(context, request_id)
-    context.must("approve" if asked["kind"] == KIND else "run")
+    context.require("approve" if asked["kind"] == KIND else "run")
     answer = _decision(asked, form)
     if holds_decision(answer):
-        context.must("approve")
+        context.require("approve")
         answer = signed(answer, context.caller.who)
     agent = await context.agent_of(asked["thread_id"])
-    await context.must_go_on(asked["thread_id"], agent)
+    await context.check_waiting_agent(asked["thread_id"], agent)
     request = RunRequest(agent_id=agent.name, kind="resume", answer={asked["interrupt_id"]: answer})
     run = await begin(context, request, asked["thread_id"])
     result = await finished(context, run)
