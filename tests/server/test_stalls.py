@@ -346,4 +346,4 @@ async def test_the_watchdog_says_how_late_the_loop_is(caplog: pytest.LogCaptureF
     assert quiet < 0.15 <= dog.worst < 5
     assert f"wick_loop_lag_max_seconds {dog.worst:.6f}" in text
     assert 'wick_loop_lag_seconds_bucket{le="+Inf"}' in text
-    assert "held" in caplog.text
+    assert "blocked" in caplog.text

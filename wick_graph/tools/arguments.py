@@ -383,7 +383,7 @@ class _Weigher:
         for part in ref[1:].split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")
             if not isinstance(found, Mapping) or key not in found:
-                raise ConfigError(f"the parameters refer to {ref!r:.200}, which is not in them")
+                raise ConfigError(f"the parameters refer to {ref!r:.200}, which they lack")
             found = found[key]
         yield found
 
