@@ -119,7 +119,7 @@ VISIBLE: Final = (
         "spans-tell-errors",
         "Spans have lengths and hashes where content is not wanted.",
         ("test_the_words_of_an_error_leave_only_where_content_is_wanted[False]",),
-        ("_told", "if content or key not in _TEXTS:", "if True:"),
+        ("_exported", "if content or key not in _TEXTS:", "if True:"),
     ),
     mutant(
         "journal-numbers-phases-anew",
