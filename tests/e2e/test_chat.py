@@ -42,7 +42,7 @@ def test_a_talk(folder: Folder) -> None:
     folder.write(talk=f"steps: [Good day., {call}, 'It is 2, voilà.']")
     with folder.at_terminal("chat", "-t", "mine") as terminal:
         begun = terminal.wait_for(PROMPT)
-        assert "default (scripted:talk.yaml), thread mine; /help shows" in begun
+        assert "default (scripted:talk.yaml), thread mine; /help lists" in begun
         assert say(terminal, "Hello").startswith("Hello\nGood day.\n")
         answer = say(terminal, "What is 1+1?").splitlines()
         assert answer == [
