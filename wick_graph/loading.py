@@ -1,4 +1,4 @@
-"""From agents.yaml to agents that run."""
+"""Build agents from agents.yaml."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from wick_graph.tools.toolsets import ToolStore, Unasked
 
 
 class Agents(Mapping[str, Agent]):
-    """The agents of a file, by id; each is built when it is first asked for.
+    """The agents of a configuration by id; each is built when first needed.
 
     They share the file's store, which `close` (or a `with` block) closes.
     """
@@ -57,22 +57,22 @@ class Agents(Mapping[str, Agent]):
     ) -> None:
         self.config = config
         self.tenant = tenant
-        """Whose threads these are: nobody else's can be reached through them."""
+        """The tenant that owns the threads; those of others cannot be reached."""
         self.tools = ToolStore()
-        """Tools to add and take away while the agents exist, for all of them or for one id."""
+        """Tools to add and remove at run time, for all agents or for one id."""
         self.model = model
-        """A model that is used instead of the ones that the file names."""
+        """A model to use instead of those in the file."""
         self._made: dict[str, Agent] = {}
         self.background: list[Background] = []
-        """The tasks that agents of this file have begun in this process."""
+        """Background tasks that agents of this file have started in this process."""
         self._servers: list[tuple[str, McpServerConfig, McpServer, _Unchanged]] = []
         self.backends: list[LocalBackend | DockerBackend] = []
-        """Where the files of the agents that are built are."""
+        """Backends of the built agents."""
         self._saver: SqlSaver | None = None
 
     @property
     def store(self) -> SqlSaver:
-        """The file's store, opened when it is first asked for."""
+        """The file's store, opened when first needed."""
         if self._saver is None:
             file = self.config
             self._saver = SqlSaver.from_url(
@@ -89,7 +89,7 @@ class Agents(Mapping[str, Agent]):
         return agent_id in self.config.agents
 
     def get(self, agent_id: str, default: Any = None) -> Any:
-        """Return an agent, or the default if the file has none of this id."""
+        """Return an agent, or the default if the file has no such id."""
         return self[agent_id] if agent_id in self.config.agents else default
 
     def __iter__(self) -> Iterator[str]:
@@ -101,7 +101,7 @@ class Agents(Mapping[str, Agent]):
     def of(self, config: AgentsFile) -> Agents:
         """Return the agents of another configuration over the same store; closing one closes both.
 
-        Runs under way end as they began.
+        Running runs keep their configuration.
         """
         _ = self.store
         made = copy(self)
@@ -109,7 +109,7 @@ class Agents(Mapping[str, Agent]):
         return made
 
     def close(self) -> None:
-        """End what runs in the background and the containers; close all that is open."""
+        """Cancel background tasks, stop containers, close everything that is open."""
         while self.background:
             self.background.pop().close()
         while self.backends:
@@ -138,7 +138,7 @@ class Agents(Mapping[str, Agent]):
                 server = server_of(name, config, self.config.base_dir, check)
                 known = (name, config, server, check)
                 self._servers.append(known)
-            known[3].file = self.config  # a file that was read again was trusted again
+            known[3].file = self.config  # a reloaded file was trusted again
             found.append(known[2])
         return found
 
@@ -158,29 +158,29 @@ class Agents(Mapping[str, Agent]):
 
 
 class _Unchanged:
-    """What is called before a command of a file is started."""
+    """A check before each start of a command of a file."""
 
     def __init__(self, file: AgentsFile) -> None:
         self.file = file
 
     def __call__(self) -> None:
-        """Refuse what is not what was trusted.
+        """Check that the file's programs and code are unchanged since they were trusted.
 
         Raises:
-            ConfigError: It is not.
+            ConfigError: They have changed.
         """
         must_be_unchanged(self.file)
 
 
 def load(path: str | Path = "agents.yaml", *, model: str | None = None) -> Agents:
-    """Read a file of agents.
+    """Load the agents of a configuration file.
 
     Args:
         path: The YAML file; relative paths in it are relative to its folder.
-        model: A model to use instead of the ones that the file names.
+        model: A model to use instead of those in the file.
 
     Raises:
-        ConfigError: The file is refused; the text names file, line and key path.
+        ConfigError: The file is invalid; the text names file, line and key path.
     """
     return Agents(load_config(path), model=model)
 
@@ -196,17 +196,17 @@ def build_agent(
     mcp_servers: Sequence[McpServer] = (),
     agents: Mapping[str, Agent] | None = None,
 ) -> Agent:
-    """Make an agent of its configuration.
+    """Build an agent from its configuration.
 
     Args:
-        agent_id: Which of the agents.
+        agent_id: The agent's id in the file.
         file: The configuration.
-        store: As `Agent` takes it, or a function that opens it, which is called last.
-        model: A model to use instead of the one that the file names.
-        hooks: Hooks to use instead of those that the configuration switches on.
-        tool_store: Tools that come and go while the agent exists.
-        mcp_servers: Made of the configuration with `server_of`, by whoever will close them.
-        agents: The file's agents; without them it can give no tasks away.
+        store: A store as for `Agent`, or a function that opens it, which is called last.
+        model: A model to use instead of the one in the file.
+        hooks: Hooks to use instead of those that the configuration enables.
+        tool_store: Tools that are added and removed at run time.
+        mcp_servers: Made with `server_of`; the caller must close them.
+        agents: The file's agents; without them the agent has no sub-agents.
 
     Raises:
         ConfigError: There is no such agent, or it names a tool that does not exist.
@@ -225,7 +225,7 @@ def build_agent(
         system_prompt=config.system_prompt,
         tools=tools,
         hooks=hooks,
-        store=store() if callable(store) else store,  # a refused agent leaves no database behind
+        store=store() if callable(store) else store,  # a refused agent must not create a database
         **_limits(config),
         journal=journal_of(config),
         tool_store=tool_store,
@@ -236,7 +236,7 @@ def build_agent(
 
 
 def _limits(config: AgentConfig) -> dict[str, Any]:
-    """Return how long things may take, and how much of a thread is kept how long."""
+    """Return an agent's time limits and retention settings."""
     return {
         "max_iterations": config.max_iterations,
         "ttl": config.ttl,
@@ -266,9 +266,9 @@ def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | Non
 def _make_for_tools(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # the text may be told to a tenant, who need not know the path
+    except OSError as error:  # a tenant may see the text, so it omits the path
         raise ConfigError(
-            f"the folder that ls is to see cannot be made ({error.strerror}); let this process "
+            f"the folder for ls cannot be created ({error.strerror}); let this process "
             "write beside the folder of agents.yaml"
         ) from None
 
@@ -276,7 +276,7 @@ def _make_for_tools(folder: Path) -> None:
 def _below(
     config: AgentConfig, agents: Mapping[str, Agent] | None, *, background: bool
 ) -> dict[str, Subagent]:
-    """Return the agents that tasks are given to: in the background, or to be waited for."""
+    """Return the sub-agents of an agent: for the background, or to be waited for."""
     if agents is None:
         return {}
     return {
@@ -289,7 +289,7 @@ def _below(
 def _with_background(
     hooks: Sequence[BaseHook], config: AgentConfig, agents: Mapping[str, Agent] | None
 ) -> list[BaseHook]:
-    """Add the hook for tasks in the background, if there are agents for them."""
+    """Add the hook for background tasks, if there are agents for them."""
     below = _below(config, agents, background=True)
     if not below:
         return [*hooks]
@@ -300,7 +300,7 @@ def _with_background(
 
 
 def _inside(hooks: Sequence[BaseHook], more: Sequence[BaseHook]) -> list[BaseHook]:
-    """Add hooks before those that must see the whole request."""
+    """Insert hooks before those that must see the whole request."""
     places = (i for i, hook in enumerate(hooks) if hook.name in ("summarization", "budget"))
     at = next(places, len(hooks))
     return [*hooks[:at], *more, *hooks[at:]]
@@ -312,15 +312,15 @@ def server_of(
     base_dir: Path,
     check: Callable[[], None] = lambda: None,
 ) -> McpServer:
-    """Make an MCP server of its configuration; nothing is started yet.
+    """Make an MCP server from its configuration without starting it.
 
     Args:
         name: Its name.
         config: Its configuration.
         base_dir: The folder of the file.
-        check: Called before each start of its command; what it raises keeps it from starting.
+        check: Called before each start of its command; an exception prevents the start.
     """
-    # Python runs what lies in __pycache__ beside a module; trust covers the modules alone
+    # Python runs what is in __pycache__ beside a module, but trust covers only the modules
     cache = {PYCACHE: str(trust_folder() / "pycache")} if config.command else {}
     target = Target(
         command=config.command,
@@ -334,12 +334,12 @@ def server_of(
 
 
 def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> list[BaseHook]:
-    """Make the hooks that an agent's configuration switches on.
+    """Make the hooks that an agent's configuration enables.
 
-    The folder of its backend is made if it is not there; not if the agent is only looked at.
+    Creates the folder of its backend if it is missing, unless the agent is only inspected.
 
     Raises:
-        ConfigError: The folder cannot be opened, or a hook cannot work as it is configured.
+        ConfigError: The folder cannot be opened, or a hook cannot work as configured.
     """
     config = file.agent(agent_id)
     rules = Rules() if to_look_at else rules_of(config, file)
@@ -358,10 +358,10 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
 
 
 def rules_of(config: AgentConfig, file: AgentsFile) -> Rules:
-    """Say what the tools of an agent leave alone.
+    """Return the rules for what an agent's tools must not touch.
 
     Raises:
-        ConfigError: A command may run what lies in its folder.
+        ConfigError: A command may run code from the agent's folder.
     """
     return Rules(
         control=(*control_plane(file), *held_in(config, file)),
@@ -374,7 +374,7 @@ def rules_of(config: AgentConfig, file: AgentsFile) -> Rules:
 
 
 def backends_in(hooks: Sequence[BaseHook]) -> list[LocalBackend | DockerBackend]:
-    """List the backends that hooks have opened, for whoever will close them."""
+    """List the backends that hooks have opened; the caller must close them."""
     found = (hook.backend for hook in hooks if isinstance(hook, FilesystemHook))
     return [one for one in found if isinstance(one, LocalBackend | DockerBackend)]
 
@@ -399,7 +399,7 @@ def _workdir(config: AgentConfig, base_dir: Path, to_look_at: bool) -> Path:
 
 
 def journal_of(config: AgentConfig) -> JournalOptions:
-    """Say how an agent's runs are recorded."""
+    """Return an agent's recording options."""
     journal = config.journal
     if isinstance(journal, str):
         return JournalOptions(journal)
@@ -407,9 +407,9 @@ def journal_of(config: AgentConfig) -> JournalOptions:
 
 
 def outline(agent_id: str, file: AgentsFile) -> Agent:
-    """Make an agent to look at: its graph and hooks are real, its model answers nothing.
+    """Make an agent for inspection: its graph and hooks are real, its model never answers.
 
-    Needs no key, and opens no store.
+    Needs no key and opens no store.
 
     Raises:
         ConfigError: There is no such agent, or it names a tool that does not exist.
@@ -418,7 +418,7 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
     name = named if isinstance(named, str) else named.model
     stand_in = ModelChoice(model=FakeListChatModel(responses=[]), name=name)
     hooks = hooks_of(agent_id, file, to_look_at=True)
-    nobody: Mapping[str, Any] = dict.fromkeys(file.agents)  # nothing is given to them
+    nobody: Mapping[str, Any] = dict.fromkeys(file.agents)  # they get no tasks
     store = InMemorySaver()  # without one, an agent with approvals would be refused
     made = build_agent(agent_id, file, store=store, model=stand_in, hooks=hooks, agents=nobody)
     servers = tuple(Unasked(name) for name in file.agent(agent_id).mcp_servers)

@@ -1,8 +1,8 @@
-"""Fixtures for pytest: what an agent's runs did, and models that answer from a file.
+"""Fixtures for pytest: recorded runs, and models that answer from a file.
 
-`wick_runs` records every run of a test, whatever its agent's own level is, and shows the last
-moments of each where the test fails. `wick_cassette` answers a model's requests from a file beside
-the test; `pytest --wick-record` asks the model really and writes the file.
+`wick_runs` records every run of a test, whatever its agent's recording level, and shows the last
+moments of each if the test fails. `wick_cassette` answers a model's requests from a file beside the
+test; `pytest --wick-record` calls the real model and writes the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN: Final = 25
-"""Moments of each run that a failed test shows."""
+"""Moments per run to show for a failed test."""
 
 _NAME: Final = re.compile(r"[^\w.-]+")
 
@@ -31,14 +31,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("wick").addoption(
         "--wick-record",
         action="store_true",
-        help="ask models really, and write their answers to the cassettes of wick_cassette",
+        help="call real models and write their answers to the cassettes of wick_cassette",
     )
 
 
 @pytest.fixture
 def wick_runs() -> Iterator[RecordedRuns]:
     """Record the test's runs: `wick_runs.last.called("calculate", expression="6*7") == 1`."""
-    from wick_graph.debug.recording import RecordedRuns, record  # noqa: PLC0415  # other sessions stay fast
+    from wick_graph.debug.recording import RecordedRuns, record  # noqa: PLC0415  # keeps other test sessions fast
 
     with record() as recording:
         yield RecordedRuns(recording)
@@ -46,10 +46,10 @@ def wick_runs() -> Iterator[RecordedRuns]:
 
 @pytest.fixture
 def wick_cassette(request: pytest.FixtureRequest) -> Iterator[Cassette]:
-    """Give models that answer from `cassettes/<module>/<test>.jsonl`.
+    """Return models that answer from `cassettes/<module>/<test>.jsonl`.
 
     `wick_cassette(model, name="")` takes a chat model, or a function that makes one and is called
-    only under `--wick-record`; `name` tells several models of one test apart.
+    only under `--wick-record`. `name` distinguishes several models of one test.
     """
     from wick_graph.testing import RecordingModel, ReplayModel  # noqa: PLC0415  # as above
 
@@ -79,16 +79,16 @@ def pytest_runtest_makereport(
     report = yield
     runs = getattr(item, "funcargs", {}).get("wick_runs")
     if report.when == "call" and report.failed and runs:
-        report.sections.append(("wick: the last moments", "\n".join(_told(runs))))
+        report.sections.append(("wick: the last moments", "\n".join(_ends(runs))))
     return report
 
 
-def _told(runs: RecordedRuns) -> Iterator[str]:
-    """Tell of the runs' ends; no error of ours takes the test's place."""
+def _ends(runs: RecordedRuns) -> Iterator[str]:
+    """Describe the runs' ends; an error here must not hide the test's own."""
     try:
         yield from runs.report(_SHOWN)
     except Exception as error:
-        yield f"the rest cannot be told: {type(error).__name__}: {error}"
+        yield f"the rest cannot be shown: {type(error).__name__}: {error}"
 
 
 def _there(path: Path) -> Path:

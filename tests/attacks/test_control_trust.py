@@ -245,7 +245,7 @@ def test_at_a_terminal_a_person_is_asked_once(
         select.trusted_file(Path("agents.yaml"))
         select.trusted_file(Path("agents.yaml"))
     else:
-        with pytest.raises(ConfigError, match="nobody has trusted"):
+        with pytest.raises(ConfigError, match="is not trusted in its present state"):
             select.trusted_file(Path("agents.yaml"))
     assert len(asked) == 1
     assert "server.py" in capsys.readouterr().err
@@ -269,7 +269,7 @@ def test_a_server_that_reads_again_starts_nothing_new(folder: Path, how: str) ->
             trust(load_config(path), digest(folder))
             assert service._built(path)[0].agents["default"].middleware
         else:
-            with pytest.raises(ConfigError, match="nobody has trusted"):
+            with pytest.raises(ConfigError, match="is not trusted in its present state"):
                 service._built(path)
         path.write_text(PLAIN.replace("Answer", "Reply"), "utf-8")
         assert service._built(path)[0].agents["default"].system_prompt == "Reply."

@@ -43,7 +43,7 @@ def test_reading_the_text_of_an_address_is_not_enough(host: str, server: Loopbac
 async def test_an_address_in_other_letters_is_none(server: Loopback) -> None:
     """D3."""
     for host in ("127。0。0。1", "１２７.0.0.1", "ⓛocalhost"):
-        with pytest.raises(ToolError, match="is no usable address"):
+        with pytest.raises(ToolError, match="is not a usable address"):
             await Client(ports=[server.port]).send("GET", server.url(host))
     assert server.asked == []
 

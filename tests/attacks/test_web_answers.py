@@ -52,12 +52,12 @@ async def test_gzip_is_unpacked_up_to_the_limit() -> None:
 @pytest.mark.parametrize(
     ("encoding", "body", "says"),
     [
-        ("br", b"\x0b\x02\x80abc\x03", "encoded as 'br', which was not asked for"),
+        ("br", b"\x0b\x02\x80abc\x03", "encoded as 'br', which was not requested"),
         ("zstd", b"\x28\xb5\x2f\xfd", "encoded as 'zstd'"),
         ("gzip, gzip", gzip.compress(gzip.compress(b"x")), "encoded as 'gzip, gzip'"),
         ("deflate", zlib.compress(b"x"), "encoded as 'deflate'"),
-        ("gzip", b"no gzip at all", "says that it is gzip, and is not"),
-        ("gzip", gzip.compress(b"x" * 1000)[:-4], "broken off"),
+        ("gzip", b"no gzip at all", "claims to be gzip but is not"),
+        ("gzip", gzip.compress(b"x" * 1000)[:-4], "breaks off"),
     ],
     ids=["br", "zstd", "gzip twice", "deflate", "no gzip", "broken gzip"],  # gzip holds the time
 )
@@ -154,10 +154,10 @@ TOKEN = "ghp_" + "a1B2" * 10
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (http(b"nonsense"), "the server of lookup sent no JSON: nonsense"),
-        (http(b"[" * 100_000), "sent no JSON"),
-        (http(b"<html><h1>Welcome</h1>"), "sent no JSON: <html><h1>Welcome</h1>"),
-        (http(b"", "204 No Content"), "sent no JSON"),
+        (http(b"nonsense"), "the server of lookup did not send JSON: nonsense"),
+        (http(b"[" * 100_000), "did not send JSON"),
+        (http(b"<html><h1>Welcome</h1>"), "did not send JSON: <html><h1>Welcome</h1>"),
+        (http(b"", "204 No Content"), "did not send JSON"),
         (http(b"[1]"), r"sent JSON without result and error: \[1\]"),
         (http(b'"x"'), "sent JSON without result and error"),
         (http(b'{"answer": 1}'), "sent JSON without result and error"),

@@ -49,7 +49,7 @@ BAD_SCHEMAS: list[tuple[dict[str, Any], str]] = [
     ({"$ref": "http://127.0.0.1/schema.json"}, "only references into the schema itself"),
     ({"$ref": "file:///etc/passwd"}, "only references into the schema itself"),
     ({"$ref": "#"}, "refer to themselves in a circle"),
-    ({"$ref": "#/$defs/a"}, "which is not in them"),
+    ({"$ref": "#/$defs/a"}, "which they lack"),
     ({"properties": {"a": {"$ref": "#/properties/a"}}}, "refer to themselves in a circle"),
     (
         {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
@@ -71,7 +71,7 @@ BAD_SCHEMAS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"properties": {"a": nested(100)}}, "nested more than 60 deep"),
     ({"properties": {"a": {"enum": ["x" * 70_000]}}}, "larger than 64 KiB"),
-    ({"properties": {"a": {"default": object()}}}, "no JSON"),
+    ({"properties": {"a": {"default": object()}}}, "not JSON"),
     ({"type": "array"}, 'with "type": "object"'),
 ]
 

@@ -28,8 +28,8 @@ def moved(location: str, status: str = "302 Found") -> bytes:
     [
         ("{private}/x", "is refused: its address 127.0.0.1 is loopback"),
         ("//127.0.0.1:{port}/x", "is refused: its address 127.0.0.1 is loopback"),
-        ("file:///etc/passwd", "is no usable address"),
-        ("http://user:pw@127.0.0.1/", "is no usable address"),
+        ("file:///etc/passwd", "is not a usable address"),
+        ("http://user:pw@127.0.0.1/", "is not a usable address"),
         ("", "redirects more than 3 times"),
         ("/again", "redirects more than 3 times"),
     ],

@@ -258,14 +258,14 @@ def test_the_graph_of_an_agent_in_code_is_drawn(
     assert call(["graph", "made:agent", "-t", "s", "-f", "json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["run"]["status"] == "done"
-    assert "belongs to the agent stranger, and from_code is drawn" in said.err
+    assert "belongs to the agent stranger, but from_code is drawn" in said.err
 
 
 def test_a_picture_whose_form_is_not_known_is_refused(
     saver: SqlSaver, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(["graph", "-o", "x.png"]) == 2
-    assert "x.png names no form; end it in one of .svg" in capsys.readouterr().err
+    assert "x.png has no known suffix; end it in one of .svg" in capsys.readouterr().err
     assert not (folder / "x.png").exists()
 
 

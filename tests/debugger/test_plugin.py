@@ -148,7 +148,7 @@ def test_a_failure_where_the_store_is_closed_already_shows_the_end_too(folder: P
     assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "← run done" in done.stdout
     assert ": done\n" in done.stdout
-    assert done.stdout.count("the rest cannot be told: ZeroDivisionError") == 1
+    assert done.stdout.count("the rest cannot be shown: ZeroDivisionError") == 1
     assert "the store is closed" not in done.stdout
 
 

@@ -20,7 +20,7 @@ agents:
   other: {model: 'scripted:talk.yaml'}
 """
 PROMPT = "\n> "
-ASKS = "r answer instead of it: "
+ASKS = "r replace its result: "
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_talk(folder: Folder) -> None:
     folder.write(talk=f"steps: [Good day., {call}, 'It is 2, voilà.']")
     with folder.at_terminal("chat", "-t", "mine") as terminal:
         begun = terminal.wait_for(PROMPT)
-        assert "default (scripted:talk.yaml), thread mine; /help shows" in begun
+        assert "default (scripted:talk.yaml), thread mine; /help lists" in begun
         assert say(terminal, "Hello").startswith("Hello\nGood day.\n")
         answer = say(terminal, "What is 1+1?").splitlines()
         assert answer == [
@@ -59,8 +59,8 @@ def test_a_talk(folder: Folder) -> None:
         assert re.search(
             r"thread mine \(continue: .+ run -t mine \"…\"\)", say(terminal, "/thread")
         )
-        assert "there is no /hlp; /help shows what there is" in say(terminal, "/hlp")
-        assert "there is nothing to go on with" in say(terminal, "/resume")
+        assert "unknown command /hlp; /help lists the commands" in say(terminal, "/hlp")
+        assert "there is nothing to resume" in say(terminal, "/resume")
         terminal.press("/quit\n")
         code, rest = terminal.end()
     assert code == 0
@@ -97,7 +97,7 @@ def test_a_question_that_is_left_waits_and_is_asked_again(folder: Folder) -> Non
         terminal.wait_for(PROMPT)
         say(terminal, "Go", ASKS)
         terminal.interrupt("stopped: interrupted: the run waits for 1 answer")
-        terminal.wait_for("/resume asks again; a new text goes on without the answers")
+        terminal.wait_for("/resume asks again; a new message continues without the answers")
         terminal.wait_for(PROMPT)
         say(terminal, "/resume", ASKS)
         terminal.press("\x04")
@@ -120,9 +120,9 @@ def test_ctrl_c_cancels_the_run_and_not_the_talk(folder: Folder) -> None:
         terminal.wait_for(PROMPT)
         say(terminal, "Go", "← 2\n")
         terminal.press("\x03")
-        assert "stopped: cancelled; /resume goes on with it" in terminal.wait_for(PROMPT)
+        assert "stopped: cancelled; /resume continues it" in terminal.wait_for(PROMPT)
         terminal.press("half a line")
-        terminal.interrupt("Ctrl-D leaves")
+        terminal.interrupt("Ctrl-D quits")
         terminal.wait_for(PROMPT)
         assert terminal.process.poll() is None
         say(terminal, "/resume", "/resume\n")
@@ -174,7 +174,7 @@ def test_threads_whose_time_is_up_go_meanwhile_and_the_own_one_stays(folder: Fol
 @pytest.mark.slow
 def test_without_a_terminal_there_is_no_talk(folder: Folder) -> None:
     refused = folder.wick("chat")
-    says = 'wick: wick chat needs a terminal; elsewhere write wick run "…"\n'
+    says = 'wick: wick chat needs a terminal; elsewhere use wick run "…"\n'
     assert (refused.code, refused.out, refused.err) == (2, "", says)
 
 

@@ -326,7 +326,7 @@ def test_looking_creates_nothing(place: Place) -> None:
     assert (listed.code, listed.out) == (0, "no threads yet\n")
     shown = place.wick("threads", "show", "th_1")
     assert shown.code == 2
-    assert shown.err == "wick: there is no thread th_1; `wick threads list` shows those there are\n"
+    assert shown.err == "wick: there is no thread th_1; `wick threads list` shows the threads\n"
     assert not place.database.exists()
 
 

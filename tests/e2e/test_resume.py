@@ -29,7 +29,7 @@ steps:
       - {tool: request_user_input, args: {question: "Which colour?", options: [red, blue]}}
   - "All done."
 """
-ASKS = "r answer instead of it: "
+ASKS = "r replace its result: "
 REJECTED = "Error: the user rejected this call; it was not run: "
 
 
@@ -79,7 +79,7 @@ def test_at_a_terminal_a_person_is_asked_at_once(folder: Folder) -> None:
         terminal.wait_for('"expression": "10*10"')
         terminal.wait_for(ASKS)
         terminal.press("n\n")
-        terminal.wait_for("why, for the model (Enter for nothing): ")
+        terminal.wait_for("why, for the model (Enter for no reason): ")
         terminal.press("no need\n")
         terminal.wait_for("2 blue")
         terminal.wait_for("answer: ")
@@ -108,7 +108,7 @@ def test_a_question_that_is_left_waits_and_is_asked_by_resume(folder: Folder) ->
         terminal.press("e\n")
         terminal.wait_for('arguments: {"expression": "21*2"}')
         terminal.press("\x15{\n")  # Ctrl-U takes the line away
-        terminal.wait_for("the arguments are no JSON")
+        terminal.wait_for("the arguments are not JSON")
         terminal.wait_for(ASKS)
         terminal.press("e\n")
         terminal.wait_for('arguments: {"expression": "21*2"}')
@@ -148,7 +148,7 @@ def test_a_question_cannot_hide_anything_from_the_person(folder: Folder) -> None
         (signal.SIGINT, "stopped: cancelled"),
         (
             signal.SIGKILL,
-            "stopped: no end of its last run is on record; its process died, or is still at work",
+            "stopped: its last run has no recorded end; its process died, or is still running",
         ),
     ],
 )

@@ -91,7 +91,7 @@ def test_mistakes_are_sentences(recorded: Any, capsys: pytest.CaptureFixture[str
     assert "has no run 9" in err
     code, _, err = wick(capsys, "t", "--json", "--jsonl")
     assert code == 2
-    assert "give one of them" in err
+    assert "pass one of them" in err
 
 
 def test_a_thread_without_a_journal_says_so(

@@ -76,9 +76,12 @@ async def converse(server: Any) -> None:
         done = await ask(client, answer="The second", thread_id=thread)
         assert (done["text"], done["thread_id"]) == ("Done.", thread)
         for wrong, says in (
-            ({}, "give either a message"),
+            ({}, "pass either a message"),
             ({"answer": "x"}, "an answer belongs to a thread"),
-            ({"answer": '{"decision": "approve"}', "thread_id": thread}, "is not decided here"),
+            (
+                {"answer": '{"decision": "approve"}', "thread_id": thread},
+                "cannot be approved over MCP",
+            ),
             ({"message": "x", "thread_id": "no such/thread"}, "thread id"),
         ):
             refused = await client.call_tool("ask_clerk", wrong)

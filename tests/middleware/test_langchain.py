@@ -444,13 +444,13 @@ class Loops(AgentMiddleware):
 @pytest.mark.parametrize(
     ("middleware", "says"),
     [
-        (AtTheEnd(), "the middleware AtTheEnd acts when the run has ended"),
-        (ShellToolMiddleware(), "the middleware ShellToolMiddleware acts when the run has ended"),
+        (AtTheEnd(), "the middleware AtTheEnd acts after the run"),
+        (ShellToolMiddleware(), "the middleware ShellToolMiddleware acts after the run"),
         (Loops(), "Loops jumps from after_model to 'model'"),
         (HumanInTheLoopMiddleware({"add": True}), "write approvals: into the agent instead"),
         (PIIMiddleware("email", apply_to_output=True), "rewrites the stream of a reply"),
-        (add, "is no LangChain middleware"),
-        (PIIMiddleware, "is no LangChain middleware"),
+        (add, "is not a LangChain middleware"),
+        (PIIMiddleware, "is not a LangChain middleware"),
     ],
 )
 def test_what_cannot_be_carried_over_is_refused(middleware: Any, says: str) -> None:
@@ -530,7 +530,7 @@ def test_its_file_tools_reach_nothing_that_governs(
         ("{use: os.system}", "'os.system' cannot be named here"),
         ("{use: deepagents.middleware.os.system}", "cannot be named here"),
         ("{use: hook_config}", "has no hook_config"),
-        ("{use: ShellToolMiddleware}", "acts when the run has ended"),
+        ("{use: ShellToolMiddleware}", "acts after the run"),
         ("{args: {pii_type: email}}", "use"),
         ("{use: PIIMiddleware, pii_type: email}", "unknown key"),
     ],

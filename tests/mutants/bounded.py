@@ -116,7 +116,7 @@ BOUNDED: Final = (
         "rate-not-counted",
         "A caller who asks too often is told to wait.",
         ("test_D37_a_tenant_s_requests_have_a_limit",),
-        ("Bucket.take", "self._left -= amount", "pass"),
+        ("RateLimiter.take", "self._left -= amount", "pass"),
     ),
     mutant(
         "sweep-takes-running",

@@ -14,14 +14,14 @@ VISIBLE: Final = (
             "test_every_number_gives_the_next_ones_of_what_memory_holds",
             "test_every_number_gives_the_next_ones_while_the_run_goes_on",
         ),
-        ("Channel.since", "self._tail[0][0] > after + 1", "self._tail[0][0] > after + 2"),
+        ("EventLog.since", "self._tail[0][0] > after + 1", "self._tail[0][0] > after + 2"),
         quick=True,
     ),
     mutant(
         "tail-repeats-the-last",
         "A reader does not get again what he has seen.",
         ("test_every_number_gives_the_next_ones_of_what_memory_holds",),
-        ("Channel.since", "entry[0] > after]", "entry[0] >= after]"),
+        ("EventLog.since", "entry[0] > after]", "entry[0] >= after]"),
         quick=True,
     ),
     mutant(
@@ -40,14 +40,14 @@ VISIBLE: Final = (
         "tail-numbered-wrong",
         "An event has the same number in memory and on disk.",
         ("test_every_number_gives_the_next_ones_while_the_run_goes_on",),
-        ("Channel._write", "enumerate(new, first)", "enumerate(new, first + 1)"),
+        ("EventLog._write", "enumerate(new, first)", "enumerate(new, first + 1)"),
     ),
     mutant(
         "told-before-it-is-written",
         "An event that a reader has seen is in the database.",
         ("test_readers_are_told_of_nothing_that_is_not_written",),
         (
-            "Channel._write",
+            "EventLog._write",
             "await streams.run(streams.append, self.row, last, new, status)",
             "self._tail.extend(enumerate(new, first))\n        self._announce()\n"
             "        await streams.run(streams.append, self.row, last, new, status)",
@@ -119,7 +119,7 @@ VISIBLE: Final = (
         "spans-tell-errors",
         "Spans have lengths and hashes where content is not wanted.",
         ("test_the_words_of_an_error_leave_only_where_content_is_wanted[False]",),
-        ("_told", "if content or key not in _TEXTS:", "if True:"),
+        ("_exported", "if content or key not in _TEXTS:", "if True:"),
     ),
     mutant(
         "journal-numbers-phases-anew",

@@ -105,7 +105,7 @@ def test_another_agent_can_be_drawn_under_a_thread_and_it_is_said(
 ) -> None:
     assert call(["graph", "second", "--thread", thread]) == 0
     said = capsys.readouterr()
-    assert "this thread belongs to the agent first, and second is drawn" in said.err
+    assert "this thread belongs to the agent first, but second is drawn" in said.err
     assert "2 visits" in said.out
 
 

@@ -140,7 +140,7 @@ def test_a_server_that_goes_down_says_so(server: Served) -> None:
             return False
 
         until(refused, "it took a run on")
-        with pytest.raises(ServerError, match="the server is going down"):
+        with pytest.raises(ServerError, match="the server is stopping"):
             next(wick.stream("x"))
         assert isinstance([*first][-1], Done)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.server.support import Served, frames
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.service import event_log
-from wick_graph.service.event_log import Channel, events_after
+from wick_graph.service.event_log import EventLog, events_after
 from wick_graph.store import SqlSaver, cleanup
 from wick_graph.store.server_rows import ServerRuns
 
@@ -32,9 +32,9 @@ def event(number: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def channels(
+async def logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Channel, asyncio.Task[None]]]:
+) -> AsyncIterator[tuple[EventLog, asyncio.Task[None]]]:
     """The second run of a thread; the first one had three events."""
     monkeypatch.setattr(event_log, "_TAIL", TAIL)
     monkeypatch.setattr(cleanup, "_PAGES", 2)
@@ -43,37 +43,37 @@ async def channels(
         for run in RUNS:
             row = await streams.run(streams.begin, "t", run, ASKED)
             assert row is not None
-            channel = Channel(saver, row, row.first)
-            work = asyncio.create_task(channel.work())
+            log = EventLog(saver, row, row.first)
+            work = asyncio.create_task(log.work())
             if run == RUNS[0]:
                 for number in (1, 2):
-                    await channel.put(event(number))
-                await channel.put(DONE)
+                    await log.put(event(number))
+                await log.put(DONE)
                 await asyncio.wait_for(work, 20)
-        assert channel.row.first == 4
-        yield channel, work
+        assert log.row.first == 4
+        yield log, work
         work.cancel()
         await asyncio.wait([work])
 
 
-async def write(channel: Channel, first: int, last: int) -> None:
+async def write(log: EventLog, first: int, last: int) -> None:
     """Write events in pages of several sizes."""
     size = 0
     while first <= last:
         size = size % 5 + 1
         until = min(first + size, last + 1)
         for number in range(first, until):
-            await channel.put(event(number))
-        while not channel._tail or channel._tail[-1][0] < until - 1:
-            await channel.news().wait()
+            await log.put(event(number))
+        while not log._tail or log._tail[-1][0] < until - 1:
+            await log.news().wait()
         first = until
 
 
-async def told(channel: Channel, after: int, live: Channel | None, count: int) -> list[int]:
+async def told(log: EventLog, after: int, live: EventLog | None, count: int) -> list[int]:
     """Read so many events behind a number; each says itself which one it is."""
     found: list[int] = []
     async with asyncio.timeout(20):
-        async for entry in events_after(channel.saver, channel.row, after, live):
+        async for entry in events_after(log.saver, log.row, after, live):
             if entry is not None:
                 number, what = entry
                 assert what["data"].get("number", number) == number
@@ -84,25 +84,25 @@ async def told(channel: Channel, after: int, live: Channel | None, count: int) -
 
 
 async def test_every_number_gives_the_next_ones_while_the_run_goes_on(
-    channels: tuple[Channel, asyncio.Task[None]],
+    logs: tuple[EventLog, asyncio.Task[None]],
 ) -> None:
-    channel, _ = channels
-    first, last = channel.row.first, channel.row.first + EVENTS - 1
-    await write(channel, first, last)
+    log, _ = logs
+    first, last = log.row.first, log.row.first + EVENTS - 1
+    await write(log, first, last)
     for after in range(first - 1, last):
         wanted = [*range(after + 1, last + 1)]
-        assert await told(channel, after, channel, len(wanted)) == wanted
+        assert await told(log, after, log, len(wanted)) == wanted
 
 
 async def test_every_number_gives_the_next_ones_of_what_memory_holds(
-    channels: tuple[Channel, asyncio.Task[None]],
+    logs: tuple[EventLog, asyncio.Task[None]],
 ) -> None:
     """The tail has all that follows a number, or says that it has not."""
-    channel, _ = channels
-    first, last = channel.row.first, channel.row.first + EVENTS - 1
-    await write(channel, first, last)
+    log, _ = logs
+    first, last = log.row.first, log.row.first + EVENTS - 1
+    await write(log, first, last)
     for after in range(first - 1, last + 1):
-        found = channel.since(after)
+        found = log.since(after)
         if after < last - TAIL:
             assert found is None
         else:
@@ -110,30 +110,30 @@ async def test_every_number_gives_the_next_ones_of_what_memory_holds(
 
 
 async def test_every_number_gives_the_next_ones_after_the_end(
-    channels: tuple[Channel, asyncio.Task[None]],
+    logs: tuple[EventLog, asyncio.Task[None]],
 ) -> None:
-    channel, work = channels
-    first, last = channel.row.first, channel.row.first + EVENTS
-    await write(channel, first, last - 1)
-    await channel.put(DONE)
+    log, work = logs
+    first, last = log.row.first, log.row.first + EVENTS
+    await write(log, first, last - 1)
+    await log.put(DONE)
     await asyncio.wait_for(work, 20)
     for after in range(first - 1, last):
         wanted = [*range(after + 1, last + 1)]
-        for live in (channel, None):  # a reader who was there, and one of another process
-            assert await told(channel, after, live, EVENTS + 9) == wanted
+        for live in (log, None):  # a reader who was there, and one of another process
+            assert await told(log, after, live, EVENTS + 9) == wanted
 
 
 async def test_readers_who_come_while_the_run_goes_on_miss_and_repeat_nothing(
-    channels: tuple[Channel, asyncio.Task[None]],
+    logs: tuple[EventLog, asyncio.Task[None]],
 ) -> None:
     """One comes behind each number as soon as it is there, and one before any is."""
-    channel, work = channels
-    first, last = channel.row.first, channel.row.first + EVENTS
-    readers = [asyncio.create_task(told(channel, first - 1, channel, EVENTS + 9))]
+    log, work = logs
+    first, last = log.row.first, log.row.first + EVENTS
+    readers = [asyncio.create_task(told(log, first - 1, log, EVENTS + 9))]
     for number in range(first, last):
-        await write(channel, number, number)
-        readers.append(asyncio.create_task(told(channel, number, channel, EVENTS + 9)))
-    await channel.put(DONE)
+        await write(log, number, number)
+        readers.append(asyncio.create_task(told(log, number, log, EVENTS + 9)))
+    await log.put(DONE)
     await asyncio.wait_for(work, 20)
     for after, reader in enumerate(readers, first - 1):
         assert await reader == [*range(after + 1, last + 1)]
@@ -194,34 +194,34 @@ def test_every_number_of_a_live_run_gives_the_next_ones(server: Served) -> None:
 
 
 async def test_readers_are_told_of_nothing_that_is_not_written(
-    channels: tuple[Channel, asyncio.Task[None]], monkeypatch: pytest.MonkeyPatch
+    logs: tuple[EventLog, asyncio.Task[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel, work = channels
-    first = channel.row.first
-    await write(channel, first, first)
+    log, work = logs
+    first = log.row.first
+    await write(log, first, first)
 
     def full(*_: object) -> None:
         raise StorageError("the disk is full")
 
     monkeypatch.setattr(ServerRuns, "append", full)
-    reader = asyncio.create_task(told(channel, first, channel, EVENTS))
-    await channel.put(event(first + 1))
+    reader = asyncio.create_task(told(log, first, log, EVENTS))
+    await log.put(event(first + 1))
     with pytest.raises(StorageError, match="the disk is full"):
         await asyncio.wait_for(work, 20)
     assert await reader == []
 
 
-async def test_a_run_has_one_end(channels: tuple[Channel, asyncio.Task[None]]) -> None:
+async def test_a_run_has_one_end(logs: tuple[EventLog, asyncio.Task[None]]) -> None:
     """One that another server ended is not ended again, nor does it say more."""
-    channel, work = channels
-    streams, first = channel.saver.streams, channel.row.first
-    await write(channel, first, first)
-    await streams.run(streams.give_up, channel.row, "it was given up")
-    await channel.put(DONE)
+    log, work = logs
+    streams, first = log.saver.streams, log.row.first
+    await write(log, first, first)
+    await streams.run(streams.give_up, log.row, "it was given up")
+    await log.put(DONE)
     with pytest.raises(ThreadBusyError):
         await asyncio.wait_for(work, 20)
-    found = await streams.run(streams.read, "t", first - 1, channel.row)
+    found = await streams.run(streams.read, "t", first - 1, log.row)
     assert [what["event"] for _, what in found] == ["on_tool_start", "error"]
-    row = await streams.run(streams.get, "t", channel.row.run_id)
+    row = await streams.run(streams.get, "t", log.row.run_id)
     assert row is not None
     assert row.status == "failed"

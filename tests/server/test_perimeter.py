@@ -52,7 +52,7 @@ def test_no_spelling_of_a_script_reads_a_file(
     model = spelt.format(place.format(served.path))
     got = anna.post("/agents", json={"agent_id": "mine", "model": model})
     assert got.status_code in (400, 409), got.text
-    assert "a script is a file of the server's" in got.text
+    assert "a script is a file of the server;" in got.text
     for text in (SECRET, "root:", "no such", "not there", "YAML"):
         assert text not in got.text
     assert anna.get("/agents/mine").status_code == 404
@@ -71,7 +71,7 @@ def test_no_spelling_of_a_script_reads_a_file(
 def test_a_client_that_is_not_named_for_tenants_is_none(anna: httpx.Client, model: str) -> None:
     got = anna.post("/agents", json={"agent_id": "mine", "model": model})
     assert got.status_code == 409
-    assert "take one of openai, anthropic, google, ollama" in got.text
+    assert "use one of openai, anthropic, google, ollama" in got.text
 
 
 @pytest.mark.parametrize("model", ["scripted:demo", "Scripted:demo", " scripted : demo "])

@@ -204,7 +204,8 @@ async def test_D37_a_tenant_has_so_many_threads_and_runs(tmp_path: Path) -> None
         while not served.local.runs.live:
             await asyncio.sleep(0.01)
         busy = await http.post("/agents/default/invoke", json={**ASK, "thread_id": "two"})
-        assert (busy.status_code, busy.json()) == (429, {"error": "too many runs go on"})
+        said = {"error": "the tenant has too many runs; wait for one to end"}
+        assert (busy.status_code, busy.json()) == (429, said)
         assert "retry-after" in busy.headers
         assert (await run).status_code == 200
         two = await http.post("/agents/default/invoke", json={**ASK, "thread_id": "two"})

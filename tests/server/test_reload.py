@@ -56,7 +56,7 @@ async def test_what_is_broken_leaves_the_agents_as_they_were(
     assert len(caplog.records) == len(BROKEN)
     for record in caplog.records:
         assert record.levelname == "ERROR"
-        assert record.getMessage().startswith("the configuration is as it was: ")
+        assert record.getMessage().startswith("the configuration was not reloaded: ")
         assert "\n" not in record.getMessage().rstrip()
 
 

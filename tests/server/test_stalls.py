@@ -23,7 +23,7 @@ from tests.server.support import AGENTS, SLOW, TALK, Served, raw, serving
 from wick_graph.config import load_config
 from wick_graph.server import ServerOptions, Service
 from wick_graph.server.app import ROUTES, create_app
-from wick_graph.server.guard import Bucket, needed_by
+from wick_graph.server.guard import RateLimiter, needed_by
 from wick_graph.service.service import Watchdog
 from wick_graph.store.server_rows import SCOPES
 
@@ -284,7 +284,7 @@ def test_only_some_requests_of_a_tenant_are_answered_at_once(limited: Served) ->
 
 
 def test_a_bucket_is_overdrawn_once_and_fills_again() -> None:
-    bucket = Bucket(60, now=0.0)
+    bucket = RateLimiter(60, now=0.0)
     assert bucket.take(0.0, 40) == 0, "more than fits, as it is full"
     assert bucket.take(1.0) == 30
     assert bucket.take(31.0) == 0
@@ -350,4 +350,4 @@ async def test_the_watchdog_says_how_late_the_loop_is(caplog: pytest.LogCaptureF
     assert quiet < 0.15 <= dog.worst < 5
     assert f"wick_loop_lag_max_seconds {dog.worst:.6f}" in text
     assert 'wick_loop_lag_seconds_bucket{le="+Inf"}' in text
-    assert "held" in caplog.text
+    assert "blocked" in caplog.text

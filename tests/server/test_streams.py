@@ -154,7 +154,7 @@ def test_what_becomes_of_a_run_is_the_server_s_choice_unless_the_request_says(
 
 
 def test_what_becomes_of_a_run_is_one_of_two() -> None:
-    with pytest.raises(ConfigError, match="on_disconnect is continue or cancel"):
+    with pytest.raises(ConfigError, match="on_disconnect must be continue or cancel"):
         ServerOptions(on_disconnect="stay")  # type: ignore[arg-type]  # that is the mistake
 
 

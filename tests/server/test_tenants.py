@@ -19,7 +19,7 @@ from wick_graph.config import load_config, parse_config
 from wick_graph.errors import ConfigError
 from wick_graph.loading import build_agent
 from wick_graph.server import ServerOptions, Service
-from wick_graph.service.tenants import file_for, folder_name
+from wick_graph.service.tenants import config_for, folder_name
 from wick_graph.store import SqlSaver
 
 ASK = {"messages": [{"role": "user", "content": "Look around."}]}
@@ -223,7 +223,7 @@ def test_the_sample_s_ls_sees_a_tenant_s_own_folder_alone(tmp_path: Path) -> Non
 
 def test_folders_of_the_root() -> None:
     text = "agents: {a: {model: 'scripted:demo', backend: {type: local, workdir: /}, tools: [ls]}}"
-    file = file_for(parse_config(text, source="agents.yaml", base_dir=Path("/")), "bob")
+    file = config_for(parse_config(text, source="agents.yaml", base_dir=Path("/")), "bob")
     backend = file.agents["a"].backend
     assert backend is not None
     assert (backend.workdir, file.tools_dir) == ("/.tenants/bob", Path("/.tenants/bob"))
@@ -232,7 +232,7 @@ def test_folders_of_the_root() -> None:
 def test_a_folder_for_ls_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "app.tenants").touch()
     text = "agents: {a: {model: 'scripted:demo', tools: [ls]}}"
-    file = file_for(parse_config(text, source="agents.yaml", base_dir=tmp_path / "app"), "bob")
+    file = config_for(parse_config(text, source="agents.yaml", base_dir=tmp_path / "app"), "bob")
     with pytest.raises(ConfigError, match=r"agents\.a\.tools: .* cannot be made") as caught:
         build_agent("a", file, store=False)
     assert str(tmp_path) not in str(caught.value)

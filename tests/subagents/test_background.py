@@ -222,7 +222,7 @@ def test_failures_and_questions_are_told(door: Door, store: SqlSaver) -> None:
     assert "broken" in bad["error"]
     assert asks["status"] == "waiting"
     assert asks["asks"][0]["question"] == "Which?"
-    assert unknown == "this conversation has begun no task 'task_of_somebody'"
+    assert unknown == "this conversation has started no task 'task_of_somebody'"
 
 
 @DOORS

@@ -119,7 +119,7 @@ def test_depth_and_number_are_bounded(store: SqlSaver) -> None:
         "p", ScriptedModel([many, "Done."]), store=store, tools=[delegation({"a": a}, max_calls=2)]
     )
     ends = [called.get("error") for called in parent.invoke("Go").tool_calls]
-    assert ends == [None, None, "this run has given away 2 tasks, which is the limit"]
+    assert ends == [None, None, "this run has delegated 2 tasks, which is the limit"]
 
 
 @pytest.mark.parametrize("streaming", ["sync", "async"])

@@ -1,4 +1,4 @@
-"""The command `wick`: thin faces over the Python door; each command imports what it needs."""
+"""The command `wick`: thin wrappers of the Python API. Each command imports only what it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: its commands, and what becomes of an error."""
+"""The command line as a whole: its commands, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from wick_graph.errors import WickError
 
 app = typer.Typer(
     name="wick",
-    help="Run tool-calling agents whose loop is an explicit graph.",
+    help="Run tool-calling agents; their loop is an explicit graph.",
     add_completion=False,
-    rich_markup_mode=None,  # plain help is there in half the time
+    rich_markup_mode=None,  # plain help appears in half the time
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 
@@ -78,7 +78,7 @@ def main() -> NoReturn:
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; every error becomes a sentence."""
+    """Run one command and return its exit code; report every error as a sentence."""
     output.Debug.on = False
     try:
         command = typer.main.get_command(app)
@@ -97,7 +97,7 @@ def call(arguments: Sequence[str]) -> int:
     except WickError as error:
         output.report(error)
         return output.exit_code(error)
-    except Exception as error:  # a defect of ours, or of a tool or model that is being set up
+    except Exception as error:  # a bug here, or in a tool or model during set-up
         output.report(error)
         return output.FAILED
     return 0
@@ -108,7 +108,7 @@ def version(
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Show versions."""
+    """Show the versions of wick and what it runs on."""
     import platform
     import sqlite3
     from importlib.metadata import version as version_of
@@ -130,7 +130,7 @@ def version(
 
 
 def _usage(error: typer.TyperException) -> str:
-    """Turn a parser's complaint into our sentence, with the help that belongs to it."""
+    """Write a parser's error as our sentence, with a pointer to the right help."""
     format_message = getattr(error, "format_message", error.__str__)
     text = " ".join(str(format_message()).split()).rstrip(".")
     context = getattr(error, "ctx", None)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from wick_graph.config import AgentsFile
 
 
-# --- `wick schema`: what may stand in agents.yaml, for editors.
+# --- `wick schema`: the JSON schema of agents.yaml, for editors.
 
 
 def schema(debug: Annotated[bool, output.DEBUG] = False) -> None:
     """Print the JSON schema of agents.yaml.
 
-    Editors complete and check a file by it: in its first line, write
-    `# yaml-language-server: $schema=` and where the schema is.
+    Editors use it to complete and check the file. Make this the first line of the file:
+    `# yaml-language-server: $schema=PATH`.
     """
     from wick_graph.config.schema import json_schema
     from wick_graph.tools.builtin_tools import BUILTINS
@@ -30,7 +30,7 @@ def schema(debug: Annotated[bool, output.DEBUG] = False) -> None:
     output.print_json(json_schema(BUILTINS))
 
 
-# --- `wick trust`: say that what a file of agents starts may be started.
+# --- `wick trust`: allow what a configuration file starts.
 
 
 _SHOW: Final[Any] = typer.Option("--show", help="Only show what would be trusted, and its hash.")
@@ -41,11 +41,11 @@ def trust(
     show: Annotated[bool, _SHOW] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Trust what a file of agents starts: the programs and the code that it names.
+    """Trust the programs and the code that a configuration file starts.
 
-    The trust holds for exactly these sections, and for the folders that their commands may run
-    something of. It is kept for this user, outside of every project. WICK_TRUST=HASH says the same
-    for one process.
+    The trust covers exactly these sections, and the folders from which their commands may run
+    code. It is stored for your user, outside every project. WICK_TRUST=HASH trusts the file for
+    one process.
     """
     from wick_graph.config import digest_of, load_config
     from wick_graph.config import trust as keep
@@ -62,7 +62,7 @@ def trust(
     output.print_line(digest)
 
 
-# --- `wick validate`: check a configuration without running anything of it.
+# --- `wick validate`: check a configuration; nothing in it is run.
 
 
 def validate(
@@ -70,11 +70,11 @@ def validate(
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Check a file of agents.
+    """Check a configuration file.
 
-    Every mistake comes with file, line and key path.
+    Reports every mistake with its file, line and key path.
 
-    Exit codes: 0 the file is in order, 2 it is not.
+    Exit codes: 0 the file is valid, 2 it is not.
     """
     from wick_graph.config import load_config
 
@@ -95,7 +95,7 @@ def validate(
 
 
 def _problems(file: AgentsFile) -> list[str]:
-    """Find what only shows when names are looked up: tools, models' names, the store's address."""
+    """Find mistakes in names: of tools, of models, and the store's address."""
     from wick_graph.config import held_in
     from wick_graph.models.spec import parse
     from wick_graph.store.encryption import check_keys

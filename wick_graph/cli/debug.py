@@ -32,46 +32,57 @@ COMMAND_FAILED: Final = 1
 RUN_FAILED: Final = 2
 
 STOPPED: Final = 3
-"""Exit code of `--batch` where the script ends at a breakpoint."""
+"""Exit code of `--batch` if the script ends at a breakpoint."""
 
 _HINT: Final = "a recorded thread opens without its agent: wick debug --thread ID, or --last"
 
 Level = Literal["steps", "full"]
 
 _TARGET: Final[Any] = typer.Argument(
-    metavar="AGENT|FILE", help="An agent (of agents.yaml, or module:name), or a .wickrun file."
+    metavar="AGENT|FILE",
+    help="An agent (an id in agents.yaml, or module:name), or a .wickrun file.",
 )
 
-_TEXT: Final[Any] = typer.Argument(metavar="INPUT", help="Ask this, and stop where it begins.")
+_TEXT: Final[Any] = typer.Argument(
+    metavar="INPUT", help="Start a run with this message, and stop at its first step."
+)
 
-_THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Open this thread's past.")
+_THREAD: Final[Any] = typer.Option(
+    "--thread", "-t", metavar="ID", help="Open the recording of this thread."
+)
 
-_BREAK: Final[Any] = typer.Option("--break", "-b", metavar="LOC", help="Stop there.")
+_BREAK: Final[Any] = typer.Option(
+    "--break", "-b", metavar="LOC", help="Set a breakpoint at this location."
+)
 
-_COMMAND: Final[Any] = typer.Option("--command", "-c", metavar="CMDS", help="Do these: 'CMD; CMD'.")
+_COMMAND: Final[Any] = typer.Option(
+    "--command", "-c", metavar="CMDS", help="Run these commands: 'CMD; CMD'."
+)
 
-_SCRIPT: Final[Any] = typer.Option("--script", "-x", metavar="FILE", help="Do a file's commands.")
+_SCRIPT: Final[Any] = typer.Option(
+    "--script", "-x", metavar="FILE", help="Run the commands of this file."
+)
 
 _ENTRY: Final[Any] = typer.Option(
-    "--stop-on-entry/--no-stop", help="Stop an INPUT where it begins."
+    "--stop-on-entry/--no-stop", help="Stop at the first step of INPUT."
 )
 
-_REPLAY: Final[Any] = typer.Option("--replay", help="Run again, answered from the recording.")
+_REPLAY: Final[Any] = typer.Option("--replay", help="Run again, with answers from the recording.")
 
 _RECORD: Final[Any] = typer.Option(
-    "--record", help="What live runs write down.", show_default=False
+    "--record", help="How much live runs record.", show_default=False
 )
 
-_BATCH: Final[Any] = typer.Option("--batch", help="Do the commands and leave, with an exit code.")
+_BATCH: Final[Any] = typer.Option("--batch", help="Run the commands and exit with a code.")
 
 _CONFIG: Final[Any] = typer.Option(
-    "--config", metavar="PATH", help="The file of agents.", show_default=True
+    "--config", metavar="PATH", help="Configuration file.", show_default=True
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What is to be debugged."""
+    """What to debug."""
 
     target: str | None
     text: str | None
@@ -83,13 +94,13 @@ class _Wanted:
 
     @property
     def file(self) -> Path | None:
-        """The recording that is named instead of an agent."""
+        """The recording, if one is named instead of an agent."""
         named = self.target is not None and self.target.endswith(".wickrun")
         return Path(str(self.target)) if named else None
 
     @property
     def agent(self) -> str | None:
-        """The agent that is named."""
+        """The agent, if one is named."""
         return None if self.file is not None else self.target
 
 
@@ -97,7 +108,9 @@ def debug(
     target: Annotated[str | None, _TARGET] = None,
     text: Annotated[str | None, _TEXT] = None,
     thread: Annotated[str | None, _THREAD] = None,
-    last: Annotated[bool, typer.Option("--last", help="Open the thread used last.")] = False,
+    last: Annotated[
+        bool, typer.Option("--last", help="Open the most recently used thread.")
+    ] = False,
     breaks: Annotated[list[str] | None, _BREAK] = None,
     command: Annotated[list[str] | None, _COMMAND] = None,
     script: Annotated[Path | None, _SCRIPT] = None,
@@ -105,16 +118,17 @@ def debug(
     replay: Annotated[bool, _REPLAY] = False,
     record: Annotated[Level | None, _RECORD] = None,
     batch: Annotated[bool, _BATCH] = False,
-    mi: Annotated[bool, typer.Option("--mi", help="Speak JSON, one object a line.")] = False,
+    mi: Annotated[bool, typer.Option("--mi", help="Speak JSON, one object per line.")] = False,
     config: Annotated[Path, _CONFIG] = DEFAULT_FILE,
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Step through a run, forwards and backwards.
 
-    Moving through a recording runs nothing, and needs no key and no network. With --batch the
-    exit code is 0 when all is done, 1 after a refused command, 2 when the run failed or the
-    script or what it is about is refused as a whole, 3 when it ends at a breakpoint.
+    Moving through a recording runs nothing, and needs no key and no network.
+
+    Exit codes of --batch: 0 all commands ran, 1 a command was refused, 2 the run failed or the
+    script or its target was refused, 3 the script ended at a breakpoint.
     """
     wanted = _Wanted(
         target=target,
@@ -151,7 +165,7 @@ def _lines(command: Iterable[str], script: Path | None, begin: list[str]) -> Ite
 
 
 def _batch(shell: Shell, lines: list[str], *, read: bool) -> None:
-    """Do the commands; without any, those of standard input."""
+    """Run the commands; without any, read them from standard input."""
     from wick_graph.debug.terminal.shell import HIT
 
     _show_output(shell)
@@ -168,7 +182,7 @@ def _batch(shell: Shell, lines: list[str], *, read: bool) -> None:
 
 
 def _done(shell: Shell, lines: Iterable[str]) -> bool:
-    """Do commands and print what they say; False after `quit`."""
+    """Run commands and print their output; False after `quit`."""
     from wick_graph.debug.terminal import Reply
 
     for _, reply in shell.run(lines):
@@ -211,14 +225,14 @@ def _machine(shell: Shell, lines: Iterable[str]) -> None:
     from wick_graph.debug.terminal.shell import answer, output_of, refused
     from wick_graph.errors import WickError
 
-    shell.interactive = True  # Ctrl-C, which a program may send, stops a run that goes on
+    shell.interactive = True  # Ctrl-C, which a program may send, stops a live run
     shell.session.outputs.listen(lambda said: output.print_json(output_of(said), indent=None))
     try:
         given = [*lines]
-    except WickError as error:  # a program reads no sentences
+    except WickError as error:  # a program cannot read sentences
         given = []
         output.print_json(refused(error), indent=None)
-    with on_ctrl_c(lambda presses: None):  # what it is to stop may be over when it comes
+    with on_ctrl_c(lambda presses: None):  # the run to stop may already have ended
         for line in chain(given, sys.stdin):  # a program may wait for each answer
             if not line.strip():
                 continue
@@ -236,7 +250,7 @@ def _show_output(shell: Shell) -> None:
 def _shell(wanted: _Wanted) -> Iterator[Shell]:
     from wick_graph.debug.terminal import Shell
 
-    # An agent that is made later outlives the session, whose held run is let go with it.
+    # The agent may be made later, but must outlive the session: it releases the held run.
     with ExitStack() as agents, ExitStack() as stack:
         session, saver = _session(wanted, stack)
         doors = _Doors(wanted, agents, session, saver).made()
@@ -274,7 +288,7 @@ def _session(wanted: _Wanted, stack: ExitStack) -> tuple[Any, Any]:
 
 
 def _latest(saver: Any) -> str:
-    """Return the thread that was used last.
+    """Return the most recently used thread.
 
     Raises:
         ConfigError: There is none.
@@ -288,10 +302,10 @@ def _latest(saver: Any) -> str:
 
 
 def _agent(wanted: _Wanted, stack: ExitStack, name: str | None) -> Any:
-    """Make an agent that may execute.
+    """Make an agent that may run tools.
 
     Raises:
-        WickError: There is none of this name, or its model cannot be built.
+        WickError: No agent has this name, or its model cannot be built.
     """
     from dataclasses import replace
 
@@ -307,7 +321,7 @@ def _agent(wanted: _Wanted, stack: ExitStack, name: str | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Doors:
-    """What the shell reaches through the command line."""
+    """What the command line offers to the shell."""
 
     wanted: _Wanted
     stack: ExitStack
@@ -334,7 +348,7 @@ class _Doors:
         return outline(pick(name, file), file)
 
     def name(self) -> str | None:
-        """Return the agent that is meant: the named one, else the one that was recorded."""
+        """Return the agent's name: the one given, else the recorded one."""
         if self.wanted.agent is not None:
             return self.wanted.agent
         journal = self.session.journal
@@ -347,7 +361,7 @@ class _Doors:
 
         journal = self.session.journal
         if journal is None:
-            raise DebugError("nothing is recorded here yet")
+            raise DebugError("nothing is recorded yet")
         source = Source(
             journal=journal,
             saver=self.saver,
@@ -384,10 +398,10 @@ class _Doors:
 
 
 def _edited(text: str) -> str | None:
-    """Let a person edit a text in `$VISUAL` or `$EDITOR`; None if it stays as it is.
+    """Open a text in `$VISUAL` or `$EDITOR`; return None if it is unchanged.
 
     Raises:
-        DebugError: No editor is named, or it fails.
+        DebugError: Neither variable is set, or the editor fails.
     """
     import os
     import shlex
@@ -398,7 +412,7 @@ def _edited(text: str) -> str | None:
 
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not editor:
-        raise DebugError("no editor is named; set EDITOR, or write `set PATH = JSON`")
+        raise DebugError("no editor is configured; set EDITOR, or write `set PATH = JSON`")
     with tempfile.TemporaryDirectory(prefix="wick-") as folder:
         path = Path(folder) / "value.json"
         path.write_text(text, encoding="utf-8")

@@ -22,38 +22,44 @@ if TYPE_CHECKING:
     from wick_graph.store import SqlSaver
 
 
-# --- `wick journal`: what a thread's runs did, one line for each moment.
+# --- `wick journal`: what a thread's runs did, one line per moment.
 
 
 def journal(
-    thread_id: Annotated[str, typer.Argument(metavar="THREAD", show_default=False)],
+    thread_id: Annotated[
+        str, typer.Argument(metavar="THREAD", help="The thread's id.", show_default=False)
+    ],
     run: Annotated[
-        str | None, typer.Option("--run", "-r", help="Only this run: its number or its id.")
+        str | None, typer.Option("--run", "-r", help="Only this run (its number or id).")
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("--kind", "-k", help="Only moments such as `tool` or `model.request`."),
+        typer.Option(
+            "--kind", "-k", help="Only moments of this kind, such as `tool` or `model.request`."
+        ),
     ] = None,
-    after: Annotated[int | None, typer.Option("--after", help="Only later moments.")] = None,
+    after: Annotated[
+        int | None, typer.Option("--after", help="Only moments after this number.")
+    ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="At most so many.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
     ] = None,
     as_json: Annotated[bool, output.AS_JSON] = False,
     as_jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Print one JSON object a line.")
+        bool, typer.Option("--jsonl", help="Print one JSON object per line.")
     ] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Show what happened in a thread, moment by moment.
 
-    Works on the database alone; nothing is run. Secrets are hidden.
+    Reads the database only; nothing is run. Secrets are hidden.
     """
     from wick_graph.errors import ConfigError
     from wick_graph.journal import Journal
 
     if as_json and as_jsonl:
-        raise ConfigError("--json and --jsonl are two forms of the same; give one of them")
+        raise ConfigError("--json and --jsonl exclude each other; pass one of them")
     check_ids([thread_id])
     with opened(config) as store:
         if store is None or store.threads.get(thread_id) is None:
@@ -71,7 +77,7 @@ def journal(
 def _as_json(journal: Journal, moments: Iterator[Entry], *, lines: bool) -> None:
     from wick_graph.exports.plain import Hider
 
-    hider = Hider.of(journal)  # what is read from checkpoints holds secrets still
+    hider = Hider.of(journal)  # checkpoints still contain secrets
     shown = (hider.value(journal.to_dict(moment)) for moment in moments)
     if not lines:
         output.print_json([*shown])
@@ -81,7 +87,7 @@ def _as_json(journal: Journal, moments: Iterator[Entry], *, lines: bool) -> None
 
 
 def _as_text(journal: Journal, moments: Iterator[Entry]) -> bool:
-    """Print a line for each moment; False where there is none."""
+    """Print a line for each moment; False if there is none."""
     from wick_graph.exports.plain import Hider
     from wick_graph.journal.entry import GAP
     from wick_graph.journal.journal import line_from
@@ -110,14 +116,14 @@ ENDINGS: Final[dict[Form, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What is exported."""
+    """What to export."""
 
     journal: Journal
     saver: SqlSaver
     config: Path
     run: int | str | None = None
     agent: str | None = None
-    """`module:name` of an agent that is made in code."""
+    """`module:name` of an agent made in code."""
     is_file: bool = False
 
 
@@ -126,32 +132,31 @@ def export(
         Path | None,
         typer.Argument(metavar="FILE", help="A .wickrun file.", show_default=False),
     ] = None,
-    form: Annotated[Form, typer.Option("--to", help="What to write.")] = "html",
+    form: Annotated[Form, typer.Option("--to", help="Format to write.")] = "html",
     thread: Annotated[
-        str | None, typer.Option("--thread", "-t", metavar="ID", help="A thread of the store.")
+        str | None,
+        typer.Option("--thread", "-t", metavar="ID", help="Export this thread of the store."),
     ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", "-r", help="Only this run: its number or its id.")
+        str | None, typer.Option("--run", "-r", help="Only this run (its number or id).")
     ] = None,
     to: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="PATH", help="Where to write it.", show_default=False
+            "--output", "-o", metavar="PATH", help="File to write to.", show_default=False
         ),
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option(
-            "--agent", metavar="MODULE:NAME", help="For pytest: an agent that is made in code."
-        ),
+        typer.Option("--agent", metavar="MODULE:NAME", help="For pytest: an agent made in code."),
     ] = None,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Write a recorded thread for other tools and other machines.
+    """Export a recorded thread for other tools and machines.
 
-    html is a page that opens from the disk, wickrun a file that `wick debug` opens, pytest a test
-    that replays a run, chrome a timeline for Perfetto, jsonl the moments. Secrets are hidden.
+    Formats: html, a self-contained page; wickrun, a file for `wick debug`; pytest, a test that
+    replays a run; chrome, a timeline for Perfetto; jsonl, the moments. Secrets are hidden.
     """
     with _opened(file, thread, config) as (journal, saver):
         chosen: int | str | None = int(run) if run is not None and run.isdigit() else run
@@ -169,17 +174,17 @@ def export(
 
 
 def default_name(form: Form, thread_id: str) -> str:
-    """Return the name of a file for a thread; pytest finds only names that begin with `test_`."""
+    """Return a file name for a thread; pytest only finds names that begin with `test_`."""
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in thread_id)
     name = f"test_{safe.replace('-', '_').replace('.', '_')}" if form == "pytest" else safe
     return name + ENDINGS[form]
 
 
 def write(source: Source, form: Form, where: Path) -> list[str]:
-    """Write a form to a file, and say what was written.
+    """Write a format to a file, and return what to tell the user.
 
     Raises:
-        ConfigError: The file cannot be written, or what is needed for it is not given.
+        ConfigError: The file cannot be written, or an option that it needs is missing.
         ReplayError: The run cannot be replayed.
     """
     from wick_graph.errors import ConfigError, WickError
@@ -193,7 +198,7 @@ def write(source: Source, form: Form, where: Path) -> list[str]:
     except WickError:
         raise
     except (OSError, ValueError) as error:  # ValueError: no file can have this name
-        why = getattr(error, "strerror", None) or "that is no name of a file"
+        why = getattr(error, "strerror", None) or "that is not a valid file name"
         raise ConfigError(f"{where} cannot be written: {why}; name another file") from error
     hidden = [f"secrets are hidden in {hider.hidden} values"] if hider.hidden else []
     return [f"wrote {where}", *said, *hidden]
@@ -211,7 +216,7 @@ def _wickrun(source: Source, where: Path, hider: Hider) -> list[str]:
     from wick_graph.exports.wickrun import write_wickrun
 
     hidden = write_wickrun(source.journal, source.saver, where, hider)
-    return ["it opens, and cannot be replayed"] if hidden else []
+    return ["it can be opened, but not replayed"] if hidden else []
 
 
 def _pytest(source: Source, where: Path, hider: Hider) -> list[str]:
@@ -265,8 +270,8 @@ def _agent(source: Source) -> FromFile | FromCode:
         )
     if load_config(source.config).agents[there].mcp_servers:
         raise ConfigError(
-            f"{there} has tools of MCP servers, which a test has not; make the agent in code and "
-            "name it with --agent module:name"
+            f"{there} has tools of MCP servers, which a test cannot start; make the agent in code "
+            "and name it with --agent module:name"
         )
     return FromFile(source.config, there)
 
@@ -293,7 +298,7 @@ def _patterns(source: Source) -> tuple[str, ...]:
 
 
 def picture_of_thread(source: Source) -> Picture | None:
-    """Draw the thread's agent as it is now, with the thread laid over it, if it is known here."""
+    """Draw the thread's agent with the thread laid over it, if the configuration has the agent."""
     from wick_graph.engine.graph import build_graph
     from wick_graph.loading import outline
     from wick_graph.picture import overlay_of, picture_of

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _BASE: Final[dict[Phase, str]] = {"wrap_model_call": "model call", "wrap_tool_call": "tool call"}
-"""What stands innermost in the phases that wrap something."""
+"""The innermost layer of the phases that wrap something."""
 
 _NAME: Final = 100
 """Characters of a hook's name that are shown."""
@@ -46,7 +46,7 @@ def hooks(
 ) -> None:
     """Show an agent's hooks, phase by phase.
 
-    Outermost first, with the tools that each brings.
+    Lists the hooks outermost first, with the tools that each adds.
     """
     from wick_graph.loading import outline
 
@@ -62,7 +62,7 @@ def hooks(
 
 
 def describe(compiled: Hooks) -> dict[str, Any]:
-    """Give the onion as plain data: hooks with their phases and tools, and each phase's order."""
+    """Return the onion as plain data: hooks with their phases and tools, and each phase's order."""
     from wick_graph.hooks import PHASES
 
     brought = {name: _tools(source) for name, source in compiled.tool_sources}
@@ -81,7 +81,7 @@ def describe(compiled: Hooks) -> dict[str, Any]:
 
 
 def as_lines(described: dict[str, Any]) -> list[str]:
-    """Write the onion: a line for each phase, and one for each hook that brings tools."""
+    """Return the onion as lines: one for each phase, and one for each hook that adds tools."""
     width = max(map(len, described["phases"]))
     lines = []
     for phase, names in described["phases"].items():
@@ -99,7 +99,7 @@ def as_lines(described: dict[str, Any]) -> list[str]:
 
 
 def _tools(source: Any) -> list[str] | None:
-    """Name a hook's tools in an empty thread; None where the hook cannot say so early."""
+    """Name a hook's tools in an empty thread; None if they depend on the thread."""
     try:
         return [getattr(tool, "name", None) or tool.__name__ for tool in source({})]
     except Exception:  # a user's function that needs a thread
@@ -129,11 +129,11 @@ _SUFFIXES: Final[dict[str, Form]] = {
     ".txt": "text",
     "": "text",
 }
-"""The form that a file's name asks for."""
+"""Format by file suffix."""
 
 _AGENT: Final[Any] = typer.Argument(
     metavar="[AGENT]",
-    help="An agent (of the file, or module:name): default, or the only one.",
+    help="An agent: an id in the file, or module:name.  [default: `default`, or the only one]",
     show_default=False,
 )
 
@@ -147,7 +147,7 @@ def graph(
         typer.Option(
             "--format",
             "-f",
-            help="How to write it: text, or what the name after --output ends in.",
+            help="Output format.  [default: by the suffix of --output, else text]",
             show_default=False,
         ),
     ] = None,
@@ -157,15 +157,15 @@ def graph(
     ] = None,
     thread: Annotated[
         str | None,
-        typer.Option("--thread", "-t", metavar="ID", help="Lay this thread's runs over it."),
+        typer.Option("--thread", "-t", metavar="ID", help="Lay this thread's runs over the graph."),
     ] = None,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Show the graph of an agent.
 
-    Its nodes with the hook layers, tools and limits in them, and the ways between. Needs no model
-    and no key.
+    Shows its nodes with their hook layers, tools and limits, and the edges between them. Needs no
+    model and no key.
     """
     chosen = form or _form_of(file)
     picture = _picture(agent, config) if thread is None else _run(agent, config, thread)
@@ -177,17 +177,17 @@ def graph(
 
 
 def _form_of(file: Path | None) -> Form:
-    """Say which form a file's name asks for.
+    """Return the format for a file's suffix.
 
     Raises:
-        ConfigError: None that is known.
+        ConfigError: The suffix is unknown.
     """
     from wick_graph.errors import ConfigError
 
     suffix = "" if file is None else file.suffix.lower()
     if suffix not in _SUFFIXES:
         known = ", ".join(end for end in _SUFFIXES if end)
-        raise ConfigError(f"{file} names no form; end it in one of {known}, or give --format")
+        raise ConfigError(f"{file} has no known suffix; end it in one of {known}, or pass --format")
     return _SUFFIXES[suffix]
 
 
@@ -202,10 +202,10 @@ def _picture(agent: str | None, config: Path) -> Picture:
 
 
 def _of_thread(agent: str | None, file: AgentsFile, info: ThreadInfo) -> Any:
-    """Make the agent that is drawn under a thread: the named one, else the thread's own.
+    """Make the agent to draw under a thread: the named one, else the thread's own.
 
     Raises:
-        ConfigError: There is none of this name, or the thread's own is not known here.
+        ConfigError: No agent has this name, or the configuration lacks the thread's own.
     """
     from wick_graph.errors import ConfigError
     from wick_graph.loading import outline
@@ -213,19 +213,19 @@ def _of_thread(agent: str | None, file: AgentsFile, info: ThreadInfo) -> Any:
     if agent is None and info.agent is not None and info.agent not in file.agents:
         raise ConfigError(
             f"this thread belongs to the agent {info.agent}, which is not in {file.source}; "
-            "name it as module:name, or name another one to be drawn"
+            "name it as module:name, or name another agent to draw"
         )
     if agent is not None and ":" in agent:
         made = from_code(agent)
     else:
         made = outline(pick(agent or info.agent, file), file)
     if info.agent not in (None, made.name):
-        output.say(f"this thread belongs to the agent {info.agent}, and {made.name} is drawn")
+        output.say(f"this thread belongs to the agent {info.agent}, but {made.name} is drawn")
     return made
 
 
 def _run(agent: str | None, config: Path, thread_id: str) -> Picture:
-    """Draw the agent of a thread, with what the thread's checkpoints tell.
+    """Draw the agent of a thread, with the data of the thread's checkpoints.
 
     Raises:
         ConfigError: The agent is not known.
@@ -259,7 +259,7 @@ def _written(picture: Picture, form: Form, *, in_file: bool) -> str:
 
 
 def _draws_boxes() -> bool:
-    """Say whether the terminal's encoding has box characters."""
+    """Return whether the terminal's encoding has box characters."""
     try:
         _DRAWN.encode(sys.stdout.encoding or "ascii")
     except (LookupError, UnicodeEncodeError):

@@ -1,8 +1,8 @@
-"""What the commands print: answers on standard output, everything about them on standard error.
+"""What the commands print: answers on standard output, everything else on standard error.
 
-A model's or a tool's text is shown as it is, never read as markup. Its control characters are made
-visible, so that it cannot move the cursor or set colours: on a terminal, and in whatever is a
-listing, since a pipe ends at a terminal too. Only an answer goes into a pipe as it came.
+Text of models and tools is never read as markup. Its control characters are made visible, so that
+it cannot move the cursor or set colours. This holds on a terminal and in every listing, since a
+pipe may end at a terminal too. Only an answer goes into a pipe unchanged.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ REFUSED: Final = 2
 """Exit code: the command line or the configuration is wrong; nothing was done."""
 
 CANCELLED: Final = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 TERMINATED: Final = 143
-"""Exit code after SIGTERM, as shells have it."""
+"""Exit code after SIGTERM, as in shells."""
 
 PIPE_CLOSED: Final = 141
-"""Exit code when the reader of standard output has left, as shells have it."""
+"""Exit code if the reader of standard output has left, as in shells."""
 
 _WIDE: Final = 100_000
 
 _LEAST: Final = 12
-"""Characters of a table's last column that are shown however narrow the terminal is."""
+"""Least width of a table's last column, however narrow the terminal is."""
 
 _NOT_A_TERMINAL: Final = 120
 
@@ -52,13 +52,13 @@ _VISIBLE: Final[Mapping[int, str]] = {
     0x7F: "\u2421",
     **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
 }
-"""Control characters as pictures of themselves; a terminal obeys none of these."""
+"""Control characters, each with a visible stand-in that a terminal does not obey."""
 
 _ESCAPED: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *TURNING)}
 """Those that JSON leaves as they are."""
 
 _LISTED: Final = {**_VISIBLE, **{code: f"\\u{code:04x}" for code in TURNING}}
-"""In a listing, what turns the direction of reading too: an answer may be Arabic, a name lies."""
+"""As above, with the marks that reverse text: an answer may be Arabic, but a name would lie."""
 
 
 def prepare() -> None:
@@ -74,7 +74,7 @@ def prepare() -> None:
 
 
 def silence() -> None:
-    """Drop what is still to be written where nobody reads any more."""
+    """Discard further output: its reader has left."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -85,30 +85,30 @@ def silence() -> None:
 
 
 def safe(text: str) -> str:
-    """Make what a terminal obeys visible; line ends and tabs stay."""
+    """Make control characters visible; line ends and tabs stay."""
     return text.translate(_LISTED)
 
 
 def shorten(text: str, width: int) -> str:
-    """Bring a text to one line of at most `width` characters."""
+    """Shorten a text to one line of at most `width` characters."""
     line = safe(" ".join(text[: width * 8].split()))
     return line if len(line) <= width else line[: max(width - 1, 1)] + "…"
 
 
 def line_width() -> int:
-    """Characters that a line on standard error may have."""
+    """Return the width of a line on standard error."""
     if not is_terminal(sys.stderr):
         return _NOT_A_TERMINAL
     return max(shutil.get_terminal_size().columns, 40)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Say whether a person reads this stream."""
+    """Return whether the stream is a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def write(text: str) -> None:
-    """Write an answer to standard output at once: as it is into a pipe, made safe on a terminal.
+    """Write an answer to standard output at once: unchanged into a pipe, safe on a terminal.
 
     Raises:
         BrokenPipeError: The reader has left.
@@ -120,18 +120,18 @@ def write(text: str) -> None:
 
 
 def print_line(text: str = "") -> None:
-    """Write a line to standard output, control characters made visible."""
+    """Write a line to standard output with control characters made visible."""
     write(safe(text) + "\n")
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """Write one JSON value, control characters escaped; what has no form there becomes its text."""
+    """Write one JSON value with control characters escaped; other objects become their text."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
     write(text.translate(_ESCAPED) + "\n")
 
 
 def say(text: str, *, dim: bool = False) -> None:
-    """Write a line to standard error, control characters made visible."""
+    """Write a line to standard error with control characters made visible."""
     if sys.stderr is None:
         return
     line = safe(text)
@@ -142,13 +142,13 @@ def say(text: str, *, dim: bool = False) -> None:
 
 
 def complain(text: str) -> None:
-    """Write an error to standard error, each of its lines with the command's name in front."""
+    """Write an error to standard error; each line begins with the command's name."""
     for line in text.splitlines() or [""]:
         say(f"wick: {line}")
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write aligned columns; on a terminal the last one is cut so that a row fits its line."""
+    """Write aligned columns; on a terminal the last one is cut to fit the line."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -176,10 +176,10 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def exit_code(error: BaseException) -> int:
-    """Give the exit code for what ended a command before or after its run.
+    """Return the exit code for what ended a command before or after its run.
 
-    A database that fails (its error has a cause) is a failure; one that is refused, because it is
-    somebody else's or has an unreadable address, is a wrong configuration.
+    A database that fails (its error has a cause) is a failure. One that is refused, because it is
+    foreign or has an unreadable address, is a wrong configuration.
     """
     if isinstance(error, HookError | RunError | ToolError):
         return FAILED
@@ -189,7 +189,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def sentence(error: BaseException) -> str:
-    """Say in one sentence what went wrong; name `--debug` where it may be a defect of ours."""
+    """Describe an error in one sentence; point to `--debug` if it may be a bug here."""
     if isinstance(error, WickError):
         return str(error) or type(error).__name__
     text = " ".join(str(error).split())
@@ -198,7 +198,7 @@ def sentence(error: BaseException) -> str:
 
 
 def report(error: BaseException) -> None:
-    """Write an error to standard error, under `--debug` with its traceback."""
+    """Write an error to standard error; with `--debug`, add its traceback."""
     if Debug.on:
         for part in traceback.format_exception(error):
             for line in part.rstrip("\n").split("\n"):
@@ -207,19 +207,19 @@ def report(error: BaseException) -> None:
 
 
 class Debug:
-    """Whether tracebacks are shown; one command runs in a process at a time."""
+    """Whether to show tracebacks; a process runs one command at a time."""
 
     on = False
 
     @staticmethod
     def switch(value: bool) -> bool:
-        """Take over the flag of a command."""
+        """Store the `--debug` flag of a command."""
         Debug.on = Debug.on or value
         return value
 
 
 CONFIG: Final[Any] = typer.Option(
-    "--config", "-c", metavar="PATH", help="The file of agents.", show_default=True
+    "--config", "-c", metavar="PATH", help="Configuration file.", show_default=True
 )
 
 AS_JSON: Final[Any] = typer.Option("--json", help="Print JSON.")
@@ -229,36 +229,36 @@ DEBUG: Final[Any] = typer.Option(
 )
 
 MODEL: Final[Any] = typer.Option(
-    "--model", "-m", metavar="SPEC", help="Use this model: provider:model."
+    "--model", "-m", metavar="SPEC", help="Use this model instead (provider:model)."
 )
 
 TRUST: Final[Any] = typer.Option(
-    "--trust", help="Start the programs and the code that the file names, trusted before or not."
+    "--trust", help="Trust the programs and code that the file starts, for this command."
 )
 
 RESULT_AS_JSON: Final[Any] = typer.Option(
-    "--json", help="Print the result as JSON; with --stream, each event a line."
+    "--json", help="Print the result as JSON; with --stream, one event per line."
 )
 
 STREAM: Final[Any] = typer.Option(
-    "--stream/--no-stream", help="Show the answer as it comes (unless --json is given)."
+    "--stream/--no-stream", help="Show the answer as it arrives.  [default: on, off with --json]"
 )
 
 
-# --- SIGTERM as a polite Ctrl-C: the run is closed, its thread can go on, and the exit code
-# tells.
+# --- SIGTERM as a polite Ctrl-C: the run closes, its thread can continue, and the exit code says
+# so.
 
 
 @dataclass
 class Ended:
-    """How the process was asked to end, if it was."""
+    """Which signal asked the process to end, if any."""
 
     code: int = CANCELLED
 
 
 @contextmanager
 def terminable() -> Iterator[Ended]:
-    """Let SIGTERM do within the block what Ctrl-C does; a second one does it at once."""
+    """Treat SIGTERM like Ctrl-C within the block; a second one acts at once."""
     ended = Ended()
 
     def on_term(number: int, frame: Any) -> None:

@@ -1,4 +1,4 @@
-"""`wick run`, `wick chat`, `wick resume`: a turn of a conversation at the terminal."""
+"""`wick run`, `wick chat`, `wick resume`: run an agent from the terminal."""
 
 from __future__ import annotations
 
@@ -40,17 +40,16 @@ if TYPE_CHECKING:
     from wick_graph.store import SqlSaver, ThreadInfo
 
 
-# --- One turn of a conversation at the command line: the run, its questions, and why it
-# stopped.
+# --- One run at the command line: its events, its questions, and why it stopped.
 
 
 GO_ON: Final = "Go on."
-"""What is said where a run came to its end without an answer, and is to go on all the same."""
+"""The message that continues a run which ended without an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """A thread, and the words of a command line that lead to it."""
+    """A thread, and the arguments of a command line that continue it."""
 
     thread_id: str
     agent_id: str
@@ -60,9 +59,9 @@ class Where:
     """Whether the thread outlives the process."""
 
     def point(self, *, waits: bool = False) -> None:
-        """Say which thread it was, and the command that goes on in it."""
+        """Print the thread and the command that continues it."""
         if not self.kept:
-            output.say(f"thread {self.thread_id} (in memory: it ends here)", dim=True)
+            output.say(f"thread {self.thread_id} (in memory: it ends with this process)", dim=True)
             return
         shared = []
         if self.config != DEFAULT_FILE:
@@ -80,19 +79,19 @@ class Where:
 
 @dataclass(frozen=True, kw_only=True)
 class Turns:
-    """Runs of an agent in one thread, in one loop, and what a view shows of them."""
+    """Runs of an agent in one thread and one event loop, shown by a view."""
 
     agent: Agent
     thread_id: str
     view: View
     runner: asyncio.Runner
-    """One for all turns: clients of models remember their loop."""
+    """One for all runs: clients of models remember their event loop."""
     asks: bool
-    """Whether a person is asked at once what a run wants to know."""
+    """Whether to ask the person at the terminal as soon as a run has questions."""
     tokens: bool = True
 
     def say(self, text: str) -> None:
-        """Put a text to the agent.
+        """Send a message to the agent.
 
         Raises:
             KeyboardInterrupt: The person cancelled the run.
@@ -102,16 +101,16 @@ class Turns:
     def go_on(
         self, stopped_because: str | None, answers: dict[str, Any], *, force: bool = False
     ) -> None:
-        """Go on where the thread stands; where its last run ended, with a word; raises as `say`."""
-        if stopped_because in ("limit", "empty") and not self._stands():
+        """Continue the thread; if its last run has ended, with a short message. Raises as `say`."""
+        if stopped_because in ("limit", "empty") and not self._has_step_left():
             self.say(GO_ON)
             return
         given = (answers,) if answers else ()
         more: dict[str, Any] = {"tokens": self.tokens, "force": force}
         self._watch(self.agent.astream_resume(self.thread_id, *given, **more))
 
-    def _stands(self) -> bool:
-        """Whether a step is left to do, as after a deadline."""
+    def _has_step_left(self) -> bool:
+        """Return whether a step is left, as after a deadline."""
         config: Any = langgraph_config.with_configurable(
             None, **{langgraph_config.THREAD_ID: self.thread_id}
         )
@@ -133,12 +132,12 @@ class Turns:
             self.view.begin()
             again = self.agent.astream_resume(self.thread_id, answers, tokens=self.tokens)
             self.runner.run(watch(again))
-            if len(answers) < len(result.interrupts):  # the person has left the others
+            if len(answers) < len(result.interrupts):  # the person left before the others
                 return
             result = self.view.result
 
     def say_why(self) -> None:
-        """Say why the last run stopped without an answer, and what can be answered how."""
+        """Print why the last run stopped without an answer, and how to answer its questions."""
         result = self.view.result
         if result is None or result.stopped_because == "done":
             return
@@ -148,7 +147,7 @@ class Turns:
 
     @property
     def waits(self) -> bool:
-        """Whether the last run waits for somebody."""
+        """Whether the last run waits for an answer."""
         result = self.view.result
         return result is not None and result.stopped_because == "interrupted"
 
@@ -156,7 +155,7 @@ class Turns:
 def watched(
     agents: Agents, where: Where, work: Callable[[Turns], None], as_json: bool, tokens: bool
 ) -> int:
-    """Do one piece of work in a thread, show it, say how it ended, and return the exit code."""
+    """Run some work in a thread, show it and how it ended, and return the exit code."""
     for notice in agents.config.notices:
         output.say(f"note: {notice}")
     agent = agents[where.agent_id]
@@ -192,50 +191,54 @@ def watched(
 
 
 def say_notices(agent: Agent) -> None:
-    """Say what a person must know before a run, such as the level at which commands run."""
+    """Print what a person must know before a run, such as the sandbox level of commands."""
     for notice in agent.spec.hooks.notices:
         output.say(notice, dim=True)
 
 
 def view_of(*, as_json: bool, tokens: bool, asks: bool) -> View:
-    """Return what shows a run in the form that was asked for."""
+    """Return the view for the requested output format."""
     if as_json:
         return JsonLines() if tokens else JsonResult()
     return Live(tokens=tokens, asks=asks)
 
 
 def show_flags(asked: Any) -> None:
-    """Say with which flags of `wick resume` questions are answered."""
+    """Print the flags of `wick resume` that answer the questions."""
     if asked:
-        output.say("answer with `wick resume` and these, or without any to be asked:")
+        output.say("answer with `wick resume` and these flags; without flags it asks you:")
         for question in in_order(asked):
             output.say(how_to_answer(question))
 
 
 def why(reason: str, agent: Agent, questions: int = 0) -> str:
-    """Say in a few words why a run stopped."""
+    """Describe in a few words why a run stopped."""
     steps = agent.spec.max_iterations
     waits = f"the run waits for {questions} answer{'s' * (questions != 1)}"
     return {
         "limit": f"limit: the agent may make {steps} model call{'s' * (steps != 1)} in one run",
         "empty": "empty: the model gave no answer",
-        "interrupted": f"interrupted: {waits if questions else 'the run stands at a breakpoint'}",
+        "interrupted": f"interrupted: {waits if questions else 'the run is at a breakpoint'}",
     }.get(reason, reason)
 
 
-# --- `wick run`: put a text to an agent and watch it answer.
+# --- `wick run`: send a message to an agent and watch its run.
 
 
 _STDIN: Final = "-"
 
 _TEXT: Final[Any] = typer.Argument(
     metavar="TEXT",
-    help="What to say; - reads standard input. Before it the agent's id, which may be left out "
-    "for the agent default, or for the only one.",
+    help="The message; - reads standard input. Put the agent's id in front of it, unless you mean "
+    "the agent `default` or the only one.",
     show_default=False,
 )
 
-_THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Go on in this thread.")
+_THREAD_ID: Final[Any] = typer.Argument(
+    metavar="THREAD", help="The thread's id.", show_default=False
+)
+
+_THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Continue this thread.")
 
 
 def run(
@@ -248,10 +251,10 @@ def run(
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Put a text to an agent.
+    """Send a message to an agent.
 
-    The answer goes to standard output, all else to standard error. What the run wants to know
-    it asks at a terminal; elsewhere it waits, and `wick resume` brings the answer.
+    The answer goes to standard output, everything else to standard error. If the run has a
+    question, it asks at a terminal; elsewhere it stops, and `wick resume` answers it.
 
     Exit codes: 0 answered or waiting, 1 the run failed, 2 the command or the configuration is
     wrong, 130 cancelled, 143 ended by SIGTERM.
@@ -271,30 +274,30 @@ def run(
 
 
 def _split(words: list[str], file: AgentsFile) -> tuple[str, str]:
-    """Tell the agent's id from the text."""
+    """Separate the agent's id from the text."""
     from wick_graph.errors import ConfigError
 
     if len(words) > 1:
         if words[0] not in file.agents:
             known = ", ".join(file.agents)
             raise ConfigError(
-                f"{file.source}: no agent {words[0]!r}, it has {known}; "
-                "a text of several words stands in quotes"
+                f"{file.source}: no agent {words[0]!r}, only {known}; "
+                "put a text of several words in quotes"
             )
         return words[0], " ".join(words[1:])
     if words[0] in file.agents:
         raise ConfigError(
-            f"{words[0]} is an agent, and there is no text for it; "
+            f"{words[0]} is an agent, but there is no text for it; "
             f'write {shlex.join([*program(), "run", words[0]])} "…"'
         )
     return pick(None, file), words[0]
 
 
 def _read(text: str) -> str:
-    """Return the text, read from standard input if it says so, or refuse it.
+    """Return the text; read `-` from standard input.
 
     Raises:
-        MessageError: It is empty or no Unicode text.
+        MessageError: It is empty or not Unicode text.
     """
     from wick_graph.errors import MessageError
     from wick_graph.messages.validation import read_input
@@ -303,29 +306,29 @@ def _read(text: str) -> str:
         try:
             text = sys.stdin.buffer.read().decode("utf-8-sig")
         except (UnicodeDecodeError, AttributeError, OSError):
-            raise MessageError("standard input is no UTF-8 text; send a text") from None
+            raise MessageError("standard input is not UTF-8 text; send text") from None
     if not text.strip():
-        raise MessageError("the text is empty; say what the agent is to do")
+        raise MessageError("the text is empty; say what the agent should do")
     read_input(text)
     return text
 
 
-# --- `wick chat`: talk with an agent at a terminal.
+# --- `wick chat`: chat with an agent at a terminal.
 
 
 _PROMPT: Final = "> "
 
 _HELP: Final = """\
-/help    show this
-/thread  say which thread this is
-/resume  go on with a run that was cancelled or waits for an answer
-/quit    leave; so does Ctrl-D
-Ctrl-C   cancel the run that is going on, and stay"""
+/help    show this help
+/thread  show this thread's id
+/resume  continue a run that was cancelled or waits for an answer
+/quit    quit; so does Ctrl-D
+Ctrl-C   cancel the current run"""
 
 _COMMAND: Final = re.compile(r"/[a-z]+")
 
 _KEPT_EVERY: Final = 60.0
-"""Seconds after which a thread that is talked in is marked as used, at the latest."""
+"""Seconds between two marks of the chat's thread as used."""
 
 
 def chat(
@@ -336,17 +339,17 @@ def chat(
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Talk with an agent at the terminal.
+    """Chat with an agent at the terminal.
 
-    Ctrl-C cancels a run, Ctrl-D leaves, /help shows the commands. Threads whose time is up are
-    removed meanwhile, but never the one that is talked in.
+    Ctrl-C cancels a run, Ctrl-D quits, /help lists the commands. Expired threads are deleted
+    meanwhile, but never the thread of the chat.
     """
     from wick_graph.engine.result import checked_thread_id
     from wick_graph.errors import ConfigError
     from wick_graph.store.saver import dialect_of
 
     if not (watch.can_ask() and output.is_terminal(sys.stdout)):
-        raise ConfigError('wick chat needs a terminal; elsewhere write wick run "…"')
+        raise ConfigError('wick chat needs a terminal; elsewhere use wick run "…"')
     thread_id = checked_thread_id(thread)
     with load_trusted(config, model=model, trust=trust) as agents:
         for notice in agents.config.notices:
@@ -374,15 +377,15 @@ class _Chat:
     runner: asyncio.Runner
 
     def loop(self) -> None:
-        """Read lines and answer them, until the person leaves."""
+        """Read and answer lines until the person quits."""
         name = f"{self.where.agent_id} ({self.agent.spec.model.name})"
-        output.say(f"{name}, thread {self.where.thread_id}; /help shows what can be done", dim=True)
+        output.say(f"{name}, thread {self.where.thread_id}; /help lists the commands", dim=True)
         self._guarded(lambda: self._resume() if self._asked() else None)
         while True:
             try:
                 text = watch.line(_PROMPT).strip()
             except KeyboardInterrupt:
-                output.say("Ctrl-D leaves")
+                output.say("Ctrl-D quits")
                 continue
             except EOFError:
                 output.say("")
@@ -393,11 +396,11 @@ class _Chat:
         self.where.point(waits=bool(self._asked()))
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Do what neither an error nor Ctrl-C may end the talk by."""
+        """Do some work; neither its errors nor Ctrl-C end the chat."""
         try:
             work()
         except KeyboardInterrupt:
-            output.say("stopped: cancelled; /resume goes on with it")
+            output.say("stopped: cancelled; /resume continues it")
         except WickError as error:
             output.report(error)
 
@@ -411,15 +414,15 @@ class _Chat:
         elif text == "/resume":
             self._resume()
         elif _COMMAND.fullmatch(text):
-            output.say(f"there is no {text}; /help shows what there is")
+            output.say(f"unknown command {text}; /help lists the commands")
         else:
             self._watched(lambda turns: turns.say(text))
 
     def _resume(self) -> None:
-        # In the store's thread: Ctrl-C amid a statement would be an error of the database.
+        # In the store's thread: Ctrl-C during a statement would be a database error.
         info = self.runner.run(self.agent.threads.aget(self.where.thread_id))
         if info is None or info.stopped_because == "done":
-            output.say("there is nothing to go on with")
+            output.say("there is nothing to resume")
             return
         asked = self._asked()
         answers = watch.ask(asked) if asked else {}
@@ -444,10 +447,10 @@ class _Chat:
             output.report(view.failed)
         turns.say_why()
         if turns.waits:
-            output.say("/resume asks again; a new text goes on without the answers", dim=True)
+            output.say("/resume asks again; a new message continues without the answers", dim=True)
 
     def _asked(self) -> list[Any]:
-        """List the questions that wait."""
+        """List the open questions."""
         from wick_graph import langgraph_config
         from wick_graph.engine.answers import waiting
 
@@ -460,7 +463,7 @@ class _Chat:
 
 @contextmanager
 def _kept(store: SqlSaver, thread_id: str, ttl: float | None) -> Iterator[None]:
-    """Mark a thread as used from time to time: a person who thinks must not lose it."""
+    """Mark a thread as used regularly, so that it does not expire while a person thinks."""
     from wick_graph.errors import StorageError
 
     stop = threading.Event()
@@ -470,7 +473,9 @@ def _kept(store: SqlSaver, thread_id: str, ttl: float | None) -> Iterator[None]:
         while not stop.wait(every):
             try:
                 store.threads.touch(thread_id)
-            except StorageError:  # not there yet, or the database is busy: the next turn will do
+            except (
+                StorageError
+            ):  # it does not exist yet, or the database is busy: the next mark will do
                 continue
 
     keeper = threading.Thread(target=keep, name="wick-chat", daemon=True)
@@ -482,28 +487,28 @@ def _kept(store: SqlSaver, thread_id: str, ttl: float | None) -> Iterator[None]:
         keeper.join()
 
 
-# --- `wick resume`: go on in a thread, wherever it stopped.
+# --- `wick resume`: continue a thread from where it stopped.
 
 
-_APPROVE: Final[Any] = typer.Option("--approve", metavar="ID", help="Let this call run.")
+_APPROVE: Final[Any] = typer.Option("--approve", metavar="ID", help="Approve this tool call.")
 
 _REJECT: Final[Any] = typer.Option(
-    "--reject", metavar="ID[=WHY]", help="Do not let this call run; the model reads why."
+    "--reject", metavar="ID[=WHY]", help="Reject this tool call; the model sees WHY."
 )
 
 _ANSWER: Final[Any] = typer.Option(
-    "--answer", metavar="ID=TEXT", help="Answer a question, or a call in its tool's place."
+    "--answer", metavar="ID=TEXT", help="Answer a question, or replace a tool call's result."
 )
 
 _EDIT: Final[Any] = typer.Option(
-    "--edit", metavar="ID=JSON", help="Let this call run with these arguments."
+    "--edit", metavar="ID=JSON", help="Approve this tool call with these arguments."
 )
 
-_ALL: Final[Any] = typer.Option("--all-approve", help="Let every call run that waits.")
+_ALL: Final[Any] = typer.Option("--all-approve", help="Approve every waiting tool call.")
 
 
 def resume(
-    thread_id: Annotated[str, typer.Argument(metavar="THREAD", show_default=False)],
+    thread_id: Annotated[str, _THREAD_ID],
     approve: Annotated[list[str] | None, _APPROVE] = None,
     reject: Annotated[list[str] | None, _REJECT] = None,
     answer: Annotated[list[str] | None, _ANSWER] = None,
@@ -516,10 +521,10 @@ def resume(
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Go on in a thread, wherever it stopped.
+    """Continue a thread from where it stopped.
 
-    After a crash, a failure or a cancelled run it goes on where it stands. Questions that wait
-    are asked at a terminal, or answered by options; an ID may be cut short.
+    Works after a crash, a failure or a cancelled run. Open questions are asked at a terminal, or
+    answered with the options below; the first characters of an ID suffice.
 
     Exit codes: 0 answered or waiting, 1 the run failed, 2 the command or the configuration is
     wrong, 130 cancelled, 143 ended by SIGTERM.
@@ -530,7 +535,7 @@ def resume(
 
 
 def retry(
-    thread_id: Annotated[str, typer.Argument(metavar="THREAD", show_default=False)],
+    thread_id: Annotated[str, _THREAD_ID],
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
@@ -538,18 +543,18 @@ def retry(
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Run a thread's last step again, although it is poisoned.
+    """Retry the last step of a poisoned thread.
 
-    A thread is poisoned when its runs took the process down too often. That is forgotten.
+    A thread is poisoned after its runs have crashed the process too often. This clears the mark.
 
-    Exit codes: as of `wick resume`.
+    Exit codes: as for `wick resume`.
     """
     _go_on(Wanted(thread_id, config, model, as_json, stream, trust), lambda _: {}, force=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The options that both commands have."""
+    """The options of both commands."""
 
     thread_id: str
     config: Path
@@ -587,7 +592,7 @@ def _resume(
     *,
     force: bool = False,
 ) -> int:
-    """Say why the thread stopped and go on, or say what it waits for; return the exit code."""
+    """Print why the thread stopped; continue it, or list its questions. Return the exit code."""
     if not as_json:
         _say_why(info, agents[where.agent_id], len(asked))
     if asked and not answers and not as_json and watch.can_ask():
@@ -596,7 +601,7 @@ def _resume(
         _leave(where, info, asked, as_json)
         return 0
     if info.stopped_because == "done" and not as_json:
-        output.say("there is nothing to go on with; send a new text")
+        output.say("there is nothing to resume; send a new message")
         where.point()
         return 0
 
@@ -607,7 +612,7 @@ def _resume(
 
 
 def _known(agents: Agents, thread_id: str) -> ThreadInfo:
-    """Find a thread; a store that is not there is not made.
+    """Find a thread; never create a store.
 
     Raises:
         ThreadNotFoundError: There is no such thread.
@@ -621,7 +626,7 @@ def _known(agents: Agents, thread_id: str) -> ThreadInfo:
     info = agents.store.threads.get(thread_id) if there else None
     if info is None:
         raise ThreadNotFoundError(
-            f"there is no thread {thread_id}; `wick threads list` shows those there are"
+            f"there is no thread {thread_id}; `wick threads list` shows the threads"
         )
     return info
 
@@ -641,18 +646,18 @@ def _agent_of(info: ThreadInfo, agents: Agents) -> str:
 
     if info.agent not in agents.config.agents:
         raise ConfigError(
-            f"{agents.config.source}: thread {info.thread_id} is of the agent {info.agent}, "
-            f"which is not there; it has {', '.join(agents.config.agents)}"
+            f"{agents.config.source}: thread {info.thread_id} belongs to the agent {info.agent}, "
+            f"which the file lacks; it has {', '.join(agents.config.agents)}"
         )
     return info.agent or ""
 
 
 def _say_why(info: ThreadInfo, agent: Any, questions: int) -> None:
-    """Say why a thread stopped, as far as is known."""
+    """Print why a thread stopped, as far as is known."""
     if info.status == "running":
-        text = "no end of its last run is on record; its process died, or is still at work"
+        text = "its last run has no recorded end; its process died, or is still running"
     elif info.status == "failed":
-        text = f"failed: {info.last_error or 'nobody noted why'}"
+        text = f"failed: {info.last_error or 'no reason recorded'}"
     else:
         reason = "interrupted" if info.status == "waiting" else info.stopped_because or "done"
         text = why(reason, agent, questions)
@@ -662,7 +667,7 @@ def _say_why(info: ThreadInfo, agent: Any, questions: int) -> None:
 
 
 def _leave(where: Where, info: ThreadInfo, asked: list[Any], as_json: bool) -> None:
-    """Show the questions that nobody answered."""
+    """Show the open questions."""
     if as_json:
         shown = [{"id": question.id, "value": question.value} for question in asked]
         facts = {"thread_id": info.thread_id, "stopped_because": "interrupted"}

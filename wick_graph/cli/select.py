@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wick_graph.store import SqlSaver, ThreadInfo
 
 
-# --- Which agent of which file a command is about.
+# --- The agent that a command uses.
 
 
 DEFAULT_FILE: Final = Path("agents.yaml")
@@ -28,16 +28,18 @@ DEFAULT_FILE: Final = Path("agents.yaml")
 AgentArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[AGENT]", help="The agent's id: default, or the only one.", show_default=False
+        metavar="[AGENT]",
+        help="The agent's id.  [default: `default`, or the only one]",
+        show_default=False,
     ),
 ]
 
 
 def pick(agent_id: str | None, file: AgentsFile) -> str:
-    """Return the agent that is meant: the named one, `default`, or the only one.
+    """Return the id of an agent: the named one, `default`, or the only one.
 
     Raises:
-        ConfigError: There is no such agent, or none is named and there are several.
+        ConfigError: There is no such agent, or several and none is named.
     """
     from wick_graph.errors import ConfigError
 
@@ -54,7 +56,7 @@ def from_code(name: str) -> Any:
     """Import an agent, or call the function that makes one: `module:name`.
 
     Raises:
-        ConfigError: There is none of this name.
+        ConfigError: The module or the name does not exist, or is not an agent.
     """
     import importlib
     import os
@@ -72,18 +74,18 @@ def from_code(name: str) -> Any:
         sys.path.remove(os.getcwd())  # noqa: PTH109  # as above
     made = found() if callable(found) else found
     if not isinstance(made, Agent):
-        raise ConfigError(f"{name} is no Agent, but {type(made).__name__}; name an agent")
+        raise ConfigError(f"{name} is not an Agent, but {type(made).__name__}; name an agent")
     return made
 
 
-# --- The store that a configuration names, opened only where there is one.
+# --- The store of a configuration, opened only if it exists.
 
 
 @contextmanager
 def opened(config: Path | AgentsFile, *, make: bool = False) -> Iterator[SqlSaver | None]:
-    """Open a file's store, or give None where no thread was ever stored: nothing is created.
+    """Open the store of a configuration; give None if it does not exist yet.
 
-    With `make` it is created where it is not there. The file is given as its path, or as read.
+    With `make`, a missing store is created. `config` is the file's path, or the parsed file.
     """
     from wick_graph.config import load_config
     from wick_graph.store import SqlSaver
@@ -111,10 +113,10 @@ def known(store: SqlSaver | None, thread_id: str) -> tuple[SqlSaver, ThreadInfo]
 
 
 def check_ids(thread_ids: list[str]) -> None:
-    """Refuse what no thread can be called.
+    """Check that thread ids are valid.
 
     Raises:
-        ConfigError: One of them.
+        ConfigError: One is not.
     """
     from wick_graph.engine.result import checked_thread_id
 
@@ -123,33 +125,32 @@ def check_ids(thread_ids: list[str]) -> None:
 
 
 def unknown(thread_id: str) -> Exception:
-    """Make the error of a thread that is not there."""
+    """Make the error for an unknown thread."""
     from wick_graph.errors import ThreadNotFoundError
 
     return ThreadNotFoundError(
-        f"there is no thread {thread_id}; `wick threads list` shows those there are"
+        f"there is no thread {thread_id}; `wick threads list` shows the threads"
     )
 
 
-# --- A file of agents is read, and what it starts is started only after a person has trusted
-# it.
+# --- Read a configuration; start its programs and code only after a person has trusted it.
 
 
 _YES = frozenset({"y", "yes"})
 
 
 def trusted_file(config: Path, *, trust: bool = False, looks: bool = False) -> AgentsFile:
-    """Read a file of agents that may start what it names.
+    """Read a configuration and check that the user trusts what it starts.
 
-    At a terminal a person is asked once; elsewhere `wick trust`, WICK_TRUST or `--trust` says so.
+    At a terminal, ask the user once. Elsewhere `wick trust`, WICK_TRUST or `--trust` must say so.
 
     Args:
         config: The file.
         trust: Whether the command line trusts it.
-        looks: Whether the agents are only looked at: no program is started then.
+        looks: Whether the command only inspects the agents and starts no program.
 
     Raises:
-        ConfigError: The file is refused, or nobody has trusted what it starts.
+        ConfigError: The file is refused, or what it starts is not trusted.
     """
     from wick_graph.config import digest_of, is_trusted, load_config
     from wick_graph.config import trust as keep
@@ -166,14 +167,14 @@ def trusted_file(config: Path, *, trust: bool = False, looks: bool = False) -> A
         return file
     command = shlex.join(["wick", "trust", "--config", str(config)])
     raise ConfigError(
-        f"{file.source} starts programs or code that nobody has trusted as they are now "
-        f"({file.starts.lines()[0]}); look at it and say {command}, or, where nobody sits, set "
+        f"{file.source} starts programs or code that is not trusted in its present state "
+        f"({file.starts.lines()[0]}); review it and run {command}, or, without a terminal, set "
         f"WICK_TRUST={digest}{'' if looks else ' or pass --trust'}"
     )
 
 
 def load_trusted(config: Path, *, model: str | None = None, trust: bool = False) -> Any:
-    """Read a file of agents as `wick_graph.loading.load` does, once it is trusted.
+    """Read a trusted configuration as `wick_graph.loading.load` does.
 
     Raises:
         ConfigError: As `trusted_file`.
@@ -184,15 +185,15 @@ def load_trusted(config: Path, *, model: str | None = None, trust: bool = False)
 
 
 def shown(file: AgentsFile) -> list[str]:
-    """Say in one line each what a file starts, and what lies where that may run it."""
+    """Describe each thing that a file starts, and each folder it may run code from, in a line."""
     from wick_graph.config.trusted import hashed_folders
 
-    folders = [f"with all that lies in {folder}" for folder in hashed_folders(file)]
+    folders = [f"with everything in {folder}" for folder in hashed_folders(file)]
     return [*file.starts.lines(), *folders]
 
 
 def _agrees(file: AgentsFile) -> bool:
-    output.say(f"{file.source} starts programs or code, with the rights that you have:")
+    output.say(f"{file.source} starts programs or code with your rights:")
     for said in shown(file):
         output.say(f"  {said}")
     try:

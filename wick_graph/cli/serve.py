@@ -23,22 +23,26 @@ if TYPE_CHECKING:
     from wick_graph.store.server_rows import TokenInfo
 
 
-# --- `wick token create|list|revoke`: who may speak to the server.
+# --- `wick token create|list|revoke`: access tokens of the server.
 
 
-token_app = typer.Typer(help="Who may speak to the server.", no_args_is_help=True)
+token_app = typer.Typer(help="Manage access tokens of the server.", no_args_is_help=True)
 
-_TENANT: Final[Any] = typer.Option("--tenant", metavar="NAME", help="Whose threads it reaches.")
+_TENANT: Final[Any] = typer.Option(
+    "--tenant", metavar="NAME", help="The tenant that the token belongs to."
+)
 
 _SCOPE: Final[Any] = typer.Option(
     "--scope", help="read, run, approve, run,approve, or admin (all)."
 )
 
-_NAME: Final[Any] = typer.Option("--name", help="What to call it in listings.")
+_NAME: Final[Any] = typer.Option("--name", help="Name of the token in listings.")
 
-_FOR: Final[Any] = typer.Option("--for", metavar="TIME", help="How long it lasts: 30d, or never.")
+_FOR: Final[Any] = typer.Option("--for", metavar="TIME", help="Lifetime, such as 30d, or never.")
 
-_OUT: Final[Any] = typer.Option("--out", metavar="FILE", help="Write it to a file of your own.")
+_OUT: Final[Any] = typer.Option(
+    "--out", metavar="FILE", help="Write the token to this new file, readable by you only."
+)
 
 _ID: Final[Any] = typer.Argument(metavar="ID", help="The token's id, or the token itself.")
 
@@ -54,7 +58,7 @@ def create(
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Make a token and print it, this once: only a hash of it is kept."""
+    """Create a token and print it once; only its hash is stored."""
     from wick_graph.durations import seconds
 
     with _store(config) as store:
@@ -79,7 +83,7 @@ def list_tokens(
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """List the tokens, without what it takes to use them."""
+    """List the tokens without their secrets."""
     with _store(config) as store:
         found = [facts(info) for info in store.tokens.list()]
     if as_json:
@@ -97,7 +101,7 @@ def revoke(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """End a token at once."""
+    """Revoke a token at once."""
     from wick_graph.errors import ConfigError
 
     with _store(config) as store:
@@ -106,7 +110,7 @@ def revoke(
 
 
 def facts(info: TokenInfo) -> dict[str, Any]:
-    """Give what is known of a token as plain data."""
+    """Return what is known of a token as plain data."""
     return {
         "id": info.id,
         "tenant": info.tenant,
@@ -119,7 +123,7 @@ def facts(info: TokenInfo) -> dict[str, Any]:
 
 
 def _write(path: Path, token: str) -> None:
-    """Write a token to a new file that nobody else can read."""
+    """Write a token to a new file that only its owner can read."""
     import os
 
     from wick_graph.errors import ConfigError
@@ -147,7 +151,7 @@ _MCP_PORT: Final[Any] = typer.Option(
     metavar="PORT",
     min=1,
     max=65535,
-    help="Speak HTTP on this port of 127.0.0.1, at /mcp, not standard input and output.",
+    help="Serve HTTP on this port of 127.0.0.1, at /mcp, instead of standard input and output.",
 )
 
 
@@ -158,18 +162,18 @@ def mcp(
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Be an MCP server whose tools are the agents."""
+    """Run an MCP server that offers each agent as a tool."""
     from wick_graph.errors import ConfigError
 
     try:
-        from wick_graph.protocols.mcp import face
+        from wick_graph.protocols.mcp import mcp_server
     except ImportError:
         raise ConfigError('wick mcp needs the MCP SDK; pip install "wick-graph[mcp]"') from None
     with load_trusted(config, model=model, trust=trust) as agents:
         if port is None:
-            face(agents).run("stdio")
+            mcp_server(agents).run("stdio")
         else:
-            face(agents).run("streamable-http", host="127.0.0.1", port=port)
+            mcp_server(agents).run("streamable-http", host="127.0.0.1", port=port)
 
 
 # --- `wick tools`: Python functions as tools that agents elsewhere call over HTTP.
@@ -179,9 +183,11 @@ PORT: Final = 9100
 
 tools_app = typer.Typer(help="Serve Python functions as tools.", rich_markup_mode=None)
 
-_HOST: Final[Any] = typer.Option("--host", metavar="ADDRESS", help="Where to listen.")
+_HOST: Final[Any] = typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
 
-_PORT: Final[Any] = typer.Option("--port", metavar="PORT", min=0, max=65535, help="0 takes any.")
+_PORT: Final[Any] = typer.Option(
+    "--port", metavar="PORT", min=0, max=65535, help="Port to listen on; 0 picks a free one."
+)
 
 
 @tools_app.callback()
@@ -191,16 +197,19 @@ def tools() -> None:
 
 @tools_app.command("serve")
 def serve_tools(
-    module: Annotated[str, typer.Argument(metavar="MODULE", show_default=False)],
+    module: Annotated[
+        str, typer.Argument(metavar="MODULE", help="A file or a module.", show_default=False)
+    ],
     host: Annotated[str, _HOST] = "127.0.0.1",
     port: Annotated[int, _PORT] = PORT,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Serve the functions of a module as tools, until SIGTERM or Ctrl-C.
+    """Serve a module's functions as tools until SIGTERM or Ctrl-C.
 
-    MODULE is a file such as tools.py, or a module's name; behind a colon, the one function to
-    serve. What is marked with @tool is served; if nothing is, every public function. Agents of
-    `wick serve` get them by POST /agents/tools/register. Whoever reaches the port may call them.
+    MODULE is a file such as tools.py or a module name, optionally followed by :FUNCTION. Without
+    FUNCTION, every function marked with @tool is served; if none is, every public function.
+    Register them with `wick serve` by POST /agents/tools/register. No token is required: anyone
+    who can reach the port may call the tools.
     """
     from wick_graph.errors import ConfigError
 
@@ -218,16 +227,16 @@ def serve_tools(
         if is_loopback(host):
             output.say(f"agents call them once {origin} is allowed: wick serve --allow-callback")
         else:
-            output.say("they ask for no token: whoever reaches this address may call them")
+            output.say("they ask for no token: anyone who can reach this address may call them")
 
     serve_tools(functions(module), host, port, ready)
 
 
 def functions(target: str) -> list[Any]:
-    """Return what a target names: `tools.py`, `package.module`, or either with `:name`.
+    """Return the functions of a target: `tools.py`, `package.module`, or either with `:name`.
 
     Raises:
-        ConfigError: There is no such module or name, it cannot be loaded, or holds no function.
+        ConfigError: The module or name does not exist, cannot be loaded, or has no function.
     """
     from wick_graph.errors import ConfigError
     from wick_graph.tools import FuncTool
@@ -276,57 +285,65 @@ def _loaded(place: str) -> ModuleType:
 
 
 _NO_AUTH: Final[Any] = typer.Option(
-    "--no-auth", help="Ask for no token; only on a loopback address."
+    "--no-auth", help="Do not require a token; only on a loopback address."
 )
 
 _ALLOW_HOST: Final[Any] = typer.Option(
-    "--allow-host", metavar="NAME", help="A name under which the server is reached."
+    "--allow-host", metavar="NAME", help="Accept requests for this host name. Repeatable."
 )
 
 _ALLOW_ORIGIN: Final[Any] = typer.Option(
-    "--allow-origin", metavar="ORIGIN", help="A page's origin that may use the server."
+    "--allow-origin", metavar="ORIGIN", help="Allow web pages of this origin. Repeatable."
 )
 
 _ALLOW_CALLBACK: Final[Any] = typer.Option(
     "--allow-callback",
     metavar="ORIGIN",
-    help="Where HTTP tools may be though it is private, such as http://127.0.0.1:9100.",
+    help="Allow HTTP tools at this private origin, such as http://127.0.0.1:9100. Repeatable.",
 )
 
 _DRAIN: Final[Any] = typer.Option(
-    "--drain", metavar="SECONDS", min=0, help="For running steps to end after SIGTERM."
+    "--drain", metavar="SECONDS", min=0, help="Seconds for running steps to end after SIGTERM."
 )
 
 _HEADER: Final[Any] = typer.Option(
-    "--header-timeout", metavar="SECONDS", min=0.1, help="For a request's head, or its body."
+    "--header-timeout",
+    metavar="SECONDS",
+    min=0.1,
+    help="Seconds for a client to send a request's headers, and again for its body.",
 )
 
 _PING: Final[Any] = typer.Option(
-    "--ping", metavar="SECONDS", min=0.1, help="Between comments on a stream that is silent."
+    "--ping", metavar="SECONDS", min=0.1, help="Seconds between pings on a silent stream."
 )
 
 _SEND: Final[Any] = typer.Option(
     "--send-timeout",
     metavar="SECONDS",
     min=0.1,
-    help="Until a reader who takes nothing is cut off.",
+    help="Seconds before a stalled client is disconnected.",
 )
 
 _RATE: Final[Any] = typer.Option(
-    "--requests-per-minute", metavar="N", min=1, help="Of one token, or address, at most."
+    "--requests-per-minute",
+    metavar="N",
+    min=1,
+    help="Requests allowed per token, or per address without tokens.",
 )
 
 _ON_DISCONNECT: Final[Any] = typer.Option(
     "--on-disconnect",
     metavar="continue|cancel",
-    help="What becomes of a run whose reader leaves, where the request does not say.",
+    help="What to do with a run when its client disconnects, unless the request says.",
 )
 
 _OTEL: Final[Any] = typer.Option(
-    "--otel", help="Send traces by OpenTelemetry, as the variables OTEL_… say."
+    "--otel", help="Export traces with OpenTelemetry; configure it with the OTEL_… variables."
 )
 
-_RELOAD: Final[Any] = typer.Option("--reload", help="Read the file anew when it changes.")
+_RELOAD: Final[Any] = typer.Option(
+    "--reload", help="Reload the configuration file when it changes."
+)
 
 
 def serve(
@@ -351,7 +368,8 @@ def serve(
 ) -> None:
     """Serve the agents over HTTP until SIGTERM or Ctrl-C.
 
-    Asks for a token (`wick token create`); runs go on without their readers, and after a crash.
+    Clients need a token (`wick token create`). Runs continue when their client disconnects, and
+    after a crash of the server.
     """
     server = _server()
     options = server.ServerOptions(
@@ -381,10 +399,10 @@ def serve(
 
 
 def _server() -> Any:
-    """Return the package of the server, an optional part.
+    """Return the package of the server, which is optional.
 
     Raises:
-        ConfigError: What it is made with is not installed.
+        ConfigError: A library that it needs is not installed.
     """
     from wick_graph.errors import ConfigError
 
@@ -398,7 +416,7 @@ def _server() -> Any:
 
 
 def _terms(service: Any) -> str:
-    """Say who may use it, and what its agents may do here."""
+    """Describe who may use the server, and how its agents may run commands."""
     levels = sorted({level for level in service.sandbox_levels() if level})
     runs = f"commands run at level {', '.join(levels)}" if levels else "no agent runs commands"
     if not service.options.auth:

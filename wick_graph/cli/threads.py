@@ -1,4 +1,4 @@
-"""`wick threads` and `wick store`: the threads of a store, its keys, and whether it is whole."""
+"""`wick threads` and `wick store`: the threads of a store, its keys, checks and repair."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from wick_graph.store.verify import Finding
 
 
-# --- What the thread commands tell about a thread: as data, as a row, and line by line.
+# --- Facts about a thread: as data, as a table row, and line by line.
 
 
 _WORDS: Final = 60
-"""Characters of a first message that stand in for a title."""
+"""Characters of a first message that replace a missing title."""
 
 
 def state_of(store: SqlSaver, thread_id: str) -> tuple[Mapping[str, Any], list[Any]]:
-    """Read a thread's last state, and the questions that wait for an answer."""
+    """Read a thread's last state and its open questions."""
     from wick_graph import langgraph_config
     from wick_graph.engine.answers import waiting
 
@@ -43,7 +43,7 @@ def state_of(store: SqlSaver, thread_id: str) -> tuple[Mapping[str, Any], list[A
 
 
 def _title(store: SqlSaver, info: ThreadInfo) -> str:
-    """Give a thread's title, or the first words that a person wrote in it."""
+    """Return a thread's title, or the first words of the user."""
     if info.title:
         return info.title
     values, _ = state_of(store, info.thread_id)
@@ -52,7 +52,7 @@ def _title(store: SqlSaver, info: ThreadInfo) -> str:
 
 
 def facts_of(store: SqlSaver, info: ThreadInfo) -> dict[str, Any]:
-    """Give what a listing says about a thread as plain data."""
+    """Return the facts of a listing about a thread as plain data."""
     return {
         "thread_id": info.thread_id,
         "agent": info.agent,
@@ -74,7 +74,7 @@ def _written(moment: datetime) -> str:
 
 
 def as_row(facts: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
-    """Write the cells of a listing."""
+    """Return the cells of a listing."""
     return (
         facts["thread_id"],
         facts["agent"] or "-",
@@ -89,7 +89,7 @@ def as_row(facts: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
 def as_lines(
     facts: Mapping[str, Any], waits_for: list[Any], now: datetime
 ) -> list[tuple[str, str]]:
-    """Write all facts as pairs of name and value; what is empty is left out."""
+    """Return all facts as lines of name and value, without empty ones."""
     used = facts["usage"]
     tokens = (
         f"{used.get('input_tokens', 0)} read, {used.get('output_tokens', 0)} written, "
@@ -127,7 +127,7 @@ def _expiry(facts: Mapping[str, Any], now: datetime, parts: int) -> str:
 
 
 def _when(written: str, now: datetime, parts: int) -> str:
-    """Write a moment absolutely, in local time, and relative to now."""
+    """Write a time both as local time and relative to now."""
     moment = datetime.fromisoformat(written)
     return f"{moment.astimezone():%Y-%m-%d %H:%M} ({_near(moment, now, parts)})"
 
@@ -138,7 +138,7 @@ def _near(moment: datetime, now: datetime, parts: int) -> str:
 
 
 def _span(seconds: float, most: int) -> str:
-    """Write a span in its largest units, at most so many of them, rounded down."""
+    """Write a duration in at most `most` of its largest units, rounded down."""
     units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
     rest, parts = int(seconds), list[str]()
     for unit, size in units:
@@ -150,28 +150,33 @@ def _span(seconds: float, most: int) -> str:
     return "".join(part for part in parts if not part.startswith("0")) or "0s"
 
 
-# --- `wick threads fork|export|import|pin|unpin|rename|vacuum|du`: threads as things one keeps.
+# --- `wick threads fork|export|import|pin|rename|vacuum|du`: copy, move and keep threads.
 
 
-_ID: Final[Any] = typer.Argument(metavar="ID", show_default=False)
+_ID: Final[Any] = typer.Argument(metavar="ID", help="The thread's id.", show_default=False)
 
 _UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 
 def fork(
     thread_id: Annotated[str, _ID],
-    target: Annotated[str, typer.Argument(metavar="NEW", show_default=False)],
+    target: Annotated[
+        str, typer.Argument(metavar="NEW", help="The fork's id.", show_default=False)
+    ],
     at: Annotated[
-        str | None, typer.Option("--at", metavar="CHECKPOINT", help="Go on from here.")
+        str | None,
+        typer.Option(
+            "--at", metavar="CHECKPOINT", help="Fork at this checkpoint.  [default: the latest]"
+        ),
     ] = None,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Make a thread that goes on where another stands, or stood.
+    """Fork a thread at a checkpoint.
 
-    Without --at it goes on from the latest checkpoint. Calls that have run in the one do not run
-    again in the other.
+    The new thread continues from there. Tool calls that have run in one thread do not run again in
+    the other.
     """
     from wick_graph.engine.result import checked_thread_id
 
@@ -187,18 +192,21 @@ def fork(
 
 def export(
     thread_id: Annotated[str, _ID],
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The exported file.", show_default=False)
+    ],
     plain: Annotated[
-        bool, typer.Option("--plain", help="Do not encrypt the file, though the store is.")
+        bool,
+        typer.Option("--plain", help="Do not encrypt the file, even if the store is encrypted."),
     ] = False,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Write a thread to a file, with its ledger and its journal.
+    """Export a thread to a file, with its ledger and journal.
 
-    The file is a SQLite database of its own; `wick threads import` takes it over into any store.
-    That of an encrypted store is encrypted with the same keys.
+    The file is a SQLite database; `wick threads import` reads it into any store. If the store is
+    encrypted, the file is encrypted with the same keys.
     """
     from wick_graph.store.maintenance import export_thread
 
@@ -213,22 +221,31 @@ def export(
 
 
 def take(
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The exported file.", show_default=False)
+    ],
     thread_id: Annotated[
-        str | None, typer.Option("--thread", "-t", metavar="ID", help="Which of the file's.")
+        str | None,
+        typer.Option(
+            "--thread", "-t", metavar="ID", help="Thread to import, if the file has several."
+        ),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--as", metavar="NEW", help="The id that it gets here.")
+        str | None, typer.Option("--as", metavar="NEW", help="Import it under this id.")
     ] = None,
     keys: Annotated[
         str | None,
-        typer.Option("--keys", metavar="PLACE", help="The file's, if not the store's: file:PATH."),
+        typer.Option(
+            "--keys",
+            metavar="PLACE",
+            help="Keys of the file, if not those of the store: file:PATH.",
+        ),
     ] = None,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Take a thread over from a file that `wick threads export` wrote."""
+    """Import a thread from a file that `wick threads export` wrote."""
     from wick_graph.engine.result import checked_thread_id
     from wick_graph.store.maintenance import import_thread
 
@@ -263,12 +280,14 @@ def pin(
 
 def rename(
     thread_id: Annotated[str, _ID],
-    title: Annotated[str, typer.Argument(metavar="TITLE", show_default=False)],
+    title: Annotated[
+        str, typer.Argument(metavar="TITLE", help="The new title.", show_default=False)
+    ],
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Give a thread another title."""
+    """Change the title of a thread."""
     with opened(config) as store:
         store, _ = known(store, thread_id)
         store.threads.rename(thread_id, title or None)
@@ -283,12 +302,12 @@ def vacuum(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Give the space of deleted threads back to the file system."""
+    """Return the space of deleted threads to the file system."""
     before = _on_disk(config)
     with opened(config) as store:
         if store is not None:
             store.threads.vacuum()
-    after = _on_disk(config)  # the log of a SQLite file goes when the file is closed
+    after = _on_disk(config)  # SQLite removes the log when the file is closed
     if as_json:
         output.print_json({"before": before, "after": after})
     elif before is None or after is None:
@@ -302,9 +321,9 @@ def usage(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Show what each thread takes up, the largest first.
+    """Show the size of each thread, largest first.
 
-    What the database needs around its rows is not counted.
+    Does not count the overhead of the database around its rows.
     """
     with opened(config) as store:
         found = {} if store is None else store.threads.sizes()
@@ -316,7 +335,7 @@ def usage(
         elif not order:
             output.print_line("no threads yet")
         else:
-            output.table(("THREAD", "SIZE", "OF WHICH"), [_row(t, found[t]) for t in order])
+            output.table(("THREAD", "SIZE", "PARTS"), [_row(t, found[t]) for t in order])
             if (size := _on_disk(config)) is not None:
                 output.say(f"{_size(size)} on disk")
 
@@ -335,7 +354,7 @@ def _size(count: int) -> str:
 
 
 def _on_disk(config: Path) -> int | None:
-    """Return the size of the store's file; None of a server's database, and where there is none."""
+    """Return the size of the store's file; None if it is a server's database or does not exist."""
     from wick_graph.config import load_config
     from wick_graph.store.saver import dialect_of
 
@@ -346,11 +365,11 @@ def _on_disk(config: Path) -> int | None:
     return path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
 
 
-# --- `wick threads`: look at the threads of a store, go on in them, keep them and delete them.
+# --- `wick threads`: list, show, delete and prune the threads of a store.
 
 
 app = typer.Typer(
-    help="List, show, fork, move and delete threads.",
+    help="Manage threads: list, show, fork, move, delete.",
     rich_markup_mode=None,
 )
 
@@ -377,20 +396,21 @@ _NONE: Final = "no threads yet"
 
 @app.command("list")
 def list_threads(
-    agent: Annotated[str | None, typer.Option("--agent", help="Only this agent's.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Only threads of this agent.")
+    ] = None,
     status: Annotated[
         Literal["idle", "running", "waiting", "failed"] | None,
-        typer.Option("--status", help="Only these."),
+        typer.Option("--status", help="Only threads with this status."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
+    ] = 50,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """List threads, and when each expires.
-
-    The most recently used comes first.
-    """
+    """List threads and when they expire, most recently used first."""
     with opened(config) as store:
         found: list[dict[str, Any]] = []
         if store is not None:
@@ -409,12 +429,12 @@ def list_threads(
 
 @app.command("show")
 def show(
-    thread_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
+    thread_id: Annotated[str, _ID],
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Show what is known about a thread, and its messages."""
+    """Show a thread's details and messages."""
     from wick_graph.messages import pretty_print, to_wick
 
     with opened(config) as store:
@@ -436,13 +456,13 @@ def show(
 
 @app.command("delete")
 def delete(
-    thread_ids: Annotated[list[str], typer.Argument(metavar="ID", show_default=False)],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    thread_ids: Annotated[list[str], _ID],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Delete threads for good.
+    """Delete threads permanently.
 
     If one of them does not exist, none is deleted.
     """
@@ -464,15 +484,16 @@ def delete(
 @app.command("prune")
 def prune(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be deleted.")
+        bool, typer.Option("--dry-run", help="Only list what would be deleted.")
     ] = False,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Delete the threads whose time is up.
+    """Delete expired threads.
 
-    Running, waiting and pinned threads stay; a run whose process died counts as idle.
+    Running, waiting and pinned threads stay. A thread counts as idle if the process of its run
+    has died.
     """
     with opened(config) as store:
         if store is None:
@@ -491,35 +512,37 @@ def prune(
 
 
 def _agreed(infos: list[ThreadInfo]) -> bool:
-    """Ask the person at the terminal; nobody there means no.
+    """Ask the person at the terminal for confirmation.
 
     Raises:
-        ConfigError: Nobody can be asked.
+        ConfigError: Standard input is not a terminal.
     """
     import sys
 
     from wick_graph.errors import ConfigError
 
     if not output.is_terminal(sys.stdin):
-        raise ConfigError("nobody can be asked here; add --yes to delete for good")
+        raise ConfigError("no terminal to confirm on; pass --yes to delete")
     for info in infos:
         output.say(f"{info.thread_id} ({info.status}, {info.steps} steps)")
     count = "this thread" if len(infos) == 1 else f"these {len(infos)} threads"
-    return typer.confirm(f"Delete {count} for good?", err=True)
+    return typer.confirm(f"Delete {count} permanently?", err=True)
 
 
 def _now(store: SqlSaver | None) -> datetime:
-    """Read the store's clock: what it says decides what has expired."""
+    """Read the store's clock, which decides what has expired."""
     return datetime.now(UTC) if store is None else datetime.fromtimestamp(store.clock(), UTC)
 
 
-# --- `wick store key|rotate|verify|repair`: the keys of a store, and whether it is whole.
+# --- `wick store key|rotate|verify|repair`: the keys of a store, its checks and repair.
 
 
-store_app = typer.Typer(help="Keys, checks and repair of the store.", no_args_is_help=True)
+store_app = typer.Typer(
+    help="Manage the store: encryption keys, checks, repair.", no_args_is_help=True
+)
 
 _TO: Final[Any] = typer.Option(
-    "--to", metavar="FILE", help="Put it into a file that only you can read, before the others."
+    "--to", metavar="FILE", help="Put the key at the top of this file, readable by you only."
 )
 
 
@@ -528,9 +551,9 @@ def key(
     to: Annotated[Path | None, _TO] = None,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Make a key of 32 random bytes and print it, or put it into a file.
+    """Create an encryption key and print it, or put it into a file.
 
-    In a file that holds keys already it becomes the first, which is the current one.
+    A key has 32 random bytes. The first key of a file is the current one.
     """
     from wick_graph.store.encryption import Keys, add_key, new_key
 
@@ -548,18 +571,18 @@ def rotate(
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Encrypt anew what is not encrypted with the current key; the others are then not needed."""
+    """Re-encrypt the store with the current key; older keys are then no longer needed."""
     from wick_graph.errors import StorageError
     from wick_graph.store.verify import rotate as rotate_store
 
     with opened(config) as store:
         if store is None:
-            raise StorageError("there is no store yet, and so no key to change")
+            raise StorageError("there is no store yet; run an agent first, then rotate its keys")
         changed = rotate_store(store)
     if as_json:
         output.print_json({"rows": changed})
     else:
-        output.print_line(f"{changed} rows are encrypted anew")
+        output.print_line(f"{changed} rows re-encrypted")
 
 
 @store_app.command("verify")
@@ -568,9 +591,9 @@ def verify(
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Read the whole store, and say what is damaged, missing or foreign; nothing is changed.
+    """Check the whole store for damaged, missing or foreign data; nothing is changed.
 
-    The exit code is 1 where anything is.
+    Exit codes: 0 the store is intact, 1 something was found.
     """
     from wick_graph.errors import StorageError
     from wick_graph.store import SqlSaver
@@ -600,16 +623,21 @@ def verify(
 def repair(
     to: Annotated[
         str,
-        typer.Option("--to", metavar="FILE|URL", help="The new store: a file that is not there."),
+        typer.Option(
+            "--to",
+            metavar="FILE|URL",
+            help="The new store; if it is a file, it must not exist yet.",
+        ),
     ],
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Save what is sound of a damaged store into a new one, and say what is lost.
+    """Copy what is intact in a damaged store to a new one, and list what is lost.
 
-    The damaged store is not changed. Name the new one in agents.yaml to go on with it. The exit
-    code is 1 where anything is lost.
+    The damaged store is not changed. To use the new one, name it in agents.yaml.
+
+    Exit codes: 0 nothing is lost, 1 something is.
     """
     from wick_graph.store.maintenance import repair as repair_store
 
@@ -634,12 +662,12 @@ def _file_with_store(config: Path) -> AgentsFile:
 
     file = load_config(config)
     if not dialect_of(file.store_url).exists():
-        raise StorageError("there is no store yet, and so nothing to look through")
+        raise StorageError("there is no store yet; run an agent first")
     return file
 
 
 def _progress(verb: str) -> Any:
-    """Return what tells a person at a terminal how far a long work is."""
+    """Return a function that shows progress at a terminal."""
     import sys
     import time
 

@@ -18,31 +18,30 @@ if TYPE_CHECKING:
     from wick_graph.engine.result import Result
 
 
-# --- Questions of a waiting run: how they are shown, asked at a terminal, and answered by
-# flags.
+# --- Questions of a waiting run: show them, ask them at a terminal, read answers from flags.
 
 
 _SHORT: Final = 8
-"""Characters of an id that are shown; any prefix that fits one question alone will do."""
+"""Characters of an id to show; any unambiguous prefix is accepted."""
 
 _SHOWN: Final = 20_000
-"""Characters of a question that are shown."""
+"""Characters of a question to show."""
 
 
-class Asked(Protocol):
-    """An interrupt."""
+class Question(Protocol):
+    """An open question of a run: an interrupt."""
 
     id: str
     value: Any
 
 
-def in_order(asked: Iterable[Asked]) -> list[Asked]:
-    """Sort questions as the model made the calls; those of others come after."""
+def in_order(asked: Iterable[Question]) -> list[Question]:
+    """Sort questions in the order of the model's calls; other questions come last."""
     return sorted(asked, key=lambda question: _field(question.value, "index", 1_000))
 
 
 def describe(id: str, value: Any) -> list[str]:
-    """Write a question in lines; a person decides by these, so nothing is left out unsaid."""
+    """Write a question in lines; say so if anything is left out, since a person decides by them."""
     head = f"? ({id[:_SHORT]})" if id else "?"
     problem = _field(value, "problem", "")
     lines = [f"{head} {problem}"] if problem else []
@@ -65,7 +64,7 @@ def headline(value: Any) -> str:
     return describe("", value)[0].removeprefix("? ")
 
 
-def how_to_answer(asked: Asked) -> str:
+def how_to_answer(asked: Question) -> str:
     """Name the flags of `wick resume` that answer a question."""
     short = asked.id[:_SHORT]
     if not _is_approval(asked):
@@ -74,12 +73,12 @@ def how_to_answer(asked: Asked) -> str:
 
 
 def can_ask() -> bool:
-    """Say whether a person sits at both ends."""
+    """Return whether standard input and standard error are terminals."""
     return output.is_terminal(sys.stdin) and output.is_terminal(sys.stderr)
 
 
-def ask(asked: Sequence[Asked]) -> dict[str, Any]:
-    """Ask a person each question; one who leaves (Ctrl-D, Ctrl-C) has answered those before."""
+def ask(asked: Sequence[Question]) -> dict[str, Any]:
+    """Ask a person each question; Ctrl-D or Ctrl-C keeps the answers given so far."""
     answers: dict[str, Any] = {}
     try:
         for question in in_order(asked):
@@ -93,7 +92,7 @@ def ask(asked: Sequence[Asked]) -> dict[str, Any]:
 
 
 def from_flags(
-    asked: Sequence[Asked],
+    asked: Sequence[Question],
     *,
     approve: Sequence[str] | None = None,
     reject: Sequence[str] | None = None,
@@ -101,7 +100,7 @@ def from_flags(
     edit: Sequence[str] | None = None,
     all_approve: bool = False,
 ) -> dict[str, Any]:
-    """Read the flags of `wick resume` as answers to the questions that wait.
+    """Read the flags of `wick resume` as answers to the open questions.
 
     Raises:
         ConfigError: An id fits no question or several, a question is answered twice, or a flag
@@ -115,26 +114,26 @@ def from_flags(
     ]
     answers = {question.id: value for question, value in given}
     if len(answers) < len(given):
-        raise ConfigError("a question is answered twice; give each id to one option")
+        raise ConfigError("a question is answered twice; pass each id to one option")
     calls = [question for question in asked if all_approve and _is_approval(question)]
     return {**{call.id: _decided(call, "approve") for call in calls}, **answers}
 
 
-_Given = tuple[Asked, Any]
+_Given = tuple[Question, Any]
 
 
-def _approved(short: str, asked: Sequence[Asked]) -> _Given:
+def _approved(short: str, asked: Sequence[Question]) -> _Given:
     question = _approval("--approve", short, asked)
     return question, _decided(question, "approve")
 
 
-def _rejected(written: str, asked: Sequence[Asked]) -> _Given:
+def _rejected(written: str, asked: Sequence[Question]) -> _Given:
     short, _, message = written.partition("=")
     question = _approval("--reject", short, asked)
     return question, _decided(question, "reject", message=message)
 
 
-def _edited(written: str, asked: Sequence[Asked]) -> _Given:
+def _edited(written: str, asked: Sequence[Question]) -> _Given:
     short, text = _pair("--edit", written, "JSON")
     question = _approval("--edit", short, asked)
     args = _object(text)
@@ -143,7 +142,7 @@ def _edited(written: str, asked: Sequence[Asked]) -> _Given:
     return question, _decided(question, "edit", args=args)
 
 
-def _answered(written: str, asked: Sequence[Asked]) -> _Given:
+def _answered(written: str, asked: Sequence[Question]) -> _Given:
     short, text = _pair("--answer", written, "TEXT")
     question = _find("--answer", short, asked)
     if _is_approval(question):
@@ -151,16 +150,16 @@ def _answered(written: str, asked: Sequence[Asked]) -> _Given:
     return question, _chosen(question, text)
 
 
-def _find(flag: str, short: str, asked: Sequence[Asked]) -> Asked:
+def _find(flag: str, short: str, asked: Sequence[Question]) -> Question:
     found = [question for question in asked if short and question.id.startswith(short)]
     if len(found) == 1:
         return found[0]
-    which = "several questions" if found else "no question that waits"
+    which = "several questions" if found else "no open question"
     known = ", ".join(question.id[:_SHORT] for question in in_order(asked)) or "none"
     raise ConfigError(f"{flag}: the id {short[:40]!r} fits {which}; waiting: {known}")
 
 
-def _approval(flag: str, short: str, asked: Sequence[Asked]) -> Asked:
+def _approval(flag: str, short: str, asked: Sequence[Question]) -> Question:
     question = _find(flag, short, asked)
     if not _is_approval(question):
         raise ConfigError(f"{flag} {short}: this is a question; write --answer {short}=TEXT")
@@ -175,25 +174,25 @@ def _pair(flag: str, written: str, what: str) -> tuple[str, str]:
 
 
 def _object(text: str) -> dict[str, Any] | str:
-    """Read arguments, or say why they are none."""
+    """Read arguments, or return why they are invalid."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return f"the arguments are no JSON ({str(error)[:80]})"
-    return value if isinstance(value, dict) else "the arguments are no JSON object"
+        return f"the arguments are not JSON ({str(error)[:80]})"
+    return value if isinstance(value, dict) else "the arguments are not a JSON object"
 
 
-def _decided(asked: Asked, decision: str, **more: Any) -> dict[str, Any]:
+def _decided(asked: Question, decision: str, **more: Any) -> dict[str, Any]:
     return {"decision": decision, "hash": asked.value["hash"], **more}
 
 
-def _decision(asked: Asked) -> dict[str, Any]:
+def _decision(asked: Question) -> dict[str, Any]:
     while True:
-        match line("  y approve, n reject, e edit, r answer instead of it: ").strip().lower():
+        match line("  y approve, n reject, e edit, r replace its result: ").strip().lower():
             case "y" | "yes":
                 return _decided(asked, "approve")
             case "n" | "no":
-                why = line("  why, for the model (Enter for nothing): ").strip()
+                why = line("  why, for the model (Enter for no reason): ").strip()
                 return _decided(asked, "reject", message=why)
             case "r":
                 return _decided(asked, "respond", message=line("  answer: "))
@@ -204,14 +203,14 @@ def _decision(asked: Asked) -> dict[str, Any]:
                 output.say(f"  {args}")
 
 
-def _answer(asked: Asked) -> str:
+def _answer(asked: Question) -> str:
     while True:
         text = line("  answer: ").strip()
         if text:
             return _chosen(asked, text)
 
 
-def _chosen(asked: Asked, text: str) -> str:
+def _chosen(asked: Question, text: str) -> str:
     """Turn the number of an option into the option."""
     options = _field(asked.value, "options", [])
     known = {str(n): str(option) for n, option in enumerate(options, 1)}
@@ -219,7 +218,7 @@ def _chosen(asked: Asked, text: str) -> str:
 
 
 def line(prompt: str, *, prefilled: str = "") -> str:
-    """Read a line from the person at the terminal, with the keys of readline where it is there.
+    """Read a line from the terminal, with readline if it is installed.
 
     Raises:
         EOFError: The person pressed Ctrl-D.
@@ -236,7 +235,7 @@ def line(prompt: str, *, prefilled: str = "") -> str:
     return input(prompt)
 
 
-def _is_approval(asked: Asked) -> bool:
+def _is_approval(asked: Question) -> bool:
     return bool(_field(asked.value, "kind", "") == "approval")
 
 
@@ -255,32 +254,32 @@ def _indented(text: str) -> list[str]:
 
 
 def _visible(text: str) -> str:
-    """Show hidden characters: what a person reads must be what the tool is given."""
+    """Show hidden characters: a person must see exactly what the tool gets."""
     from wick_graph.messages.content import visible
 
     return visible(text)
 
 
-# --- A run as it is watched: the answer on standard output, tool calls and the rest beside it.
+# --- Views of a run: the answer on standard output, tool calls and the rest on standard error.
 
 
 _ARGUMENT: Final = 60
-"""Characters of one argument that a tool line shows."""
+"""Characters of one argument to show in the line of a tool call."""
 
 
 class View:
-    """Take in a run's events; what the last one brought is kept."""
+    """Receive a run's events; keep its result or failure."""
 
     def __init__(self) -> None:
         self.result: Result | None = None
         self.failed: BaseException | None = None
 
     def begin(self) -> None:
-        """Forget the run before."""
+        """Forget the previous run."""
         self.result = self.failed = None
 
     def __call__(self, event: events.Event) -> None:
-        """Show one event; the methods bear the events' names."""
+        """Show one event by the method of its name."""
         show = getattr(self, event.event, None)
         if show is not None:
             show(event)
@@ -290,8 +289,8 @@ class View:
         self.result = event.result
 
     def error(self, event: events.Failed) -> None:
-        """Keep what the run failed of."""
-        self.result = event.result  # of a run that was cancelled
+        """Keep the error of the run."""
+        self.result = event.result  # of a cancelled run
         if event.result is None:
             self.failed = event.exception or RuntimeError(event.error)
 
@@ -300,20 +299,20 @@ class View:
 
 
 class Live(View):
-    """Show events to a person, as they come."""
+    """Show events to a person as they arrive."""
 
     def __init__(self, *, tokens: bool, asks: bool = False) -> None:
         super().__init__()
         self._tokens = tokens
         self._asks = asks
-        """Somebody else shows the questions, and asks them."""
+        """The caller shows and asks the questions."""
         self._begun: set[str] = set()
-        """Calls that stopped to ask: going on, they begin once more."""
+        """Calls that stopped to ask; after an answer they start once more."""
         self._open_line = False
         self._streamed = ""
-        """Text of the reply that is coming in."""
+        """Text of the current reply."""
         self._shown = ""
-        """The last whole reply that was shown."""
+        """The last complete reply that was shown."""
         self._several = False
         """The reply asked for more than one call."""
 
@@ -329,7 +328,7 @@ class Live(View):
             self._open_line = not event.delta.endswith("\n")
 
     def on_chat_model_retry(self, event: events.ChatModelRetry) -> None:
-        """Say that the reply begins anew."""
+        """Say that the reply starts again."""
         self.end_line()
         again = f"again in {event.delay:.1f} s" if event.delay else "again"
         error = output.shorten(event.error, output.line_width() - 40)
@@ -337,7 +336,7 @@ class Live(View):
         self._streamed = ""
 
     def on_chat_model_end(self, event: events.ChatModelEnd) -> None:
-        """End a reply; one that did not come in pieces is shown now."""
+        """End a reply; show it now if it was not streamed."""
         if self._tokens and event.content and not self._streamed:
             output.write(event.content)
             self._open_line = not event.content.endswith("\n")
@@ -355,7 +354,7 @@ class Live(View):
         output.say(output.shorten(f"→ {call_text(event.name, event.args)}", output.line_width()))
 
     def on_tool_end(self, event: events.ToolEnd) -> None:
-        """Show a call's result, with the tool's name where several are on their way."""
+        """Show a call's result, with the tool's name if several run at once."""
         self._begun.discard(event.run_id)
         name = f"{event.name}: " if self._several else ""
         text = event.output if event.error is None else f"failed: {event.error}"
@@ -370,23 +369,23 @@ class Live(View):
             output.say(output.shorten(text, output.line_width()), dim=True)
 
     def interrupt(self, event: events.Interrupted) -> None:
-        """Show what the run waits for."""
+        """Show the questions of the run."""
         self.end_line()
         if event.value is None:
-            output.say("? it stands at a breakpoint")
+            output.say("? it is at a breakpoint")
         elif not self._asks:
             for line in describe(event.interrupt_id, event.value):
                 output.say(line)
 
     def done(self, event: events.Done) -> None:
-        """Show an answer that has not been shown yet, such as one that a hook gave."""
+        """Show an answer that was not streamed, such as one from a hook."""
         super().done(event)
         self.end_line()
         if self.result is not None and self.result.text not in ("", self._shown):
             output.write(self.result.text.removesuffix("\n") + "\n")
 
     def error(self, event: events.Failed) -> None:
-        """Leave the reply that was coming in as it is."""
+        """Leave the current reply incomplete."""
         super().error(event)
         self.end_line()
 
@@ -407,7 +406,7 @@ class JsonLines(View):
 
 
 class JsonResult(View):
-    """Write one JSON object when the run has ended: its result, or its error."""
+    """Write one JSON object at the end of the run: its result or error."""
 
     def done(self, event: events.Done) -> None:
         """Write the result."""
@@ -435,7 +434,7 @@ def _short(value: Any) -> str:
 
 
 def program() -> list[str]:
-    """Name this program in words that the reader's shell finds."""
+    """Return the command that starts this program in the user's shell."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return [Path(sys.executable).name, "-m", "wick_graph"]

@@ -1,11 +1,11 @@
-"""Talk to a `wick serve` from Python: `Client` in threads, `AsyncClient` in a loop.
+"""Use a `wick serve` from Python: `Client` blocks, `AsyncClient` awaits.
 
     with Client("http://127.0.0.1:8000", token="wk_…") as wick:
         for event in wick.stream("What is 21*2?"):
             print(event)
 
-A stream that breaks off is taken up behind the last event that came, also from a server that was
-killed and started again: every event comes once.
+A broken stream reconnects automatically after the last event received, even if the server was
+killed and restarted: every event arrives exactly once.
 """
 
 from __future__ import annotations

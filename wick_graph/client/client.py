@@ -1,4 +1,4 @@
-"""The two clients: two thin doors to the calls of `wick_graph.client.wire`."""
+"""The two clients, thin wrappers of the calls in `wick_graph.client.wire`."""
 
 from __future__ import annotations
 
@@ -56,34 +56,34 @@ def _afollows(
 
 
 class Client:
-    """Talk to a server; safe to share between threads.
+    """A client of a server; safe to share between threads.
 
     Args:
         url: The server's address.
-        token: From `wick token create`.
-        reconnect_for: Seconds for which a broken stream is taken up again.
+        token: A token from `wick token create`.
+        reconnect_for: Seconds during which a broken stream tries to reconnect.
     """
 
     def __init__(self, url: str, token: str | None = None, *, reconnect_for: float = 60.0) -> None:
         self._http = httpx.Client(**wire.settings(url, token))
-        self._leaves = wire.Blocking(self._http)
+        self._transport = wire.BlockingTransport(self._http)
         self._reconnect_for = reconnect_for
 
     def call(self, call: Call[T]) -> T:
-        """Make any request, and read its answer.
+        """Send a request and return its parsed answer.
 
         Raises:
-            ServerError: The server refused it, or cannot be reached.
+            ServerError: The server refused the request, or cannot be reached.
         """
-        return run_to_end(wire.ask(self._leaves, call))
+        return run_to_end(wire.ask(self._transport, call))
 
     def follow(self, call: Call[Event]) -> Iterator[Event]:
-        """Make any request for a stream, and yield what happens.
+        """Send a request for a stream and yield its events.
 
         Raises:
-            ServerError: The server refused it, or the stream broke and cannot be taken up.
+            ServerError: The server refused the request, or a broken stream cannot reconnect.
         """
-        events: Any = wire.follow(self._leaves, call, self._reconnect_for)
+        events: Any = wire.follow(self._transport, call, self._reconnect_for)
 
         async def step() -> Any:
             return await anext(events, _END)
@@ -118,21 +118,21 @@ class Client:
 
 
 class AsyncClient:
-    """Talk to a server from a loop; see `Client`."""
+    """An asynchronous client of a server; see `Client`."""
 
     def __init__(self, url: str, token: str | None = None, *, reconnect_for: float = 60.0) -> None:
         limits = httpx.Limits(max_connections=None)
         self._http = httpx.AsyncClient(**wire.settings(url, token), limits=limits)
-        self._leaves = wire.Suspending(self._http)
+        self._transport = wire.AsyncTransport(self._http)
         self._reconnect_for = reconnect_for
 
     async def call(self, call: Call[T]) -> T:
-        """Make any request, and read its answer; see `Client.call`."""
-        return await wire.ask(self._leaves, call)
+        """Send a request and return its parsed answer; see `Client.call`."""
+        return await wire.ask(self._transport, call)
 
     async def follow(self, call: Call[Event]) -> AsyncIterator[Event]:
-        """Make any request for a stream, and yield what happens; see `Client.follow`."""
-        followed: Any = wire.follow(self._leaves, call, self._reconnect_for)
+        """Send a request for a stream and yield its events; see `Client.follow`."""
+        followed: Any = wire.follow(self._transport, call, self._reconnect_for)
         async with aclosing(followed) as events:
             async for event in events:
                 yield event

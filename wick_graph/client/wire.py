@@ -1,4 +1,4 @@
-"""The wire as a client sees it: calls, requests, answers, streams, and the two transports."""
+"""The wire protocol of the client: requests, answers, streams, and two transports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from wick_graph.events import (
 )
 from wick_graph.types import StoppedBecause
 
-# --- What goes over the wire, without the wire: requests, answers, and streams to follow.
+# --- Requests, answers and streams, without the transport.
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -43,12 +43,12 @@ _NOT_NOW: Final = 503
 _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 _PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds before each further attempt to take a stream up again; the last one repeats."""
+"""Seconds before each attempt to reconnect; the last one repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The end of a run, as the server tells it."""
+    """The result of a run on the server."""
 
     text: str
     thread_id: str
@@ -59,12 +59,12 @@ class Answer:
     files: dict[str, Any]
     interrupts: list[dict[str, Any]]
     raw: dict[str, Any] = field(repr=False)
-    """All that came."""
+    """The whole answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T_co]):
-    """A request to make, and how its answer is read."""
+    """A request to send, and how to read its answer."""
 
     method: str
     path: str
@@ -74,12 +74,12 @@ class Call(Generic[T_co]):
     read: Callable[[Any], T_co] = lambda value: value
 
     def sent(self) -> dict[str, Any]:
-        """Return what goes with the request, by httpx's names."""
+        """Return the request's arguments, by httpx's names."""
         return {"json": self.body, "params": self.params, "headers": self.headers}
 
 
 def answer_of(body: Mapping[str, Any]) -> Answer:
-    """Read the end of a run."""
+    """Read the result of a run."""
     return Answer(
         text=body["response"],
         thread_id=body["thread_id"],
@@ -93,8 +93,10 @@ def answer_of(body: Mapping[str, Any]) -> Answer:
     )
 
 
-def asked(given: Input, thread_id: str | None, on_disconnect: str | None = None) -> dict[str, Any]:
-    """Make the body of a request to an agent."""
+def run_body(
+    given: Input, thread_id: str | None, on_disconnect: str | None = None
+) -> dict[str, Any]:
+    """Build the body of a request to an agent."""
     if isinstance(given, str):
         messages: list[Any] = [{"role": "user", "content": given}]
     elif isinstance(given, Mapping):
@@ -110,18 +112,18 @@ def asked(given: Input, thread_id: str | None, on_disconnect: str | None = None)
 
 
 def agent_path(agent: str | None, verb: str) -> str:
-    """Return the path of an agent's verb."""
+    """Return the path of an action of an agent."""
     return f"/agents/{verb}" if agent is None else f"/agents/{quote(agent, safe='')}/{verb}"
 
 
-def resumed(thread_id: str, answer: Any, **more: Any) -> dict[str, Any]:
-    """Make the body of a request to go on."""
+def resume_body(thread_id: str, answer: Any, **more: Any) -> dict[str, Any]:
+    """Build the body of a request to resume."""
     body: dict[str, Any] = {"thread_id": thread_id, **more}
     return body if answer is UNSET else {**body, "answer": answer}
 
 
 def key_header(key: str | None) -> dict[str, str]:
-    """Make the header of an idempotency key."""
+    """Build the header of an idempotency key."""
     return {} if key is None else {"Idempotency-Key": key}
 
 
@@ -138,12 +140,12 @@ def checked(status: int, text: str) -> Any:
     if status < 400:
         return body
     said = body.get("error") if isinstance(body, dict) else None
-    said = said.get("message") if isinstance(said, dict) else said  # in OpenAI's form
+    said = said.get("message") if isinstance(said, dict) else said  # in OpenAI's format
     raise ServerError(said or f"the server answered with {status}", status, body or {})
 
 
 class Following:
-    """A run's stream, from one connection to the next: what was seen, and where it goes on."""
+    """A run's stream over several connections: what was seen, and where to continue."""
 
     def __init__(self, first: Call[Event], reconnect_for: float) -> None:
         self.call = first
@@ -155,26 +157,26 @@ class Following:
         self.ended = False
 
     def opened(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Note what the head of an answer says; False where the request is refused."""
+        """Note the head of an answer; return False if the request was refused."""
         self._run_id = headers.get("x-run-id", self._run_id)
         return status < 400
 
     def refused(self, status: int, text: str) -> None:
-        """Read a refusal; that of a run which has begun may pass, and it is asked for again.
+        """Read a refusal; for a run that has begun it may be temporary, and is retried.
 
         Raises:
-            ServerError: It is refused for good.
+            ServerError: The refusal is final.
         """
         if status != _NOT_NOW or self._run_id is None:
             checked(status, text)
 
     def lines(self) -> Generator[Event | None, str, None]:
-        """Take lines by `send`, and yield the event that a line completes."""
+        """Receive lines by `send` and yield the event that a line completes."""
         event: Event | None = None
         number: int | None = None
         while True:
             line = yield event
-            event, self._lost_since = None, None  # the server is there, if it only pings
+            event, self._lost_since = None, None  # a ping shows that the server is alive
             name, _, value = line.partition(": ")
             try:
                 if name == "id":
@@ -184,7 +186,7 @@ class Following:
                     number = None
             except _MALFORMED as error:
                 kind = type(error).__name__
-                raise ServerError(f"the server sent an event that is none ({kind})") from None
+                raise ServerError(f"the server sent a malformed event ({kind})") from None
 
     def _seen(self, number: int | None, body: Mapping[str, Any]) -> Event | None:
         if number is not None:
@@ -199,10 +201,10 @@ class Following:
         return event
 
     def pause(self, problem: Exception | None) -> float:
-        """Say how long to wait before the stream is taken up again.
+        """Return how long to wait before reconnecting.
 
         Raises:
-            ServerError: It cannot be, or it was tried for long enough.
+            ServerError: The stream cannot reconnect, or has tried for too long.
         """
         now = time.monotonic()
         self._lost_since = self._lost_since or now
@@ -215,7 +217,7 @@ class Following:
 
 
 def event_of(body: Mapping[str, Any]) -> Event | None:
-    """Read an event; None for one that this release does not know."""
+    """Read an event; None if this release does not know it."""
     make = _MAKERS.get(body["event"])
     if make is None:
         return None
@@ -263,23 +265,23 @@ def base_of(url: str) -> str:
     """Check a server's address.
 
     Raises:
-        ConfigError: It is no HTTP address.
+        ConfigError: It is not an HTTP address.
     """
     if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"{url!r:.80} is no address of a server; begin it with http://")
+        raise ConfigError(f"{url!r:.80} is not a server's address; begin it with http://")
     return url.rstrip("/")
 
 
-# --- A client's two bodies, and what they await: httpx in a loop, or in the caller's thread.
+# --- The two bodies of a client, and what they await: httpx on a loop, or in the caller's thread.
 #
-# As in `wick_graph.core.bridge` the body is one `async def`; with the leaves that block it never
+# As in `wick_graph.core.bridge`, a body is one `async def`; over the blocking transport it never
 # suspends, and `run_to_end` drives it.
 
 
 T = TypeVar("T")
 
 _TIMEOUT: Final = httpx.Timeout(10.0, read=None)
-"""A run may take long; what is reached must be reached at once."""
+"""A run may take long, but the server must accept connections at once."""
 
 _SILENT: Final = 60.0
 """Seconds without a line, or a server's ping, after which a stream counts as broken."""
@@ -287,50 +289,52 @@ _SILENT: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An answer whose body is still to come."""
+    """An answer before its body is read."""
 
     status: int
     headers: Mapping[str, str]
     lines: AsyncIterator[str]
 
 
-class Leaves(Protocol):
+class Transport(Protocol):
     """What a body may await."""
 
     async def ask(self, call: Call[Any]) -> tuple[int, str]:
-        """Make a request; return the answer's status and text."""
+        """Send a request; return the answer's status and text."""
 
     def open(self, call: Call[Any]) -> AbstractAsyncContextManager[Opened]:
-        """Make a request whose answer is read line by line."""
+        """Send a request and read its answer line by line."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
 
 
-async def ask(leaves: Leaves, call: Call[T]) -> T:
-    """Make a request, and read its answer.
+async def ask(transport: Transport, call: Call[T]) -> T:
+    """Send a request and read its answer.
 
     Raises:
-        ServerError: The server refused it, or cannot be reached.
+        ServerError: The server refused the request, or cannot be reached.
     """
     try:
-        status, text = await leaves.ask(call)
+        status, text = await transport.ask(call)
     except httpx.HTTPError as error:
         raise ServerError(f"the server cannot be reached: {error}") from error
     return call.read(checked(status, text))
 
 
-async def follow(leaves: Leaves, call: Call[Event], reconnect_for: float) -> AsyncIterator[Event]:
-    """Yield a run's events to the last one, over as many connections as that takes.
+async def follow(
+    transport: Transport, call: Call[Event], reconnect_for: float
+) -> AsyncIterator[Event]:
+    """Yield a run's events up to the last one, over as many connections as needed.
 
     Raises:
-        ServerError: The server refused it, or the stream broke and cannot be taken up.
+        ServerError: The server refused the request, or a broken stream cannot reconnect.
     """
     following = Following(call, reconnect_for)
     while not following.ended:
         problem: Exception | None = None
         try:
-            async with leaves.open(following.call) as opened:
+            async with transport.open(following.call) as opened:
                 if following.opened(opened.status, opened.headers):
                     lines = following.lines()
                     next(lines)
@@ -342,11 +346,11 @@ async def follow(leaves: Leaves, call: Call[Event], reconnect_for: float) -> Asy
         except (httpx.HTTPError, ConnectionError) as error:
             problem = error
         if not following.ended:
-            await leaves.sleep(following.pause(problem))
+            await transport.sleep(following.pause(problem))
 
 
 def settings(url: str, token: str | None) -> dict[str, Any]:
-    """Make what both of httpx's clients are given."""
+    """Return the arguments of both httpx clients."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     address = base_of(url)
     return {"base_url": address, "headers": headers, "timeout": _TIMEOUT, "trust_env": False}
@@ -356,20 +360,20 @@ def _stream_timeout() -> httpx.Timeout:
     return httpx.Timeout(_TIMEOUT.connect, read=_SILENT)
 
 
-class Blocking:
-    """Leaves that block and never suspend."""
+class BlockingTransport:
+    """A transport that blocks and never suspends."""
 
     def __init__(self, http: httpx.Client) -> None:
         self._http = http
 
     async def ask(self, call: Call[Any]) -> tuple[int, str]:
-        """Make a request; return the answer's status and text."""
+        """Send a request; return the answer's status and text."""
         got = self._http.request(call.method, call.path, **call.sent())
         return got.status_code, got.text
 
     @asynccontextmanager
     async def open(self, call: Call[Any]) -> AsyncIterator[Opened]:
-        """Make a request whose answer is read line by line."""
+        """Send a request and read its answer line by line."""
         with self._http.stream(
             call.method, call.path, timeout=_stream_timeout(), **call.sent()
         ) as got:
@@ -382,23 +386,23 @@ class Blocking:
 
     async def sleep(self, seconds: float) -> None:
         """Wait in the caller's thread."""
-        time.sleep(seconds)  # noqa: ASYNC251  # this driver has no loop to hold up
+        time.sleep(seconds)  # noqa: ASYNC251  # this driver has no loop to block
 
 
-class Suspending:
-    """Leaves that let the loop go on meanwhile."""
+class AsyncTransport:
+    """A transport that suspends on the event loop."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
 
     async def ask(self, call: Call[Any]) -> tuple[int, str]:
-        """Make a request; return the answer's status and text."""
+        """Send a request; return the answer's status and text."""
         got = await self._http.request(call.method, call.path, **call.sent())
         return got.status_code, got.text
 
     @asynccontextmanager
     async def open(self, call: Call[Any]) -> AsyncIterator[Opened]:
-        """Make a request whose answer is read line by line."""
+        """Send a request and read its answer line by line."""
         async with self._http.stream(
             call.method, call.path, timeout=_stream_timeout(), **call.sent()
         ) as got:
@@ -409,21 +413,21 @@ class Suspending:
         await asyncio.sleep(seconds)
 
 
-# --- Every call that a client makes, described once: what is sent, and how the answer is read.
+# --- Every call of a client: what to send, and how to read the answer.
 
 
 def get(path: str, **params: Any) -> Call[Any]:
-    """Read a path of the server's, such as `/threads`."""
+    """Read a path of the server, such as `/threads`."""
     return Call("GET", path, params=params)
 
 
 def post(path: str, body: Mapping[str, Any] | None = None) -> Call[Any]:
-    """Write to a path of the server's, such as `/threads/ID/pin`."""
+    """Write to a path of the server, such as `/threads/ID/pin`."""
     return Call("POST", path, body)
 
 
 def delete(path: str) -> Call[None]:
-    """Delete what a path of the server's names."""
+    """Delete the resource at a path of the server."""
     return Call("DELETE", path)
 
 
@@ -439,7 +443,7 @@ def invoke(
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body, headers = asked(input, thread_id), key_header(idempotency_key)
+    body, headers = run_body(input, thread_id), key_header(idempotency_key)
     path = agent_path(agent, "invoke")
     return Call("POST", path, body, headers=headers, read=answer_of)
 
@@ -451,14 +455,14 @@ def resume(
     idempotency_key: str | None = None,
     force: bool = False,
 ) -> Call[Answer]:
-    """Go on where a thread stands, with the answer that it waits for.
+    """Resume a thread with the answer that it waits for.
 
-    With `force` it goes on although it is poisoned.
+    With `force`, resume even a poisoned thread.
 
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body = resumed(thread_id, answer, **({"force": True} if force else {}))
+    body = resume_body(thread_id, answer, **({"force": True} if force else {}))
     headers = key_header(idempotency_key)
     return Call("POST", "/agents/resume", body, headers=headers, read=answer_of)
 
@@ -471,12 +475,12 @@ def stream(
     idempotency_key: str | None = None,
     on_disconnect: str | None = None,
 ) -> Call[Event]:
-    """Ask an agent and yield what happens; the last event is `Done` or `Failed`.
+    """Ask an agent and yield the run's events; the last one is `Done` or `Failed`.
 
     Raises:
-        ServerError: The request was refused, or the stream broke and cannot be taken up.
+        ServerError: The request was refused, or a broken stream cannot reconnect.
     """
-    body = asked(input, thread_id, on_disconnect)
+    body = run_body(input, thread_id, on_disconnect)
     headers = key_header(idempotency_key)
     return Call("POST", agent_path(agent, "stream"), body, headers=headers)
 
@@ -488,13 +492,13 @@ def stream_resume(
     idempotency_key: str | None = None,
     force: bool = False,
 ) -> Call[Event]:
-    """Go on where a thread stands, and yield what happens; see `resume` and `stream`."""
+    """Resume a thread and yield the run's events; see `resume` and `stream`."""
     more = {"force": True} if force else {}
-    body = resumed(thread_id, answer, stream=True, **more)
+    body = resume_body(thread_id, answer, stream=True, **more)
     return Call("POST", "/agents/resume", body, headers=key_header(idempotency_key))
 
 
 def events(run_id: str, *, after: int | None = None) -> Call[Event]:
-    """Follow a run from its beginning, or from behind an event's number; see `stream`."""
+    """Follow a run from its beginning, or after an event's number; see `stream`."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     return Call("GET", f"/runs/{run_id}/events", headers=headers)

@@ -1,8 +1,8 @@
-"""ApprovalHook: calls that a person must allow, and what the person may decide.
+"""ApprovalHook: tool calls that a person must approve, and the possible decisions.
 
-A call that needs approval stops with an interrupt, each of a reply's calls for itself; the others
-go on. The question and the decision are in the store, so both outlive the process. They belong to
-the thread: `wick_graph.runtime.tool_ledger` lets no agent run a call of which a question is open.
+Each call of a reply that needs approval stops with its own interrupt; the other calls continue. The
+question and the decision are in the store, so both outlive the process. They belong to the thread:
+`wick_graph.runtime.tool_ledger` lets no agent run a call with an open question.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _THREAD_CHARS: Final = 32
 """Characters of a call's hash that bind it to its thread."""
 
 Rule: TypeAlias = bool | str | Expression
-"""True asks always, False never, an expression on the arguments where it is true."""
+"""True always asks, False never; an expression on the arguments asks if it is true."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decision:
     decision: ClassVar[str]
     hash: str | None = None
-    """The hash of the call that was decided on; without one it is that of the question."""
+    """The hash of the decided call; the question's hash if it is missing."""
     by: str | None = None
     """Who decided; by default the user of this process."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the decision as plain data, as the store keeps it."""
+        """Return the decision as plain data for the store."""
         given = {name: getattr(self, name) for name in _FIELDS[self.decision]}
         more = {"hash": self.hash, "by": self.by}
         kept = {name: value for name, value in more.items() if value is not None}
@@ -53,14 +53,14 @@ class _Decision:
 
 @dataclass(frozen=True, slots=True)
 class Approve(_Decision):
-    """Run the call as it was asked for."""
+    """Run the call unchanged."""
 
     decision: ClassVar[str] = "approve"
 
 
 @dataclass(frozen=True, slots=True)
 class Edit(_Decision):
-    """Run the call with these arguments, and with no others."""
+    """Run the call with exactly these arguments."""
 
     decision: ClassVar[str] = "edit"
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Edit(_Decision):
 
 @dataclass(frozen=True, slots=True)
 class Reject(_Decision):
-    """Do not run the call; the model reads that it failed, and why."""
+    """Do not run the call; the model reads that it was rejected, and why."""
 
     decision: ClassVar[str] = "reject"
     message: str = ""
@@ -98,7 +98,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 _NEARLY: Final = 0.85
 
 _OPTIONAL: Final = frozenset({"reject"})
-"""Decisions that can do without their field."""
+"""Decisions with an optional field."""
 
 DECISIONS: Final = tuple(_DECISIONS)
 
@@ -106,15 +106,15 @@ DECISIONS: Final = tuple(_DECISIONS)
 class ApprovalHook(BaseHook):
     """Ask a person before a tool is called.
 
-    Stand it outside of the hooks that act before `next`: they and the ledger then see only calls
-    that were allowed. A hook inside of it that changes a call changes what was allowed.
+    Place it outside the hooks that act before `next`: they and the ledger then see only approved
+    calls. A hook inside it that changes a call changes what was approved.
 
     Args:
-        rules: By tool name or pattern (`*`, `?`, `[…]`). The rule of a tool's own name counts
-            alone; without one, every pattern that fits counts, and one that asks is enough. An
-            expression sees the arguments by name, all of them as `args`, and the tool's name as
-            `tool`. An expression asks, too, if it fails, and if the call has an argument that the
-            tool's schema does not name.
+        rules: Rules by tool name or pattern (`*`, `?`, `[…]`). If a tool's own name has a rule,
+            only that rule applies; otherwise all matching patterns do, and one that asks is
+            enough. An expression sees the arguments by name, all of them as `args`, and the
+            tool's name as `tool`. It also asks if it fails, or if the call has an argument that
+            the tool's schema does not name.
 
     Raises:
         ConfigError: A rule is neither a truth value nor an expression.
@@ -128,19 +128,19 @@ class ApprovalHook(BaseHook):
 
     @in_place
     async def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
-        """Run the call, or what became of it; stop here until somebody has decided."""
-        if call.ctx.allowed == call.args:  # by a rule of the agent that gave the task
+        """Run the call as decided; stop here until there is a decision."""
+        if call.ctx.allowed == call.args:  # by a rule of the delegating agent
             return await next(call)
         why = self.why(call)
         return await next(call) if why is None else await approved(call, why, next)
 
     @property
     def may_ask(self) -> bool:
-        """Whether there is a rule that asks."""
+        """Whether any rule may ask."""
         return any(rule is not False for rule in self.rules.values())
 
     def why(self, call: ToolCall) -> str | None:
-        """Say why a call needs approval; None if it needs none."""
+        """Return why a call needs approval; None if it does not."""
         if call.name in self.rules:
             return _asks(call.name, self.rules[call.name], call)
         for name, rule in self.rules.items():
@@ -150,7 +150,7 @@ class ApprovalHook(BaseHook):
 
 
 async def approved(call: ToolCall, why: str, next: Any) -> Any:
-    """Run a call, or what became of it, once a person has decided; stop here until then.
+    """Run a call as a person decided; stop here until there is a decision.
 
     Args:
         call: The call.
@@ -158,13 +158,13 @@ async def approved(call: ToolCall, why: str, next: Any) -> Any:
         next: Runs it.
     """
     problem = call.ctx.check(call.args)
-    if problem:  # it would fail whatever a person says; nothing inside may mend it unseen
+    if problem:  # it would fail whatever the decision; no inner layer may repair it unseen
         return failure(call, ToolError(problem))
     return await decided(call, why, next)
 
 
 async def decided(call: ToolCall, why: str, next: Any) -> Any:
-    """Do what `approved` does, for a call that may fail whatever a person says."""
+    """Do what `approved` does, without checking the arguments first."""
     match await call.ctx.gate.decide(call, why):
         case Edit(args=args):
             call = call.replace(args=dict(args), raw_args="")
@@ -176,7 +176,7 @@ async def decided(call: ToolCall, why: str, next: Any) -> Any:
 
 
 def question_of(call: ToolCall, why: str) -> dict[str, Any]:
-    """Write down what a person is asked about a call."""
+    """Build the question about a call."""
     return {
         "kind": KIND,
         "tool": call.name,
@@ -190,13 +190,13 @@ def question_of(call: ToolCall, why: str) -> dict[str, Any]:
 
 
 def is_own(question: Any) -> bool:
-    """Say whether a question is about a call of the thread itself, and of no thread below it."""
+    """Return whether a question is about a call of the thread itself, not of a child."""
     own = isinstance(question, Mapping) and question.get("kind") == KIND
     return own and not question.get("agents")
 
 
 def rules_data(hook: ApprovalHook) -> dict[str, Any]:
-    """Write a hook's rules as data; `ApprovalHook` reads them."""
+    """Return a hook's rules as data, which `ApprovalHook` accepts."""
     return {
         name: rule.text if isinstance(rule, Expression) else rule
         for name, rule in hook.rules.items()
@@ -204,14 +204,14 @@ def rules_data(hook: ApprovalHook) -> dict[str, Any]:
 
 
 def approval_hook(config: AgentConfig) -> ApprovalHook | None:
-    """Make the hook that an agent's configuration asks for; None if it asks for none."""
+    """Build the hook for an agent's configuration; None if it has no rules."""
     return ApprovalHook(config.approvals) if config.approvals else None
 
 
 def misspelt(rules: Iterable[str], tools: Collection[str]) -> tuple[str, str] | None:
-    """Find a rule that protects nothing because its name is nearly a tool's; give both names.
+    """Find a rule with a misspelt tool name; return both names.
 
-    A name that is like none is no mistake: rules may stand for tools that other agents have.
+    A name that resembles no tool is not a mistake: other agents may have that tool.
     """
     for name in rules:
         near = difflib.get_close_matches(name, tools, n=1, cutoff=_NEARLY)
@@ -221,11 +221,11 @@ def misspelt(rules: Iterable[str], tools: Collection[str]) -> tuple[str, str] | 
 
 
 def read_decision(answer: Any) -> Decision | str:
-    """Read an answer as a decision, or say why it is none; a bare text or `True` is none."""
+    """Read an answer as a decision, or return why it is not one; plain text or `True` is not."""
     if isinstance(answer, _Decision):
         answer = answer.to_dict()
     if not isinstance(answer, Mapping) or answer.get("decision") not in _DECISIONS:
-        return f"the answer is no decision; give decision as one of {', '.join(DECISIONS)}"
+        return f"the answer is not a decision; set decision to one of {', '.join(DECISIONS)}"
     name = answer["decision"]
     needed = _FIELDS[name]
     unknown = [str(key) for key in answer if key not in ("decision", "hash", "by", *needed)]
@@ -246,18 +246,18 @@ def read_decision(answer: Any) -> Decision | str:
 
 
 def plain_decision(answer: Any) -> Any:
-    """Return a decision as the plain data that any store can keep; all else as it is."""
+    """Return a decision as plain data for any store; anything else unchanged."""
     return answer.to_dict() if isinstance(answer, _Decision) else answer
 
 
 def decides(answer: Any) -> bool:
-    """Say whether an answer is a decision about a call."""
+    """Return whether an answer is a decision about a call."""
     answer = plain_decision(answer)
     return isinstance(answer, Mapping) and "decision" in answer
 
 
 def holds_decision(answer: Any) -> bool:
-    """Say whether an answer is a decision, or has one for a question that it names."""
+    """Return whether an answer is or contains a decision."""
     several = isinstance(answer, Mapping) and any(map(decides, answer.values()))
     return decides(answer) or several
 
@@ -270,11 +270,11 @@ def plain_answers(answer: Any) -> Any:
 
 
 def signed(answer: Any, by: str | None = None) -> Any:
-    """Return an answer whose decisions say who made them.
+    """Return an answer with the author added to its decisions.
 
     Args:
-        answer: A decision, or answers by the ids of their questions; all else stays as it is.
-        by: Who, whatever the decision says; by default what it says, else this process's user.
+        answer: A decision, or answers by the ids of their questions; anything else is unchanged.
+        by: Overrides the author; by default the decision's own, else the user of this process.
     """
     answer = plain_answers(answer)
     if not isinstance(answer, Mapping):
@@ -292,11 +292,10 @@ def _user() -> str:
 
 
 def call_hash(call: ToolCall) -> str:
-    """Identify exactly this call: its thread, its place there, its id, its arguments, its tool.
+    """Return a hash of this call: its thread, place, id, arguments and tool.
 
-    A tool that has come to say something else of itself is another tool: what a person approved
-    before the server of a remote tool changed it, is asked again. So is a call in a copy of its
-    thread.
+    If the description of a tool changes, the hash changes: a call that was approved before a remote
+    server changed its tool needs a new approval. So does a call in a fork of its thread.
     """
     parts = [call.ctx.key, call.id, call.name, call.args, call.ctx.told()]
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str)
@@ -304,7 +303,7 @@ def call_hash(call: ToolCall) -> str:
 
 
 def shown_in(thread_id: str | None, question: Any) -> Any:
-    """Return a question as the thread asks it: a copy of a thread copies those of its source."""
+    """Return a question with its thread's hash: a fork copies the questions of its source."""
     hashed = question.get("hash") if is_own(question) else None
     if not isinstance(hashed, str) or "-" not in hashed:
         return question
@@ -329,7 +328,7 @@ def _rule(name: str, rule: Rule) -> bool | Expression:
 
 
 def _asks(name: str, rule: bool | Expression, call: ToolCall) -> str | None:
-    """Say why a rule asks, in a few words; None if it does not."""
+    """Return why a rule asks, in a few words; None if it does not."""
     if isinstance(rule, bool):
         return f"every call of {name} needs approval" if rule else None
     try:
@@ -340,11 +339,11 @@ def _asks(name: str, rule: bool | Expression, call: ToolCall) -> str | None:
     if asks:
         return f"the rule {rule.text} holds"
     unknown = next(iter(_unknown(call)), None)
-    return None if unknown is None else f"the tool does not say what its argument {unknown} means"
+    return None if unknown is None else f"the tool's schema has no argument {unknown}"
 
 
 def _unknown(call: ToolCall) -> Sequence[str]:
-    """List arguments that the tool's schema does not name; no rule can be about them."""
+    """List arguments that the tool's schema does not name; no rule can cover them."""
     told = call.ctx.told() or {}
     schema = told.get("function", told).get("parameters") or {}
     known = schema.get("properties") or {}
@@ -352,7 +351,7 @@ def _unknown(call: ToolCall) -> Sequence[str]:
 
 
 def misfit(decision: Decision, call: ToolCall, question: Mapping[str, Any]) -> str | None:
-    """Say why a decision does not fit the call; None if it does."""
+    """Return why a decision does not fit the call; None if it does."""
     if decision.hash is not None and decision.hash != question["hash"]:
         return "the decision was made for another call; decide on this one"
     if isinstance(decision, Edit):

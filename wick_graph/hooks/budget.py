@@ -1,4 +1,4 @@
-"""BudgetHook: count what a run and a thread cost, and stop politely when that is enough."""
+"""BudgetHook: count the cost of a run and a thread, and stop at a budget."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.messages import message_tokens
 
 RUN: Final = "run_"
-"""Stands before the keys of the state's `cost` that count the running run alone."""
+"""Prefix of the keys in the state's `cost` that count only the current run."""
 
 _RESET: Final = {f"{RUN}{key}": None for key in ("nano_usd", "unpriced", "tokens")}
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent; None is no limit.
+    """A spending limit; None means no limit.
 
     Raises:
         ConfigError: A limit is not above zero.
@@ -48,7 +48,7 @@ class Budget:
             raise ConfigError("a budget must be more than zero; leave it out for no limit")
 
     def spent_up(self, state: Mapping[str, Any]) -> str:
-        """Say why no further call may be made; empty while one may."""
+        """Return why no further call may be made; empty if one may."""
         prefix = RUN if self.per == "run" else ""
         counted = peek(state, "cost") or {}
         cost, tokens = Cost.of(counted, prefix), counted.get(f"{prefix}tokens", 0)
@@ -58,8 +58,8 @@ class Budget:
             return ""
         if cost.unpriced:
             return (
-                "no price is known for this model, so that its budget in dollars cannot be kept "
-                "to; give the budget in tokens"
+                "no price is known for this model, so its budget in dollars cannot be checked; "
+                "set the budget in tokens"
             )
         if cost.usd >= Decimal(str(self.usd)):
             return f"the budget of ${self.usd:.2f} for this {self.per} is used up"
@@ -67,16 +67,16 @@ class Budget:
 
 
 class BudgetHook(BaseHook):
-    """Count the cost of every model call, and make no further one when the budget is spent.
+    """Count the cost of every model call, and make no further one once the budget is spent.
 
-    The run then ends with a text that says so, and `stopped_because` is `limit`. A call is not
-    cut short, so the last one may go beyond the budget. Place it last: the innermost layer also
-    sees the calls that other hooks make.
+    The run then ends with a text that says so, and `stopped_because` is `limit`. No call is cut
+    short, so the last one may exceed the budget. Place it last: the innermost layer also sees the
+    calls that other hooks make.
 
     Args:
-        budget: What may be spent; without one the cost is only counted.
-        prices: Dollars for a call; by default the published prices, for which the extra `cost` is
-            needed.
+        budget: The limit; without one the cost is only counted.
+        prices: Returns the dollars of a call; by default the published prices, which need the
+            extra `cost`.
 
     Raises:
         ConfigError: The budget is in dollars and there are no prices.
@@ -93,13 +93,13 @@ class BudgetHook(BaseHook):
 
     @in_place
     async def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
-        """Begin to count a run."""
+        """Start counting a run."""
         counted = peek(state, "cost") or {}
         return {"cost": _RESET} if any(map(counted.get, _RESET)) else None
 
     @in_place
     async def wrap_model_call(self, request: ModelRequest, next: Any) -> Any:
-        """Count the call, or answer in the model's place when there is nothing left to spend."""
+        """Count the call, or answer instead of the model once the budget is spent."""
         why = self._budget.spent_up(request.state) if request.purpose == AGENT else ""
         if why:
             return AIMessage(f"Stopped: {why}."), {"stop_reason": "limit"}
@@ -111,7 +111,7 @@ class BudgetHook(BaseHook):
 
 
 def _tokens(request: ModelRequest, reply: AIMessage) -> int:
-    """Return what a call used: as the provider says, else an estimate."""
+    """Return the tokens of a call: the provider's count, else an estimate."""
     reported = usage_of(reply).total_tokens
     if reported:
         return reported

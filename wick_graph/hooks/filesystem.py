@@ -35,17 +35,17 @@ from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import cap, failure, read_text, with_text
 from wick_graph.tracing import audit, refusals
 
-# --- Calls of one reply that change one file do so in the order in which they were asked for.
+# --- Calls of one reply that change the same file run in call order.
 #
-# They run at the same time, and the state takes their writes in call order: so the last call must
-# also be the last on disk. What is remembered here only serves calls that are under way; losing it
-# costs an edit that is refused because the file has changed.
+# All calls run concurrently, but the state takes their writes in call order: so the last call
+# must also be the last on disk. This memory serves only calls in progress; if it is lost, an edit
+# may be refused because the file has changed.
 
 
 WRITERS: Final = frozenset({"write_file", "edit_file"})
 
 WAIT_SECONDS: Final = 2.0
-"""How long a call waits for an earlier one, which may wait for a person itself."""
+"""Seconds that a call waits for an earlier one, which may itself wait for a person."""
 
 _MAX_STEPS: Final = 256
 
@@ -59,14 +59,14 @@ class _Step:
 
 
 class Turns:
-    """What calls of the same reply have done."""
+    """What the calls of one reply have done."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._steps: OrderedDict[str, _Step] = OrderedDict()
 
     def wait(self, step: str, earlier: Collection[int]) -> dict[str, str]:
-        """Wait until earlier calls are over; return the digests that they left, by path."""
+        """Wait until earlier calls have ended; return the digests of their files, by path."""
         until = time.monotonic() + WAIT_SECONDS
         with self._changed:
             while not self._step(step).over.issuperset(earlier):
@@ -75,12 +75,12 @@ class Turns:
             return dict(self._step(step).digests)
 
     def wrote(self, step: str, path: str, digest: str) -> None:
-        """Note what a call left on disk."""
+        """Record the digest of a file that a call wrote."""
         with self._changed:
             self._step(step).digests[path] = digest
 
     def end(self, step: str, index: int) -> None:
-        """Note that a call is over, whatever became of it."""
+        """Record that a call has ended, with or without success."""
         with self._changed:
             self._step(step).over.add(index)
             self._changed.notify_all()
@@ -99,7 +99,7 @@ def step_of(key: str) -> str:
 
 
 def earlier_writers(state: Mapping[str, Any], index: int, path: str, workdir: str) -> set[int]:
-    """Return which calls of the reply change the same file and come before this one."""
+    """Return the earlier calls of the reply that change the same file."""
     messages = peek(state, "messages") or ()
     reply = messages[-1] if messages else None
     if not isinstance(reply, AIMessage):
@@ -114,7 +114,7 @@ def earlier_writers(state: Mapping[str, Any], index: int, path: str, workdir: st
 
 
 def _normal(path: Any, workdir: str) -> str | None:
-    """Bring a path into one form, as text alone."""
+    """Normalise a path as text, without looking at the disk."""
     if not isinstance(path, str):
         return None
     parts: list[str] = []
@@ -126,16 +126,16 @@ def _normal(path: Any, workdir: str) -> str | None:
     return "/".join(parts)
 
 
-# --- The seven file tools: their schemas, and the answers that a model reads.
+# --- The seven file tools: their schemas, and their results for the model.
 
 
 T = TypeVar("T")
 
 MAX_TRACKED_FILE: Final = 1_000_000
-"""Code points of a file that the state keeps."""
+"""Most code points of one file in the state."""
 
 MAX_TRACKED_THREAD: Final = 10_000_000
-"""Code points of all files of a thread that its state keeps."""
+"""Most code points of all files in a thread's state."""
 
 _ALIASES: Final = {
     "file_path": "path",
@@ -151,7 +151,7 @@ _WORKDIR: Final = "; the working directory if it is left out"
 def file_tools(
     fs: FileSystem, turns: Turns, *, require_unique: bool = False
 ) -> tuple[FuncTool[..., Any], ...]:
-    """Make the tools; `execute` only where the backend runs commands."""
+    """Make the tools; `execute` only if the backend runs commands."""
     made = [
         _ls(fs),
         _read_file(fs),
@@ -164,7 +164,7 @@ def file_tools(
 
 
 def stem_of(ctx: ToolContext) -> str:
-    """Name what belongs to one call: the same when the call is repeated."""
+    """Return a file stem for a call: the same if the call is repeated."""
     mark = hashlib.sha256((ctx.key or ctx.call_id).encode("utf-8", "replace")).hexdigest()[:16]
     return f"{ctx.name}-{mark}"
 
@@ -191,7 +191,7 @@ def _tool(
 
 
 def _audited(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Put on record what a rule forbids; the model is told as of any failure."""
+    """Audit what a rule forbids; for the model it is a failure like any other."""
     if inspect.iscoroutinefunction(fn):
 
         @functools.wraps(fn)
@@ -307,7 +307,7 @@ def _edit_file(fs: FileSystem, turns: Turns, require_unique: bool) -> FuncTool[.
         required=("path", "old_text", "new_text"),
         path=_text("File path to edit"),
         old_text=_text("Exact text to replace"),
-        new_text=_text("Text that stands there afterwards; may be empty"),
+        new_text=_text("Text to put there instead; may be empty"),
     )
 
 
@@ -389,13 +389,13 @@ def _execute(fs: FileSystem) -> FuncTool[..., Any]:
 
 
 def _in_turn(fs: FileSystem, turns: Turns, ctx: ToolContext, path: str) -> dict[str, str]:
-    """Let earlier calls of the reply change the file first; return what they left, by path."""
+    """Wait for earlier calls of the reply on the same file; return digests by path."""
     earlier = earlier_writers(ctx.state, ctx.index, path, fs.workdir)
     return turns.wait(step_of(ctx.key), earlier) if earlier else {}
 
 
 async def _stoppable(call: Callable[[Stop], T]) -> T:
-    """Run a blocking call in a thread, and end it when nobody waits for it any more."""
+    """Run a blocking call in a thread; stop it if the caller is cancelled."""
     stop = Stop()
     try:
         return await asyncio.wrap_future(THREADS.submit(call, stop))
@@ -413,7 +413,7 @@ def _result(ctx: ToolContext, output: str, update: Mapping[str, Any] | None) -> 
 
 
 def _written(ctx: ToolContext, path: str, text: str, digest: str) -> dict[str, Any]:
-    """Track a file in the state: what it contains now, or only its size where that is much."""
+    """Track a file in the state: its contents, or only its size if it is large."""
     files = peek(ctx.state, "files") or {}
     others = sum(len(text) for name, text in files.items() if name != path and _is_text(text))
     if len(text) > MAX_TRACKED_FILE or others + len(text) > MAX_TRACKED_THREAD:
@@ -432,22 +432,22 @@ _log: Final = logging.getLogger(__name__)
 
 @runtime_checkable
 class InFiles(Protocol):
-    """A store that knows which files of this machine it is in."""
+    """A store in local files."""
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return them, absolute."""
+        """Return the absolute paths of its files."""
         ...
 
 
 _STORES: Final[WeakSet[InFiles]] = WeakSet()
-"""Those of the agents of this process: a helper's tools leave its boss's store alone too."""
+"""The stores of all agents of this process: a sub-agent's tools leave them all alone."""
 
 _STORES_LOCK: Final = threading.Lock()
 
 
 def note_store(store: object) -> None:
-    """Have the tools of all agents leave a store alone."""
+    """Protect a store from the tools of all agents."""
     if isinstance(store, InFiles):
         with _STORES_LOCK:
             _STORES.add(store)
@@ -459,16 +459,16 @@ def _store_files() -> set[str]:
 
 
 class FilesystemHook(BaseHook):
-    """Bring the file tools, and keep long results of all tools in files.
+    """Add the file tools, and keep long results of all tools in files.
 
-    The tools are `ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and, where the
-    backend runs commands, `execute`. What is written is tracked in the state under `files`, by
-    absolute path. A result of any tool that is longer than the tool may show is kept whole in a
-    file of the backend; the model sees its head, its tail, and where the file is.
+    The tools are `ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and, if the backend
+    runs commands, `execute`. Written files are tracked in the state under `files`, by absolute
+    path. A tool result that is too long to show is kept whole in a file of the backend; the model
+    sees its head, its tail and the path of the file.
 
     Args:
-        backend: Where the files are.
-        require_unique: Refuse an edit whose text stands in the file more than once, instead of
+        backend: The backend with the files.
+        require_unique: Refuse an edit if its text occurs more than once in the file, instead of
             changing the first occurrence.
     """
 
@@ -483,7 +483,7 @@ class FilesystemHook(BaseHook):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Say in one line each at which level commands run, and what this hook does not bring."""
+        """The sandbox level of commands, and the notices of the backend."""
         level = self.backend.level
         if not level:
             return self.backend.notices
@@ -491,15 +491,15 @@ class FilesystemHook(BaseHook):
         return (f"{said}, which is none" if level == "local" else said, *self.backend.notices)
 
     @property
-    def workdir_names(self) -> Sequence[str]:  # type: ignore[override]  # it is known when it is made
-        """Name the backend's folder, and where links lead from that name."""
+    def workdir_names(self) -> Sequence[str]:  # type: ignore[override]  # set in the constructor
+        """The backend's folder by name, and by where its links lead."""
         folder = self.backend.workdir
         return tuple(dict.fromkeys((folder, os.path.realpath(folder))))
 
     def keep_from(self, rules: Rules) -> None:
-        """Let more files and folders govern agents, such as the store of one that has this hook.
+        """Protect more files and folders that govern agents, such as the agent's store.
 
-        A backend of another kind keeps rules of its own.
+        Backends of other kinds have their own rules.
 
         Raises:
             ConfigError: Commands could change them.
@@ -514,18 +514,20 @@ class FilesystemHook(BaseHook):
 
     @in_place
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
-        """Say at which sandbox level commands run, where they do."""
+        """Add the sandbox level of commands to the system prompt, if commands can run."""
         if not self.backend.level:
             return request
         return request.append_system(commands_section(self.backend))
 
     @in_place
     async def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
-        """Have a result that is too long kept, once the tool has run."""
+        """Run the call; keep a result that is too long in a file."""
         ctx: ToolContext | None = call.ctx
         if ctx is None:
             return await next(call)
-        if ctx.allowed is not None and ctx.allowed != call.args:  # other arguments were allowed
+        if (
+            ctx.allowed is not None and ctx.allowed != call.args
+        ):  # a person approved other arguments
             call = call.replace(ctx=replace(ctx, allowed=None))
         try:
             if why := self._keep_from_stores(call):
@@ -538,7 +540,7 @@ class FilesystemHook(BaseHook):
                 self._turns.end(step_of(ctx.key), ctx.index)
 
     def _keep_from_stores(self, call: ToolCall) -> str:
-        """Leave this run's store alone, and those of all agents of this process; say why not."""
+        """Protect the stores of this run and of all agents here; return why that fails."""
         if call.name not in _CHANGING:
             return ""
         note_store(configurable(call.ctx.config).get(CHECKPOINTER))
@@ -554,13 +556,13 @@ class FilesystemHook(BaseHook):
         return await next(call.replace(ctx=replace(ctx, keep=partial(self._keep, ctx))))
 
     def _asks(self, call: ToolCall) -> str:
-        """Say why a person must allow a call; empty if nobody need, has to, or can be asked."""
+        """Return why a person must approve a call; empty if not, or if it is impossible."""
         if call.name not in WRITERS or call.ctx.allowed == call.args or not can_ask(call.ctx):
             return ""
         paths = (call.args[name] for name in PATH_NAMES if name in call.args)
         try:
             return next(filter(None, (self.backend.asks(str(path)) for path in paths)), "")
-        except ToolError:  # the tool says it
+        except ToolError:  # the tool reports it
             return ""
 
     def _keep(self, ctx: ToolContext, result: ToolResult, limit: int) -> ToolResult:
@@ -581,18 +583,18 @@ class FilesystemHook(BaseHook):
 
 @runtime_checkable
 class _Guarded(Protocol):
-    """A backend that can be told what governs agents."""
+    """A backend that protects files which govern agents."""
 
     def keep_from(self, rules: Rules) -> None: ...
 
 
 def can_ask(ctx: ToolContext) -> bool:
-    """Say whether a question of this call is kept until somebody answers it."""
+    """Return whether a question of this call can wait in a store for its answer."""
     return bool(configurable(ctx.config).get(CHECKPOINTER))
 
 
 def commands_section(backend: FileSystem) -> str:
-    """Write what the model is told about commands."""
+    """Write the section of the system prompt about commands."""
     return (
         f"Commands of the tool execute run at the sandbox level {backend.level}. "
         f"{backend.confinement}"

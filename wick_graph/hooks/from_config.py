@@ -1,4 +1,4 @@
-"""Which hooks an agent's configuration switches on, and in which order."""
+"""The hooks that an agent's configuration enables, in order."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from wick_graph.hooks.tracing import TracingHook
 def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[BaseHook]:
     """List an agent's hooks, outermost first.
 
-    `tracing`, `todolist` and `summarization` belong to every agent; `approvals` to one that has
-    rules for them; `filesystem` to one with a backend; `skills` and `memory` to one that names
-    their paths and has a backend; `budget`, the innermost, to one that has a budget.
+    Every agent has `tracing`, `todolist` and `summarization`. Rules enable `approvals`, a backend
+    enables `filesystem`, a backend with their paths enables `skills` and `memory`, and a budget
+    enables `budget`, the innermost hook.
 
     Raises:
         ConfigError: The budget is in dollars and there are no prices.
     """
     secrets = secrets_of(config)
     redactor = Redactor(secrets)
-    REDACTOR.learn(secrets)  # errors of its model may quote them wherever they are told
+    REDACTOR.learn(secrets)  # errors of its model may quote them
     hooks: list[BaseHook] = [TracingHook(redactor=redactor)]
     if (approvals := approval_hook(config)) is not None:
         hooks.append(approvals)
@@ -55,19 +55,19 @@ def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[Bas
 def backend_of(
     config: AgentConfig, workdir: Path, rules: Rules | None = None
 ) -> LocalBackend | DockerBackend | None:
-    """Open an agent's backend in a folder; None where it has none.
+    """Open an agent's backend in a folder; return None if it has no backend.
 
     Args:
         config: The agent's configuration.
         workdir: The folder.
-        rules: What its tools leave alone.
+        rules: What its tools must not touch.
 
-    Tools read the folders of its skills and write its memory files, also outside of the folder
-    where the configuration gives an absolute path; a relative one never leads out of it. A
-    container is launched by the first command that needs it.
+    Tools can read the folders of skills and write memory files, even outside the folder if the
+    configuration gives an absolute path; a relative path never leads out of it. The first command
+    that needs a container launches it.
 
     Raises:
-        ConfigError: The folder cannot be opened, or the sandbox that is asked for does not work.
+        ConfigError: The folder cannot be opened, or the requested sandbox does not work.
     """
     backend = config.backend
     if backend is None:
@@ -108,13 +108,13 @@ def _extra_roots(config: AgentConfig, workdir: str) -> Iterator[ExtraRoot]:
         for path in block.paths if block is not None else ():
             absolute = place_of(config, Path(workdir), path, folder=Path(workdir))
             escapes = not path.startswith("/") and not absolute.startswith(f"{workdir}/")
-            # Where there is no folder, there is nothing to read; it may come later.
+            # A missing folder has nothing to read; it may appear later.
             if not escapes and Path(absolute).parent.is_dir():
                 yield ExtraRoot(absolute, writable=writable)
 
 
 def budget_of(budget: float | BudgetConfig) -> Budget:
-    """Return the budget that a configuration means; a number is dollars for a run."""
+    """Read a configured budget; a number means dollars per run."""
     if isinstance(budget, BudgetConfig):
         dollars = None if budget.usd is None else Decimal(str(budget.usd))
         return Budget(usd=dollars, tokens=budget.tokens, per=budget.per)
@@ -122,7 +122,7 @@ def budget_of(budget: float | BudgetConfig) -> Budget:
 
 
 def secrets_of(config: AgentConfig) -> list[str]:
-    """List the keys that a configuration holds: its models', its fallbacks', its search's."""
+    """List the keys that a configuration holds: of its models, fallbacks and search."""
     model = config.model
     holders = () if isinstance(model, str) else (model, *model.fallbacks)
     keys = (getattr(holder, "api_key", None) for holder in (*holders, config.search))

@@ -28,7 +28,7 @@ TITLES: Final[Mapping[Phase, str]] = {
     "after_model": "AfterModel",
     "wrap_tool_call": "WrapToolCall",
 }
-"""How error texts name the phases."""
+"""Names of the phases in error texts."""
 
 _REASONS: Final = ("", *get_args(StoppedBecause))
 
@@ -42,7 +42,7 @@ class Layer:
     fn: Callable[..., Any]
     is_async: bool
     in_place: bool = False
-    """It awaits nothing but `next`, so both drivers can run it as a part of their own body."""
+    """Whether it awaits only `next`, so that both drivers can run it in their own body."""
 
     def error(self, problem: object) -> HookError:
         """Build the error that names this hook and phase."""
@@ -61,18 +61,18 @@ class Hooks:
     after_model: tuple[Layer, ...]
     wrap_tool_call: tuple[Layer, ...]
     tool_sources: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]], ...]
-    """The hooks that bring tools: name and function of the state."""
+    """Hooks that add tools: name and function of the state."""
     notices: tuple[str, ...] = ()
-    """What hooks want a person to know before a run, one line each."""
+    """Notices of hooks for a person before a run, one line each."""
     approvals: tuple[ApprovalHook, ...] = ()
-    """The hooks that ask a person; tasks that the agent gives away are bound by their rules."""
+    """Approval hooks; their rules also bind the tasks that the agent delegates."""
     folders: tuple[str, ...] = ()
-    """Absolute names of the folder that file tools start from."""
+    """Absolute names of the working directory of file tools."""
     reducers: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
-    """How writes combine to what hooks keep in the channel `middleware`, by its keys."""
+    """Reducers of the keys that hooks keep in the channel `middleware`."""
 
     def layers(self, phase: Phase) -> tuple[Layer, ...]:
-        """Return one phase's layers, outermost or first one first."""
+        """Return one phase's layers, outermost or first layer first."""
         found: tuple[Layer, ...] = getattr(self, phase)
         return found
 
@@ -81,9 +81,9 @@ def compile_hooks(hooks: Sequence[Any]) -> Hooks:
     """Adapt each hook's methods and check them.
 
     Raises:
-        ConfigError: They are no list, or a hook is a class instead of an object, has no or a
-            doubled name, names an unknown phase, or overrides a method whose phase it does not
-            list.
+        ConfigError: They are not a list, or a hook is a class instead of an object, has no name
+            or the name of another hook, lists an unknown phase, or overrides the method of a phase
+            that it does not list.
     """
     if not isinstance(hooks, list | tuple):
         raise ConfigError(f"hooks must be a list of hooks, not {_kind(hooks)}")
@@ -130,11 +130,11 @@ class Onion:
     bridge: Bridge
     listener: Listener
     takes: type
-    """What goes inwards: a layer that passes anything else to `next` is told so."""
+    """Type of the value for `next`; a layer that passes anything else fails."""
     gives: type
-    """What must come out of every layer."""
+    """Type of the value that every layer must return."""
     updates: list[tuple[str, Any]]
-    """State updates that layers returned, in the order in which they returned."""
+    """State updates of the layers, in the order of their return."""
     call_id: str | None = None
 
     async def run(self, value: Any, depth: int = 0) -> Any:
@@ -166,7 +166,7 @@ class Onion:
             if error in passed or isinstance(error, GraphBubbleUp | HookError):
                 raise
             raise layer.error(error) from error
-        for swallowed in passed:  # an interrupt stops the run, whatever a layer thinks of it
+        for swallowed in passed:  # an interrupt stops the run; no layer may swallow it
             if isinstance(swallowed, GraphBubbleUp):
                 raise swallowed
         result, update = self._value(layer, result)
@@ -215,7 +215,7 @@ async def apply(
 
 
 def split(layer: Layer, result: Any) -> tuple[Any, dict[str, Any]]:
-    """Separate a phase's value from the state update that may stand beside it."""
+    """Separate a phase's value from its optional state update."""
     if isinstance(result, tuple):
         if len(result) != 2:
             raise layer.error(f"returned a tuple of {len(result)}; return value or (value, update)")
@@ -224,10 +224,10 @@ def split(layer: Layer, result: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def check_update(layer: Layer, update: Any) -> dict[str, Any]:
-    """Return an update as a dict that shares nothing with it that can be changed.
+    """Return an update as a dict that shares no mutable data with it.
 
     Raises:
-        HookError: It is no mapping, or names a channel that the state does not have.
+        HookError: It is not a mapping, or names a channel that the state does not have.
     """
     if update is None:
         return {}
@@ -284,7 +284,7 @@ def _name(hook: Any, taken: Sequence[str]) -> str:
         raise ConfigError(f"hooks takes objects: write {hook.__name__}(), not {hook.__name__}")
     name = getattr(hook, "name", None)
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"{_kind(hook)} is no hook: it has no name; derive it from BaseHook")
+        raise ConfigError(f"{_kind(hook)} is not a hook: it has no name; derive it from BaseHook")
     if name in taken and name != BaseHook.name:
         raise ConfigError(f"two hooks are named {name!r}; give each its own name")
     return name
@@ -306,13 +306,13 @@ def _override(hook: Any, method: str) -> Callable[..., Any] | None:
     if fn is None or getattr(fn, "__func__", fn) is getattr(BaseHook, method):
         return None
     if not callable(fn):
-        raise ConfigError(f"hook {hook.name}: {method} is no method")
+        raise ConfigError(f"hook {hook.name}: {method} is not a method")
     return fn  # type: ignore[no-any-return]  # a bound method of a user's class
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
-        getattr(fn, "__call__", None)  # noqa: B004  # an object whose call is async, not a test
+        getattr(fn, "__call__", None)  # noqa: B004  # tests for an async `__call__`
     )
 
 

@@ -1,7 +1,7 @@
-"""What a hook is: one class, five phases, every one of them optional.
+"""The protocol of a hook: one class with five optional phases.
 
-A hook is configuration: one object serves all threads at once, so it holds no data of a run.
-What a run loads goes into the state, as an update that a phase returns beside its value.
+A hook is configuration: one object serves all threads at once, so it must not hold data of a run.
+Such data goes into the state, as an update that a phase returns with its value.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def in_place(phase: F) -> F:
-    """Mark an `async def` phase that awaits nothing but its `next`: it runs where it is called.
+    """Mark an `async def` phase that awaits only its `next`, so that it runs in place.
 
-    A phase without the mark costs a thread or a loop of its own under one of the two doors, since
-    it may block or wait; one with the mark costs a function call under both.
+    A phase without the mark may block or wait, so either `invoke` or `ainvoke` must run it on
+    another thread or loop. A marked phase costs only a function call in both.
     """
     setattr(phase, IN_PLACE, True)
     return phase
@@ -48,35 +48,35 @@ def request_tokens(request: ModelRequest) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HookContext:
-    """Where a hook runs."""
+    """The context of a hook's call."""
 
     agent: str
     thread_id: str | None
     run_id: str
     iteration: int
-    """Model calls that this run has made so far."""
+    """Model calls of this run so far."""
     config: Mapping[str, Any] = field(repr=False)
     """LangChain's `RunnableConfig`, for models and tools that a hook calls itself."""
     model_name: str = ""
-    """The agent's model, as it is shown."""
+    """The name of the agent's model."""
     context_window: int = DEFAULT_CONTEXT_WINDOW
-    """Tokens that the agent's model can read at once."""
+    """Tokens in the context window of the agent's model."""
     tokens_of: Callable[[ModelRequest], int] = field(default=request_tokens, repr=False)
-    """Estimate the tokens of all that a request sends, the tools' schemas included."""
+    """Estimate the tokens of a whole request, including the tools' schemas."""
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The thread's state when the step began, read only: whatever is taken out is a copy."""
+    """The thread's state at the start of the step, read only; values are copies."""
     model: Any = field(default=None, repr=False)
     """The agent's model, as a `ModelChoice`."""
     tools_of: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(
         default=lambda state: {}, repr=False
     )
-    """Give the tools that exist in a state, by name."""
+    """Return the tools of a state by name."""
 
     def register_tool(self, tool: object) -> NoReturn:
-        """Refuse: a tool registered while a run goes on would be missing after a restart.
+        """Refuse: a tool registered during a run would be missing after a restart.
 
         Raises:
-            HookError: Always; it names the way that works.
+            HookError: Always; it names the alternative.
         """
         raise HookError(
             f"cannot register the tool {getattr(tool, 'name', tool)!r} during a run: it would be "
@@ -93,16 +93,16 @@ class Verdict:
     """
 
     answers: Mapping[str, ToolResult | str] = field(default_factory=dict)
-    """Results for calls that are not to be run, by call id."""
+    """Results for calls that must not run, by call id."""
     end: bool = False
-    """True: the run ends with this reply; calls that are still open are refused."""
+    """Whether the run ends with this reply; its open calls are then refused."""
     because: StoppedBecause = "done"
-    """Why, where it ends."""
+    """The reason, if the run ends."""
     update: Mapping[str, Any] = field(default_factory=dict)
     reply: AIMessage | None = None
-    """What is to stand in the reply's place; it keeps the reply's id."""
+    """A replacement for the reply; it keeps the reply's id."""
     then: Sequence[BaseMessage] = ()
-    """Messages behind the reply and its answers, where the run ends."""
+    """Messages after the reply and its answers, if the run ends."""
 
     def __post_init__(self) -> None:
         answers: Any = self.answers
@@ -120,7 +120,7 @@ class Verdict:
 
 
 class BaseHook:
-    """Change nothing; override what you need, as `def` or `async def`.
+    """A hook that changes nothing; override what you need, as `def` or `async def`.
 
     A phase's method may return its value alone or `(value, update)`, where `update` is written to
     the state. `before_agent` returns only an update, or None.
@@ -128,28 +128,28 @@ class BaseHook:
 
     name: str = "base"
     phases: ClassVar[Sequence[Phase]] = PHASES
-    """The phases in which this hook takes part; overriding a method of another is refused."""
+    """The phases of this hook; overriding the method of another phase is an error."""
     workdir_names: Sequence[str] = ()
-    """Absolute names of the folder that paths of its tools start from; empty if it has none."""
+    """Absolute names of the working directory of its tools; empty if it has none."""
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the tools that this hook brings: a pure function, asked again at every step."""
+        """Return the tools of this hook: a pure function, called again at every step."""
         return ()
 
     def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
-        """Prepare the run: once per input, never on resume. An error ends the run."""
+        """Prepare a run: called once per input, never on resume. An error ends the run."""
 
     def modify_request(self, request: ModelRequest, ctx: HookContext) -> Any:
-        """Change what this model call sends; nothing of it is stored in the thread."""
+        """Change the request of this model call; the change is not stored in the thread."""
         return request
 
     def wrap_model_call(self, request: ModelRequest, next: ModelCallNext) -> Any:
-        """Act around the model call: before it, after it, instead of it, or again."""
+        """Act before or after the model call, replace it, or repeat it."""
         return next(request)
 
     def after_model(self, message: AIMessage, ctx: HookContext) -> Any:
         """Judge a reply before its calls run; return a `Verdict`, an update, or None."""
 
     def wrap_tool_call(self, call: ToolCall, next: ToolCallNext) -> Any:
-        """Act around one tool call; after a resume the part before `next` runs again."""
+        """Act around one tool call; after a resume, the part before `next` runs again."""
         return next(call)

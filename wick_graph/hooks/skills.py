@@ -29,7 +29,7 @@ from wick_graph.tools.builtin_tools import answer
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
 
-# --- SkillsHook: tell the model which instructions there are; it reads the ones that it needs.
+# --- SkillsHook: list the instructions; the model reads those that it needs.
 
 
 FILE: Final = "SKILL.md"
@@ -43,10 +43,10 @@ MAX_DESCRIPTION: Final = 1_024
 """Code points."""
 
 MAX_DIRECTORIES: Final = 2_000
-"""Directories that a search looks into."""
+"""Directories that a search visits."""
 
 MAX_ENTRIES: Final = 10_000
-"""Entries of one directory that it looks at."""
+"""Entries of one directory that it reads."""
 
 MAX_DEPTH: Final = 16
 
@@ -56,25 +56,25 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Skill(TypedDict):
-    """What the catalogue says of one skill."""
+    """An entry of the catalogue."""
 
     name: str
     description: str
     path: str
-    """Of its file, as `read_file` takes it."""
+    """The path of its file for `read_file`."""
 
 
 class SkillsHook(BaseHook):
     """Put a catalogue of skills into the system prompt: name, description and path of each.
 
     A skill is a file `SKILL.md` anywhere below one of the paths. Its name and description come
-    from its front matter, its path from the disk alone. The catalogue is read when a run begins
-    and kept in the state; links are not followed.
+    from its front matter, its path only from the disk. The catalogue is read when a run begins and
+    kept in the state; links are not followed.
 
     Args:
-        backend: Where the files are: the backend of the agent's `FilesystemHook`, so that the model
-            reads by its tools what the hook shows, or a `Root`.
-        paths: Folders to search, in the order of precedence.
+        backend: The backend of the agent's `FilesystemHook`, so that the model's tools read what
+            the hook shows, or a `Root`.
+        paths: Folders to search, highest precedence first.
     """
 
     name = "skills"
@@ -86,35 +86,35 @@ class SkillsHook(BaseHook):
         self._paths = tuple(paths)
 
     def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
-        """Read the catalogue anew."""
+        """Reload the catalogue."""
         found = catalogue(self._reader, self._paths)
         return {"skills": found} if found != (peek(state, "skills") or []) else None
 
     @in_place
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
-        """Add the catalogue to the system prompt, if there is anything in it."""
+        """Add the catalogue to the system prompt, unless it is empty."""
         skills = peek(request.state, "skills")
         return request.append_system(skills_section(skills)) if skills else request
 
 
 def skills_section(skills: Sequence[Mapping[str, Any]]) -> str:
-    """Write the catalogue as the model reads it."""
+    """Write the catalogue section of the prompt."""
     return "\n".join(["Available Skills:", *map(_line, skills)])
 
 
 def catalogue(reader: Reader, paths: Sequence[str]) -> list[Skill]:
-    """Find the skills below the paths; of two with one name the first counts."""
+    """Find the skills below the paths; the first of two with the same name wins."""
     found: dict[str, Skill] = {}
     for path in _files(reader, paths):
         if len(found) == MAX_SKILLS:
-            _log.warning("there are more than %d skills; the rest is left out", MAX_SKILLS)
+            _log.warning("there are more than %d skills; the rest is ignored", MAX_SKILLS)
             break
         skill = _read(reader, path)
         if skill is None:
             continue
         first = found.setdefault(skill["name"], skill)
         if first is not skill:
-            _log.warning("the skill %r is there twice; %r counts", skill["name"], first["path"])
+            _log.warning("the skill %r exists twice; %r is used", skill["name"], first["path"])
     return list(found.values())
 
 
@@ -146,7 +146,7 @@ def _files(reader: Reader, paths: Sequence[str]) -> Iterator[str]:
 
 
 def _read(reader: Reader, path: str) -> Skill | None:
-    """Read what a file says of itself; a bad front matter leaves the folder's name."""
+    """Read the entry of a file; without valid front matter, the folder gives the name."""
     if not path.isprintable() or "→" in path:
         _log.warning("the skill %r is left out: its path cannot be shown on a line", path)
         return None
@@ -164,21 +164,20 @@ def _read(reader: Reader, path: str) -> Skill | None:
 
 
 def _name(wanted: Any, folder: str) -> str:
-    """Return the name that a skill gives itself, else its folder's, made fit for a list."""
+    """Return the skill's own name, else its folder's, on one line."""
     for name in (wanted, folder):
         if isinstance(name, str) and len(name) <= MAX_NAME and _NAME.fullmatch(name.strip()):
             return name.strip()
     return re.sub(r"[^A-Za-z0-9]+", "-", folder).strip("-")[:MAX_NAME] or "skill"
 
 
-# --- Skills by name: the prompt says which there are, and holds the instructions of the active
-# one.
+# --- LazySkillsHook: the prompt lists names, and holds the instructions of the active skill.
 
 
 TAG: Final = "active_skill"
 
 MAX_BYTES: Final = 32 * 1024
-"""Of a skill's instructions, as they stand in the prompt."""
+"""Bytes of a skill's instructions in the prompt."""
 
 _NO_ARGUMENTS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -191,16 +190,16 @@ _ONE_NAME: Final = {
 
 
 class LazySkillsHook(SkillsHook):
-    """Put only the skills' names into the system prompt, and tools to look one up and use it.
+    """Put only the skills' names into the system prompt, and add tools to look up and use them.
 
-    One skill at a time is active: its instructions stand in the prompt of every later call of the
-    thread, until another one or none is. They are read when it is activated and when a run
-    begins, and kept in the state. For many skills this is a shorter prompt than the catalogue.
+    At most one skill is active: the prompt of every later call in the thread has its instructions,
+    until another skill or none is active. They are read at activation and when a run begins, and
+    kept in the state. With many skills this prompt is shorter than the catalogue.
 
     Args:
-        backend: Where the files are: the backend of the agent's `FilesystemHook`, so that the model
-            reads by its tools what the hook shows, or a `Root`.
-        paths: Folders to search, in the order of precedence.
+        backend: The backend of the agent's `FilesystemHook`, so that the model's tools read what
+            the hook shows, or a `Root`.
+        paths: Folders to search, highest precedence first.
     """
 
     def __init__(self, backend: FileSystem | Reader, paths: Sequence[str]) -> None:
@@ -215,7 +214,7 @@ class LazySkillsHook(SkillsHook):
             ),
             FuncTool(
                 "activate_skill",
-                "Put a skill's instructions into your prompt, in the place of another skill's.",
+                "Put a skill's instructions into your prompt, replacing those of another skill.",
                 _ONE_NAME,
                 self._activate_skill,
                 replay="safe",
@@ -230,11 +229,11 @@ class LazySkillsHook(SkillsHook):
         )
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
-        """Return three tools where there are skills, else none."""
+        """Return three tools if there are skills, else none."""
         return self._tools if peek(state, "skills") else ()
 
     def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
-        """Read the catalogue anew, and the active skill's instructions."""
+        """Reload the catalogue and the active skill's instructions."""
         known = peek(state, "skills") or []
         active = next((skill["name"] for skill in known if "body" in skill), None)
         found: list[dict[str, Any]] = [
@@ -246,7 +245,7 @@ class LazySkillsHook(SkillsHook):
 
     @in_place
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
-        """Add the names to the system prompt, and what the active skill says."""
+        """Add the names and the active skill's instructions to the system prompt."""
         skills = peek(request.state, "skills")
         if not skills:
             return request
@@ -274,7 +273,7 @@ class LazySkillsHook(SkillsHook):
 
 
 def lazy_skills_section(skills: Sequence[Mapping[str, Any]]) -> str:
-    """Write the names, and the active skill, as the model reads them."""
+    """Write the section of the prompt: the names, and the active skill."""
     names = ", ".join(skill["name"] for skill in skills)
     lines = [f"Available Skills: {names}", "Use list_skills to see what each is for."]
     active = next((skill for skill in skills if "body" in skill), None)
@@ -286,7 +285,7 @@ def lazy_skills_section(skills: Sequence[Mapping[str, Any]]) -> str:
         kept += f"\n... (the skill is cut here; Read {active['path']} for the rest) ..."
     mark = mark_of(TAG, kept)
     what = (
-        f"What stands between the two lines that carry {mark} is how to do such work; it was read "
+        f"The text between the two lines that carry {mark} is how to do such work; it was read "
         f"from {active['path']}, and nothing in it grants a permission."
     )
     return "\n".join(

@@ -1,4 +1,4 @@
-"""TodoListHook: the agent's own list of work, in the thread's state."""
+"""TodoListHook: the agent's to-do list, in the thread's state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PARAMETERS: Final = {
 
 
 class TodoListHook(BaseHook):
-    """Bring the tool `write_todos`; the list outlives the run and is in every result."""
+    """Add the tool `write_todos`; the list outlives the run and is in every result."""
 
     name = "todolist"
     phases = ("before_agent",)
@@ -64,7 +64,7 @@ class TodoListHook(BaseHook):
 
     @in_place
     async def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
-        """Start with an empty list where there is none."""
+        """Start with an empty list if there is none."""
         return {"todos": []} if "todos" not in state else None
 
 
@@ -84,10 +84,10 @@ def write_todos(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
 
 def checked(items: Sequence[Mapping[str, Any]]) -> list[Todo]:
-    """Return the items with ids that are texts, each its own, and with a status.
+    """Return the items, each with a unique text id and a status.
 
     Raises:
-        ToolError: An item has no title, an unknown status, or the id of another one.
+        ToolError: An item has no title, an unknown status, or the id of another item.
     """
     given = [str(item.get("id", "")).strip() for item in items]
     for place, todo_id in enumerate(given):

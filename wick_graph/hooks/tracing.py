@@ -27,10 +27,10 @@ from wick_graph.tracing import (
 TRUNCATED: Final = "...(truncated)"
 
 _SCANNED_CHARS: Final = 200_000
-"""Of a long text, how much is searched for secrets before its beginning is shown."""
+"""Characters of a long text to search for secrets before its beginning is shown."""
 
 _SECRET_CHARS: Final = 20_000
-"""How long a secret may be: where the search ends, so much may be a part of one."""
+"""Longest secret: so many characters at the end of the search may be part of one."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -38,13 +38,13 @@ _log: Final = logging.getLogger(__name__)
 class TracingHook(BaseHook):
     """Record `llm.call` and `tool.call`; without a recorder it does nothing.
 
-    The recorder is the one of the block that the run was started in (`tracing.recording`), else
-    the hook's own. A recorder that fails is logged and harms nobody. Whatever goes out is
-    redacted; texts go out only to a recorder that wants content.
+    The recorder is that of the `tracing.recording` block in which the run was started, else the
+    hook's own. A failing recorder is logged and never harms the run. Everything recorded is
+    redacted; only a recorder that wants content gets texts.
 
     Args:
-        recorder: Used where the run was started outside of any such block.
-        redactor: Knows what a secret looks like.
+        recorder: For runs that were started outside any such block.
+        redactor: Recognises secrets.
     """
 
     name = "tracing"
@@ -58,7 +58,7 @@ class TracingHook(BaseHook):
 
     @in_place
     async def wrap_model_call(self, request: ModelRequest, next: Any) -> Any:
-        """Record the call with all that the inner hooks do around it."""
+        """Record the call, including the inner hooks."""
         span = self._start("llm.call", request.ctx)
         if span is None:
             return await next(request)
@@ -76,11 +76,11 @@ class TracingHook(BaseHook):
 
     @in_place
     async def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
-        """Record the call with all that the inner hooks do around it."""
+        """Record the call, including the inner hooks."""
         span = self._start("tool.call", call.ctx)
         if span is None:
             return await next(call)
-        if current_recorder() is NULL_RECORDER:  # what the inner layers note goes there too
+        if current_recorder() is NULL_RECORDER:  # the inner layers record there too
             with recording(self._recorder):
                 return await self._recorded(span, call, next)
         return await self._recorded(span, call, next)
@@ -120,7 +120,7 @@ class TracingHook(BaseHook):
 
 
 class _Span:
-    """A recorder's span that never raises, and says only what may be said."""
+    """A recorder's span that never raises, and records only redacted data."""
 
     def __init__(self, handle: SpanHandle, redactor: Redactor, content: bool) -> None:
         self._handle = handle
@@ -142,7 +142,7 @@ class _Span:
             _log.exception("the trace recorder failed at the end of a span")
 
     def text(self, name: str, text: str) -> None:
-        """Note a text's length, and its hash or its beginning."""
+        """Record a text's length, and its hash or its beginning."""
         self.set(f"{name}_length", len(text))
         if self._content:
             self.set(f"{name}_preview", self.preview(text))
@@ -150,7 +150,7 @@ class _Span:
             self.set(f"{name}_hash", _digest(text))
 
     def value(self, name: str, value: Any) -> None:
-        """Note arguments, or nothing but their hash."""
+        """Record arguments, or only their hash."""
         if self._content:
             self.set(name, _shortened(self._redactor.value(value)))
         else:
@@ -170,7 +170,7 @@ class _Span:
         self.set(key, self.preview(f"{type(error).__name__}: {text}" if text else repr(error)))
 
     def reply(self, reply: AIMessage) -> None:
-        """Note what a model answered."""
+        """Record a model's reply."""
         self.text("content", reply.text)
         self.set("tool_calls_count", len(reply.tool_calls))
         self.set("tool_calls", [call["name"] for call in reply.tool_calls])
@@ -188,7 +188,7 @@ class _Span:
         self.set("cost_usd", None if cost is None else float(cost.usd))
 
     def result(self, result: ToolResult) -> None:
-        """Note what a tool answered."""
+        """Record a tool's result."""
         self.text("output", result.output)
         if result.error is not None:
             self.set("error_type", "tool_error")
@@ -202,7 +202,7 @@ def _cut(text: str, more: bool = False) -> str:
 
 
 def _shortened(value: Any) -> Any:
-    """Return arguments in which no text is longer than a preview."""
+    """Return arguments with every text cut to a preview."""
     if isinstance(value, str):
         return _cut(value)
     if isinstance(value, dict):

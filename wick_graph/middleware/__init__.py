@@ -1,4 +1,4 @@
-"""LangChain's agent middleware as hooks: used as it is, not rewritten."""
+"""LangChain's agent middleware as hooks, without rewriting it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""One LangChain middleware as a hook: each of its methods in the phase where it belongs.
+"""One LangChain middleware as a hook: each method runs in its phase.
 
 before_agent       before_agent, once per input
 before_model       modify_request: the changed thread is what the request shows
 wrap_model_call    wrap_model_call
 after_model        after_model, in the order of the hooks
 wrap_tool_call     wrap_tool_call
-jump_to: end       the run ends with the message that the middleware gives
+jump_to: end       the run ends with the middleware's message
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from wick_graph.tools.langchain_tool import runtime_of
 from wick_graph.tools.result import normalise
 from wick_graph.types import StoppedBecause
 
-# --- What a middleware may do here, and why the rest is refused before anything runs.
+# --- What a middleware may do here; anything else is refused before a run.
 
 
 Method = tuple[Callable[..., Any], bool]
-"""What a middleware does in a phase, and whether it is an `async def`."""
+"""A middleware's method for a phase, and whether it is an `async def`."""
 
 _JUMPS: Final = {
     "before_agent": frozenset({"end", "model"}),
     "before_model": frozenset({"end", "model"}),
     "after_model": frozenset({"end", "tools"}),
 }
-"""Where each phase may jump to; the other ways are not in the graph."""
+"""Jump targets of each phase; the graph has no others."""
 
 
 def method_of(middleware: AgentMiddleware[Any, Any, Any], phase: str) -> Method | None:
@@ -71,9 +71,9 @@ def method_of(middleware: AgentMiddleware[Any, Any, Any], phase: str) -> Method 
 
 
 def _called(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Call a method with the state, the runtime and the config, of which it may leave out the last.
+    """Adapt a method to the arguments state, runtime and config; it may omit the last.
 
-    LangGraph gives a node what its parameters name; these are the names that middleware use.
+    LangGraph passes a node what its parameters name; middleware uses these names.
     """
     if "wrap" in name or "config" in inspect.signature(fn).parameters:
         return fn
@@ -81,14 +81,14 @@ def _called(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def check(middleware: Any) -> None:
-    """Refuse what cannot be carried over.
+    """Refuse a middleware that cannot run as a hook.
 
     Raises:
-        ConfigError: It is no middleware, or does something that has no place in this loop.
+        ConfigError: It is not a middleware, or does something that this loop cannot do.
     """
     if not isinstance(middleware, AgentMiddleware):
         raise ConfigError(
-            f"{middleware!r:.80} is no LangChain middleware; pass an AgentMiddleware object"
+            f"{middleware!r:.80} is not a LangChain middleware; pass an AgentMiddleware object"
         )
     why = _refusal(middleware)
     if why is not None:
@@ -101,25 +101,24 @@ def _refusal(middleware: AgentMiddleware[Any, Any, Any]) -> str | None:
             "would ask the model again after each answer; write approvals: into the agent instead"
         )
     if method_of(middleware, "after_agent") is not None:
-        return "acts when the run has ended (after_agent), where this loop has no step"
+        return "acts after the run (after_agent), for which this loop has no step"
     for phase, known in _JUMPS.items():
         methods = (getattr(middleware, name) for name in (phase, f"a{phase}"))
         jumps = [to for method in methods for to in getattr(method, "__can_jump_to__", ())]
         unknown = [jump for jump in jumps if jump not in known]
         if unknown:
-            return f"jumps from {phase} to {unknown[0]!r}, a way that this loop does not have"
+            return f"jumps from {phase} to {unknown[0]!r}, which this loop cannot do"
     if isinstance(middleware, PIIMiddleware) and not middleware.apply_to_output:
-        return None  # what tools return is redacted for the model, which is what it is there for
+        return None  # it redacts tool results for the model, which works here
     if any(made is not InternalCallTransformer for made in middleware.transformers):
         return (
-            "rewrites the stream of a reply, which readers get here as the model writes it; "
+            "rewrites the stream of a reply, which readers get here directly from the model; "
             "apply it to the input or to tool results only"
         )
     return None
 
 
-# --- The folders on which file tools of middleware work: what governs agents is in none of
-# them.
+# --- The folders of middleware's file tools; they must not contain what governs agents.
 
 
 _FILES: Final = "deepagents.FilesystemBackend"
@@ -128,14 +127,14 @@ _ON_DISK: Final = frozenset({_FILES, "deepagents.LocalShellBackend"})
 
 
 def must_hold_nothing(block: Any, rules: Rules) -> None:
-    """Refuse a middleware whose tools could write what governs agents: they know no rules of ours.
+    """Refuse middleware tools that could write what governs agents: they ignore our rules.
 
     Args:
-        block: A map of `use` and `args`, as it is written.
-        rules: What tools leave alone; without any, nothing is refused.
+        block: A map of `use` and `args`, as written in the file.
+        rules: What tools must not touch; if empty, nothing is refused.
 
     Raises:
-        ConfigError: A folder in it holds a part of that, or has no bounds.
+        ConfigError: A folder in it contains such a file, or has no bounds.
     """
     for use, args in _backends(block) if rules.control else ():
         if use == _FILES and args.get("virtual_mode") is not True:
@@ -165,13 +164,13 @@ def _backends(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 END: Final = "wick_end"
-"""A request's setting that says that no model is to be asked: who says so, and the last words.
+"""A request's setting that replaces the model call: the middleware's name, and the last message.
 
-The hook that set it takes it out again; no model ever gets it.
+The hook that set it removes it again; no model ever gets it.
 """
 
 ENDED: Final = "ended_by"
-"""In the metadata of a reply that no model gave: who gave it."""
+"""Key in the metadata of a reply that a middleware gave instead of a model."""
 
 _LIMITS: Final = frozenset({"ModelCallLimitMiddleware", "ToolCallLimitMiddleware"})
 
@@ -179,11 +178,11 @@ _LIMITS: Final = frozenset({"ModelCallLimitMiddleware", "ToolCallLimitMiddleware
 class MiddlewareHook(BaseHook):
     """Run a LangChain `AgentMiddleware` as a hook.
 
-    Its fields of the state are kept in the channel `middleware`. Of a method that is there as
-    `def` and as `async def`, the `def` is called under both doors.
+    Its state fields are kept in the channel `middleware`. If a method exists as `def` and as
+    `async def`, both `invoke` and `ainvoke` call the `def`.
 
     Raises:
-        ConfigError: It does something that cannot be carried over; the text says what.
+        ConfigError: It does something that is not supported here; the text says what.
     """
 
     def __init__(self, middleware: AgentMiddleware[Any, Any, Any]) -> None:
@@ -203,7 +202,7 @@ class MiddlewareHook(BaseHook):
         return tuple(self._own.values())
 
     def _phases(self) -> dict[str, Callable[..., Any]]:
-        """Make the methods of the phases in which the middleware takes part, and of no others."""
+        """Make methods only for the phases that the middleware uses."""
         found = {phase: method_of(self.middleware, phase) for phase in _AROUND}
         before_model = method_of(self.middleware, "before_model")
         phases: dict[str, Callable[..., Any]] = {}
@@ -378,7 +377,7 @@ class MiddlewareHook(BaseHook):
         return CallView(call, self._view(call.ctx.state), self._own.get(call.name))
 
     def _result(self, result: ToolResult, call: ToolCall) -> ToolResult:
-        """Put into the channel of middleware what is a field there, of its own tools alone."""
+        """Move the fields that the middleware's own tools update to its channel."""
         if not result.update or call.name not in self._own:
             return result
         return result.replace(update=self.fields.split(result.update))
@@ -410,7 +409,7 @@ def _around(
 
 
 def _nothing(state: Any, runtime: Any, config: Any) -> None:
-    """Stand in for a method that a middleware does not have."""
+    """Replace a method that a middleware lacks."""
 
 
 def _passed(request: Any, handler: Any) -> Any:
@@ -426,7 +425,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _last_words(made: dict[str, Any]) -> str:
-    """Take the text with which a middleware ends a run out of its update."""
+    """Remove from an update the text with which a middleware ends a run."""
     messages: list[BaseMessage] = convert_to_messages(_listed(made.pop("messages", ())))
     text = ""
     if messages and isinstance(messages[-1], AIMessage) and not messages[-1].tool_calls:
@@ -440,32 +439,32 @@ def _with_state(request: ModelRequest, state: Mapping[str, Any]) -> ModelRequest
     return replace(request, state=state)
 
 
-# --- From what a configuration names to a middleware.
+# --- Make the middleware that a configuration names.
 
 
 _LIBRARIES: Final = {
     "": ("langchain.agents.middleware",),
     "deepagents": ("deepagents.middleware", "deepagents.backends"),
 }
-"""Whose public classes can be named. A file names what these bring, and never loads other code."""
+"""Libraries with classes that a file can name; it never loads other code."""
 
 _BLOCK: Final = frozenset({"use", "args"})
 
 _MODELS: Final = ("model", "first_model", "additional_models")
-"""Parameters that take models: names in them are resolved as everywhere in the file."""
+"""Parameters that take models; their names are resolved like all others in the file."""
 
 
 def make(name: str, args: Mapping[str, Any], base_dir: Path) -> MiddlewareHook:
-    """Make a hook of a middleware that is named, with its arguments.
+    """Make a hook from a named middleware and its arguments.
 
     Args:
-        name: A public class of `langchain.agents.middleware`, or `deepagents.` and one of its.
-        args: By the names of the constructor's parameters. A map of `use` and `args` alone stands
-            for an object that is made in the same way.
-        base_dir: What relative paths in the names of models are relative to.
+        name: A public class of `langchain.agents.middleware`, or `deepagents.` and one of its own.
+        args: Arguments by parameter name. A map of only `use` and `args` means an object that is
+            made in the same way.
+        base_dir: The folder for relative paths in the names of models.
 
     Raises:
-        ConfigError: There is no such class, its arguments do not fit, or it cannot be carried over.
+        ConfigError: The class does not exist, its arguments do not fit, or it cannot run here.
     """
     return MiddlewareHook(_made(name, args, base_dir))
 
@@ -477,7 +476,7 @@ def _made(name: str, args: Mapping[str, Any], base_dir: Path) -> Any:
         return cls(*positional, **named)
     except WickError:
         raise
-    except Exception as error:  # whatever the class says of its arguments
+    except Exception as error:  # any error of the class about its arguments
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"{name} does not take these arguments: {reason}") from error
 
@@ -486,8 +485,8 @@ def _class(name: str) -> Any:
     library, _, short = name.rpartition(".")
     if library not in _LIBRARIES:
         raise ConfigError(
-            f"{name!r:.200} cannot be named here; take a class of langchain.agents.middleware, or "
-            "deepagents. and one of its; pass all others as hooks= in Python"
+            f"{name!r:.200} cannot be named here; use a class of langchain.agents.middleware, or "
+            "deepagents. and one of its own; pass all others as hooks= in Python"
         )
     known: list[str] = []
     for place in _LIBRARIES[library]:
@@ -505,7 +504,7 @@ def _class(name: str) -> Any:
 def _arguments(
     cls: Any, args: Mapping[str, Any], base_dir: Path
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Sort arguments by how the class takes them; a list may stand for positional ones."""
+    """Divide arguments into positional and keyword ones; a list may give positional ones."""
     values = {key: _value(key, item, base_dir) for key, item in args.items()}
     parameters = inspect.signature(cls).parameters.values()
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)

@@ -1,4 +1,4 @@
-"""Requests, tool calls and state in LangChain's terms, and back."""
+"""Convert requests, tool calls and state to LangChain's types and back."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.langchain_tool import runtime_of
 from wick_graph.tools.result import normalise
 
-# --- What a middleware keeps in the state: its schema's own fields, held in one channel of
-# ours.
+# --- The state fields of middleware, all in one channel.
 #
-# The channels of a graph never depend on its hooks, so a thread resumes under any list of them.
-# All fields of all middleware stand in the channel `middleware`, by their names: as in LangChain,
-# two middleware with a field of one name share it.
+# The channels of a graph never depend on its hooks, so a thread can resume with other hooks. The
+# channel `middleware` holds the fields of all middleware by name: as in LangChain, two middleware
+# share a field of the same name.
 
 
 CHANNEL: Final = "middleware"
@@ -52,7 +51,7 @@ class Fields:
 
     names: frozenset[str] = frozenset()
     run_scoped: frozenset[str] = frozenset()
-    """Those that begin anew with each input."""
+    """Fields that are reset with each input."""
     reducers: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
 
     @classmethod
@@ -60,7 +59,7 @@ class Fields:
         """Read the fields of a middleware's state schema.
 
         Raises:
-            ConfigError: A field is kept in a channel of a kind that is not carried over.
+            ConfigError: A field has a channel type that is not supported here.
         """
         hints = get_type_hints(middleware.state_schema, include_extras=True)
         own = {name: hint for name, hint in hints.items() if name not in _COMMON}
@@ -76,7 +75,7 @@ class Fields:
                     elif channel is not LastValue:
                         raise ConfigError(
                             f"the middleware {middleware.name} keeps {name!r} in a "
-                            f"{channel.__name__}, which is not carried over"
+                            f"{channel.__name__}, which is not supported here"
                         )
                 elif _is_reducer(mark):
                     reducers[name] = mark
@@ -85,11 +84,11 @@ class Fields:
     def view(
         self, state: Mapping[str, Any], messages: Sequence[BaseMessage] | None = None
     ) -> StateView:
-        """Return the state as the middleware knows it: the thread's, and its own fields.
+        """Return the state as the middleware sees it: the thread's, and its own fields.
 
         Args:
-            state: The thread's.
-            messages: What stands in the place of the thread's messages.
+            state: The thread's state.
+            messages: A replacement for the thread's messages.
         """
         state = raw(state)
         held = state.get(CHANNEL) or {}
@@ -100,13 +99,13 @@ class Fields:
         return StateView({**seen, **{name: own[name] for name in self.names if name in own}})
 
     def split(self, update: Mapping[str, Any]) -> dict[str, Any]:
-        """Put a middleware's update into the terms of our channels."""
+        """Convert a middleware's update to our channels."""
         own = {name: value for name, value in update.items() if name in self.names}
         rest = {name: value for name, value in update.items() if name not in {*own, JUMP}}
         return {**rest, CHANNEL: own} if own else rest
 
     def fold(self, state: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state in which an update of our channel has been made."""
+        """Return a state after an update of our channel."""
         state = raw(state)
         if CHANNEL not in update:
             return dict(state)
@@ -134,16 +133,16 @@ def _is_reducer(mark: Any) -> bool:
     return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in taken) == 2
 
 
-# --- A model request in LangChain's terms, and back.
+# --- Convert a model request to LangChain's and back.
 
 
 CHOICE = "tool_choice"
 
 
 class Shown(LangChainRequest[Any]):
-    """A request whose messages are copied when a middleware first looks at them."""
+    """A request that copies its messages when a middleware first reads them."""
 
-    def __getattr__(self, name: str) -> Any:  # asked only for what is not there yet
+    def __getattr__(self, name: str) -> Any:  # called only for missing attributes
         fill = vars(self).get("_fill") if name == "messages" else None
         if fill is None:
             raise AttributeError(f"a model request has no {name!r}")
@@ -152,7 +151,7 @@ class Shown(LangChainRequest[Any]):
 
 
 def to_langchain(request: ModelRequest, view: Mapping[str, Any]) -> LangChainRequest[Any]:
-    """Write a request as middleware read it; its messages and state are its own."""
+    """Convert a request for middleware; its messages and state are copies."""
     ctx = request.ctx
     known = ctx.tools_of(request.state)
     text = request.system_text
@@ -176,14 +175,14 @@ def to_langchain(request: ModelRequest, view: Mapping[str, Any]) -> LangChainReq
 def from_langchain(
     made: LangChainRequest[Any], shown: LangChainRequest[Any], request: ModelRequest, by: str
 ) -> ModelRequest:
-    """Carry what a middleware changed in a request over to ours.
+    """Apply a middleware's changes to our request.
 
     Raises:
-        HookError: It wants something that a request of ours cannot say.
+        HookError: Our request cannot express a change.
     """
     if made.response_format is not None:
-        raise HookError(f"{by} sets response_format, which is not carried over")
-    if "messages" in vars(made):  # else nobody has looked at them
+        raise HookError(f"{by} sets response_format, which is not supported here")
+    if "messages" in vars(made):  # else the middleware has not read them
         request = request.with_messages(made.messages)
     request = request.with_tools(_names(made.tools, request, by))
     settings = dict(made.model_settings)
@@ -198,10 +197,10 @@ def from_langchain(
 
 
 def reply_of(result: Any, by: str) -> tuple[AIMessage, Mapping[str, Any]]:
-    """Read what a middleware returned around a model call: a reply, and an update.
+    """Read the reply and the update that a middleware returned around a model call.
 
     Raises:
-        HookError: There is no single reply in it, or its command does more than update.
+        HookError: It does not have exactly one reply, or its command does more than update.
     """
     update: Mapping[str, Any] = {}
     if isinstance(result, ExtendedModelResponse):
@@ -209,7 +208,7 @@ def reply_of(result: Any, by: str) -> tuple[AIMessage, Mapping[str, Any]]:
         result = result.model_response
     if isinstance(result, ModelResponse):
         if result.structured_response is not None:
-            raise HookError(f"{by} gives a structured response, which is not carried over")
+            raise HookError(f"{by} gives a structured response, which is not supported here")
         replies = [message for message in result.result if isinstance(message, AIMessage)]
         if len(result.result) != 1 or not replies:
             raise HookError(f"{by} gives {len(result.result)} messages for one reply; give one")
@@ -220,7 +219,7 @@ def reply_of(result: Any, by: str) -> tuple[AIMessage, Mapping[str, Any]]:
 
 
 def tool_of(tool: BoundTool) -> BaseTool:
-    """Show a tool as LangChain's; what is none of its own cannot be called, only looked at."""
+    """Show a tool as a LangChain tool; others than LangChain's own cannot be called."""
     if isinstance(tool.source, BaseTool):
         return tool.source
 
@@ -233,7 +232,7 @@ def tool_of(tool: BoundTool) -> BaseTool:
 
 
 def rebased(request: ModelRequest, messages: Sequence[BaseMessage]) -> ModelRequest:
-    """Show the same request over a thread whose messages were changed."""
+    """Return the request for a thread with changed messages."""
     base = thread_of(request)
     whole = ((0, len(base)),) if base else ()
     if request.segments == whole:
@@ -287,15 +286,15 @@ def _updated(command: Command[Any] | None, by: str) -> Mapping[str, Any]:
     if command.goto or command.resume or command.graph:
         raise HookError(f"{by} returned a command with goto, resume or graph; only update is taken")
     if not isinstance(command.update, Mapping | None):
-        raise HookError(f"{by} returned a command whose update is no mapping")
+        raise HookError(f"{by} returned a command with an update that is not a mapping")
     return command.update or {}
 
 
-# --- A tool call in LangChain's terms, and back.
+# --- Convert a tool call to LangChain's and back.
 
 
 class CallView:
-    """One call, as a middleware around it sees it."""
+    """One call as a middleware sees it."""
 
     def __init__(self, call: ToolCall, view: Mapping[str, Any], tool: BaseTool | None) -> None:
         self._call = call if tool is None else _seeing(call, view)
@@ -324,7 +323,7 @@ class CallView:
         return self._call.replace(name=asked["name"], args=dict(asked["args"]))
 
     def came(self, result: ToolResult) -> ToolMessage | Command[Any]:
-        """Show a result as LangChain's tool node would."""
+        """Show a result like LangChain's tool node."""
         message: ToolMessage | Command[Any] = result.to_message()
         if result.update:
             update = dict(result.update)
@@ -334,7 +333,7 @@ class CallView:
         return message
 
     def result(self, made: Any) -> ToolResult:
-        """Read what a middleware returned; what it passed on as it came is the result itself."""
+        """Read what a middleware returned; an unchanged result is returned itself."""
         for shown, result in self._given:
             if made is shown:
                 return result
@@ -342,5 +341,5 @@ class CallView:
 
 
 def _seeing(call: ToolCall, view: Mapping[str, Any]) -> ToolCall:
-    """Let a middleware's own tool read the fields of its middleware in the state."""
+    """Add the middleware's fields to the state of a call of its own tool."""
     return call.replace(ctx=replace(call.ctx, state=view))

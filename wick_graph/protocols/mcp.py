@@ -1,4 +1,4 @@
-"""The agents as an MCP server: one tool for each, to be asked by any MCP client."""
+"""The agents as an MCP server: one tool per agent, for any MCP client."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from wick_graph.hooks.approvals import holds_decision
 
 
 class Answer(TypedDict):
-    """What an agent said."""
+    """An agent's answer."""
 
     text: str
     thread_id: str
     stopped_because: str
     questions: list[Any]
-    """What the agent wants to know before it goes on; `answer` replies to it."""
+    """Open questions of the agent; `answer` replies to them."""
 
 
-def face(agents: Mapping[str, Any]) -> MCPServer[Any]:
-    """Make a server whose tools are the agents, as `ask_<id>`."""
+def mcp_server(agents: Mapping[str, Any]) -> MCPServer[Any]:
+    """Build a server that offers each agent as a tool `ask_<id>`."""
     server: MCPServer[Any] = MCPServer("wick_graph")
     for agent_id in agents:
         server.add_tool(
             _asking(partial(agents.__getitem__, agent_id)),
             name=f"ask_{agent_id}",
             description=(
-                f"Ask the agent {agent_id}. Give the thread_id of an earlier answer to go on in "
-                "that conversation. Where the answer has questions, call again with the thread_id "
-                "and the answer to them in place of a message: a text, or JSON."
+                f"Ask the agent {agent_id}. Pass the thread_id of an earlier answer to continue "
+                "that conversation. If the answer has questions, call again with the thread_id "
+                "and an answer to them (text or JSON) instead of a message."
             ),
         )
     return server
@@ -44,9 +44,9 @@ def face(agents: Mapping[str, Any]) -> MCPServer[Any]:
 def _asking(agent_of: Callable[[], Any]) -> Callable[..., Any]:
     async def ask(message: str = "", thread_id: str | None = None, answer: str = "") -> Answer:
         if bool(message) == bool(answer):
-            raise ToolError("give either a message, or the answer to a question")
+            raise ToolError("pass either a message or the answer to a question")
         if answer and not thread_id:
-            raise ToolError("an answer belongs to a thread; give its thread_id")
+            raise ToolError("an answer belongs to a thread; pass its thread_id")
         try:
             if answer:
                 result = await agent_of().aresume(thread_id, _answer(answer))
@@ -65,22 +65,22 @@ def _asking(agent_of: Callable[[], Any]) -> Callable[..., Any]:
 
 
 def _answer(answer: str) -> Any:
-    """Read an answer to a question; what may run is not decided through this door.
+    """Read an answer to a question; approvals are not accepted over MCP.
 
     Raises:
-        ToolError: It is a decision about a call.
+        ToolError: It is a decision about a tool call.
     """
     given = _read(answer)
     if holds_decision(given):
         raise ToolError(
-            "a call that waits for approval is not decided here; a person decides it with "
+            "a call cannot be approved over MCP; a person approves it with "
             "wick resume, or over HTTP with a token of the scope approve"
         )
     return given
 
 
 def _read(answer: str) -> Any:
-    """Read an answer that is JSON; any other text is the answer itself."""
+    """Parse an answer if it is JSON; otherwise return the text."""
     try:
         return json.loads(answer)
     except ValueError:

@@ -1,10 +1,15 @@
 """The agents over HTTP.
 
-options   limits and addresses          guard     what stands before every route
-service   tenants, their going up and down      asking    who asks, and what is theirs
-runs live log    detached runs, their numbered events    sse       events on the wire
-routes/   the paths                     forms answers completions problems    in and out
-app       all of it as one application  serving   the process around it
+app          the application, of all of the below
+guard        checks before every route, and the caller's context
+routes/      the paths
+protocols/   OpenAI's API
+schemas      bodies of requests and answers
+sse          events on the wire
+process      the process around the application
+tool_server  Python functions as HTTP tools
+
+Tenants, runs and their event logs are in `wick_graph.service`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from wick_graph.server.protocols import openai
 from wick_graph.server.routes import agents, operations, runs, threads
 from wick_graph.server.routes.agents import file_router, tool_router
 from wick_graph.server.routes.runs import approval_router
-from wick_graph.service.options import Problem, problem_of, told
+from wick_graph.service.options import Problem, error_body, problem_of
 from wick_graph.service.service import Service
 
 ROUTES: Final = (
@@ -44,13 +44,13 @@ _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     408: {"model": schemas.ErrorAnswer, "description": "The body came too slowly."},
     409: {
         "model": schemas.ErrorAnswer,
-        "description": "The thread is busy, or what is there does not allow it.",
+        "description": "The thread is busy, or its state does not allow this.",
     },
     413: {"model": schemas.ErrorAnswer, "description": "The body is too large."},
     415: {"model": schemas.ErrorAnswer, "description": "The body is not JSON."},
-    429: {"model": schemas.ErrorAnswer, "description": "Too much at once."},
+    429: {"model": schemas.ErrorAnswer, "description": "Too many requests, bytes or runs."},
     500: {"model": schemas.ErrorAnswer, "description": "The run failed."},
-    503: {"model": schemas.ErrorAnswer, "description": "Not now."},
+    503: {"model": schemas.ErrorAnswer, "description": "The server cannot do this now."},
 }
 
 _CORS: Final[dict[str, Any]] = {
@@ -69,7 +69,7 @@ _CORS: Final[dict[str, Any]] = {
 
 
 def create_app(service: Service) -> FastAPI:
-    """Make the application that serves a service's agents."""
+    """Build the application that serves a service's agents."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -96,14 +96,14 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(Guard, service=service, needs=needed_by(_routes()))
     if service.tracer is not None:
         app.add_middleware(Traced, tracer=service.tracer)
-    if service.options.allowed_origins:  # a browser asks first, and without a token
+    if service.options.allowed_origins:  # browsers send a preflight request without a token
         app.add_middleware(CORSMiddleware, allow_origins=service.options.allowed_origins, **_CORS)
     _describe(app, service)
     return app
 
 
 def _describe(app: FastAPI, service: Service) -> None:
-    """Say in the OpenAPI description who may do what, and that nothing is answered with 422."""
+    """Complete the OpenAPI description: security, JSON errors, and no 422 answers."""
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _describe(app: FastAPI, service: Service) -> None:
             for operation in methods.values():
                 operation["responses"].pop("422", None)
                 for status, answer in operation["responses"].items():
-                    if int(status) >= 400:  # whatever a path answers with, its errors are JSON
+                    if int(status) >= 400:  # whatever the type of an answer, errors are JSON
                         kind = next(iter(answer["content"].values()))
                         answer["content"] = {"application/json": kind}
                 for parameter in operation.get("parameters", ()):
@@ -128,7 +128,7 @@ def _describe(app: FastAPI, service: Service) -> None:
 
 
 def _never_null(schema: dict[str, Any]) -> None:
-    """A header, or a part of an address, is left out; it is never null."""
+    """Remove `null` from a parameter's schema: it may be missing, but never null."""
     kinds = [kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"]
     if len(kinds) == 1:
         del schema["anyOf"]
@@ -144,7 +144,7 @@ async def _problem(request: Request, error: Exception) -> JSONResponse:
 
 
 def _answer(request: Request, problem: Problem) -> JSONResponse:
-    body = told(problem, request.url.path)
+    body = error_body(problem, request.url.path)
     return JSONResponse(body, problem.status, headers=dict(problem.headers))
 
 
@@ -159,7 +159,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _methods(request: Request) -> list[str]:
-    """List what may be done at a path; a fixed path comes before one with a name in it."""
+    """List the methods of a path; a fixed path precedes one with a parameter."""
     fitting = [r for r in _routes() if r.path_regex.match(request.url.path)]
     path = min((route.path for route in fitting), key=lambda path: path.count("{"), default="")
     return sorted({method for r in fitting if r.path == path for method in r.methods or ()})
@@ -176,7 +176,7 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 
 def _sentence(found: Any) -> str:
-    """Say what is wrong in a request, in the words of the seeds where they have some."""
+    """Describe the first error of a request; field errors of messages name the message."""
     place, text = [*found["loc"]], str(found["msg"])
     if place[:2] == ["body", "messages"] and len(place) > 2:
         named = f"message[{place[2]}]: " + ".".join(map(str, place[3:4]))

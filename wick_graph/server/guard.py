@@ -1,4 +1,4 @@
-"""The checks before every route: who asks, from where, how much, and what is theirs."""
+"""The checks before every route: token, host, origin, limits; and the context of a request."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from wick_graph.service.options import (
     LOCAL,
     Problem,
     ServerOptions,
+    error_body,
     is_loopback,
     log,
     problem_of,
-    told,
 )
 from wick_graph.service.service import Service, Tenant
 from wick_graph.store import SqlSaver
@@ -40,22 +40,22 @@ from wick_graph.store.threads import ThreadInfo
 from wick_graph.tracing import recording
 from wick_graph.tracing.otel import RequestTracer
 
-# --- Read a request's JSON so that it means one thing only, and fits.
+# --- Parse a request's JSON: unambiguous and within limits.
 
 
 _DIGITS: Final = 400
 
 
 def parse(body: bytes, depth: int, values: int) -> Any:
-    """Parse JSON: no duplicate keys, no NaN, no lone surrogates, no size or depth without end.
+    """Parse JSON; refuse duplicate keys, NaN, lone surrogates, and too much size or depth.
 
     Args:
         body: The JSON.
-        depth: Containers inside containers that it may have.
-        values: Keys, items and containers that it may have together.
+        depth: Allowed levels of nested containers.
+        values: Allowed number of keys, items and containers together.
 
     Raises:
-        Problem: 400, with the first reason.
+        Problem: 400, with the first error.
     """
     if not body:
         raise Problem(400, "the body is empty; send JSON")
@@ -67,7 +67,7 @@ def parse(body: bytes, depth: int, values: int) -> Any:
             text, object_pairs_hook=_once, parse_constant=_no_number, parse_int=_whole
         )
     except UnicodeDecodeError:
-        raise Problem(400, "the body is no UTF-8") from None
+        raise Problem(400, "the body is not UTF-8") from None
     except RecursionError:
         raise Problem(400, f"the JSON is nested more than {depth} deep") from None
     except ValueError as error:
@@ -102,39 +102,39 @@ def _check_text(text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise Problem(400, "invalid JSON: half of a surrogate pair is no character") from None
+        raise Problem(400, "invalid JSON: half of a surrogate pair is not a character") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return made
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > _DIGITS:  # reading it takes time with the square of its length
+    if len(digits) > _DIGITS:  # parsing takes time quadratic in the length
         raise ValueError(f"a number has more than {_DIGITS} digits")
     return int(digits)
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
-# --- What one caller may ask for, so that the others are served: rate, bytes, requests at once.
+# --- Limits per caller and tenant: request rate, bytes, concurrent requests.
 
 
-_BUCKETS: Final = 10_000
+_LIMITERS: Final = 10_000
 
 CLOSE: Final = {"Connection": "close"}
 
 
-class Bucket:
-    """Count what somebody asks for; it fills again as time goes by.
+class RateLimiter:
+    """Limit what a caller uses per minute: a bucket that refills over time.
 
-    It may be overdrawn by the last thing that is taken, so that a body larger than the bucket
-    passes once the bucket is full.
+    The last use may overdraw it, so that a body larger than the bucket passes once the bucket is
+    full.
     """
 
     __slots__ = ("_left", "_rate", "_seen", "_size")
@@ -144,7 +144,7 @@ class Bucket:
         self._rate, self._seen = per_minute / 60, now
 
     def take(self, now: float, amount: float = 1.0) -> float:
-        """Take some; return 0, or the seconds until that can be done."""
+        """Take an amount; return 0, or the seconds until there is enough."""
         self._left = min(self._size, self._left + (now - self._seen) * self._rate)
         self._seen = now
         least = min(amount, self._size)
@@ -154,57 +154,57 @@ class Bucket:
         return 0.0
 
     def give(self, amount: float) -> None:
-        """Put back what was not used after all."""
+        """Put back an unused amount."""
         self._left = min(self._size, self._left + amount)
 
 
-class Buckets:
-    """The buckets of those who ask, for one thing that is counted."""
+class RateLimiters:
+    """The rate limiters of all callers, for one kind of use."""
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._found: OrderedDict[tuple[str, float], Bucket] = OrderedDict()
+        self._found: OrderedDict[tuple[str, float], RateLimiter] = OrderedDict()
 
-    def take(self, who: str, per_minute: float, amount: float = 1.0) -> Bucket:
-        """Take some for somebody.
+    def take(self, who: str, per_minute: float, amount: float = 1.0) -> RateLimiter:
+        """Take an amount for a caller or tenant.
 
         Raises:
             Problem: 429, with the seconds to wait.
         """
         now = time.monotonic()
-        bucket = self._found.setdefault((who, per_minute), Bucket(per_minute, now))
+        limiter = self._found.setdefault((who, per_minute), RateLimiter(per_minute, now))
         self._found.move_to_end((who, per_minute))
-        while len(self._found) > _BUCKETS:
+        while len(self._found) > _LIMITERS:
             self._found.popitem(last=False)
-        if wait := bucket.take(now, amount):
+        if wait := limiter.take(now, amount):
             raise _too_much(self._what, wait)
-        return bucket
+        return limiter
 
 
 class Budgets:
-    """What the tenants of a server have taken."""
+    """What callers and tenants have used of their limits."""
 
     def __init__(self) -> None:
-        self._callers = Buckets("requests")
-        self._requests = Buckets("requests of this tenant")
-        self._bytes = Buckets("bytes of this tenant")
+        self._callers = RateLimiters("requests")
+        self._requests = RateLimiters("requests of this tenant")
+        self._bytes = RateLimiters("bytes of this tenant")
         self._now: Counter[str] = Counter()
 
     def admit(self, caller: str, per_minute: int, tenant: str, limits: LimitsConfig) -> None:
         """Count a request for a caller (a token, or an address) and for its tenant.
 
         Raises:
-            Problem: 429: one of them has asked too often.
+            Problem: 429: one of them has sent too many requests.
         """
         self._callers.take(caller, per_minute)
         self._requests.take(tenant, limits.requests_per_minute)
 
     @contextlib.contextmanager
     def answering(self, tenant: str, limits: LimitsConfig) -> Iterator[None]:
-        """Count a request as long as it is answered.
+        """Count a request while it is being answered.
 
         Raises:
-            Problem: 429: too many are.
+            Problem: 429: too many requests are.
         """
         if self._now[tenant] >= limits.requests_at_once:
             raise _too_much("requests of this tenant at once", 1)
@@ -218,7 +218,7 @@ class Budgets:
 
     @contextlib.contextmanager
     def reading(self, tenant: str, limits: LimitsConfig, size: int) -> Iterator[list[bytes]]:
-        """Count the bytes of a body: all that it may have before it is read, then what it had.
+        """Count the bytes of a body: the declared size first, after reading the real one.
 
         Yields:
             A list for the body's pieces.
@@ -226,12 +226,12 @@ class Budgets:
         Raises:
             Problem: 429: the tenant has sent too many.
         """
-        bucket = self._bytes.take(tenant, limits.bytes_per_minute, size)
+        limiter = self._bytes.take(tenant, limits.bytes_per_minute, size)
         pieces: list[bytes] = []
         try:
             yield pieces
         finally:
-            bucket.give(max(0, size - sum(map(len, pieces))))
+            limiter.give(max(0, size - sum(map(len, pieces))))
 
 
 def _too_much(what: str, wait: float) -> Problem:
@@ -239,11 +239,11 @@ def _too_much(what: str, wait: float) -> Problem:
     return Problem(429, f"too many {what}; wait as long as Retry-After says", headers=headers)
 
 
-# --- What stands before every route: who asks, from where, how much, how often.
+# --- The guard before every route: token, host, origin, limits.
 
 
 OPEN: Final = frozenset({"/health"})
-"""What answers without a token."""
+"""Paths that need no token."""
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
@@ -252,7 +252,7 @@ _TOKEN_LENGTH: Final = 256
 _HEAD: Final = 65_536
 
 _LARGE: Final = 16_384
-"""Bytes from which on bodies are checked one after the other."""
+"""Size in bytes from which bodies are checked one at a time."""
 
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
@@ -265,24 +265,24 @@ _SECURITY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks."""
+    """The sender of a request."""
 
     tenant: str
     scope: str
     token: str = ""
-    """The token's id; empty where there are no tokens."""
+    """The token's id; empty without tokens."""
 
     def allows(self, wanted: TokenScope) -> bool:
-        """Say whether the caller may do something."""
+        """Return whether the caller has a scope."""
         return includes(self.scope, wanted)
 
     @property
     def who(self) -> str:
-        """What records of approvals call the caller."""
+        """The caller's name in records of approvals."""
         return f"token {self.token}" if self.token else "local"
 
-    def must_have(self, *wanted: TokenScope) -> None:
-        """Refuse a caller who has none of these scopes.
+    def require(self, *wanted: TokenScope) -> None:
+        """Check that the caller has one of these scopes.
 
         Raises:
             Problem: 403.
@@ -293,25 +293,25 @@ class Caller:
 
 
 Needs = Callable[[Scope], tuple[TokenScope, ...] | None]
-"""Names the scopes of which a request's route needs one; None if there is no such route."""
+"""Return the scopes that open a request's route, any one; None if there is no such route."""
 
 
 class Guard:
-    """An ASGI application around another one."""
+    """ASGI middleware that checks every request."""
 
     def __init__(self, app: ASGIApp, service: Service, needs: Needs) -> None:
         self._app, self._service, self._needs = app, service, needs
         self._options: ServerOptions = service.options
         self._budgets = Budgets()
         self._turn = asyncio.Lock()
-        """Held by the one large body that is checked now: between two, others are answered."""
+        """Held while one large body is checked; other requests are answered between two of them."""
         own = (self._options.host, *self._options.allowed_hosts)
         self._hosts = {name.lower() for name in (*_LOOPBACK, *own)}
-        # Whoever binds to a network has tokens, and a page of a foreign name has none of them.
+        # A server on a network requires tokens, and a page of a foreign host name has none.
         self._any_host = not is_loopback(self._options.host) and not self._options.allowed_hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -331,7 +331,7 @@ class Guard:
 
         try:
             if scope["type"] != "http":
-                raise Problem(426, "there are no websockets here; use the event streams")
+                raise Problem(426, "websockets are not supported; use the event streams")
             scope.setdefault("state", {})["request_id"] = number
             await self._admit(scope, receive, sending)
         except Exception as error:
@@ -344,15 +344,15 @@ class Guard:
             await _answer(problem, scope, sending)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application answer; the caller's tenant stays open until it has."""
+        """Let the application answer; keep the caller's tenant open meanwhile."""
         headers = Headers(scope=scope)
         if "upgrade" in headers and "websocket" in headers["upgrade"].lower():
-            raise Problem(426, "there are no websockets here; use the event streams")
+            raise Problem(426, "websockets are not supported; use the event streams")
         _check_head(headers)
         self._check_host(headers)
         self._check_origin(headers)
         if scope["path"] in OPEN:
-            await self._app(scope, receive, send)  # from somebody unknown no body is taken
+            await self._app(scope, receive, send)  # no body is read from an unknown caller
             return
         caller = await self._caller(headers)
         scope["state"]["caller"] = caller
@@ -367,14 +367,14 @@ class Guard:
                 await self._app(scope, receive, send)
 
     def _may(self, caller: Caller, scope: Scope) -> bool:
-        """Say whether there is something that takes a body; of no other caller it is read.
+        """Return whether a route takes the body; otherwise it is not read.
 
         Raises:
             Problem: The caller's token does not allow it.
         """
         needed = self._needs(scope)
         if needed is not None:
-            caller.must_have(*needed)
+            caller.require(*needed)
         return needed is not None
 
     def _check_host(self, headers: Headers) -> None:
@@ -405,9 +405,9 @@ class Guard:
         raise Problem(401, "a valid token is needed", headers={"WWW-Authenticate": "Bearer"})
 
     async def _body(self, headers: Headers, caller: Caller, receive: Receive) -> Receive:
-        """Read and check the whole body, and hand it on."""
+        """Read and check the whole body; return a `receive` that replays it."""
         if headers.get("content-encoding", "identity").lower() != "identity":
-            raise Problem(415, "send the body as it is, without a content encoding")
+            raise Problem(415, "send the body without a content encoding")
         limits = self._options.limits
         declared = headers.get("content-length", "")
         size = int(declared[:20]) if declared.isdigit() else limits.body
@@ -425,7 +425,7 @@ class Guard:
             return _replay(body, receive)
         async with self._turn:
             parse(body, limits.depth, limits.values)
-            await asyncio.sleep(0)  # so that only one is checked in a round of the loop
+            await asyncio.sleep(0)  # so that the loop checks only one body per iteration
         return _replay(body, receive, self._turn)
 
     async def _read(self, pieces: list[bytes], receive: Receive) -> None:
@@ -450,15 +450,19 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 
 
 def _check_head(headers: Headers) -> None:
-    """Refuse a head that another program on the way may have read in another sense."""
+    """Refuse a head that a proxy may have read differently."""
     if "content-length" in headers and "transfer-encoding" in headers:
-        raise Problem(400, "a body has one length", headers=CLOSE)
+        raise Problem(
+            400,
+            "the request has both Content-Length and Transfer-Encoding; send one",
+            headers=CLOSE,
+        )
     if sum(len(key) + len(value) for key, value in headers.raw) > _HEAD:
         raise Problem(400, f"the head is larger than {_HEAD} bytes", headers=CLOSE)
 
 
 def method_of(scope: Scope) -> str:
-    """Return a request's method, or that it is none of the usual ones: it becomes a label."""
+    """Return a request's method as a metric label; `other` if it is unusual."""
     method = str(scope.get("method", ""))
     return method if method in _METHODS else "other"
 
@@ -466,10 +470,10 @@ def method_of(scope: Scope) -> str:
 def _replay(
     body: bytes, receive: Receive, turn: asyncio.Lock | None = None
 ) -> Callable[[], Awaitable[Message]]:
-    """Return a `receive` that hands the body on; a large one when it is its turn.
+    """Return a `receive` that replays the body; a large one waits for its turn.
 
-    The application parses and validates a body in the same step of the loop in which it gets it,
-    so the turn ends with that step.
+    The application parses and validates a body in the same iteration of the loop in which it
+    receives it, so the turn ends with that iteration.
     """
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -491,7 +495,7 @@ def _without_port(host: str) -> str:
 
 
 def _place_of(origin: str) -> str | None:
-    """Return an origin's host and port; None if it has none, which no `Host` is equal to."""
+    """Return an origin's host and port; None, which equals no `Host`, if it has none."""
     try:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:
@@ -499,25 +503,27 @@ def _place_of(origin: str) -> str | None:
 
 
 async def _answer(problem: Problem, scope: Scope, send: Send) -> None:
-    body: Any = json.dumps(told(problem, scope["path"]), ensure_ascii=True, default=str).encode()
+    body: Any = json.dumps(
+        error_body(problem, scope["path"]), ensure_ascii=True, default=str
+    ).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     headers += [(key.lower().encode(), value.encode()) for key, value in problem.headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-# --- A span of every request, around all that the server does for it.
+# --- A tracing span around every request.
 
 
 class Traced:
-    """An ASGI application around another one."""
+    """ASGI middleware that records a span for every request."""
 
     def __init__(self, app: ASGIApp, tracer: RequestTracer) -> None:
         self._app: Final = app
         self._tracer: Final = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request inside of its span; a run that it begins takes the span along."""
+        """Answer a request inside its span; a run that it starts belongs to the span."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -543,12 +549,12 @@ class Traced:
                     span.routed(route.path)
 
 
-# --- Who asks, and what of the service is theirs.
+# --- The context of a request: the caller, the tenant, and what they may use.
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """A caller with its tenant; what a route gets."""
+class RequestContext:
+    """What a route gets: the caller, its tenant and the service."""
 
     caller: Caller
     tenant: Tenant
@@ -556,7 +562,7 @@ class Asker:
 
     @property
     def options(self) -> ServerOptions:
-        """How the server is run."""
+        """The server's options."""
         return self.service.options
 
     @property
@@ -566,11 +572,11 @@ class Asker:
 
     @property
     def streams(self) -> ServerRuns:
-        """The tenant's streams."""
+        """The tenant's rows of server runs."""
         return self.tenant.saver.streams
 
     async def agent(self, agent_id: str | None) -> Agent:
-        """Return an agent, the default one where none is named.
+        """Return an agent; the default one if none is named.
 
         Raises:
             Problem: There is no such agent, or it cannot be built.
@@ -599,16 +605,16 @@ class Asker:
         named = rows[0].asked["agent"] if rows else thread.agent
         return await self.agent(named if named in self.tenant.agents else None)
 
-    def must(self, scope: TokenScope) -> None:
-        """Refuse a caller who may not do something.
+    def require(self, scope: TokenScope) -> None:
+        """Check that the caller has a scope.
 
         Raises:
             Problem: The token's scope does not allow it.
         """
-        self.caller.must_have(scope)
+        self.caller.require(scope)
 
-    async def must_go_on(self, thread_id: str, agent: Agent) -> None:
-        """Refuse an agent that is not the one under which the thread waits.
+    async def check_waiting_agent(self, thread_id: str, agent: Agent) -> None:
+        """Check that a waiting thread waits under this agent.
 
         Raises:
             Problem: There is no such thread, or it waits for a decision under another agent.
@@ -622,18 +628,18 @@ class Asker:
             )
 
 
-def _asker(*scopes: TokenScope) -> Callable[[Request], Awaitable[Asker]]:
-    async def asker(request: Request) -> Asker:  # async: nothing here is worth a thread
+def _context_for(*scopes: TokenScope) -> Callable[[Request], Awaitable[RequestContext]]:
+    async def context(request: Request) -> RequestContext:  # async: too short for a thread
         caller: Any = request.scope["state"]["caller"]
-        caller.must_have(*scopes)
-        return Asker(caller, request.scope["state"]["tenant"], request.app.state.service)
+        caller.require(*scopes)
+        return RequestContext(caller, request.scope["state"]["tenant"], request.app.state.service)
 
-    asker.needs = scopes  # type: ignore[attr-defined]  # the guard asks before it reads a body
-    return asker
+    context.needs = scopes  # type: ignore[attr-defined]  # the guard reads it before it reads a body
+    return context
 
 
 def needed_by(routes: Iterable[APIRoute]) -> Needs:
-    """Return what names the scopes of which a request's route needs one."""
+    """Return a function that finds the scopes that open a request's route."""
     found = [
         (route, next(s for part in route.dependant.dependencies if (s := _needs(part.call))))
         for route in routes
@@ -653,11 +659,11 @@ def _needs(call: Any) -> tuple[TokenScope, ...] | None:
     return getattr(call, "needs", None)
 
 
-Reader = Annotated[Asker, Depends(_asker("read"))]
+Reader = Annotated[RequestContext, Depends(_context_for("read"))]
 
-Runner = Annotated[Asker, Depends(_asker("run"))]
+Runner = Annotated[RequestContext, Depends(_context_for("run"))]
 
-Answerer = Annotated[Asker, Depends(_asker("run", "approve"))]
-"""Who may answer: a question needs `run`, a call that waits needs `approve`."""
+Answerer = Annotated[RequestContext, Depends(_context_for("run", "approve"))]
+"""For answers: a question needs `run`, a waiting call needs `approve`."""
 
-Admin = Annotated[Asker, Depends(_asker("admin"))]
+Admin = Annotated[RequestContext, Depends(_context_for("admin"))]

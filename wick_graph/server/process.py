@@ -26,32 +26,32 @@ from wick_graph.server.app import create_app
 from wick_graph.service.options import ServerOptions
 from wick_graph.service.service import Service
 
-# --- uvicorn's HTTP/1.1 protocol with deadlines for those who send or take nothing.
+# --- uvicorn's HTTP/1.1 protocol with deadlines for stalled clients.
 #
-# uvicorn waits for ever for a head that comes byte by byte, and for a reader that takes nothing of
-# what was sent to it; a few hundred of such connections would take every place there is.
+# uvicorn waits forever for a head that arrives byte by byte, and for a client that does not read
+# its answer. A few hundred such connections would exhaust the server.
 
 
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 class Deadline(H11Protocol):
-    """Close a connection whose next head takes too long, or whose reader stands still."""
+    """Close a connection if its next head takes too long or its client stops reading."""
 
     head: ClassVar[float] = 10.0
     send: ClassVar[float] = 30.0
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
     _unread: float = math.inf
-    """Bytes that waited for the reader when it was looked at last."""
+    """Unread bytes at the last check."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a head."""
+        """Start the deadline for a head."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Go on, and see whether a head is complete."""
+        """Receive data; stop the deadline once a head is complete."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._done()
@@ -59,23 +59,23 @@ class Deadline(H11Protocol):
             self._wait()
 
     def on_response_complete(self) -> None:
-        """Leave the connection to the time that it may be idle."""
+        """Stop the deadlines; the idle timeout applies."""
         super().on_response_complete()
         self._done()
         self._watch()
 
     def pause_writing(self) -> None:
-        """Wait for the reader, for a while."""
+        """Start to check whether the client reads."""
         super().pause_writing()
         self._watch()
 
     def resume_writing(self) -> None:
-        """Note that the reader goes on."""
+        """Stop checking: the client reads again."""
         super().resume_writing()
         self._unread = math.inf
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Stop all deadlines."""
         self._done()
         if self._stuck is not None:
             self._stuck.cancel()
@@ -94,21 +94,21 @@ class Deadline(H11Protocol):
             self.transport.close()
 
     def _watch(self) -> None:
-        """Begin to look whether the reader takes what waits for it."""
+        """Start to check whether the client reads."""
         if self._stuck is None and self.transport.get_write_buffer_size():
             self._unread = self._waiting()
             self._stuck = self.loop.call_later(self.send, self._look)
 
     def _waiting(self) -> int:
-        """Count the bytes that wait for the reader, here and in the system's own buffer."""
+        """Count the unread bytes, here and in the buffer of the operating system."""
         connection = self.transport.get_extra_info("socket")
         queued = bytearray(4)
-        with contextlib.suppress(OSError):  # not every system tells
+        with contextlib.suppress(OSError):  # not available on every system
             fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, queued)
         return self.transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
 
     def _look(self) -> None:
-        """Cut off a reader that took nothing; `close`, and the system, would wait for it."""
+        """Abort the connection if its client read nothing; `close` would wait for it."""
         self._stuck = None
         if self.transport.get_write_buffer_size() and self._waiting() >= self._unread:
             connection = self.transport.get_extra_info("socket")
@@ -119,7 +119,7 @@ class Deadline(H11Protocol):
 
 
 def with_deadlines(head: float, send: float) -> type[asyncio.Protocol]:
-    """Make a protocol class with other deadlines, in seconds."""
+    """Return a protocol class with these deadlines, in seconds."""
     return type("Deadline", (Deadline,), {"head": head, "send": send})
 
 
@@ -129,10 +129,10 @@ _QUIET: Final = ("uvicorn", "opentelemetry")
 
 
 class Server(uvicorn.Server):
-    """A server that lets running steps end when it is told to stop, or its terminal is gone.
+    """A server that lets running steps end when it is stopped or its terminal closes.
 
-    The first signal: no new run is taken on, readers are told that their runs are suspended, and
-    then the process ends. The second one does all that at once.
+    After the first signal it accepts no new run, suspends the running ones, tells their readers,
+    and exits. A second signal does all this at once.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
@@ -142,20 +142,20 @@ class Server(uvicorn.Server):
         self._draining: asyncio.Task[None] | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until told to stop."""
+        """Serve until a signal stops it."""
         self._loop = asyncio.get_running_loop()
-        before = signal.signal(signal.SIGHUP, self.handle_exit)  # uvicorn takes the others
+        before = signal.signal(signal.SIGHUP, self.handle_exit)  # uvicorn handles the others
         try:
             await super().serve(sockets)
         finally:
             signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to stop."""
-        if self._loop is None or self._service.hurry.is_set():
+        """Start to stop."""
+        if self._loop is None or self._service.stop_now.is_set():
             super().handle_exit(sig, frame)
         elif self._service.draining:
-            self._loop.call_soon_threadsafe(self._service.hurry.set)
+            self._loop.call_soon_threadsafe(self._service.stop_now.set)
         else:
             self._service.draining = True
             self._loop.call_soon_threadsafe(self._drain)
@@ -169,7 +169,7 @@ class Server(uvicorn.Server):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: nothing that is logged can begin a line of its own, or is secret."""
+    """One JSON object per line: a logged text can neither start a line nor show a secret."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record."""
@@ -219,10 +219,10 @@ def serve(service: Service, *, ready: Callable[[str], None] | None = None) -> No
 
 
 def bind(options: ServerOptions) -> socket.socket:
-    """Open the socket that is served.
+    """Open the socket to serve.
 
     Raises:
-        ConfigError: It cannot be opened, with the reason.
+        ConfigError: It cannot be opened; the text gives the reason.
     """
     try:
         found = socket.getaddrinfo(
@@ -232,11 +232,11 @@ def bind(options: ServerOptions) -> socket.socket:
         made = socket.socket(family, kind, number)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
-        made.listen(_BACKLOG)  # so that nobody who was told of the address is refused
+        made.listen(_BACKLOG)  # so that a client that knows the address is not refused
     except OSError as error:
         raise ConfigError(
             f"cannot serve on {options.host}:{options.port}: {error.strerror or error}; "
-            "take another --port or --host"
+            "choose another --port or --host"
         ) from None
     return made
 

@@ -1,4 +1,4 @@
-"""Request and response models of the HTTP API, and conversions of our objects."""
+"""Request and response models of the HTTP API, and conversions from our objects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from wick_graph.store.server_rows import StreamRow
 from wick_graph.store.threads import ThreadInfo
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
 
-# --- What requests and answers look like: the models behind the OpenAPI description.
+# --- The models of requests and answers, which the OpenAPI description shows.
 
 
 _THREAD = f"^{THREAD_ID_PATTERN.pattern}$"
@@ -46,7 +46,7 @@ _PORT = (
 _PATH = r"(/(\.?[!\"$-\-/->@-\[\]-~])*\.?)?"
 
 ADDRESS = f"^[Hh][Tt][Tt][Pp][Ss]?://{_HOST}(:{_PORT})?{_PATH}$"
-"""The base address of another server; who reads it is `wick_graph.tools.http`."""
+"""The base address of another server; `wick_graph.tools.http` checks it."""
 
 ThreadIdText = Annotated[str, Field(pattern=_THREAD, examples=["th_8f3a2b1c9d0e4f57"])]
 
@@ -78,14 +78,14 @@ MESSAGES: Final = 1_000
 
 
 def _whole(value: Any) -> Any:
-    """Take 5.0 for 5, as JSON does."""
+    """Read 5.0 as 5, as JSON does."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 FROM_WHOLE = BeforeValidator(_whole)
 
 VISIBLE = r"[^\s\u0000-\u001f\u007f-\u00a0\ufeff]"
-"""In a text that says something; the same to this server and to who reads its description."""
+"""A text that is not blank; means the same to this server and to readers of its schema."""
 
 TEXT: dict[str, Any] = {"type": "string", "pattern": VISIBLE}
 
@@ -99,7 +99,7 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 
 def _parts(data: str) -> dict[str, dict[str, Any]]:
-    """Describe the blocks of a content; `data` is the pattern of a picture's data."""
+    """Describe the blocks of a content; `data` is the pattern of image data."""
     url = f"^(https?://[!-~]+|data:image/[a-zA-Z0-9.+-]+;base64,{data})$"
     picture = _object(url={"type": "string", "pattern": url}, detail={"enum": [*_DETAIL]})
     return {
@@ -111,7 +111,7 @@ def _parts(data: str) -> dict[str, dict[str, Any]]:
 _DIGIT: Final = "[A-Za-z0-9+/]"
 
 _PARTS: Final = _parts(f"{_DIGIT}+={{0,2}}")
-"""As they are checked: the exact pattern takes 50 ms a megabyte, and messages decode the data."""
+"""For the check: the exact pattern takes 50 ms a megabyte, and messages decode the data."""
 
 PARTS: Final[dict[str, Any]] = {
     "type": "array",
@@ -120,15 +120,15 @@ PARTS: Final[dict[str, Any]] = {
         "anyOf": [*_parts(f"({_DIGIT}{{4}})*{_DIGIT}{{2}}({_DIGIT}[A-Za-z0-9+/=]|==)").values()]
     },
 }
-"""A content of texts and pictures, as OpenAI's clients write it.
+"""A content of texts and images, as OpenAI's clients write it.
 
-Others are refused: what a model's client cannot read would make each further call of the thread
-fail.
+Other blocks are refused: a block that a model's client cannot read would make every later call of
+the thread fail.
 """
 
 
 def check_parts(content: Any) -> Any:
-    """Check a list of content blocks; what is no list, is for others to check.
+    """Check a list of content blocks; pass anything else on unchecked.
 
     Raises:
         ValueError: A block is refused.
@@ -143,28 +143,28 @@ def check_parts(content: Any) -> Any:
         if part.keys() == {"type", "text"} and isinstance(part["text"], str):
             if not says_something(part["text"]):
                 raise ValueError("a block of type text: its text must not be blank")
-            continue  # nearly all of them; a schema takes ten times as long
+            continue  # the common case; a schema takes ten times as long
         for error in Draft202012Validator(form).iter_errors(part):
             raise ValueError(f"a block of type {kind}: {error.message:.200}")
         if str(part.get("image_url", {}).get("url")).endswith("\n"):  # `$` matches before it
-            raise ValueError("a block of type image_url: its url ends with a line")
+            raise ValueError("a block of type image_url: its url ends with a line break")
     return content
 
 
 def says_something(text: str) -> bool:
-    """Say whether there is something to be seen in a text."""
+    """Return whether a text has visible characters."""
     return re.search(VISIBLE, text) is not None
 
 
 class Form(BaseModel):
-    """A request's body: unknown fields are refused, and the first one ends the check."""
+    """A request's body; the first unknown field ends the check with an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
     def _one_unknown(cls, given: Any) -> Any:
-        """Leave out all unknown fields but the first: an error of each would cost seconds."""
+        """Drop all unknown fields but the first: an error for each would take seconds."""
         if not isinstance(given, dict) or len(given) <= len(cls.model_fields):
             return given
         unknown = next((key for key in given if key not in cls.model_fields), None)
@@ -189,15 +189,15 @@ class MessageForm(Form):
 
 
 class RunForm(Form):
-    """What an agent is asked."""
+    """Input of a run."""
 
     messages: Annotated[list[MessageForm], Field(fail_fast=True, min_length=1, max_length=MESSAGES)]
     thread_id: ThreadIdText | None = None
-    """The conversation to go on with; a new one by default."""
+    """The thread to continue; a new one by default."""
     trace: bool | None = None
     """Accepted and ignored: every run is recorded."""
     on_disconnect: Literal["continue", "cancel"] | None = None
-    """What becomes of the run when the reader of its stream leaves."""
+    """What to do with the run when the client of its stream disconnects."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -209,13 +209,13 @@ class RunForm(Form):
 
 
 class ResumeForm(Form):
-    """Where to go on, and the answer that was waited for."""
+    """The thread to resume, and the answer that it waits for."""
 
     thread_id: ThreadIdText
     answer: Any = None
-    """What an interrupt asked for; a mapping of interrupt ids where several wait."""
+    """The answer to an interrupt; a mapping of interrupt ids to answers if several wait."""
     force: bool = False
-    """Go on although the thread is poisoned: its runs took the server down."""
+    """Resume even if the thread is poisoned, because its runs crashed the server."""
     stream: bool = False
     on_disconnect: Literal["continue", "cancel"] | None = None
 
@@ -229,16 +229,16 @@ class RespondForm(Form):
 
 
 class ForkForm(Form):
-    """Where a copy of a thread branches off."""
+    """Where to fork a thread."""
 
     thread_id: ThreadIdText | None = None
-    """The copy's id; a new one by default."""
+    """The fork's id; a new one by default."""
     checkpoint_id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """The step up to which it is copied; the latest by default."""
+    """The last step to copy; the latest by default."""
 
 
 class PinForm(Form):
-    """Whether a thread is kept."""
+    """Whether to pin a thread."""
 
     pinned: bool = True
 
@@ -259,7 +259,7 @@ class ToolForm(Form):
     """A JSON schema of the arguments."""
     callback_url: Annotated[str, WithJsonSchema({"type": "string", "pattern": ADDRESS})]
     agent_id: str | None = None
-    """The one agent that has it; every agent by default."""
+    """The agent that gets it; every agent by default."""
 
 
 class UploadForm(Form):
@@ -271,7 +271,7 @@ class UploadForm(Form):
 
 
 class ErrorAnswer(Answer):
-    """Why a request was not met."""
+    """Why a request failed."""
 
     error: str
 
@@ -287,7 +287,7 @@ class CallAnswer(Answer):
 
 
 class RunAnswer(Answer):
-    """The end of a run."""
+    """The result of a run."""
 
     trace_id: str
     run_id: str
@@ -357,14 +357,14 @@ class HealthAnswer(Answer):
     status: Literal["ok"] = "ok"
 
 
-# --- From our objects to the answers' JSON.
+# --- Convert our objects to the JSON of answers.
 
 
 _PROMPT: Final = 120
 
 
 def run_answer(result: Result) -> dict[str, Any]:
-    """Return the end of a run."""
+    """Return the result of a run."""
     asked = [{"id": i.id, "value": i.value} for i in result.interrupts]
     first: Any = asked[0]["value"] if asked else None
     first = first if isinstance(first, Mapping) else {}
@@ -391,7 +391,7 @@ def run_answer(result: Result) -> dict[str, Any]:
 
 
 def agent_answer(agent_id: str, agent: Agent, config: AgentConfig) -> dict[str, Any]:
-    """Return what is told of an agent."""
+    """Describe an agent."""
     prompt, spec = config.system_prompt, agent.spec
     return {
         "agent_id": agent_id,
@@ -410,7 +410,7 @@ def agent_answer(agent_id: str, agent: Agent, config: AgentConfig) -> dict[str, 
 
 
 def thread_answer(info: ThreadInfo) -> dict[str, Any]:
-    """Return what is told of a thread."""
+    """Describe a thread."""
     return {
         "thread_id": info.thread_id,
         "agent": info.agent,
@@ -428,7 +428,7 @@ def thread_answer(info: ThreadInfo) -> dict[str, Any]:
 
 
 def stream_answer(row: StreamRow) -> dict[str, Any]:
-    """Return what is told of a run."""
+    """Describe a run."""
     return {
         "run_id": row.run_id,
         "thread_id": row.thread_id,
@@ -441,7 +441,7 @@ def stream_answer(row: StreamRow) -> dict[str, Any]:
 
 
 def state_answer(state: StateSnapshot) -> dict[str, Any]:
-    """Return a step of a thread: what it holds, and what comes next."""
+    """Describe a step of a thread: its state, and the next nodes."""
     values = dict(state.values)
     messages = values.pop("messages", ())
     at, before = (

@@ -1,4 +1,4 @@
-"""Server-sent events on the wire: one JSON line for each event, pings, and readers that stop."""
+"""Server-sent events: one JSON line per event, pings, and timeouts for stalled clients."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ HEADERS: Final = {
 PING: Final = b": ping\n\n"
 
 Pieces = AsyncIterator[bytes | None]
-"""What goes over the wire; a None says that the next piece may take long."""
+"""What goes over the wire; None means that the next piece may take long."""
 
 
 def frame(number: int | None, event: Mapping[str, Any]) -> bytes:
-    """Put an event on the wire; its data is one line of ASCII, so no text can break out of it."""
+    """Encode an event; its data is one line of ASCII, so no text can break out of it."""
     head = "" if number is None else f"id: {number}\n"
     data = json.dumps(event, separators=(",", ":"), ensure_ascii=True, default=str)
     return f"{head}event: {event['event']}\ndata: {data}\n\n".encode("ascii")
 
 
 class EventStream(Response):
-    """Send pieces until there are no more, the reader leaves, or it stops reading.
+    """Send pieces until they end, or the client disconnects or stops reading.
 
-    Nothing is kept for a reader: the next piece is fetched when the last one is on its way.
+    Nothing is buffered for a client: the next piece is fetched once the last one is sent.
 
     Args:
-        pieces: Called once, for what is sent.
-        ping: Seconds between two comments while there is nothing to send.
-        send_timeout: Seconds that a piece may wait for its reader before he is cut off.
-        left: Called where the reader left, or was cut off, before the end.
-        headers: Of the answer.
+        pieces: Called once; returns the pieces to send.
+        ping: Seconds between two pings while there is nothing to send.
+        send_timeout: Seconds before a stalled client is disconnected.
+        left: Called if the client disconnected, or was disconnected, before the end.
+        headers: Headers of the answer.
     """
 
     media_type = "text/event-stream"
@@ -77,7 +77,7 @@ class EventStream(Response):
             await self._left()
 
     async def _send_all(self, send: Send) -> bool:
-        """Send events; False where the reader no longer takes them."""
+        """Send all pieces; return False if the client stopped reading."""
         try:
             async with aclosing(self._pieces()) as pieces:  # type: ignore[type-var]  # a generator
                 pinged = _with_pings(pieces, self._ping)
@@ -96,7 +96,7 @@ class EventStream(Response):
 
 
 async def _with_pings(coming: Pieces, every: float) -> AsyncGenerator[bytes]:
-    """Join the pieces that are there at once; pings fill the silence behind a None."""
+    """Join pieces that are available together; send pings while waiting after a None."""
     pieces: list[bytes] = []
     pause = False
     while True:
@@ -125,7 +125,7 @@ async def _with_pings(coming: Pieces, every: float) -> AsyncGenerator[bytes]:
 
 def _finished(work: asyncio.Task[bool]) -> bool:
     error = work.exception()
-    if error is not None:  # the answer has begun; that it ends too early tells the reader
+    if error is not None:  # the answer has begun; its early end tells the client
         log.error("a stream broke off", exc_info=error)
     return error is None and work.result()
 

@@ -1,4 +1,4 @@
-"""Python functions served as HTTP tools: what `HTTPTool` forwards calls to."""
+"""Serve Python functions as HTTP tools, to which `HTTPTool` forwards calls."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _JSON: Final = "application/json"
 
 
 def tool_app(tools: Iterable[Any], host: str = "127.0.0.1") -> Starlette:
-    """Make an application that runs tools: `POST /tools/{name}`, `GET /tools`, `GET /health`.
+    """Build an application that runs tools: `POST /tools/{name}`, `GET /tools`, `GET /health`.
 
     Args:
-        tools: Functions and tools of every kind; they are checked and run as an agent's own.
-        host: Where it listens. On loopback it answers requests for loopback alone, so that no web
-            page reaches it by a name of its own.
+        tools: Functions and tools of every kind; they are checked and run like an agent's own.
+        host: The address to listen on. On loopback it accepts only loopback host names, so that
+            no web page reaches it under a name of its own.
 
     Raises:
-        ConfigError: One is no tool, has the name of a built-in one, or two share a name.
+        ConfigError: One is not a tool or has the name of a built-in tool, or two share a name.
     """
     bound = _bound(tools)
     served = _Served(bound, (host, *_LOOPBACK) if is_loopback(host) else ())
@@ -58,9 +58,9 @@ def serve_tools(
 
     Args:
         tools: As `tool_app` takes them.
-        host: Where to listen.
-        port: 0 takes any.
-        ready: Called with the tools' names and the origin, once requests can come.
+        host: The address to listen on.
+        port: 0 picks a free one.
+        ready: Called with the tools' names and the origin once the server accepts requests.
 
     Raises:
         ConfigError: A tool is refused, or the address cannot be listened on.
@@ -96,12 +96,12 @@ class _Served:
         self._hosts = hosts
 
     async def health(self, request: Request) -> JSONResponse:
-        """Say that it is up."""
+        """Report that the server is up."""
         self._check(request)
         return JSONResponse({"status": "ok"})
 
     async def listed(self, request: Request) -> JSONResponse:
-        """List the tools in the form in which they are registered."""
+        """List the tools in the format for registration."""
         self._check(request)
         return JSONResponse(
             {
@@ -119,7 +119,7 @@ class _Served:
         if tool is None:
             raise Problem(404, "there is no such tool")
         args = _args(await _body(request))
-        # a call that is repeated has the same key
+        # a repeated call has the same key
         key = request.headers.get("idempotency-key", "")[:128] or secrets.token_hex(16)
         context = ToolContext(
             call_id=key,
@@ -148,7 +148,7 @@ class _Served:
 
 async def _body(request: Request) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != _JSON:  # a page of another origin can send no JSON without being asked for
+    if kind != _JSON:  # a page of another origin cannot send JSON without a preflight request
         raise Problem(415, "send JSON, with Content-Type: application/json")
     limits, body = Limits(), bytearray()
     try:

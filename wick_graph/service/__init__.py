@@ -1,1 +1,1 @@
-"""Serve agents without HTTP: tenants, detached runs, the numbered log of events."""
+"""A server without HTTP: tenants, detached runs, numbered event logs."""

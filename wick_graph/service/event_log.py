@@ -1,7 +1,7 @@
-"""A thread's events as a reader gets them: numbered, written down before anybody is told.
+"""The event log of a run: events are numbered, and stored before readers get them.
 
-A number that a reader has seen is in the database. So a reader who comes back, to this process or
-to the next one, goes on exactly behind it.
+Every number that a reader has seen is in the database. So a reader that reconnects, to this
+process or another, continues exactly after it.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ TERMINAL: Final = frozenset({"done", "error"})
 _TEXT: Final = "on_chat_model_stream"
 
 _WAITING: Final = 256
-"""Events that wait to be written before the run waits."""
+"""Unwritten events at which the run waits for the writer."""
 
 _TAIL: Final = 512
-"""Events of a running run that are kept in memory."""
+"""Events of a running run to keep in memory."""
 
 _PAGES_A_SECOND: Final = 500
-"""That the runs of this process write of text alone: the more runs, the longer pieces gather."""
+"""Writes of text alone by all runs of this process; with more runs, text gathers longer."""
 
 _LONGEST: Final = 0.5
-"""Seconds that a piece of text waits for others at most."""
+"""Most seconds that a piece of text waits for others."""
 
 _POLL: Final = 0.25
-"""Seconds between two looks at a run that goes on in another process."""
+"""Seconds between two polls of a run in another process."""
 
 Wire = Mapping[str, Any]
 
 
-class Channel:
-    """The events of one run, from the run to the database and its readers.
+class EventLog:
+    """The events of one run, on their way to the database and its readers.
 
-    `put` numbers an event and takes it over; `work` writes what came, as much at once as there
-    is, and then tells the readers. Pieces of text that wait together become one piece; where many
-    runs go on, text that comes soon after other text waits a moment for more. Nothing else waits.
+    `put` queues an event; `work` numbers and writes all queued events at once, then notifies the
+    readers. Adjacent pieces of queued text are joined. If many runs are live, text waits a moment
+    for more text; no other event waits.
     """
 
     _at_work: ClassVar[int] = 0
-    """The channels of this process that write."""
+    """Event logs of this process that are being written."""
 
     def __init__(self, saver: SqlSaver, row: StreamRow, next_number: int) -> None:
         self.saver, self.row = saver, row
@@ -61,14 +61,14 @@ class Channel:
         self._timer: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._room.set()
-        self._told = asyncio.Event()
+        self._news = asyncio.Event()
         self.ended = False
         """The last event is written."""
         self.broken: BaseException | None = None
-        """Why nothing can be written any more."""
+        """The error that stopped the writer."""
 
     async def put(self, event: Wire) -> None:
-        """Take over an event; wait while too many are on their way."""
+        """Queue an event; wait while too many are queued."""
         await self._room.wait()
         if self.broken is not None:
             raise self.broken
@@ -82,7 +82,7 @@ class Channel:
         self._call(event)
 
     def _call(self, event: Wire) -> None:
-        """Wake the writer, or let it be woken when text may be written again."""
+        """Wake the writer, now or when text may be written again."""
         loop = asyncio.get_running_loop()
         if event["event"] != _TEXT or loop.time() >= self._due or not self._room.is_set():
             self._wake.set()
@@ -90,8 +90,8 @@ class Channel:
             self._timer = loop.call_at(self._due, self._wake.set)
 
     async def work(self) -> None:
-        """Write what comes until the run's last event is written."""
-        Channel._at_work += 1
+        """Write queued events until the run's last event is written."""
+        EventLog._at_work += 1
         try:
             while not self.ended:
                 await self._wake.wait()
@@ -101,7 +101,7 @@ class Channel:
             self.broken = error
             raise
         finally:
-            Channel._at_work -= 1
+            EventLog._at_work -= 1
             self._rest(0.0)
             self._room.set()
             self._announce()
@@ -115,7 +115,7 @@ class Channel:
     async def _write(self) -> None:
         new, self._new = self._new, []
         self._room.set()
-        pause = min(_LONGEST, Channel._at_work / _PAGES_A_SECOND)
+        pause = min(_LONGEST, EventLog._at_work / _PAGES_A_SECOND)
         self._rest(asyncio.get_running_loop().time() + pause)
         if not new:
             return
@@ -130,11 +130,11 @@ class Channel:
         self._announce()
 
     def _announce(self) -> None:
-        told, self._told = self._told, asyncio.Event()
-        told.set()
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     def since(self, after: int) -> list[tuple[int, Wire]] | None:
-        """Return the written events behind a number, None where they are not in memory."""
+        """Return the written events after a number; None if they are not in memory."""
         if after >= self._next - 1:
             return []
         if not self._tail or self._tail[0][0] > after + 1:
@@ -148,30 +148,30 @@ class Channel:
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing is written any more, here or elsewhere, until the run is taken up."""
+        """Whether the writer has stopped and no other server has ended the run."""
         return self.broken is not None and not self.overtaken
 
     def news(self) -> asyncio.Event:
-        """Return what is set when more is written."""
-        return self._told
+        """Return an event that is set at the next write."""
+        return self._news
 
 
 async def events_after(
-    saver: SqlSaver, row: StreamRow, after: int, channel: Channel | None
+    saver: SqlSaver, row: StreamRow, after: int, event_log: EventLog | None
 ) -> AsyncIterator[tuple[int, Wire] | None]:
-    """Yield a run's events behind a number, to its last one; None is a pause.
+    """Yield a run's events after a number up to the last one; None is a pause.
 
-    Follows a run of this process as it goes, and one of another process by looking again. Where
-    the last event of a run that has ended is no longer kept, it is made from what the row says.
+    Follows a run of this process live, and polls one of another process. If the last event of an
+    ended run is no longer kept, it is rebuilt from the run's row.
     """
     streams, over = saver.streams, False
     while True:
-        if channel is not None and channel.overtaken:
-            channel = None
-        over = over or (channel is not None and channel.ended)
-        news = channel.news() if channel is not None else None
-        stopped = channel is not None and channel.stopped
-        found = channel.since(after) if channel is not None else None
+        if event_log is not None and event_log.overtaken:
+            event_log = None
+        over = over or (event_log is not None and event_log.ended)
+        news = event_log.news() if event_log is not None else None
+        stopped = event_log is not None and event_log.stopped
+        found = event_log.since(after) if event_log is not None else None
         if found is None:
             found = await streams.run(streams.read, row.thread_id, after, row)
         for number, event in found:
@@ -188,7 +188,7 @@ async def events_after(
         yield None
         if news is not None:
             await news.wait()
-        else:  # its end may come between two looks
+        else:  # it may end between two polls
             over = await _has_ended(saver, row)
             await asyncio.sleep(0 if over else _POLL)
 
@@ -199,7 +199,7 @@ async def _has_ended(saver: SqlSaver, row: StreamRow) -> bool:
 
 
 async def _end(saver: SqlSaver, row: StreamRow, after: int) -> tuple[int, Wire] | None:
-    """Make the last event of a run whose events are no longer kept; None if it was seen."""
+    """Rebuild the last event of a run if its events are no longer kept; None if it was seen."""
     streams = saver.streams
     now = await streams.run(streams.get, row.thread_id, row.run_id)
     if now is None or now.status == RUNNING:

@@ -1,4 +1,4 @@
-"""The server's options and limits, and the error bodies of its answers."""
+"""The server's options and limits, and its error answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wick_graph.errors import (
     WickError,
 )
 
-# --- What a server is told when it starts; every limit has a name.
+# --- The options and limits of a server.
 
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -31,78 +31,77 @@ OnDisconnect = Literal["continue", "cancel"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one server takes on; times are in seconds, sizes in bytes."""
+    """Limits of one server; times are in seconds, sizes in bytes."""
 
     body: int = 4 * 1024 * 1024
-    """A request's body."""
+    """Size of a request's body."""
     depth: int = 64
-    """Containers inside containers in a body."""
+    """Levels of nested containers in a body."""
     values: int = 20_000
-    """Keys, items and containers of a body together."""
+    """Keys, items and containers in a body together."""
     runs: int = 1_000
-    """Runs that go on at once."""
+    """Concurrent runs."""
     runs_per_tenant: int = 500
     threads_per_tenant: int = 100_000
     connections: int = 4_000
-    """Open connections; one more is answered with 503."""
+    """Open connections; further ones get 503."""
     requests_per_minute: int = 6_000
-    """Of one token (or address, without tokens) over a minute."""
+    """Requests per token, or per address without tokens."""
     header: float = 10.0
-    """Until the head of a request is complete, and between two pieces of its body."""
+    """Until the head of a request is complete, and again until its body is."""
     idle: float = 15.0
-    """Of a kept connection between two requests."""
+    """Until an idle kept-alive connection is closed."""
     ping: float = 15.0
-    """Between two comments on a stream that has nothing to say."""
+    """Between two pings on a silent stream."""
     send: float = 30.0
-    """That a stream's reader may leave a piece unread."""
+    """Until a stalled client is disconnected."""
     drain: float = 20.0
     """For running steps to end after SIGTERM."""
     events_kept_of_runs: int = 20
-    """Runs of a thread whose events can be read again."""
+    """Latest runs of a thread that keep their events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How a server is run.
+    """Options of a server.
 
     Raises:
-        ConfigError: It would be open to the network without tokens, or a value is none of those
-            that there are.
+        ConfigError: The server would be open to the network without tokens, or a value is unknown.
     """
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     auth: bool = True
-    """False: whoever reaches it is the tenant `local` with all rights."""
+    """If False, every caller is the tenant `local` with all rights."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names under which it is reached, beside `localhost`, the loopback addresses and `host`."""
+    """Accepted host names, besides `localhost`, the loopback addresses and `host`."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may use it, such as `https://example.org`."""
+    """Origins of web pages that may use the server, such as `https://example.org`."""
     allowed_callbacks: tuple[str, ...] = ()
-    """Origins of HTTP tools that may be private, beside those of agents.yaml."""
+    """Private origins that HTTP tools may have, besides those in agents.yaml."""
     on_disconnect: OnDisconnect = "continue"
-    """What becomes of a run whose reader leaves, where the request does not say."""
+    """What to do with a run when its client disconnects, unless the request says."""
     reload: bool = False
-    """Read agents.yaml anew when it changes."""
+    """Reload agents.yaml when it changes."""
     otel: bool = False
-    """Send traces by OpenTelemetry, as the variables OTEL_… say; needs the extra `otel`."""
+    """Export traces as the variables OTEL_… configure; needs the extra `otel`."""
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
         if self.on_disconnect not in get_args(OnDisconnect):
             raise ConfigError(
-                f"on_disconnect is {' or '.join(get_args(OnDisconnect))}, "
-                f"and not {self.on_disconnect!r:.40}"
+                f"on_disconnect must be {' or '.join(get_args(OnDisconnect))}, "
+                f"not {self.on_disconnect!r:.40}"
             )
         if not self.auth and not is_loopback(self.host):
             raise ConfigError(
-                f"a server without tokens on {self.host} would be open to everybody who reaches "
-                "it; leave out --no-auth, or bind 127.0.0.1"
+                f"a server without tokens on {self.host} would be open to everyone who can "
+                "reach it; drop --no-auth, or use --host 127.0.0.1"
             )
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether an address to bind is reached from this machine alone."""
+    """Return whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -111,7 +110,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-# --- What becomes of an error: a status and `{"error": …}` in words that give nothing away.
+# --- Error answers: a status and `{"error": …}` without details of the host.
 
 
 log: Final = logging.getLogger("wick_graph.server")
@@ -124,14 +123,14 @@ _STATUS: Final[tuple[tuple[type[WickError], int], ...]] = (
 )
 
 _OPENAI: Final = "/v1/"
-"""Below it OpenAI's clients ask, and errors have their form."""
+"""Path prefix of OpenAI's API; its errors have OpenAI's format."""
 
 _CODES: Final = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
 @dataclass(slots=True)
 class Problem(Exception):  # an answer, not a failure
-    """An answer to a request that cannot be met."""
+    """An error answer to a request."""
 
     status: int
     error: str
@@ -143,13 +142,13 @@ class Problem(Exception):  # an answer, not a failure
         return {"error": self.error, **self.more}
 
 
-def told(problem: Problem, path: str) -> dict[str, Any]:
-    """Return an answer's JSON in the form of those who ask at a path."""
+def error_body(problem: Problem, path: str) -> dict[str, Any]:
+    """Return the JSON of an error answer, in the format of a path's clients."""
     return openai_error(problem) if path.startswith(_OPENAI) else problem.body()
 
 
 def openai_error(problem: Problem) -> dict[str, Any]:
-    """Return an answer's JSON as OpenAI's clients read it."""
+    """Return the JSON of an error answer in OpenAI's format."""
     kind = "invalid_request_error" if problem.status < 500 else "server_error"
     code = _CODES.get(problem.status)
     said = {"message": problem.error, "type": kind, "param": None, "code": code}
@@ -157,7 +156,7 @@ def openai_error(problem: Problem) -> dict[str, Any]:
 
 
 def problem_of(error: BaseException) -> Problem:
-    """Say how an error is answered; what it was stands in the log."""
+    """Convert an error to an error answer; log what the answer omits."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, ThreadBusyError):
@@ -170,11 +169,11 @@ def problem_of(error: BaseException) -> Problem:
     for kind, status in _STATUS:
         if isinstance(error, kind):
             return Problem(status, REDACTOR.text(str(error)))
-    return Problem(500, shown(error))
+    return Problem(500, public_message(error))
 
 
-def shown(error: BaseException) -> str:
-    """Say why a run failed, to somebody who must learn nothing of this machine."""
+def public_message(error: BaseException) -> str:
+    """Describe why a run failed, without details of the host."""
     if isinstance(error, StorageError):
         log.error("the store failed: %s", error)
         return "the store cannot be used now"

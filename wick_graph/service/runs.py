@@ -1,4 +1,4 @@
-"""The runs of a tenant, independent of any connection, and their counters."""
+"""The runs of a tenant, which do not depend on connections, and their metrics."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from wick_graph.engine.result import Result
 from wick_graph.engine.thread_turn import cancel
 from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError, WickError
 from wick_graph.events import CANCELLED, Done, Event, Failed
-from wick_graph.service.event_log import Channel, Wire
-from wick_graph.service.options import LOCAL, Limits, Problem, log, shown
+from wick_graph.service.event_log import EventLog, Wire
+from wick_graph.service.options import LOCAL, Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from wick_graph.service.service import Service
 
 
-# --- Counters of the server, in the text form that Prometheus reads.
+# --- Metrics of the server, in Prometheus' text format.
 
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Upper bounds of the times that runs took, in seconds."""
+"""Upper bounds of the run durations, in seconds."""
 
 
 class Histogram:
-    """How long something took, each time.
+    """A histogram of durations.
 
     Args:
-        name: Of the metric; it ends in `_seconds`.
-        bounds: Upper bounds of the times that are counted apart, in seconds.
+        name: The metric's name; it ends in `_seconds`.
+        bounds: Upper bounds of the buckets, in seconds.
     """
 
     def __init__(self, name: str, bounds: Sequence[float]) -> None:
@@ -59,12 +59,12 @@ class Histogram:
         self._total = 0.0
 
     def note(self, seconds: float) -> None:
-        """Count a time."""
+        """Count a duration."""
         self._total += seconds
         self._counts[next((bound for bound in self._bounds if seconds <= bound), math.inf)] += 1
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of what was counted."""
+        """Yield the metric lines."""
         yield f"# TYPE {self._name} histogram"
         below = 0
         for bound in self._bounds:
@@ -80,7 +80,7 @@ class Metrics:
     """What has happened since the server started.
 
     Args:
-        whole: Those of the whole server, in which everything is counted too.
+        whole: The metrics of the whole server, which count everything too.
     """
 
     def __init__(self, whole: Metrics | None = None) -> None:
@@ -90,7 +90,7 @@ class Metrics:
         self.runs: Counter[str] = Counter()
         """By why they stopped."""
         self.events = 0
-        """Sent to readers."""
+        """Events sent to readers."""
         self._took = Histogram("wick_run_seconds", BUCKETS)
 
     def answered(self, method: str, status: int) -> None:
@@ -100,20 +100,20 @@ class Metrics:
             self._whole.answered(method, status)
 
     def sent(self) -> None:
-        """Count an event that was sent to a reader."""
+        """Count an event sent to a reader."""
         self.events += 1
         if self._whole is not None:
             self._whole.sent()
 
     def ran(self, status: str, seconds: float) -> None:
-        """Count a run that has ended."""
+        """Count an ended run."""
         if self._whole is not None:
             self._whole.ran(status, seconds)
         self.runs[status] += 1
         self._took.note(seconds)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of what was counted."""
+        """Yield the metric lines."""
         yield "# TYPE wick_requests_total counter"
         for (method, status), count in sorted(self.requests.items()):
             yield f'wick_requests_total{{method="{method}",status="{status}"}} {count}'
@@ -125,8 +125,8 @@ class Metrics:
         yield from self._took.lines()
 
 
-def text(service: Service, tenant: str) -> str:
-    """Return a tenant's own numbers; for who runs the server, those of all of it."""
+def metrics_text(service: Service, tenant: str) -> str:
+    """Return a tenant's metrics; for the tenant `local`, those of the whole server."""
     metrics, mine = service.metrics_of(tenant), None if tenant == LOCAL else tenant
     now = ["# TYPE wick_runs_live gauge", f"wick_runs_live {service.live_runs(mine)}"]
     if mine is None:
@@ -135,7 +135,7 @@ def text(service: Service, tenant: str) -> str:
     return "\n".join([*metrics.lines(), *now, ""])
 
 
-# --- One run that nobody has to hold on to: what was asked for, and its way to its last event.
+# --- One detached run: its request, and its way to the last event.
 
 
 Kind = Literal["message", "resume"]
@@ -146,18 +146,18 @@ CUT_OFF: Final = "the server was restarted; the step is done again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a run is to do, as it is kept for the case that the server dies."""
+class RunRequest:
+    """What a run is to do; stored, so that the run can be recovered after a crash."""
 
     agent_id: str
     kind: Kind
     messages: list[dict[str, Any]] = field(default_factory=list)
     answer: Any = _NOTHING
     force: bool = False
-    """The thread is pardoned. It was asked for once: a server that was killed keeps no order to."""
+    """Resume even if the thread is poisoned. Not kept for a recovery after a crash."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data."""
+        """Return the request as data."""
         made: dict[str, Any] = {"agent": self.agent_id, "kind": self.kind}
         if self.kind == "message":
             return {**made, "messages": self.messages}
@@ -166,7 +166,7 @@ class Asked:
         return made if self.answer is _NOTHING else {**made, "answer": self.answer}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Asked:
+    def from_dict(cls, data: Mapping[str, Any]) -> RunRequest:
         """Undo `to_dict`."""
         return cls(
             agent_id=data["agent"],
@@ -184,26 +184,26 @@ class Asked:
         return agent.astream_resume(row.thread_id, *given, config=config, force=self.force)
 
 
-class LiveRun:
-    """A run that goes on in this process."""
+class DetachedRun:
+    """A run in this process that does not depend on a client connection."""
 
     def __init__(
-        self, row: StreamRow, channel: Channel, *, taken_up: bool = False, cut_off: bool = False
+        self, row: StreamRow, event_log: EventLog, *, recovered: bool = False, cut_off: bool = False
     ) -> None:
-        self.row, self.channel = row, channel
-        self._taken_up, self._cut_off = taken_up, cut_off
+        self.row, self.event_log = row, event_log
+        self._recovered, self._cut_off = recovered, cut_off
         self.result: Result | None = None
         self.failure: BaseException | None = None
         self.status = "running"
         self.suspended = False
-        """The server is going down; the run goes on when it is back."""
+        """Whether the server has suspended the run; it resumes after a restart."""
         self.first = asyncio.Event()
-        """It has got somewhere, or has ended."""
+        """Set at the run's first event or its end."""
         self.task: asyncio.Task[None] | None = None
 
     async def drive(self, events: AsyncIterator[Event]) -> None:
-        """Pass events on until the last one; write why the run stopped."""
-        writer = asyncio.create_task(self.channel.work())
+        """Put the run's events into the log; log its end even if it fails or is cancelled."""
+        writer = asyncio.create_task(self.event_log.work())
         last: Wire | None = None
         try:
             last = await self._pass_on(events)
@@ -212,14 +212,14 @@ class LiveRun:
             last = None if self.suspended else self._last(CANCELLED)
         except Exception as error:  # the input was refused late, or the store failed
             self.failure, self.status = error, "failed"
-            lost = self._taken_up and isinstance(error, ThreadBusyError)
-            last = None if lost else self._last(shown(error))  # another server took it up
+            lost = self._recovered and isinstance(error, ThreadBusyError)
+            last = None if lost else self._last(public_message(error))  # another server has the run
         try:
             if last is not None:
                 await _to_the_end(self._close(last, writer))
-        except ThreadBusyError as error:  # another server has told the readers how it ended
+        except ThreadBusyError as error:  # another server has written its end
             log.info("%s", error)
-        except WickError as error:  # its row says that it goes on, so it is taken up again
+        except WickError as error:  # its row says that it is running, so it will be recovered
             log.error("the end of run %s cannot be written: %s", self.row.run_id, error)
             last = None
         finally:
@@ -235,47 +235,46 @@ class LiveRun:
             async for event in events:
                 self.first.set()
                 failed = event.exception if isinstance(event, Failed) else None
-                if self._taken_up and isinstance(failed, ThreadBusyError):
+                if self._recovered and isinstance(failed, ThreadBusyError):
                     raise failed
                 if self._cut_off:
                     self._cut_off = False
                     cut_off = {"error": CUT_OFF, "delay": 0}
-                    await self.channel.put(self.row.tell("on_chat_model_retry", cut_off))
+                    await self.event_log.put(self.row.tell("on_chat_model_retry", cut_off))
                 if isinstance(event, Failed):
                     self.failure, self.status = event.exception, event.stopped_because
                     cancelled = event.stopped_because == "cancelled"
                     error = event.exception or WickError(event.error)
-                    return self._last(CANCELLED if cancelled else shown(error))
+                    return self._last(CANCELLED if cancelled else public_message(error))
                 wire = wire_of(event)
                 if isinstance(event, Done):
                     self.status, self.result = event.stopped_because, event.result
                     return wire
-                await self.channel.put(wire)
+                await self.event_log.put(wire)
         finally:
             await events.aclose()  # type: ignore[attr-defined]  # an async generator
         raise AssertionError("a run ends with an event")
 
     async def _leave(self) -> None:
-        """Let any server take the run up."""
-        streams = self.channel.saver.streams
-        with contextlib.suppress(WickError):  # then it is taken up when this process is gone
+        """Let any server recover the run."""
+        streams = self.event_log.saver.streams
+        with contextlib.suppress(WickError):  # then it is recovered after this process ends
             await streams.run(streams.leave, self.row)
 
     async def _close(self, last: Wire, writer: asyncio.Task[None]) -> None:
-        await self.channel.put(last)
+        await self.event_log.put(last)
         await writer
 
     def _last(self, error: str) -> dict[str, Any]:
         return self.row.tell("error", {"error": error, "stopped_because": self.status})
 
 
-async def reaches(run: LiveRun, seconds: float = 0.5) -> None:
-    """Wait until a run got somewhere, a while at most.
+async def wait_for_start(run: DetachedRun, seconds: float = 0.5) -> None:
+    """Wait for a run's first event or its end, for `seconds` at most.
 
     Raises:
-        ThreadBusyError: Another process had the thread.
-        ThreadNotFoundError: There is nothing to go on with.
-        WickError: What was asked for is refused.
+        ThreadBusyError: Another process has the thread.
+        ThreadNotFoundError: There is nothing to resume.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -285,7 +284,7 @@ async def reaches(run: LiveRun, seconds: float = 0.5) -> None:
 
 
 def wire_of(event: Event) -> dict[str, Any]:
-    """Return an event as readers get it."""
+    """Convert an event to the form that readers get."""
     made = event.to_dict()
     if isinstance(event, Done):
         ids = {"trace_id": event.run_id, "thread_id": event.thread_id}
@@ -294,7 +293,7 @@ def wire_of(event: Event) -> dict[str, Any]:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Finish what must not be left half done: a cancellation that comes now comes too late."""
+    """Finish some work even if the current task is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):
@@ -302,11 +301,11 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
     task.result()
 
 
-# --- The runs of a tenant: begun, found, cancelled, taken up after a crash.
+# --- The runs of a tenant: start, find, cancel, recover after a crash.
 
 
 _AWAY_SECONDS: Final = 5.0
-"""How long a run of another server may take to end before its row is ended for it."""
+"""Seconds for another server to end its run before its row is ended here."""
 
 _LOOK_SECONDS: Final = 0.1
 
@@ -317,20 +316,20 @@ class Runs:
     def __init__(self, tenant: str, saver: SqlSaver, limits: Limits, metrics: Metrics) -> None:
         self._tenant, self._saver, self._limits = tenant, saver, limits
         self._metrics = metrics
-        self.live: dict[str, LiveRun] = {}
-        """By thread: one at a time goes on in each."""
+        self.live: dict[str, DetachedRun] = {}
+        """By thread; each has at most one."""
         self._beginning: dict[str, asyncio.Event] = {}
-        """By thread: set when a run has been begun or refused."""
+        """By thread: set when a run has been started or refused."""
 
     @contextlib.asynccontextmanager
     async def _alone(self, thread_id: str) -> AsyncIterator[None]:
-        """Let no other run of this process begin in a thread; one that has ended is over then."""
+        """Exclude other starts in a thread; wait until a run that has ended is closed."""
         while (other := self._beginning.get(thread_id)) is not None:
             await other.wait()
         mine = self._beginning[thread_id] = asyncio.Event()
         try:
             run = self.live.get(thread_id)
-            if run is not None and run.task is not None and run.channel.ended:
+            if run is not None and run.task is not None and run.event_log.ended:
                 await asyncio.wait([run.task])
             yield
         finally:
@@ -340,76 +339,78 @@ class Runs:
     async def start(
         self,
         agent: Agent,
-        asked: Asked,
+        request: RunRequest,
         thread_id: str,
         key: str | None = None,
         *,
         named: bool = True,
-    ) -> LiveRun | StreamRow:
-        """Begin a run; return the row of an earlier one that was asked for under the same key.
+    ) -> DetachedRun | StreamRow:
+        """Start a run; return the row of an earlier one with the same key.
 
         Args:
-            agent: Whose run it is.
-            asked: What it is to do.
-            thread_id: Where.
+            agent: The agent to run.
+            request: What to do.
+            thread_id: The thread to run in.
             key: The caller's idempotency key.
             named: Whether the caller named the thread.
 
         Raises:
-            ThreadBusyError: A run goes on in the thread.
-            Problem: The key was used for something else, or too many runs go on.
+            ThreadBusyError: The thread has a running run.
+            Problem: The key was used for another request, or there are too many runs or threads.
         """
         async with self._alone(thread_id):
-            return await self._start(agent, asked, thread_id, key, named)
+            return await self._start(agent, request, thread_id, key, named)
 
     async def _start(
-        self, agent: Agent, asked: Asked, thread_id: str, key: str | None, named: bool
-    ) -> LiveRun | StreamRow:
-        streams, request = self._saver.streams, asked.to_dict()
+        self, agent: Agent, request: RunRequest, thread_id: str, key: str | None, named: bool
+    ) -> DetachedRun | StreamRow:
+        streams, data = self._saver.streams, request.to_dict()
         where = thread_id if named else None
         hashed = None if key is None else _hash(self._tenant, key)
         if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
-            return self._known(row, request, where)
+            return self._known(row, data, where)
         if thread_id in self.live:
             raise ThreadBusyError("thread is busy")
         if len(self.live) >= self._limits.runs_per_tenant:
-            raise Problem(429, "too many runs go on", headers={"Retry-After": "1"})
+            raise Problem(
+                429,
+                "the tenant has too many runs; wait for one to end",
+                headers={"Retry-After": "1"},
+            )
         run_id = str(uuid.uuid4())
         most = self._limits.threads_per_tenant
-        row = await streams.run(
-            streams.begin, thread_id, run_id, request, hashed, most, named=named
-        )
+        row = await streams.run(streams.begin, thread_id, run_id, data, hashed, most, named=named)
         if row is None:
             raise Problem(429, "the tenant has too many threads; delete some")
         if row.run_id != run_id:
-            return self._known(row, request, where)
+            return self._known(row, data, where)
         if row.first > 1:
             await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
-        run = LiveRun(row, Channel(self._saver, row, row.first))
-        return self._drive(run, asked.begin(agent, row))
+        run = DetachedRun(row, EventLog(self._saver, row, row.first))
+        return self._drive(run, request.begin(agent, row))
 
     def _known(
-        self, row: StreamRow, request: Mapping[str, Any], where: str | None
-    ) -> LiveRun | StreamRow:
+        self, row: StreamRow, data: Mapping[str, Any], where: str | None
+    ) -> DetachedRun | StreamRow:
         there = row.named if where is None else where != row.thread_id
-        if row.asked != request or there:
+        if row.asked != data or there:
             raise Problem(409, "the Idempotency-Key was used for another request")
         return self.live[row.thread_id] if self._is_live(row) else row
 
     async def recover(
         self, ready: Callable[[str], Awaitable[Agent]], row: StreamRow
-    ) -> LiveRun | None:
-        """Take up a run that a dead server left; None where it has ended, or somebody has it.
+    ) -> DetachedRun | None:
+        """Recover a run of a dead server; None if it has ended or another process has it.
 
-        Nobody else is at it from when it is claimed: so where its agent cannot be had, it ends.
+        Claiming the run excludes all others, so it is ended here if its agent cannot be built.
 
         Args:
-            ready: Gives an agent by its id.
+            ready: Returns an agent by its id.
             row: The run.
 
         Raises:
-            StorageError: The store cannot be used now; the run can be taken up later.
-            ThreadBusyError: It goes on in another process.
+            StorageError: The store cannot be used now; the run can be recovered later.
+            ThreadBusyError: Another process has the run.
             ThreadNotFoundError: Its thread was deleted.
         """
         streams = self._saver.streams
@@ -417,27 +418,27 @@ class Runs:
             if row.thread_id in self.live or not await streams.run(streams.claim, row):
                 return None
             try:
-                return await self._take_up(await ready(row.asked["agent"]), row)
+                return await self._continue(await ready(row.asked["agent"]), row)
             except (StorageError, ThreadBusyError, ThreadNotFoundError):
                 raise
             except (WickError, Problem) as error:
-                log.error("run %s cannot go on: %s", row.run_id, error)
-                why = error.error if isinstance(error, Problem) else shown(error)
+                log.error("run %s cannot continue: %s", row.run_id, error)
+                why = error.error if isinstance(error, Problem) else public_message(error)
                 await streams.run(streams.give_up, row, why)
                 return None
 
-    async def _take_up(self, agent: Agent, row: StreamRow) -> LiveRun:
-        streams, asked = self._saver.streams, Asked.from_dict(row.asked)
+    async def _continue(self, agent: Agent, row: StreamRow) -> DetachedRun:
+        streams, request = self._saver.streams, RunRequest.from_dict(row.asked)
         threads = self._saver.threads
         began = row.thread_id in await streams.run(threads.of_runs, [row.run_id])
-        again = Asked(agent_id=asked.agent_id, kind="resume") if began else asked
+        again = RunRequest(agent_id=request.agent_id, kind="resume") if began else request
         last = await streams.run(streams.last, row)
-        channel = Channel(self._saver, row, last + 1)
-        run = LiveRun(row, channel, taken_up=True, cut_off=last >= row.first)
-        log.info("run %s goes on", row.run_id)
+        event_log = EventLog(self._saver, row, last + 1)
+        run = DetachedRun(row, event_log, recovered=True, cut_off=last >= row.first)
+        log.info("run %s continues", row.run_id)
         return self._drive(run, again.begin(agent, row))
 
-    def _drive(self, run: LiveRun, events: AsyncIterator[Event]) -> LiveRun:
+    def _drive(self, run: DetachedRun, events: AsyncIterator[Event]) -> DetachedRun:
         thread_id = run.row.thread_id
         self.live[thread_id] = run
 
@@ -446,7 +447,7 @@ class Runs:
             await run.drive(events)
             self._metrics.ran(run.status, time.monotonic() - began)
 
-        def ended(task: asyncio.Task[None]) -> None:  # also of a task that never came to run
+        def ended(task: asyncio.Task[None]) -> None:  # also for a task that never started
             if self.live.get(thread_id) is run:
                 del self.live[thread_id]
 
@@ -458,14 +459,14 @@ class Runs:
         run = self.live.get(row.thread_id)
         return run is not None and run.row.run_id == row.run_id
 
-    def find(self, row: StreamRow) -> LiveRun | None:
-        """Return a run, if it goes on here."""
+    def find(self, row: StreamRow) -> DetachedRun | None:
+        """Return a run if it is live in this process."""
         return self.live[row.thread_id] if self._is_live(row) else None
 
     async def cancel(self, thread_id: str, run_id: str | None = None) -> None:
-        """End the run of a thread, or only a certain one, and wait for its end.
+        """Cancel the run of a thread, or only the given one, and wait for its end.
 
-        It may go on in another process: that one notices within a second.
+        If another process has the run, it notices within a second.
         """
         run = self.live.get(thread_id)
         if run is None or run.task is None:
@@ -479,12 +480,12 @@ class Runs:
         rows = await streams.run(streams.of_thread, thread_id, 1)
         row = rows[0] if rows and rows[0].status == RUNNING else None
         if run_id is None and row is None:
-            await cancel(self._saver, thread_id, ASYNC_BRIDGE)  # no server was asked for it
+            await cancel(self._saver, thread_id, ASYNC_BRIDGE)  # no server started it
         if row is None or run_id not in (None, row.run_id):
             return
-        until, told = time.monotonic() + _AWAY_SECONDS, False
+        until, cancelled = time.monotonic() + _AWAY_SECONDS, False
         while time.monotonic() < until:
-            told = told or await cancel(
+            cancelled = cancelled or await cancel(
                 self._saver, thread_id, ASYNC_BRIDGE
             )  # it may not have begun yet
             await asyncio.sleep(_LOOK_SECONDS)
@@ -494,11 +495,11 @@ class Runs:
         with contextlib.suppress(ThreadNotFoundError):
             await streams.run(streams.give_up, row, CANCELLED, "cancelled")
 
-    async def suspend(self, seconds: float, hurry: asyncio.Event) -> None:
-        """Let running runs end for a while, then stop the others where they are."""
+    async def suspend(self, seconds: float, stop_now: asyncio.Event) -> None:
+        """Give live runs some seconds to end, then suspend the others."""
         if tasks := [run.task for run in self.live.values() if run.task is not None]:
             ended = asyncio.ensure_future(asyncio.wait(tasks))
-            waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(hurry.wait())]
+            waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(stop_now.wait())]
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()

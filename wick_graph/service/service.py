@@ -1,4 +1,4 @@
-"""What is served: the agents of each tenant, their runs, and the server's going up and down."""
+"""The service: the agents and runs of each tenant, start-up, recovery and shutdown."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from wick_graph.errors import (
 from wick_graph.loading import Agents
 from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
 from wick_graph.service.runs import Histogram, Metrics, Runs
-from wick_graph.service.tenants import Instances, file_for
+from wick_graph.service.tenants import TenantAgents, config_for
 from wick_graph.store import SqlSaver
 from wick_graph.tracing import NULL_RECORDER, recording
 from wick_graph.tracing.otel import RequestTracer
 from wick_graph.web import Client
 
-# --- How late the event loop is: what holds it up, holds up every caller.
+# --- The lag of the event loop: what blocks it, blocks every caller.
 
 
 BOUNDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the lags that are counted, in seconds."""
+"""Upper bounds of the lag buckets, in seconds."""
 
 _WINDOW: Final = 60.0
-"""Seconds over which the worst lag is told."""
+"""Seconds over which the worst lag is reported."""
 
 
 class Watchdog:
-    """Measure by how much a short sleep ends too late.
+    """Measure how late a short sleep ends.
 
     Args:
-        every: Seconds between two looks.
-        warn: Seconds of lag that are worth a line in the log.
+        every: Seconds between two measurements.
+        warn: Seconds of lag that are logged.
     """
 
     def __init__(self, every: float = 0.1, warn: float = 1.0) -> None:
         self._every, self._warn = every, warn
         self._lags = Histogram("wick_loop_lag_seconds", BOUNDS)
         self._worst: deque[tuple[float, float]] = deque()
-        """When, and how much: each lag that no later one exceeds."""
+        """Time and size of each lag that no later one exceeds."""
 
     @property
     def worst(self) -> float:
@@ -74,10 +74,10 @@ class Watchdog:
         while self._worst[0][0] < now - _WINDOW:
             self._worst.popleft()
         if lag >= self._warn:
-            log.warning("the event loop was held up for %.2f s; every caller waited", lag)
+            log.warning("the event loop was blocked for %.2f s; every caller waited", lag)
 
     def lines(self) -> Iterator[str]:
-        """Yield the numbers in the form that Prometheus reads."""
+        """Yield the metric lines."""
         yield from self._lags.lines()
         yield "# TYPE wick_loop_lag_max_seconds gauge"
         yield f"wick_loop_lag_max_seconds {self.worst:.6f}"
@@ -86,55 +86,55 @@ class Watchdog:
 _CALLBACKS: Final = "callbacks: allow: in agents.yaml, or start wick serve with --allow-callback"
 
 _TENANTS: Final = 64
-"""Tenants that are kept open while nothing of theirs goes on."""
+"""Idle tenants to keep open."""
 
 _READ: Final = 0.5
-"""Seconds between two looks whether the file of agents has changed."""
+"""Seconds between two checks of the configuration file for changes."""
 
 _LOOK: Final = 10.0
-"""Seconds between two looks for runs that dead servers left."""
+"""Seconds between two searches for runs of dead servers."""
 
 
 class Tenant:
-    """One tenant's agents, threads and runs: nothing of it is reached from another one."""
+    """One tenant's agents, threads and runs; no other tenant can reach them."""
 
     def __init__(self, name: str, service: Service) -> None:
         self.name = name
-        self.agents = Instances(
-            Agents(file_for(service.file, name), model=service.model, tenant=name)
+        self.agents = TenantAgents(
+            Agents(config_for(service.file, name), model=service.model, tenant=name)
         )
         self.saver: SqlSaver = self.agents.store
         self.runs = Runs(name, self.saver, service.options.limits, service.metrics_of(name))
         self.recovering = asyncio.Lock()
         self.users = 0
-        """Requests that are being answered, and jobs that are at it."""
+        """Requests and jobs that use the tenant now."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether it can be closed, and opened again when it is asked for."""
+        """Whether the tenant can be closed until it is needed again."""
         return not (self.users or self.runs.live or self.agents.changed or self.agents.busy)
 
     async def recover(self) -> None:
-        """Take up the runs that a dead server left; one of an agent unknown here is left alone."""
+        """Recover the runs of dead servers, except those of agents unknown here."""
         streams = self.saver.streams
         async with self.recovering:
             for row in await streams.run(streams.running):
                 if row.asked["agent"] not in self.agents:
-                    continue  # a server that knows it takes it up
+                    continue  # a server that knows the agent recovers it
                 try:
                     await self.runs.recover(self.agents.ready, row)
                 except (ThreadBusyError, ThreadNotFoundError):
-                    continue  # it goes on in another process, or its thread was deleted
+                    continue  # another process has it, or its thread was deleted
                 except StorageError as error:
-                    log.error("run %s is taken up later: %s", row.run_id, error)
+                    log.error("run %s will be recovered later: %s", row.run_id, error)
 
     def close(self) -> None:
-        """End the tenant's containers, and close its files and its store."""
+        """Stop the tenant's containers; close its files and its store."""
         self.agents.close()
 
 
 class Service:
-    """Everything behind the routes."""
+    """The agents, tenants and runs of a server."""
 
     def __init__(
         self,
@@ -147,47 +147,47 @@ class Service:
     ) -> None:
         self.file, self.options = file, options or ServerOptions()
         self.model, self._path = model, path
-        if file.vouched is None:  # whoever made the server has trusted what is started now
+        if file.vouched is None:  # creating the server trusts the file in its present state
             digest_of(file)
         self._seen = _stamp(path) if path else ()
-        """What the file was like when it was read."""
+        """The stamp of the file when it was read."""
         self.tracer = RequestTracer.exporting() if self.options.otel and not tracer else tracer
-        """Where the spans of requests and runs go; None where nobody wants them."""
-        _ = self.callbacks  # a mistake in it is told now
+        """Records the spans of requests and runs, or None."""
+        _ = self.callbacks  # report its mistakes now
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
         self._metrics: dict[str, Metrics] = {LOCAL: Metrics()}
         """By tenant; those of `local` are of the whole server."""
         self.watchdog = Watchdog()
         self.draining = False
-        """No new run is taken on."""
-        self.hurry = asyncio.Event()
-        """Nobody waits for running steps any more."""
+        """Whether new runs are refused."""
+        self.stop_now = asyncio.Event()
+        """Set to stop waiting for running steps."""
         self.when_ready: Callable[[], None] = lambda: None
-        """Called when requests are answered."""
+        """Called once requests are answered."""
         self._opening = asyncio.Lock()
         self.local = self._tenants[LOCAL] = Tenant(LOCAL, self)
         self.local.agents.build_all()
 
     @property
     def callbacks(self) -> Client:
-        """The client of HTTP tools that are registered from now on.
+        """The client for HTTP tools registered from now on.
 
         Raises:
-            ConfigError: An origin that is allowed is none.
+            ConfigError: An allowed origin is not an origin.
         """
         allow = (*self.file.callbacks.allow, *self.options.allowed_callbacks)
         return Client(allow=allow, key=_CALLBACKS)
 
     @property
     def tokens(self) -> Any:
-        """Who may speak to this server."""
+        """The access tokens of this server."""
         return self.local.saver.tokens
 
     @contextlib.asynccontextmanager
     async def using(self, name: str) -> AsyncIterator[Tenant]:
-        """Have a tenant, opened if need be; it stays open meanwhile.
+        """Keep a tenant open within the block.
 
-        The one that was idle longest may be closed for it.
+        May close the tenant that has been idle longest.
         """
         if name not in self._tenants:
             async with self._opening:
@@ -210,46 +210,48 @@ class Service:
             await asyncio.to_thread(self._tenants.pop(name).close)
 
     def metrics_of(self, tenant: str) -> Metrics:
-        """Return what is counted of a tenant; they stay when it is closed."""
+        """Return a tenant's metrics, which outlive its closing."""
         return self._metrics.setdefault(tenant, Metrics(self._metrics[LOCAL]))
 
     def live_runs(self, tenant: str | None = None) -> int:
-        """Count the runs that go on here, of all tenants or of one."""
+        """Count the live runs of this process, of all tenants or of one."""
         found = self._tenants.items()
         return sum(len(one.runs.live) for name, one in found if tenant in (None, name))
 
     def sandbox_levels(self) -> list[str]:
-        """Name the levels at which the agents may run commands."""
+        """Name the sandbox levels at which the agents may run commands."""
         return self.local.agents.levels
 
     def open_tenants(self) -> int:
-        """Count the tenants whose stores are open."""
+        """Count the tenants with an open store."""
         return len(self._tenants)
 
-    def take_on(self) -> None:
-        """Refuse a new run while the server goes down or has enough to do.
+    def check_capacity(self) -> None:
+        """Check that the server accepts a new run.
 
         Raises:
-            Problem: It is.
+            Problem: The server is stopping, or has too many runs.
         """
         if self.draining:
-            raise Problem(503, "the server is going down", headers={"Retry-After": "5"})
+            raise Problem(503, "the server is stopping; try again", headers={"Retry-After": "5"})
         if self.live_runs() >= self.options.limits.runs:
-            raise Problem(503, "the server has too many runs", headers={"Retry-After": "1"})
+            raise Problem(
+                503, "the server has too many runs; try again", headers={"Retry-After": "1"}
+            )
 
     async def recover(self) -> None:
-        """Take up what dead servers left, of every tenant."""
+        """Recover the runs of dead servers, of every tenant."""
         streams = self.local.saver.streams
         for name in await streams.run(streams.tenants):
             try:
                 async with self.using(name) as tenant:
                     await tenant.recover()
-            except Exception as error:  # the other tenants are served all the same
-                log.error("cannot take up the runs of the tenant %s: %s", name, error)
+            except Exception as error:  # recover the other tenants all the same
+                log.error("cannot recover the runs of the tenant %s: %s", name, error)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Be in service: sweep, take up what was left; at the end let running steps finish."""
+        """Run the service: recover and sweep; at the end let running steps finish."""
         try:
             with recording(self.tracer.recorder if self.tracer else NULL_RECORDER):
                 async with self._running():
@@ -278,12 +280,12 @@ class Service:
                 tenant.close()
 
     async def drain(self, seconds: float) -> None:
-        """Let runs end, then stop the others where they are; they go on at the next start."""
+        """Let runs end for some seconds, then suspend the others until the next start."""
         self.draining = True
         for tenant in [*self._tenants.values()]:
-            with contextlib.suppress(StorageError):  # then a kill while it drains counts as a death
+            with contextlib.suppress(StorageError):  # then a kill while draining counts as a crash
                 await tenant.saver.leases.anote_shutdown()
-        left = [tenant.runs.suspend(seconds, self.hurry) for tenant in self._tenants.values()]
+        left = [tenant.runs.suspend(seconds, self.stop_now) for tenant in self._tenants.values()]
         await asyncio.gather(*left)
 
     async def _keep_recovering(self) -> None:
@@ -291,8 +293,8 @@ class Service:
             await asyncio.sleep(_LOOK)
             try:
                 await self.recover()
-            except Exception as error:  # the next look may find what this one could not
-                log.error("cannot look for runs to take up: %s", error)
+            except Exception as error:  # the next search may succeed
+                log.error("cannot search for runs to recover: %s", error)
 
     async def _keep_sweeping(self) -> None:
         while True:
@@ -302,8 +304,8 @@ class Service:
                 for name in await streams.run(streams.tenants_to_sweep):
                     async with self.using(name) as tenant:
                         await asyncio.to_thread(tenant.saver.sweep)
-            except Exception as error:  # the next sweep may do what this one could not
-                log.error("cannot delete threads whose time is up: %s", error)
+            except Exception as error:  # the next sweep may succeed
+                log.error("cannot delete expired threads: %s", error)
 
     async def _keep_reading(self, path: Path) -> None:
         while True:
@@ -314,19 +316,19 @@ class Service:
             await asyncio.sleep(_READ)
 
     async def _read_again(self, path: Path) -> None:
-        """Take the file as it is now, if it can be read and all its agents can be built."""
+        """Reload the file, if it can be read and all its agents can be built."""
         try:
             file, agents = await asyncio.to_thread(self._built, path)
-        except Exception as error:  # whatever is wrong with it, the server goes on as it is
-            told = error if isinstance(error, WickError) else f"{type(error).__name__}: {error}"
-            log.error("the configuration is as it was: %s", told)
+        except Exception as error:  # whatever is wrong with the file, the server keeps the old one
+            why = error if isinstance(error, WickError) else f"{type(error).__name__}: {error}"
+            log.error("the configuration was not reloaded: %s", why)
             return
         self.file = file
         for tenant in self._tenants.values():
             mine = tenant is self.local
-            made = agents if mine else tenant.agents.of(file_for(file, tenant.name))
+            made = agents if mine else tenant.agents.of(config_for(file, tenant.name))
             tenant.agents.replace(made)
-        log.info("%s was read again: %s", path, ", ".join(file.agents))
+        log.info("%s was reloaded: %s", path, ", ".join(file.agents))
 
     def _built(self, path: Path) -> tuple[AgentsFile, Agents]:
         file = load_config(path)
@@ -334,8 +336,8 @@ class Service:
         known = self.file.vouched
         if (known is None or digest != known.digest) and not is_trusted(file, digest):
             raise ConfigError(
-                f"{path} starts programs or code that nobody has trusted as they are now; "
-                "look at it, say wick trust, and save it again"
+                f"{path} starts programs or code that is not trusted in its present state; "
+                "review it, run wick trust, and save it again"
             )
         store = (self.file.store_url, self.file.keys_source)
         if (file.store_url, file.keys_source) != store:

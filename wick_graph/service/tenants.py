@@ -1,4 +1,4 @@
-"""Tenants: folders and agents of their own, made from the file's templates."""
+"""Tenants: their own folders and agents, derived from the configuration."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ from wick_graph.models.spec import AUTO, PROVIDERS, parse
 from wick_graph.service.options import LOCAL, Problem, log
 from wick_graph.store import SqlSaver
 
-# --- What a file of agents means for one tenant: folders of its own, and nothing of the
-# others'.
+# --- The configuration for one tenant: its own folders, isolated from the others.
 #
-# `local` has the folders that the file names: it is who runs the server, and the command line. For
-# every other tenant all that its agents write lies beside them, in `<folder>.tenants/<tenant>`.
+# The tenant `local`, which is the operator of the server and the command line, has the folders that
+# the file names. The agents of other tenants write beside them, in `<folder>.tenants/<tenant>`.
 
 
 _PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def folder_name(tenant: str) -> str:
-    """Return a name for a tenant's folder; no two tenants share one, wherever it is.
+    """Return the name of a tenant's folder; no two tenants share one on any file system.
 
-    A name that a file system may take for another one (`Anna` and `anna`) or that means something
-    to it (`..`) is followed by a hash.
+    A name that a file system may confuse with another (`Anna` and `anna`) or that is special to it
+    (`..`) gets a hash.
     """
     if _PLAIN.fullmatch(tenant):
         return tenant
@@ -48,22 +47,21 @@ def folder_name(tenant: str) -> str:
     return f"{kept or 'tenant'}.{hashed}"
 
 
-def file_for(file: AgentsFile, tenant: str) -> AgentsFile:
-    """Return a file as it is for a tenant.
+def config_for(file: AgentsFile, tenant: str) -> AgentsFile:
+    """Return the configuration for a tenant.
 
-    Skills stay those of the file and can only be read; memory files are the tenant's own, and so is
-    the folder that the built-in tools see. Commands that no sandbox confines are switched off: they
-    could read everything.
+    Skills are shared and read-only. Memory files and the folder of the built-in tools are the
+    tenant's own. Commands without a sandbox are switched off, since they could read everything.
     """
     if tenant == LOCAL:
         return file
-    mapped = _Mapped(file, folder_name(tenant))
+    mapped = _FolderMap(file, folder_name(tenant))
     agents = {key: mapped.agent(key, config) for key, config in file.agents.items()}
     return file.model_copy(update={"agents": agents}).seeing(mapped.tools_dir)
 
 
-class _Mapped:
-    """The folders of a file's agents, and where those of one tenant are."""
+class _FolderMap:
+    """Maps the folders of a configuration to those of one tenant."""
 
     def __init__(self, file: AgentsFile, name: str) -> None:
         self._base, self._name = _joined(file.base_dir.absolute(), "."), name
@@ -73,19 +71,19 @@ class _Mapped:
             if config.backend is not None
         }
         self._outer = [one for one in folders if not any(o in one.parents for o in folders)]
-        """None of them lies in another one, so that none holds what is beside it."""
+        """Folders of backends that are not inside another one; none contains its neighbours."""
         beside = {_beside(one) for one in (*self._outer, self._base)}
         self._private = folders | beside | {*_of_all(file)}
 
     @property
     def tools_dir(self) -> Path:
-        """The tenant's counterpart of the file's own folder."""
+        """The tenant's folder for the built-in tools."""
         return self._own(self._base, alone=self._base)
 
     def agent(self, agent_id: str, config: AgentConfig) -> AgentConfig:
         """Return an agent's configuration for the tenant."""
         backend = config.backend
-        if backend is None:  # then skills and memory are nowhere
+        if backend is None:  # then there are no skills and no memory
             return config
         folder = self._folder(backend)
         made: dict[str, Any] = {"backend": self._backend(agent_id, backend, folder)}
@@ -113,11 +111,11 @@ class _Mapped:
         return folder_of(backend, self._base)
 
     def _own(self, path: Path, *, alone: Path) -> Path:
-        """Return the tenant's counterpart of a path: what lies in one folder lies in one again.
+        """Map a path to the tenant's folders; paths in one folder stay together.
 
         Args:
             path: The path.
-            alone: The folder whose counterpart it lies in if it lies in none of a backend.
+            alone: The folder to map if the path is in no backend's folder.
         """
         holders = (one for one in self._outer if one == path or one in path.parents)
         outer = next(holders, alone)
@@ -129,14 +127,14 @@ class _Mapped:
         whole = Path(os.path.normpath(path))
         own = self._own(whole, alone=whole.parent)
         if whole.parent.is_dir():
-            with suppress(OSError):  # without the folder there is nothing to remember by
+            with suppress(OSError):  # without the folder there is no memory
                 own.parent.mkdir(parents=True, exist_ok=True)
         return str(own)
 
     def _shared(
         self, agent_id: str, folder: Path, paths: tuple[str, ...], *, inside: bool
     ) -> Iterator[str]:
-        """Yield what all tenants may read; `inside` if a relative path leads nowhere else."""
+        """Yield paths that all tenants may read; `inside` keeps relative ones in the folder."""
         for path in paths:
             found = _joined(folder, path)
             if any(found == one or found in one.parents for one in self._private):
@@ -146,7 +144,7 @@ class _Mapped:
 
 
 def _of_all(file: AgentsFile) -> Iterator[Path]:
-    """Yield the files that hold something of all tenants: the store, and its keys."""
+    """Yield the files with data of all tenants: the store and its keys."""
     scheme, _, store = file.store_url.partition(":///")
     if scheme.startswith("sqlite"):
         yield _joined(Path(), store.partition("?")[0])
@@ -156,21 +154,21 @@ def _of_all(file: AgentsFile) -> Iterator[Path]:
 
 
 def _beside(folder: Path) -> Path:
-    return folder.parent / f"{folder.name}{TENANTS}"  # the root has no name, and is its own parent
+    return folder.parent / f"{folder.name}{TENANTS}"  # the root has no name and is its own parent
 
 
 def _joined(base: Path, path: str) -> Path:
     return Path(os.path.normpath(base / path))
 
 
-# --- A tenant's own agents: made from the file's templates, changed for this tenant alone.
+# --- A tenant's agents: built from the configuration, changed for this tenant only.
 
 
-class Instances(Mapping[str, Agent]):
+class TenantAgents(Mapping[str, Agent]):
     """The agents of one tenant.
 
-    Templates are never changed: a tenant that switches a hook off, or adds an agent, gets an agent
-    of its own.
+    The configuration never changes: a tenant that switches a hook off, or adds an agent, gets its
+    own agent.
     """
 
     def __init__(self, agents: Agents) -> None:
@@ -179,48 +177,48 @@ class Instances(Mapping[str, Agent]):
         self._off: dict[str, frozenset[str]] = {}
         self._made: dict[str, Agent] = {}
         self._kits: dict[str, list[BaseHook]] = {}
-        """The hooks of agents whose files are looked at, or that have some switched off."""
+        """The hooks of agents with served files or switched hooks."""
         self._building = threading.Lock()
         self._opened: list[LocalBackend | DockerBackend] = []
 
     @property
     def store(self) -> SqlSaver:
-        """Where the tenant's threads are."""
+        """The store with the tenant's threads."""
         return self._agents.store
 
     @property
     def tools(self) -> Any:
-        """The tools that come and go."""
+        """The tools registered at run time."""
         return self._agents.tools
 
     @property
     def changed(self) -> bool:
-        """Whether the tenant has agents, hooks or tools of its own, kept in memory alone."""
+        """Whether the tenant has its own agents, hooks or tools, which are only in memory."""
         scopes = [None, *self]
         return bool(self._own or self._off or any(self.tools.list(key) for key in scopes))
 
     @property
     def busy(self) -> bool:
-        """Whether an agent works on a task in the background; closing would cancel it."""
+        """Whether an agent has a background task, which closing would cancel."""
         return any(tasks.busy for tasks in self._agents.background)
 
     @property
     def levels(self) -> list[str]:
-        """The levels at which the agents that are built may run commands; empty for none."""
+        """The sandbox levels at which the built agents may run commands; empty for none."""
         return [str(getattr(backend, "level", "")) for backend in self._agents.backends]
 
     def build_all(self) -> None:
-        """Build every agent of the file, so that a mistake is told before anybody asks.
+        """Build every agent of the file, so that mistakes show at the start.
 
         Raises:
             ConfigError: An agent cannot be built.
-            ModelError: Its model cannot.
+            ModelError: A model cannot be built.
         """
         for agent_id in self._agents:
             self._made[agent_id] = self._build(agent_id)
 
     async def ready(self, agent_id: str) -> Agent:
-        """Return an agent; it is built in a thread, if it has to be.
+        """Return an agent; build it in a thread if needed.
 
         Raises:
             Problem: There is no such agent, or it cannot be built.
@@ -231,7 +229,7 @@ class Instances(Mapping[str, Agent]):
 
     @property
     def default_id(self) -> str:
-        """The agent that is meant where none is named."""
+        """The id of the default agent."""
         return self._agents.config.default_id
 
     def __getitem__(self, agent_id: str) -> Agent:
@@ -241,7 +239,7 @@ class Instances(Mapping[str, Agent]):
             if agent_id not in self._made:
                 try:
                     self._made[agent_id] = self._build(agent_id)
-                except WickError as error:  # it may name files and addresses of this machine
+                except WickError as error:  # its text may name files and addresses of the host
                     raise self._unbuilt(agent_id, error) from None
             return self._made[agent_id]
 
@@ -266,7 +264,7 @@ class Instances(Mapping[str, Agent]):
         return self.file.agents[agent_id]
 
     def backend(self, agent_id: str) -> LocalBackend | DockerBackend | None:
-        """Return where an agent's files are; None where it has no backend.
+        """Return an agent's backend, or None.
 
         Raises:
             Problem: There is no such agent.
@@ -277,7 +275,7 @@ class Instances(Mapping[str, Agent]):
         """Add an agent for this tenant.
 
         Raises:
-            Problem: The id is taken, or the agent cannot be built; nothing is added.
+            Problem: The id is taken, or the agent cannot be built.
         """
         self._check_model(config)
         with self._building:
@@ -290,16 +288,16 @@ class Instances(Mapping[str, Agent]):
                 del self._own[agent_id]
                 if isinstance(error, ModelError):
                     raise Problem(409, f"the agent cannot be built: {error}") from None
-                if isinstance(error, WickError):  # it may name files, and what is in them
+                if isinstance(error, WickError):  # its text may name files and their contents
                     raise self._unbuilt(agent_id, error, 409) from None
                 raise
             return made
 
     def _check_model(self, config: AgentConfig) -> None:
-        """Refuse a model whose client reads what is the server's: scripts and other files.
+        """Refuse a model that reads files of the server, such as scripts.
 
         Raises:
-            Problem: It is none that a tenant may have.
+            Problem: A tenant may not use this model.
         """
         try:
             spec = parse(config.model_spec())
@@ -308,25 +306,25 @@ class Instances(Mapping[str, Agent]):
         known = {parse(one.model_spec()).provider for one in self._agents.config.agents.values()}
         if spec.provider == "scripted":
             if spec.name != DEMO:
-                raise Problem(409, "model: a script is a file of the server's; name a model")
+                raise Problem(409, "model: a script is a file of the server; name a model")
         elif spec.provider not in {AUTO, *PROVIDERS, *known}:
             names = ", ".join(name for name in PROVIDERS if name != "scripted")
-            raise Problem(409, f"model: take one of {names}, or a provider of agents.yaml")
+            raise Problem(409, f"model: use one of {names}, or a provider of agents.yaml")
 
     def _unbuilt(self, agent_id: str, error: Exception, status: int = 500) -> Problem:
         log.error("the agent %s cannot be built: %s", agent_id, error)
         return Problem(status, "the agent cannot be built")
 
     def remove(self, agent_id: str) -> None:
-        """Remove an agent that this tenant added; those of the file stay.
+        """Remove an agent that this tenant added.
 
         Raises:
-            Problem: There is none such.
+            Problem: There is no such agent, or the file defines it.
         """
         if agent_id not in self:
             raise Problem(404, "agent not found")
         if agent_id not in self._own:
-            raise Problem(409, "the agent is a template of the file; remove it there")
+            raise Problem(409, "the agent is defined in the configuration file; remove it there")
         del self._own[agent_id]
         self._made.pop(agent_id, None)
         self._off.pop(agent_id, None)
@@ -347,11 +345,13 @@ class Instances(Mapping[str, Agent]):
         return [name for name in names if name not in self._off[agent_id]]
 
     def of(self, file: AgentsFile, *, built: bool = False) -> Agents:
-        """Return the agents of other templates, for `replace`.
+        """Return the agents of another configuration, for `replace`.
+
+        With `built`, all of them are built.
 
         Raises:
-            ConfigError: They are to be built, and one cannot be.
-            ModelError: Its model cannot.
+            ConfigError: An agent cannot be built.
+            ModelError: A model cannot be built.
         """
         agents = self._agents.of(file)
         for agent_id in agents if built else ():
@@ -359,20 +359,20 @@ class Instances(Mapping[str, Agent]):
         return agents
 
     def replace(self, agents: Agents) -> None:
-        """Take other templates; agents that are at work end their runs as they began them."""
+        """Switch to the agents of another configuration; running runs keep theirs."""
         self._agents = agents
         self._made.clear()
         self._kits.clear()
 
     def close(self) -> None:
-        """End the containers, and close the files and the store."""
+        """Stop the containers; close the files and the store."""
         while self._opened:
             self._opened.pop().close()
         self._agents.close()
 
     @property
     def file(self) -> AgentsFile:
-        """The tenant's view of the file: the templates, and what is its own."""
+        """The configuration with the tenant's own agents."""
         file = self._agents.config
         agents = {**file.agents, **self._own}
         return file.model_copy(update={"agents": agents}) if self._own else file
@@ -390,7 +390,7 @@ class Instances(Mapping[str, Agent]):
     def _build(self, agent_id: str) -> Agent:
         off, own = self._off.get(agent_id, frozenset()), agent_id in self._own
         for below in () if own else below_in(self._agents.config, agent_id):
-            self._agents[below]  # else the first task given to it would build it, in the loop
+            self._agents[below]  # else its first task would build it, on the event loop
         if not own and not off:
             return self._agents[agent_id]
         hooks = [hook for hook in self._hooks(agent_id) if hook.name not in off]
@@ -412,7 +412,7 @@ class Instances(Mapping[str, Agent]):
 
 
 def below_in(file: AgentsFile, agent_id: str) -> list[str]:
-    """List the agents that an agent gives tasks to, and those that they give them to."""
+    """List the sub-agents of an agent, and theirs in turn."""
     found, left = [agent_id], [agent_id]
     while left:
         for name in file.agents[left.pop()].subagents:

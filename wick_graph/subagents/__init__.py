@@ -1,4 +1,4 @@
-"""Sub-agents: a task for another agent, in a child thread of its own."""
+"""Sub-agents: tasks for other agents, each in its own child thread."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from wick_graph.engine.result import Result
 
 
-# --- What a conversation tells of the tasks that it has begun.
+# --- The tasks that a conversation has started, read from its messages.
 
 
 START: Final = "start_async_task"
@@ -42,7 +42,7 @@ START: Final = "start_async_task"
 UPDATE: Final = "update_async_task"
 
 IN_BLOCK: Final = 10
-"""Tasks of one status that a request tells of."""
+"""Tasks of one status that a request mentions."""
 
 _KNOWN: Final = 100
 
@@ -58,7 +58,7 @@ _GUIDE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """More instructions for a task, given after it was begun."""
+    """Further instructions for a started task."""
 
     id: str
     text: str
@@ -66,7 +66,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task, as the conversation tells of it."""
+    """One task, as recorded in the conversation."""
 
     id: str
     agent: str
@@ -75,20 +75,20 @@ class Task:
 
 
 def tasks_in(messages: Iterable[BaseMessage]) -> list[Task]:
-    """Read from a conversation which tasks it has begun, the newest hundred."""
+    """Read the tasks that a conversation has started, the newest hundred."""
     asked: dict[str, Mapping[str, Any]] = {}
     found: dict[str, Task] = {}
     for message in messages:
         if isinstance(message, AIMessage):
             asked = {call["id"] or "": call["args"] for call in message.tool_calls}
         elif isinstance(message, ToolMessage) and message.name in (START, UPDATE):
-            with suppress(ValueError, KeyError, TypeError):  # it says of an error, not of a task
+            with suppress(ValueError, KeyError, TypeError):  # it reports an error, not a task
                 _read(asked[message.tool_call_id], json.loads(message.text), found)
     return list(found.values())[-_KNOWN:]
 
 
 def _read(args: Mapping[str, Any], said: Mapping[str, Any], found: dict[str, Task]) -> None:
-    """Take up what a call was answered."""
+    """Add what a call's result says about tasks."""
     task_id = said["task_id"]
     if "agent" in said:
         found[task_id] = Task(task_id, args["agent"], args["task"])
@@ -98,11 +98,11 @@ def _read(args: Mapping[str, Any], said: Mapping[str, Any], found: dict[str, Tas
         found[task_id] = replace(task, notes=(*task.notes, note))
 
 
-def block(stands: Sequence[tuple[Task, str]]) -> str:
-    """Say for the model how its tasks stand, the newest ten of each status."""
+def block(statuses: Sequence[tuple[Task, str]]) -> str:
+    """Describe the status of tasks for the model, the newest ten of each status."""
     lines = [_HEADING]
-    for status in dict.fromkeys(status for _, status in stands):
-        of_it = [task for task, stood in stands if stood == status]
+    for status in dict.fromkeys(status for _, status in statuses):
+        of_it = [task for task, its in statuses if its == status]
         lines += [
             f"- {status}: {task.id} ({task.agent}) {_short(task.text)}"
             for task in of_it[-IN_BLOCK:]
@@ -117,7 +117,7 @@ def _short(text: str) -> str:
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
 
 
-# --- The tools by which a model gives tasks away, as it reads them.
+# --- The tools for background tasks, as the model sees them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +149,17 @@ _ROWS: Final = (
         ("agent", "task"),
     ),
     _Row(
-        "check", "check_async_task", "Say how a task stands, with its output.", _ONE, ("task_id",)
+        "check",
+        "check_async_task",
+        "Report the status of a task, and its output.",
+        _ONE,
+        ("task_id",),
     ),
     _Row(
         "update",
         UPDATE,
         "Give a task that is under way more instructions. Its agent reads them when it has "
-        "answered what it was told before, and its last answer counts.",
+        "answered the earlier ones, and its last answer counts.",
         {**_ONE, "instructions": _TEXT},
         ("task_id", "instructions"),
     ),
@@ -178,7 +182,7 @@ def tools_for(
 
     Args:
         descriptions: What each agent is good for.
-        doing: What does the work, by the tool's verb: `start`, `check` and so on.
+        doing: The functions by the tool's verb: `start`, `check` and so on.
     """
     listed = "\n".join(f"- {name}: {text}" for name, text in descriptions.items())
     who = {"type": "string", "enum": list(descriptions), "description": "Who is to do it"}
@@ -191,7 +195,7 @@ def tools_for(
             "required": list(row.required),
         }
         text = f"{row.description}\n{listed}" if known else row.description
-        # replay: a call that is repeated finds its task where it stood
+        # replay: a repeated call finds its task
         made.append(
             FuncTool(
                 row.name,
@@ -206,20 +210,19 @@ def tools_for(
     return tuple(made)
 
 
-# --- Tasks that other agents work on while this one goes on: begun, looked at, awaited,
-# cancelled.
+# --- Background tasks: start, check, await, cancel.
 #
-# A task's id is the id of the child thread in which it is worked on, made of the ledger key of the
-# call that began it. What tasks there are is read from the conversation itself, and how they stand
-# from the store: so nothing is lost with the process, and a task that a crash stopped goes on when
-# it is next looked at. A task outlives the run that began it.
+# A task's id is the id of its child thread, derived from the ledger key of the call that started
+# it. The conversation lists the tasks, and the store knows their status. So nothing is lost with
+# the process, and a task that a crash stopped continues when it is next checked. A task outlives
+# the run that started it.
 
 
 MAX_TASKS: Final = 16
-"""Tasks of one thread that are worked on at once."""
+"""Concurrent tasks of one thread."""
 
 MAX_NOTES: Final = 8
-"""Instructions that may be given to a task after it was begun."""
+"""Further instructions that one task accepts."""
 
 WAIT_SECONDS: Final = 600
 
@@ -235,11 +238,11 @@ _ENDS: Final = frozenset({*_OVER, "waiting"})
 
 
 class Background(BaseHook):
-    """Bring the tools for background tasks, and tell the model how its tasks stand.
+    """Add tools for background tasks, and show the model the status of its tasks.
 
     Args:
-        agents: By the names under which the model knows them; their store is a database.
-        max_depth: How far down tasks may be given on.
+        agents: Sub-agents by the names that the model sees; their store must be a database.
+        max_depth: How many levels deep tasks may be delegated.
 
     Raises:
         ConfigError: There is no agent, or one has no description.
@@ -255,9 +258,9 @@ class Background(BaseHook):
         self._depth: Final = max_depth
         self._running: Final[dict[str, Future[Any]]] = {}
         self._handles: Final[set[asyncio.Task[Any]]] = set()
-        """The same on the engine's loop: a future that is cancelled is done before its task is."""
+        """The tasks on the engine's loop: a cancelled future is done before its task is."""
         self._notes: Final[dict[str, list[Note]]] = {}
-        """What is to be said to the tasks that this process works on; of the engine's loop."""
+        """Instructions for the tasks of this process; only the engine's loop uses it."""
         self._tools: Final = tools_for(
             {name: one.description for name, one in agents.items()},
             {
@@ -275,63 +278,63 @@ class Background(BaseHook):
         return self._tools
 
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> ModelRequest:
-        """Say how the tasks of this conversation stand, if there are any.
+        """Add the status of this conversation's tasks, if there are any.
 
-        It is said last: in the system prompt it would take the whole cached prompt along with each
-        change.
+        It comes last: in the system prompt, each change would invalidate the provider's prompt
+        cache.
         """
         found = tasks_in(peek(request.state, "messages") or ())
         if not found:
             return request
-        stands = [(task, await self._stands(task)) for task in found]
-        return request.append(SystemMessage(block(stands)))
+        statuses = [(task, await self._status(task)) for task in found]
+        return request.append(SystemMessage(block(statuses)))
 
     @property
     def busy(self) -> bool:
-        """Whether this process works on a task."""
+        """Whether this process runs a task."""
         return bool(self._handles)
 
     def close(self) -> None:
-        """End the tasks that this process works on; they count as cancelled."""
+        """Cancel the tasks of this process."""
         self._running.clear()
         if self._handles and not ENGINE_LOOP.is_here():
             ENGINE_LOOP.submit(self._end()).result(_CLOSE_SECONDS)
 
     async def start(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-        """Begin a task; a repeated call finds it begun."""
+        """Start a task; a repeated call finds it started."""
         path = langgraph_config.path_of(ctx.config)
         if len(path) >= self._depth:
-            raise ToolError("no task can be given on here: this is as deep as is allowed")
+            raise ToolError("no deeper delegation is allowed here; do the task yourself")
         task = Task(_id_of(ctx), args["agent"], args["task"])
         mine = [known for known in _tasks(ctx) if self._runs(known)]
         if len(mine) >= MAX_TASKS:
-            raise ToolError(f"{MAX_TASKS} tasks are under way, which is the limit; await some")
+            raise ToolError(f"{MAX_TASKS} tasks are running, which is the limit; await some")
         self._begin(task, ctx)
-        told = {"task_id": task.id, "agent": task.agent, "status": "running"}
+        report = {"task_id": task.id, "agent": task.agent, "status": "running"}
         asked = delegate.request(ctx, task.agent, task.text, task.id)
-        return _told(told, ctx, {"messages": [asked]})
+        return _result(report, ctx, {"messages": [asked]})
 
     async def check(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-        """Say how a task stands, with its output if it has ended."""
+        """Report the status of a task, with its output if it has ended."""
         return await self._report(await self._seen(self._find(args["task_id"], ctx), ctx), ctx)
 
     async def update(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        """Give a task that is under way more instructions."""
+        """Send further instructions to a running task."""
         task = self._find(args["task_id"], ctx)
-        told: dict[str, Any] = {"task_id": task.id, "accepted": False}
+        report: dict[str, Any] = {"task_id": task.id, "accepted": False}
         seen = await self._seen(task, ctx)
         if seen["status"] in _ENDS:
-            return {**told, "reason": f"the task has ended: {seen['status']}"}
+            return {**report, "reason": f"the task has ended: {seen['status']}"}
         note = Note(f"{task.id}/{_hash(ctx, 4)}", args["instructions"])
         if (reason := await self._on_loop(self._post(task, note))) is not None:
-            return {**told, "reason": reason}
-        return {**told, "accepted": True, "update_id": note.id}
+            return {**report, "reason": reason}
+        return {**report, "accepted": True, "update_id": note.id}
 
     async def _post(self, task: Task, note: Note) -> str | None:
-        """Put instructions where the task's run finds them, or say why that cannot be."""
+        """Queue instructions for the task's run, or return why that is impossible."""
         notes = self._notes.get(task.id)
         if notes is None:
-            return "another process works on it, or it has just ended"
+            return "another process runs it, or it has just ended"
         if note in notes:
             return None
         if len(notes) > MAX_NOTES:  # the first is the task itself
@@ -340,13 +343,13 @@ class Background(BaseHook):
         return None
 
     async def listed(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        """Say how all tasks of the thread stand."""
+        """Report the status of all tasks of the thread."""
         found = [await self._seen(task, ctx) for task in _tasks(ctx)]
         shown = [{k: one[k] for k in ("task_id", "agent", "status")} for one in found]
         return {"tasks": shown, "count": len(shown)}
 
     async def wait(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-        """Wait for all tasks, or for the first of them, and give what has ended."""
+        """Wait for all tasks, or for the first, and report the ended ones."""
         began, mode = time.monotonic(), args.get("mode", "all")
         known = {task.id: task for task in _tasks(ctx)}
         wanted = list(dict.fromkeys(args["task_ids"]))
@@ -360,7 +363,7 @@ class Background(BaseHook):
                 break
             await self._any_of(open_, left)
         ended = [one for one in seen if one["status"] in _ENDS]
-        told = {
+        report = {
             "completed": ended,
             "still_running": open_,
             "elapsed_seconds": round(time.monotonic() - began, 1),
@@ -368,11 +371,11 @@ class Background(BaseHook):
             "timed_out": bool(open_) and left <= 0,
         }
         if unknown := [i for i in wanted if i not in known]:
-            told["unknown_task_ids"] = unknown
-        return await self._counted(told, ended, ctx)
+            report["unknown_task_ids"] = unknown
+        return await self._counted(report, ended, ctx)
 
     async def cancel(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        """End a task."""
+        """Cancel a task."""
         task = self._find(args["task_id"], ctx)
         seen = await self._seen(task, ctx)
         if seen["status"] in _OVER:
@@ -384,23 +387,23 @@ class Background(BaseHook):
             future.cancel()
         return {"task_id": task.id, "status": "cancelled"}
 
-    # --- how a task stands -----------------------------------------------------------------------
+    # --- the status of a task --------------------------------------------------------------------
 
     async def _seen(self, task: Task, ctx: ToolContext) -> dict[str, Any]:
-        """Look at a task; one that nobody works on goes on."""
-        told: dict[str, Any] = {"task_id": task.id, "agent": task.agent, "task": task.text}
-        status = await self._stands(task)
+        """Report on a task; continue it if no process runs it."""
+        report: dict[str, Any] = {"task_id": task.id, "agent": task.agent, "task": task.text}
+        status = await self._status(task)
         if status == "error":
             info = await self._store(task).threads.aget(task.id)
-            return {**told, "status": status, "error": (info and info.last_error) or "it failed"}
+            return {**report, "status": status, "error": (info and info.last_error) or "it failed"}
         if status in ("done", "waiting"):
-            return {**told, **_ended(await self._end_of(task, ctx))}
+            return {**report, **_ended(await self._end_of(task, ctx))}
         if status == "running":
             self._begin(task, ctx)
-        return {**told, "status": status}
+        return {**report, "status": status}
 
-    async def _stands(self, task: Task) -> str:
-        """Say how a task stands, by the store where this process does not work on it."""
+    async def _status(self, task: Task) -> str:
+        """Return the status of a task; from the store, unless this process runs it."""
         if self._runs(task):
             return "running"
         info = await self._store(task).threads.aget(task.id)
@@ -411,9 +414,9 @@ class Background(BaseHook):
         return "error" if info.status == "failed" else "waiting"
 
     async def _end_of(self, task: Task, ctx: ToolContext) -> Result | None:
-        """Return the end that a task has come to; None if it goes on with a note after all."""
+        """Return the result of an ended task; None if further instructions keep it running."""
         if not task.notes:
-            return await self._on_loop(self._work(task, ctx, ()))  # type: ignore[no-any-return]  # what `_work` gives
+            return await self._on_loop(self._work(task, ctx, ()))  # type: ignore[no-any-return]  # what `_work` returns
         future = self._begin(task, ctx)
         done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=_LOOK_SECONDS)
         return future.result() if done else None
@@ -422,7 +425,7 @@ class Background(BaseHook):
         if not self._runs(task):
             path = (*langgraph_config.path_of(ctx.config), task.agent)
             work = self._work(task, ctx, path)
-            # in a context of its own: it does not end with the run that begins it
+            # in its own context: it does not end with the run that starts it
             context = Context()
             context.run(PART.set, True)
             self._running[task.id] = context.run(ENGINE_LOOP.submit, self._held(work))
@@ -445,21 +448,21 @@ class Background(BaseHook):
             await asyncio.wait(mine, timeout=_CLOSE_SECONDS - 1)
 
     async def _work(self, task: Task, ctx: ToolContext, path: tuple[str, ...]) -> Result | None:
-        """Run the child to its end, or give the end that it has come to already."""
+        """Run the child to its end; return the result it already has, if it has ended."""
         agent, parent = self._agent(task), ctx.thread_id
         rules = brought(self._agents[task.agent], ctx)
         config = langgraph_config.with_configurable(None, **{langgraph_config.PATH: path}, **rules)
         notes = self._notes[task.id] = [Note(task.id, task.text), *task.notes]
         await adopted(agent.store, task.id, parent)
         try:
-            for note in notes:  # it may get longer meanwhile
+            for note in notes:  # it may grow meanwhile
                 result = await agent.ainvoke(
                     note.text, thread_id=task.id, config=config, idempotency_key=note.id
                 )
                 if result.stopped_because == "interrupted":
                     break
         except ThreadBusyError:
-            return None  # another process works on it
+            return None  # another process runs it
         finally:
             self._notes.pop(task.id, None)
         await adopted(agent.store, task.id, parent)
@@ -475,7 +478,7 @@ class Background(BaseHook):
         return future is not None
 
     async def _any_of(self, ids: Sequence[str], seconds: float) -> None:
-        """Wait until one of the tasks has ended; those of other processes are looked at again."""
+        """Wait until one of the tasks has ended; poll those of other processes."""
         mine = [asyncio.wrap_future(self._running[i]) for i in ids if i in self._running]
         pause = seconds if len(mine) == len(ids) else min(seconds, 0.5)
         if not mine:
@@ -489,14 +492,16 @@ class Background(BaseHook):
             one.cancel()
 
     async def _on_loop(self, body: Any) -> Any:
-        """Work on the engine's loop, outside of the run that asks."""
+        """Run a body on the engine's loop, outside the calling run."""
         return await asyncio.wrap_future(Context().run(ENGINE_LOOP.submit, body))
 
     def _agent(self, task: Task) -> Agent:
         given = self._agents[task.agent].agent
         agent = given() if callable(given) else given
         if not isinstance(agent.store, SqlSaver):
-            raise ToolError(f"{task.agent} keeps no list of its threads; give it a database URL")
+            raise ToolError(
+                f"{task.agent} has a store without a list of threads; give it a database URL"
+            )
         return agent
 
     def _store(self, task: Task) -> SqlSaver:
@@ -507,18 +512,18 @@ class Background(BaseHook):
     def _find(self, task_id: str, ctx: ToolContext) -> Task:
         found = next((task for task in _tasks(ctx) if task.id == task_id), None)
         if found is None:
-            raise ToolError(f"this conversation has begun no task {task_id!r:.80}")
+            raise ToolError(f"this conversation has started no task {task_id!r:.80}")
         return found
 
-    # --- what is told ----------------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------------
 
     async def _report(self, seen: dict[str, Any], ctx: ToolContext) -> ToolResult:
         return await self._counted(dict(seen), [seen], ctx)
 
     async def _counted(
-        self, told: dict[str, Any], ended: Sequence[dict[str, Any]], ctx: ToolContext
+        self, report: dict[str, Any], ended: Sequence[dict[str, Any]], ctx: ToolContext
     ) -> ToolResult:
-        """Give a report; of each ended task, record the end and count what it has used, once."""
+        """Return a report; record the end and the usage of each ended task once."""
         update: dict[str, Any] = {}
         news = [made for one in ended if (made := _record_of(one, ctx)) is not None]
         ledger = run_of(ctx.config).ledger
@@ -530,21 +535,21 @@ class Background(BaseHook):
             if await ledger.arecorded(key, START, {}) is None:
                 await ledger.afinish(key, START, {}, {"output": ""})
                 update = counted(result, ctx, update)
-        told.pop("result", None)
+        report.pop("result", None)
         if news:
             update["messages"] = news
-        return _told(told, ctx, update)
+        return _result(report, ctx, update)
 
 
-def _told(told: Mapping[str, Any], ctx: ToolContext, update: Mapping[str, Any]) -> ToolResult:
-    text = json.dumps(told, ensure_ascii=False)
+def _result(report: Mapping[str, Any], ctx: ToolContext, update: Mapping[str, Any]) -> ToolResult:
+    text = json.dumps(report, ensure_ascii=False)
     return ToolResult(
         tool_call_id=ctx.call_id, name=ctx.name, output=text, update=dict(update) or None
     )
 
 
 def _record_of(ended: Mapping[str, Any], ctx: ToolContext) -> BaseMessage | None:
-    """Make the record of what came of a task, unless the thread has one."""
+    """Build the record of a task's outcome, unless the thread has one."""
     task_id, name = ended["task_id"], ended["agent"]
     known = ctx.state.get("messages") or ()
     if known and position(known, delegate.response_id(task_id)) is not None:
@@ -566,7 +571,7 @@ def _id_of(ctx: ToolContext) -> str:
 
 
 def _hash(ctx: ToolContext, size: int) -> str:
-    """Name what a call makes: the same for the same call."""
+    """Return a hash that is the same for the same call."""
     made = f"{ctx.thread_id}\0{ctx.key}".encode("utf-8", "surrogatepass")
     return blake2b(made, digest_size=size).hexdigest()
 

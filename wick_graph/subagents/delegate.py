@@ -1,8 +1,8 @@
-"""The tool by which an agent gives a task to another one, and waits for its answer.
+"""The tool that delegates a task to another agent and waits for its answer.
 
-The other agent works in a thread of its own, whose id is made of the call's ledger key. So the
-same call always means the same thread: repeated after a crash it goes on where the child stood,
-and repeated after the child's end it gives the same answer. The child knows the task alone.
+The other agent, the child, works in its own thread; the thread's id derives from the call's ledger
+key. So the same call always means the same thread: repeated after a crash it continues the child,
+and repeated after the child's end it returns the same answer. The child knows only the task.
 """
 
 from __future__ import annotations
@@ -54,17 +54,16 @@ if TYPE_CHECKING:
     from wick_graph.engine.result import Result
 
 
-# --- What a thread keeps of a task that its agent gave to another one: the request, and its
-# end.
+# --- The records that a thread keeps of a delegated task: the request and its outcome.
 #
-# The records bear the id of the tool call that they belong to. A model reads the call and its
-# result in their place, so it is told of nothing twice.
+# Each record has the id of its tool call. The model reads the call and its result instead of the
+# records, so it sees nothing twice.
 
 
 def request(
     ctx: ToolContext, name: str, task: str, task_id: str, at: datetime | None = None
 ) -> ChatMessage:
-    """Make the record of a task for the agent `name`; its id is made of the task's."""
+    """Build the record of a task for the agent `name`; its id derives from the task's."""
     return agent_call(
         task,
         name,
@@ -77,10 +76,10 @@ def request(
 
 
 def response(ctx: ToolContext, name: str, text: str, task_id: str, result: Result) -> ChatMessage:
-    """Make the record of a task's answer, with the seconds from the task to the answer.
+    """Build the record of a task's answer, with the seconds from the task to the answer.
 
-    Both times are read from the thread in which the task was worked on, so a call that is
-    repeated after a crash records the same.
+    Both times come from the child's thread, so a call that is repeated after a crash records the
+    same.
     """
     began, ended = began_at(result), _ended_at(result.messages)
     spent = None if began is None or ended is None else max((ended - began).total_seconds(), 0.0)
@@ -98,7 +97,7 @@ def response(ctx: ToolContext, name: str, text: str, task_id: str, result: Resul
 def failure_record(
     ctx: ToolContext, name: str, error: BaseException | str, task_id: str
 ) -> ChatMessage:
-    """Make the record of a task that failed."""
+    """Build the record of a failed task."""
     kind = {"error_type": type(error).__name__} if isinstance(error, BaseException) else {}
     return error_message(
         REDACTOR.text(str(error)),
@@ -110,12 +109,12 @@ def failure_record(
 
 
 def response_id(task_id: str) -> str:
-    """Return the id of the record of what came of a task."""
+    """Return the id of the record of a task's outcome."""
     return f"{task_id}/response"
 
 
 def began_at(result: Result) -> datetime | None:
-    """Return when a task was given to the agent that worked on it."""
+    """Return when the child received its task."""
     return next((timestamp_of(m) for m in result.messages if m.type == "human"), None)
 
 
@@ -123,15 +122,15 @@ def _ended_at(messages: Sequence[BaseMessage]) -> datetime | None:
     return timestamp_of(messages[-1]) if messages else None
 
 
-# --- One run of a child: begun or found again, its questions asked, its events passed on.
+# --- One run of a child: start or continue it, ask its questions, pass its events on.
 
 
 _ASKED: Final = "asked"
-"""The name under which the ledger keeps how many questions of a call have had an answer."""
+"""Name of the ledger entry that counts the answered questions of a call."""
 
 
 async def adopted(store: Any, thread_id: str, parent: str | None) -> None:
-    """Note in the store whose child a thread is, if there is that thread."""
+    """Record the parent of a thread in the store, if the thread exists."""
     if isinstance(store, SqlSaver) and parent is not None:
         with suppress(ThreadNotFoundError):
             await store.threads.aadopt(thread_id, parent)
@@ -139,26 +138,26 @@ async def adopted(store: Any, thread_id: str, parent: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A child's thread, on behalf of one call of its parent."""
+    """A child's thread, for one call of its parent."""
 
     agent: Agent
     name: str
     thread_id: str
     ctx: ToolContext
     path: tuple[str, ...]
-    """The agents from the one below the user's down to this one."""
+    """The agents from the user's own (exclusive) down to this one."""
     rules: Mapping[str, Any]
-    """The rules of approval that bind it, as a part of its config."""
+    """The approval rules that bind the child, as part of its config."""
 
     async def answer(self, task: str) -> Result:
-        """Return the end of the child's work, asking the user what it asks.
+        """Return the child's result; ask the user its questions.
 
         Raises:
             WickError: The child's run failed.
             GraphBubbleUp: The child waits for the user.
         """
         key = self.ctx.key[:255]
-        if run_of(self.ctx.config).resumed:  # what the child gets done counts as its parent's
+        if run_of(self.ctx.config).resumed:  # a child's progress counts as its parent's
             await adopted(self.agent.store, self.thread_id, self.ctx.thread_id)
         result = await self._run(
             lambda config: self.agent.ainvoke(
@@ -184,7 +183,7 @@ class Child:
         )
 
     async def _ask(self, result: Result, asked: int) -> tuple[dict[str, Any], int]:
-        """Ask the user what the child asks; raises an interrupt until there is an answer."""
+        """Ask the user the child's questions; raise an interrupt until there is an answer."""
         questions = result.interrupts
         answers = {one.id: interrupt(self._question(one.value)) for one in questions}
         for _ in questions:
@@ -199,11 +198,11 @@ class Child:
         return {**value, "agents": [self.name, *inner], "call_id": self.ctx.call_id}
 
     async def _pass_over(self, question: Any) -> int:
-        """Pass over the answers that the child has had before this process; return how many.
+        """Skip the answers that the child got before this process; return how many.
 
-        LangGraph tells the answers of a task apart by their order alone. So those that the child
-        was given are counted in the ledger: an answer goes to the question that it was the answer
-        of, or the question is asked again.
+        LangGraph tells the answers of a task apart by their order only. So the ledger counts the
+        answers that the child got: each answer reaches its own question, or the question is asked
+        again.
         """
         ledger = run_of(self.ctx.config).ledger
         count = 0
@@ -217,7 +216,7 @@ class Child:
         ledger = run_of(self.ctx.config).ledger
         if ledger is None:
             raise RunError(
-                f"{self.name} asks something, and its caller's store cannot keep the answer; "
+                f"{self.name} has a question, but its caller's store cannot keep the answer; "
                 "give the agents a database URL as their store"
             )
         await ledger.afinish(self._key(count), _ASKED, {}, {"output": ""})
@@ -230,7 +229,7 @@ class Child:
         invoke: Callable[[Any], Awaitable[Result]],
         stream: Callable[[Any], AsyncIterator[Event]],
     ) -> Result:
-        """Run outside of the parent's graph, and end with it."""
+        """Run the child outside the parent's graph, but end with it."""
         config = langgraph_config.with_configurable(
             None, **{langgraph_config.PATH: self.path}, **self.rules
         )
@@ -239,29 +238,29 @@ class Child:
         async def work() -> Result:
             if put is None:
                 return await invoke(config)
-            return await self._told(stream(config), put)
+            return await self._follow(stream(config), put)
 
         context = contextvars.copy_context()
-        context.run(var_child_runnable_config.set, None)  # a child is no part of the parent's graph
+        context.run(
+            var_child_runnable_config.set, None
+        )  # a child is not part of the parent's graph
         return await asyncio.create_task(work(), context=context)
 
     def _reader(self) -> Callable[[Event], Awaitable[None]] | None:
-        """Say how the parent's reader is told of something, if there is one."""
+        """Return how to pass an event to the parent's reader, if there is one."""
         listener = run_of(self.ctx.config).reader
         if listener is None:
             return None
 
         async def put(event: Event) -> None:
-            if isinstance(
-                listener, QueueListener
-            ):  # it waits for its reader, who has a thread of its own
+            if isinstance(listener, QueueListener):  # it waits for its reader, which has its own thread
                 await asyncio.wrap_future(THREADS.submit(listener.put, event))
             else:
                 listener.put(event)
 
         return put
 
-    async def _told(
+    async def _follow(
         self, events: AsyncIterator[Event], put: Callable[[Event], Awaitable[None]]
     ) -> Result:
         async for event in events:
@@ -273,7 +272,7 @@ class Child:
                 return event.result  # type: ignore[no-any-return]  # the facade's own result
             if not isinstance(event, Interrupted):  # the parent asks in its own name
                 await put(self._from_below(event))
-        raise RunError(f"the run of {self.name} came to no end")
+        raise RunError(f"the run of {self.name} ended without a result")
 
     def _from_below(self, event: Event) -> SubagentEvent:
         ids: dict[str, Any] = {"run_id": self.ctx.call_id, "thread_id": self.ctx.thread_id}
@@ -286,23 +285,23 @@ class Child:
 NAME: Final = "delegate_to_agent"
 
 MAX_DEPTH: Final = 3
-"""Agents below the one that the user speaks to."""
+"""Levels of agents below the user's own."""
 
 MAX_CALLS: Final = 16
-"""Tasks that one run may give away."""
+"""Tasks that one run may delegate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subagent:
-    """An agent that tasks can be given to."""
+    """An agent that can be given tasks."""
 
     agent: Agent | Callable[[], Agent]
-    """The agent, or what gives it when it is first needed; it keeps its threads in a database."""
+    """The agent, or a function that returns it when needed; its store is a database."""
     description: str
     """What it is good for, in words for the model."""
     inherit_approvals: bool = True
-    """Whether the rules of approval of the agent that gives the task bind it, too, beside its own.
-    Rules that this agent is bound by itself always do."""
+    """Whether the approval rules of the delegating agent also bind this agent. Its own rules
+    always do."""
 
 
 def delegation(
@@ -315,9 +314,9 @@ def delegation(
     in it comes to a reader as `SubagentEvent`. It is cancelled with the parent.
 
     Args:
-        agents: By the names under which the model knows them.
-        max_depth: How far down tasks may be given on, counted from the run that the user began.
-        max_calls: Tasks that one run may give away.
+        agents: Sub-agents by the names that the model sees.
+        max_depth: How many levels deep tasks may be delegated, counted from the user's run.
+        max_calls: Tasks that one run may delegate.
 
     Raises:
         ConfigError: There is no agent, one has no description, or a limit is less than 1.
@@ -329,10 +328,10 @@ def delegation(
         path = langgraph_config.path_of(ctx.config)
         if len(path) >= max_depth:
             raise ToolError(
-                f"no task can be given on here: {' > '.join(path)} is as deep as is allowed"
+                f"this agent cannot delegate further: {' > '.join(path)} is the depth limit"
             )
         if _before(ctx) >= max_calls:
-            raise ToolError(f"this run has given away {max_calls} tasks, which is the limit")
+            raise ToolError(f"this run has delegated {max_calls} tasks, which is the limit")
         given = agents[name].agent
         agent = given() if callable(given) else given
         child = Child(agent, name, thread_of(ctx), ctx, (*path, name), brought(agents[name], ctx))
@@ -351,14 +350,14 @@ def delegation(
         f"conversation: say all that it needs.\n{listed}",
         _parameters(list(agents)),
         delegate_to_agent,
-        replay="safe",  # a call that is repeated finds its child where it stood
+        replay="safe",  # a repeated call finds its child
         timeout=None,
         agents={name: one.description for name, one in agents.items()},
     )
 
 
 def brought(one: Subagent, ctx: ToolContext) -> dict[str, Any]:
-    """Say by which rules of approval a task is bound, in the form of a config's key."""
+    """Return the approval rules that bind a task, as keys of its config."""
     if ctx.gate is None:
         return {}
     rules = ctx.gate.rules if one.inherit_approvals else ctx.gate.own_rules
@@ -376,7 +375,7 @@ def _check(agents: Mapping[str, Subagent], max_depth: int, max_calls: int) -> No
 
 
 def thread_of(ctx: ToolContext) -> str:
-    """Make the id of the thread in which a call's child works: the same for the same call."""
+    """Return the id of the child's thread: the same for the same call."""
     made = blake2b(f"{ctx.thread_id}\0{ctx.key}".encode("utf-8", "surrogatepass"), digest_size=12)
     return f"th_{made.hexdigest()}"
 
@@ -397,7 +396,7 @@ def _parameters(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _before(ctx: ToolContext) -> int:
-    """Count the tasks that this run has given away before this call."""
+    """Count the tasks that this run has delegated before this call."""
     messages: Sequence[BaseMessage] = peek(ctx.state, "messages") or ()
     made = 0
     for message in reversed(messages):
@@ -412,7 +411,7 @@ def _before(ctx: ToolContext) -> int:
 
 
 def counted(result: Result, ctx: ToolContext, update: Mapping[str, Any]) -> dict[str, Any]:
-    """Add what a child used to what its parent used, and to an update of the parent's state."""
+    """Add a child's usage to its parent's, and to an update of the parent's state."""
     run_of(ctx.config).usage += result.thread_usage
     made = {**update, "usage": add_numbers(update.get("usage"), result.thread_usage.to_dict())}
     if result.thread_cost is not None:
@@ -423,19 +422,19 @@ def counted(result: Result, ctx: ToolContext, update: Mapping[str, Any]) -> dict
 
 
 def _failed(error: WickError, child: Child, task: str) -> ToolResult:
-    """Say that the child failed, and record the pair of request and error."""
+    """Return the child's failure; record request and error."""
     ctx, name, task_id = child.ctx, child.name, child.thread_id
     call = ToolCall(id=ctx.call_id, name=ctx.name)
-    told = failure(call, ToolError(f"{name} failed: {error}"))
+    failed = failure(call, ToolError(f"{name} failed: {error}"))
     pair = [
         request(ctx, name, task, task_id),
         failure_record(ctx, name, error, task_id),
     ]
-    return told.replace(update={"messages": pair})
+    return failed.replace(update={"messages": pair})
 
 
 def _result(result: Result, child: Child, task: str) -> ToolResult:
-    """Give the child's answer, add what it used to what its parent used, and record the pair."""
+    """Return the child's answer; add its usage to its parent's; record request and answer."""
     ctx, name, task_id = child.ctx, child.name, child.thread_id
     text = result.text or f"{name} gave no answer: it stopped because of {result.stopped_because}"
     pair = [

@@ -1,4 +1,4 @@
-"""Models for tests: one that records another's answers, and one that gives recorded answers."""
+"""Models for tests: one records another's answers, one replays recorded answers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _OURS = ("wick_purpose", "wick_agent")
 
 
 class ReplayModel(BindsTools):
-    """Give recorded answers: from a thread's journal, or from a file of a `RecordingModel`.
+    """Replay recorded answers from a thread's journal or a file of a `RecordingModel`.
 
-    A request that was not recorded raises `ReplayError`, with the nearest recorded request and
-    how it differs. No other model is ever called.
+    An unrecorded request raises `ReplayError`, which shows the nearest recorded request and the
+    difference. No other model is ever called.
     """
 
     _cassette: Cassette = PrivateAttr()
@@ -77,7 +77,7 @@ class ReplayModel(BindsTools):
 
 
 class RecordingModel(BindsTools):
-    """Pass everything on to another model, and write its answers to a file."""
+    """Pass requests on to another model, and record its answers in a file."""
 
     inner: BaseChatModel
 
@@ -86,10 +86,10 @@ class RecordingModel(BindsTools):
     def __init__(
         self, inner: BaseChatModel, path: str | Path, *, redact: Sequence[str] = ()
     ) -> None:
-        """Record `inner` into a file, which is made anew with the first answer.
+        """Record `inner` into a file, which the first answer overwrites.
 
-        Secrets that are known to this process, and what matches the patterns in `redact`, are
-        hidden in the file; requests are found again all the same.
+        The file hides secrets known to this process, and matches of the patterns in `redact`;
+        replay still finds the requests.
         """
         super().__init__(inner=inner)  # type: ignore[call-arg]  # a field of this class
         self._writer = CassetteWriter(Path(path), redact)
@@ -176,7 +176,7 @@ class RecordingModel(BindsTools):
 def _asked(
     stop: list[str] | None, kwargs: Mapping[str, Any]
 ) -> tuple[Sequence[Mapping[str, Any]], dict[str, Any]]:
-    """Separate what was bound: the tools, and the settings as a request has them."""
+    """Separate bound arguments into tools and request settings."""
     settings = {
         key: value
         for key, value in kwargs.items()
@@ -188,7 +188,7 @@ def _asked(
 
 
 def _config(run_manager: Any) -> Any:
-    """Tell the inner model who is calling; handlers hear of the call from the outer one alone."""
+    """Return a config for the inner model; only the outer model calls the handlers."""
     return {"callbacks": [], "metadata": dict(getattr(run_manager, "metadata", None) or {})}
 
 
@@ -199,7 +199,7 @@ def _chunk(message: Any) -> AIMessageChunk:
 
 
 def _pieces(reply: AIMessage) -> Iterator[AIMessageChunk]:
-    """Stream a reply: its text by words, then all the rest."""
+    """Stream a reply: its text word by word, then the rest."""
     content: Any = reply.content
     if isinstance(content, str):
         *words, content = content.split(" ")

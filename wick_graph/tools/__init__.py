@@ -1,4 +1,4 @@
-"""Tools: what one is, how it is made, adapted and checked, and the ones that come along."""
+"""Tools: their protocol, how to make, adapt and check them, and the built-in ones."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from wick_graph.constants import TOO_DEEP
 from wick_graph.errors import ConfigError
 from wick_graph.messages.content import is_deep
 
-# --- Check a call's arguments against a JSON schema, in words from which a model can correct
-# them.
+# --- Check a call's arguments against a JSON schema; errors tell a model how to correct them.
 
 
 MAX_PROBLEMS: Final = 5
@@ -45,14 +44,14 @@ _LIMITS: Final = {
 
 
 class ArgumentCheck:
-    """Hold a compiled schema.
+    """A compiled schema that checks arguments.
 
     Args:
         parameters: A JSON schema of type `object`; every `$ref` points into itself.
-        closed: Whether arguments that the schema does not name are refused where it does not say.
+        closed: Whether to refuse unknown arguments if the schema does not say.
 
     Raises:
-        ConfigError: It is no such schema.
+        ConfigError: It is not such a schema.
     """
 
     def __init__(self, parameters: Mapping[str, Any], *, closed: bool = False) -> None:
@@ -70,7 +69,7 @@ class ArgumentCheck:
             ) from error
         _refuse_dangling_refs(schema)
         self._schema: Final = schema
-        # An empty registry: nothing is ever fetched for a `$ref`.
+        # An empty registry: no `$ref` is ever fetched.
         self._validator: Final = kind(schema, registry=Registry())
         self._plain: Final = _Plain.of(schema)
 
@@ -101,7 +100,7 @@ class ArgumentCheck:
         path = _path(error.absolute_path)
         schema = error.schema if isinstance(error.schema, Mapping) else {}
         if error.validator == "required":
-            # One error for each missing name; the name is only in its text.
+            # One error per missing name, which is only in its text.
             names: list[str] = error.validator_value  # type: ignore[assignment]  # a checked schema
             missing = next((n for n in names if error.message.startswith(repr(n))), "?")
             form = self._form(schema.get("properties", {}).get(missing, {}))
@@ -118,7 +117,7 @@ class ArgumentCheck:
             yield f"{path or 'arguments'}: {_limit(error)}"
 
     def _form(self, schema: Any) -> str:
-        """Say in a few words what a schema expects; empty if it takes anything."""
+        """Describe in a few words what a schema expects; empty if it accepts anything."""
         if not isinstance(schema, Mapping):
             return ""
         if "$ref" in schema:
@@ -136,19 +135,19 @@ class ArgumentCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """A schema that asks for types alone; what fits it need not be looked at any closer.
+    """The types of a schema without other rules: arguments that fit need no further check.
 
-    It knows less than the schema: an argument that does not fit may still be right.
+    It is stricter than the schema: an argument that does not fit may still be valid.
     """
 
     types: dict[str, frozenset[type]]
-    """What each argument may be; any type where it is empty."""
+    """Allowed types of each argument; empty allows any type."""
     required: frozenset[str]
     closed: bool
 
     @classmethod
     def of(cls, schema: Mapping[str, Any]) -> _Plain | None:
-        """Read a schema; None where it says more."""
+        """Read a schema; None if it has other rules."""
         properties = schema.get("properties", {})
         parts = (schema, _PARTS), *((part, _WORDS) for part in properties.values())
         if not all(isinstance(part, Mapping) and part.keys() <= words for part, words in parts):
@@ -161,7 +160,7 @@ class _Plain:
         return cls(types, frozenset(schema.get("required", ())), closed=not more)
 
     def fit(self, args: dict[Any, Any]) -> bool:
-        """Say whether arguments are right beyond doubt."""
+        """Return whether arguments are certainly valid."""
         for name, value in args.items():
             types = self.types.get(name)
             if self.closed if types is None else types and type(value) not in types:
@@ -188,11 +187,11 @@ _TYPES: Final[Mapping[str | None, frozenset[type]]] = {
     "array": frozenset({list}),
     "object": frozenset({dict}),
 }
-"""Types whose objects are of a kind for sure; a float may be an integer to JSON."""
+"""Python types with a certain JSON type; a float may be an integer in JSON."""
 
 
 def _leaves(error: ValidationError) -> Iterator[ValidationError]:
-    """Go into the alternative of an `anyOf` that the value was most likely meant for."""
+    """Descend into the alternative of an `anyOf` that the value most likely meant."""
     if error.validator not in ("anyOf", "oneOf") or not error.context:
         yield error
         return
@@ -250,7 +249,7 @@ def _known(names: Sequence[str]) -> str:
 
 
 def _came(value: Any) -> str:
-    """Say what a value is: scalars as they are, the rest by its kind."""
+    """Describe a value: a scalar by its value, anything else by its kind."""
     if value is None:
         return "null"
     if isinstance(value, dict):
@@ -271,7 +270,7 @@ def _cut(text: str, limit: int = _SHOWN_CHARS) -> str:
 def _json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, default=repr)
-    except ValueError:  # an integer of more digits than Python writes
+    except ValueError:  # an integer with more digits than Python writes
         return "…"
 
 
@@ -299,22 +298,22 @@ def _must_resolve(schema: Mapping[str, Any], ref: str) -> None:
         _resolve(schema, ref)
     except Unresolvable as error:
         raise ConfigError(
-            f"parameters refer to {ref!r}, which is not in them; put it under $defs"
+            f"parameters refer to {ref!r}, which they lack; put it under $defs"
         ) from error
 
 
-# --- Refuse schemas from outside that could hang, bloat or misdirect the check of arguments.
+# --- Refuse foreign schemas that could hang, bloat or misdirect the check of arguments.
 
 
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 
 MAX_PARTS: Final = 10_000
-"""Subschemas, each counted as often as references lead to it: what a check may have to visit."""
+"""Subschemas that a check may visit, counted once per reference."""
 
 MAX_DEPTH: Final = 60
 
 _NAMED: Final = ("properties", "$defs", "definitions", "dependentSchemas")
-"""Keywords that hold schemas under names of the schema's own choice."""
+"""Keywords with subschemas under arbitrary names."""
 
 _LISTED: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 
@@ -324,8 +323,8 @@ _SINGLE: Final = (
 )
 
 _REFUSED: Final = {
-    "pattern": "regular expressions of others can take for ever",
-    "patternProperties": "regular expressions of others can take for ever",
+    "pattern": "foreign regular expressions can take forever",
+    "patternProperties": "foreign regular expressions can take forever",
     "$dynamicRef": "only plain references into the schema itself are followed",
     "$recursiveRef": "only plain references into the schema itself are followed",
     "$id": "only plain references into the schema itself are followed",
@@ -334,16 +333,16 @@ _REFUSED: Final = {
 
 
 def check_foreign(parameters: Mapping[str, Any]) -> None:
-    """Refuse a schema that was not written by the one who runs the agent, unless it is harmless.
+    """Refuse a foreign schema unless it is harmless.
 
     Raises:
-        ConfigError: It is no JSON, larger than 64 KiB, uses `pattern` or `patternProperties`,
+        ConfigError: It is not JSON, is larger than 64 KiB, uses `pattern` or `patternProperties`,
             refers out of itself or in a circle, or unfolds to more than 10,000 parts.
     """
     try:
         size = len(json.dumps(parameters))
     except (TypeError, ValueError, RecursionError):
-        raise ConfigError("the parameters are no JSON") from None
+        raise ConfigError("the parameters are not JSON") from None
     if size > MAX_SCHEMA_BYTES:
         raise ConfigError(f"the parameters are larger than {MAX_SCHEMA_BYTES // 1024} KiB")
     _Weigher(parameters).weigh(parameters, ())
@@ -355,7 +354,7 @@ class _Weigher:
         self._known: Final[dict[int, int]] = {}
 
     def weigh(self, schema: Any, above: tuple[int, ...]) -> int:
-        """Count the parts that a schema unfolds to."""
+        """Count the parts of an unfolded schema."""
         if not isinstance(schema, Mapping):
             return 1
         me = id(schema)
@@ -384,7 +383,7 @@ class _Weigher:
         for part in ref[1:].split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")
             if not isinstance(found, Mapping) or key not in found:
-                raise ConfigError(f"the parameters refer to {ref!r:.200}, which is not in them")
+                raise ConfigError(f"the parameters refer to {ref!r:.200}, which they lack")
             found = found[key]
         yield found
 

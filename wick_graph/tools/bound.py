@@ -1,4 +1,4 @@
-"""What every tool is adapted to, once: the one form that the engine calls."""
+"""`BoundTool`, the form to which every tool is adapted for the engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundTool:
-    """A tool, ready to be offered to a model and to be called."""
+    """A tool that can be offered to a model and called."""
 
     name: str
     description: str
@@ -33,33 +33,33 @@ class BoundTool:
     replay: Replay
     timeout: float | Unset | None
     max_output: int | None
-    """None where the output is never cut."""
+    """Code points of the output; None never cuts it."""
     return_direct: bool
-    """The result is the answer, and the model is not asked again."""
+    """Whether the result is the answer, without another model call."""
     retries: int
     concurrency: int | None
     is_async: bool
     call: Callable[[dict[str, Any], ToolContext], Any] = field(repr=False)
-    """Run it on arguments that passed `check`; gives a coroutine if `is_async`."""
+    """Run the tool on arguments that passed `check`; returns a coroutine if `is_async`."""
     check: Callable[[Any], str | None] = field(repr=False)
-    """Say what is wrong with the arguments, in words for the model; None if nothing is."""
+    """Return what is wrong with the arguments, for the model; None if nothing is."""
     schema: dict[str, Any] = field(repr=False)
-    """The tool in OpenAI's function form, as `bind_tools` of every chat model takes it."""
+    """The tool in OpenAI's function format, as every chat model's `bind_tools` takes it."""
     limiter: Limiter | None = field(repr=False)
-    """Counts the calls under way, where `concurrency` limits them."""
+    """Limits concurrent calls if `concurrency` is set."""
     source: Any = field(repr=False)
-    """The object that it was made of."""
+    """The object from which it was made."""
 
 
 def bind_tool(source: Any, **changes: Unpack[Options]) -> BoundTool:
-    """Adapt a tool: one of ours, a function, a LangChain tool, or any object that has the parts.
+    """Adapt a tool: one of ours, a function, a LangChain tool, or an object with its parts.
 
     Args:
-        source: The tool; a `BoundTool` is returned as it is, unless there are changes.
-        **changes: Options that come before what the tool declares (see `ToolOptions`).
+        source: The tool; a `BoundTool` is returned unchanged if there are no changes.
+        **changes: Options that override the tool's own (see `ToolOptions`).
 
     Raises:
-        ConfigError: It is no tool, or has no name, no description or no valid schema.
+        ConfigError: It is not a tool, or lacks a name, a description or a valid schema.
     """
     if isinstance(source, BoundTool):
         if not changes:
@@ -98,7 +98,7 @@ def bind_tools(sources: Iterable[Any]) -> list[BoundTool]:
     """Adapt several tools.
 
     Raises:
-        ConfigError: One of them is no tool, or two have one name.
+        ConfigError: One of them is not a tool, or two have the same name.
     """
     bound = [bind_tool(source) for source in sources]
     seen: set[str] = set()
@@ -118,9 +118,9 @@ class _Parts:
     is_async: bool
     closed: bool
     declares: object
-    """Where the options are read from."""
+    """The object with the options."""
     rename: Callable[[Any], Any] | None = None
-    """Puts an argument that came under an alias under its name."""
+    """Renames arguments from their aliases."""
 
 
 def _parts(source: Any) -> _Parts:
@@ -160,7 +160,7 @@ def _of_langchain(source: BaseTool) -> _Parts:
 
 
 def _of_object(source: Any) -> _Parts:
-    """Take any object with the four parts; they may be attributes or methods without arguments."""
+    """Adapt an object with the four parts, as attributes or as methods without arguments."""
     parts = ("name", "description", "parameters", "execute")
     missing = [part for part in parts if not hasattr(source, part)]
     if missing or inspect.isclass(source):
@@ -187,15 +187,15 @@ def _value(source: Any, part: str) -> Any:
 
 def _refusal(source: Any, missing: list[str]) -> str:
     if inspect.isclass(source) and not missing:
-        return f"{source.__name__} is a class and no tool; pass an instance: {source.__name__}()"
+        return f"{source.__name__} is a class, not a tool; pass an instance: {source.__name__}()"
     if isinstance(source, str):
         return (
-            f"{source!r:.80} is a name and no tool; pass the tool itself, "
+            f"{source!r:.80} is a name, not a tool; pass the tool itself, "
             "or make built-in ones with wick_graph.tools.builtin"
         )
     lacks = f" (it has no {' and no '.join(missing)})" if len(missing) < 4 else ""
     return (
-        f"{source!r:.80} is no tool{lacks}; pass a function, a LangChain tool, "
+        f"{source!r:.80} is not a tool{lacks}; pass a function, a LangChain tool, "
         "or an object with name, description, parameters and execute"
     )
 
@@ -213,7 +213,7 @@ def _usable_name(parts: _Parts) -> str:
 
 
 def _limiter(declares: object, concurrency: int | None) -> Limiter | None:
-    """Return the tool's own limiter, so that all that bind it share one, or make one."""
+    """Return the tool's own limiter, which all its bindings share, or make one."""
     own = getattr(declares, "limiter", None)
     if isinstance(own, Limiter) and own.n == concurrency:
         return own
@@ -223,7 +223,7 @@ def _limiter(declares: object, concurrency: int | None) -> Limiter | None:
 def _plain(
     call: Callable[[dict[str, Any], ToolContext], Any], name: str
 ) -> Callable[[dict[str, Any], ToolContext], Any]:
-    """Refuse a coroutine from what was not declared `async def`: nobody would await it."""
+    """Refuse a coroutine from a function not declared `async def`: it would never be awaited."""
 
     def called(args: dict[str, Any], ctx: ToolContext) -> Any:
         value = call(args, ctx)

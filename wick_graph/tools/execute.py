@@ -24,55 +24,55 @@ from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.protocol import UNSET, ToolContext
 from wick_graph.tools.result import cap, failure, normalise, read_text, with_text
 
-# --- Tell LangChain's callback handlers about calls of tools that are not LangChain's own.
+# --- Call LangChain's callback handlers for tools that are not LangChain's own.
 #
-# LangChain's tools open their runs themselves. For ours it is done here, and only if a handler or
-# tracer listens: then a call looks the same to it, whatever the tool is made of.
+# LangChain's tools open their callback runs themselves. For other tools this is done here, if there
+# is a handler or tracer: so a handler sees all calls alike.
 
 
-class Ear:
-    """Holds what the handlers are to be told at the end of a call."""
+class RunEnd:
+    """Holds the result for the handlers at the end of a call."""
 
     result: ToolResult | None = None
 
 
-def needs_telling(tool: BoundTool, config: Mapping[str, Any]) -> bool:
-    """Say whether somebody listens who would otherwise not hear of the call."""
+def needs_callbacks(tool: BoundTool, config: Mapping[str, Any]) -> bool:
+    """Return whether there are handlers that the tool does not call itself."""
     if isinstance(tool.source, BaseTool):
         return False
     return bool(langgraph_config.handlers_of(config))
 
 
 @contextmanager
-def told(tool: BoundTool, call: ToolCall, config: Any) -> Iterator[Ear]:
-    """Open a tool run around a call, and close it with its result or error."""
+def callback_run(tool: BoundTool, call: ToolCall, config: Any) -> Iterator[RunEnd]:
+    """Open a callback run around a call, and close it with its result or error."""
     manager: CallbackManager = get_callback_manager_for_config(config)
-    run, ear = manager.on_tool_start(*_start(tool, call), **_facts(call)), Ear()
+    run, end = manager.on_tool_start(*_start(tool, call), **_facts(call)), RunEnd()
     try:
-        yield ear
+        yield end
     except BaseException as error:
         run.on_tool_error(error)
         raise
-    if ear.result is not None and ear.result.error:
-        run.on_tool_error(ToolError(ear.result.error))
-    elif ear.result is not None:
-        run.on_tool_end(ear.result.to_message(), name=tool.name)
+    if end.result is not None and end.result.error:
+        run.on_tool_error(ToolError(end.result.error))
+    elif end.result is not None:
+        run.on_tool_end(end.result.to_message(), name=tool.name)
 
 
 @asynccontextmanager
-async def atold(tool: BoundTool, call: ToolCall, config: Any) -> AsyncIterator[Ear]:
-    """Open a tool run around a call; see `told`."""
+async def acallback_run(tool: BoundTool, call: ToolCall, config: Any) -> AsyncIterator[RunEnd]:
+    """Open a callback run around a call; see `callback_run`."""
     manager: AsyncCallbackManager = get_async_callback_manager_for_config(config)
-    run, ear = await manager.on_tool_start(*_start(tool, call), **_facts(call)), Ear()
+    run, end = await manager.on_tool_start(*_start(tool, call), **_facts(call)), RunEnd()
     try:
-        yield ear
+        yield end
     except BaseException as error:
         await run.on_tool_error(error)
         raise
-    if ear.result is not None and ear.result.error:
-        await run.on_tool_error(ToolError(ear.result.error))
-    elif ear.result is not None:
-        await run.on_tool_end(ear.result.to_message(), name=tool.name)
+    if end.result is not None and end.result.error:
+        await run.on_tool_error(ToolError(end.result.error))
+    elif end.result is not None:
+        await run.on_tool_end(end.result.to_message(), name=tool.name)
 
 
 def _start(tool: BoundTool, call: ToolCall) -> tuple[dict[str, Any], str]:
@@ -95,9 +95,9 @@ async def execute(
     *,
     checked: bool = False,
 ) -> ToolResult:
-    """Run a call and return its result; a failure of any kind is a result with an error.
+    """Run a call and return its result; every failure becomes a result with an error.
 
-    `checked` says that the arguments were found to be valid a moment ago.
+    `checked` means that the arguments have just been found valid.
 
     Interrupts and cancellation pass through. Only tools that are declared safe to repeat are
     retried.
@@ -111,31 +111,31 @@ async def execute(
     for attempt in range(1, tries + 1):
         if attempt > 1:
             await bridge.sleep(RETRY_DELAY_SECONDS * 2 ** (attempt - 2))
-        result = await _told(call, tool, bridge, default_timeout, attempt)
+        result = await _attempt(call, tool, bridge, default_timeout, attempt)
         if result.error is None:
             break
     return result
 
 
-async def _told(
+async def _attempt(
     call: ToolCall, tool: BoundTool, bridge: Bridge, default_timeout: float | None, attempt: int
 ) -> ToolResult:
-    """Run one attempt, in a run of LangChain's callbacks if somebody listens to those."""
+    """Run one attempt, within a callback run if there are handlers."""
     config = call.ctx.config
-    if not needs_telling(tool, config):
+    if not needs_callbacks(tool, config):
         return await _once(call, tool, bridge, default_timeout, attempt)
 
-    async def atelling() -> ToolResult:
-        async with atold(tool, call, config) as ear:
-            ear.result = await _once(call, tool, bridge, default_timeout, attempt)
-        return ear.result
+    async def aattempt() -> ToolResult:
+        async with acallback_run(tool, call, config) as end:
+            end.result = await _once(call, tool, bridge, default_timeout, attempt)
+        return end.result
 
-    def telling() -> ToolResult:
-        with told(tool, call, config) as ear:
-            ear.result = run_to_end(_once(call, tool, bridge, default_timeout, attempt))
-        return ear.result
+    def attempt_once() -> ToolResult:
+        with callback_run(tool, call, config) as end:
+            end.result = run_to_end(_once(call, tool, bridge, default_timeout, attempt))
+        return end.result
 
-    return await bridge.call(telling, atelling)
+    return await bridge.call(attempt_once, aattempt)
 
 
 async def _once(
@@ -143,9 +143,9 @@ async def _once(
 ) -> ToolResult:
     seconds = default_timeout if tool.timeout is UNSET else tool.timeout
     ctx = call.ctx
-    if attempt > 1 or ctx.call_id != call.id:  # a copy of that many fields is dear
+    if attempt > 1 or ctx.call_id != call.id:  # a copy of so many fields is expensive
         ctx = replace(ctx, attempt=attempt, call_id=call.id, replayed=ctx.replayed or attempt > 1)
-    if tool.limiter is not None:  # waiting for a place is not counted as the tool's own time
+    if tool.limiter is not None:  # waiting for the limiter does not count as the tool's time
         await bridge.call(tool.limiter.acquire_sync, tool.limiter.acquire)
     try:
         value = await bridge.timed(_releasing(tool), tool.is_async, seconds, call.args, ctx)
@@ -153,20 +153,22 @@ async def _once(
     except GraphBubbleUp:
         raise
     except asyncio.CancelledError:
-        if not await bridge.cancels_itself():  # the run is being cancelled, not the tool on its own
+        if not await io.cancels_itself():  # the run is cancelled, not only the tool
             raise
         return failure(call, ToolError(f"{call.name} cancelled itself"))
     except Late as late:
         return failure(call, ToolError(f"{call.name} {late}"))
-    except Exception as error:  # whatever a tool raises goes to the model, never up
-        if is_invalid_resume(error):  # the answer to an interrupt was wrong: it can be given again
+    except Exception as error:  # every error of a tool goes to the model, never up
+        if is_invalid_resume(
+            error
+        ):  # the answer to an interrupt was wrong: another one can be given
             raise
         return failure(call, error)
     return await _fitting(result, tool.max_output, ctx, bridge)
 
 
 def _releasing(tool: BoundTool) -> Callable[..., Any]:
-    """Give the place back when the call is over, in its thread: a late one still holds it."""
+    """Release the limiter at the end of the call, in its thread: a late call still holds it."""
     limiter = tool.limiter
     if limiter is None:
         return tool.call
@@ -189,7 +191,7 @@ def _releasing(tool: BoundTool) -> Callable[..., Any]:
 async def _fitting(
     result: ToolResult, limit: int | None, ctx: ToolContext, bridge: Bridge
 ) -> ToolResult:
-    """Shorten a result that is longer than the model may see, by whoever keeps the whole of it."""
+    """Shorten a result that is too long for the model; `keep` may store the whole."""
     if limit is None or max(len(result.output), len(shown := read_text(result))) <= limit:
         return result
     if ctx.keep is not None:

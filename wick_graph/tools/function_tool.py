@@ -1,4 +1,4 @@
-"""Make a tool of a function."""
+"""Make tools from functions."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Options(TypedDict, total=False):
 
 
 class FuncTool(Generic[P, R]):
-    """Give a function a name, a description and a JSON schema.
+    """A function as a tool, with a name, a description and a JSON schema.
 
-    A function whose first parameter is called `args` gets all arguments as a dictionary, and the
-    `ToolContext` as its second parameter if it has one. Any other function gets them by name, and
-    the context in a parameter that is annotated with it. It may be `async def`. The tool itself
-    can still be called like the function.
+    If the function's first parameter is named `args`, it gets all arguments as a dictionary, and
+    the `ToolContext` as its second parameter, if any. Any other function gets the arguments by
+    name, and the context in a parameter annotated with it. It may be `async def`. The tool can be
+    called like the function.
 
     Args:
-        name: What the model calls it by.
-        description: What the model is told about it.
+        name: The tool's name for the model.
+        description: The tool's description for the model.
         parameters: A JSON schema of type `object`.
         fn: The function.
-        aliases: Other names that an argument may come under, with the name that it has.
-        agents: The agents that it gives tasks to, with what each is good for.
+        aliases: Alternative argument names, each with the real name.
+        agents: The agents to which it delegates, with their descriptions.
         **options: See `ToolOptions`.
 
     Raises:
@@ -77,7 +77,7 @@ class FuncTool(Generic[P, R]):
         self.retries: Final = checked.retries
         self.concurrency: Final = checked.concurrency
         self.limiter: Final = Limiter(checked.concurrency) if checked.concurrency else None
-        """Shared by all agents that use this tool."""
+        """Shared by all agents with this tool."""
         self.max_output: Final = checked.max_output
         self.return_direct: Final = checked.return_direct
 
@@ -92,7 +92,7 @@ class FuncTool(Generic[P, R]):
         scope: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> FuncTool[P, R]:
-        """Read everything that is not given from the function's name, hints and docstring."""
+        """Make a tool; read what is not given from the function's name, hints and docstring."""
         signature = read_signature(fn, scope)
         call = cast(Callable[..., Any], fn)
         return cls(
@@ -106,15 +106,15 @@ class FuncTool(Generic[P, R]):
         )
 
     def execute(self, args: dict[str, Any], ctx: ToolContext | None = None) -> Any:
-        """Call the function with arguments that passed the schema; a coroutine if it is async.
+        """Call the function with valid arguments; return a coroutine if it is async.
 
         Raises:
-            ToolError: An argument cannot be converted to what the function declares.
+            ToolError: An argument cannot be converted to its declared type.
         """
         return self._execute(self.renamed(args), ctx)
 
     def renamed(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments under the names that the schema has."""
+        """Return the arguments under the names of the schema."""
         found = {old: new for old, new in self.aliases.items() if old in args and new not in args}
         return {found.get(name, name): value for name, value in args.items()} if found else args
 
@@ -149,7 +149,7 @@ def tool(
     aliases: Mapping[str, str] | None = None,
     **options: Unpack[Options],
 ) -> FuncTool[P, R] | Callable[[Callable[P, R]], FuncTool[P, R]]:
-    """Make a tool of a function: `@tool`, or `@tool(replay="safe", timeout=5)`.
+    """Make a tool from a function: `@tool`, or `@tool(replay="safe", timeout=5)`.
 
     The schema comes from the type hints, the description from the docstring, the descriptions of
     the arguments from its `Args` section.
@@ -158,7 +158,7 @@ def tool(
         ConfigError: A parameter's type has no JSON schema, there is no description, or an option
             is wrong.
     """
-    scope = sys._getframe(1).f_locals  # a class of a parameter may be local to the caller
+    scope = sys._getframe(1).f_locals  # a parameter's class may be local to the caller
 
     def make(fn: Callable[P, R]) -> FuncTool[P, R]:
         made = FuncTool.from_function(

@@ -1,4 +1,4 @@
-"""A tool that lives behind HTTP: its calls are forwarded to a server of the user's choice."""
+"""HTTP tools: their calls are forwarded to another server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from wick_graph.types import Replay
 from wick_graph.web import Answer, Client, Target, check_headers
 
 MAX_ERROR_CHARS: Final = 2_000
-"""Of a server's own words in an error."""
+"""Characters of a server's text in an error."""
 
 HEALTH_SECONDS: Final = 3.0
 
 MARGIN_SECONDS: Final = 5.0
-"""Between the client's deadline, which says more, and the tool's."""
+"""Seconds by which the client's deadline, with the better error, precedes the tool's."""
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -34,23 +34,23 @@ _KEY: Final = re.compile(r"[A-Za-z0-9:_-]{1,128}")
 class HTTPTool:
     """Forward each call as `POST {callback_url}/tools/{name}` with `{"name", "args"}` in JSON.
 
-    The server answers `{"result": …}` or `{"error": "…"}`. A result is shown to the model as data
-    in a frame; an error, and any other answer, is a failed call. The arguments are in the body
-    alone: nothing of them gets into the address or a header.
+    The server answers `{"result": …}` or `{"error": "…"}`. The model sees a result as framed data;
+    an error, or any other answer, is a failed call. The arguments are only in the body, never in
+    the URL or a header.
 
     Args:
         name: Lower case letters, digits and `_`, beginning with a letter.
-        description: What the model is told about it.
-        parameters: A JSON schema of type `object`; without `pattern`, and every `$ref` in itself.
-        callback_url: Where the server is, such as `https://tools.example.com`. A private address
-            is refused at each call unless the client allows it.
-        client: Carries the rules; by default only public addresses, on ports 80 and 443.
-        headers: Sent with each call; their values are kept out of what the model reads.
-        replay: See `ToolOptions`; with `key`, each call carries an `Idempotency-Key` that is the
-            same when the call is repeated.
+        description: The tool's description for the model.
+        parameters: A JSON schema of type `object`, without `pattern` and external `$ref`.
+        callback_url: The server's URL, such as `https://tools.example.com`. Each call to a
+            private address is refused unless the client allows it.
+        client: The HTTP client with the rules; by default public addresses, ports 80 and 443.
+        headers: Sent with each call; their values are hidden from the model.
+        replay: See `ToolOptions`; with `key`, each call has an `Idempotency-Key` that stays the
+            same if the call is repeated.
         retries: Further attempts after an error, if `replay` is not `never`.
-        concurrency: Calls under way at once in this process; None for no limit.
-        max_output: Code points of the result that the model sees; None for all of them.
+        concurrency: Concurrent calls in this process; None for no limit.
+        max_output: Code points of the result that the model sees; None for all.
 
     Raises:
         ConfigError: A part is refused, with the reason.
@@ -72,7 +72,7 @@ class HTTPTool:
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(
-                f"the tool name {name!r:.80} is not usable for an HTTP tool; take up to 64 lower "
+                f"the tool name {name!r:.80} is not usable for an HTTP tool; use up to 64 lower "
                 "case letters, digits and '_', and begin with a letter"
             )
         try:
@@ -106,7 +106,7 @@ class HTTPTool:
         """Forward a call and return the server's result.
 
         Raises:
-            ToolError: The server said `error`, or did not answer as it should.
+            ToolError: The server answered `error`, or its answer is invalid.
         """
         headers = {**self._headers, "Content-Type": "application/json"}
         headers["Accept"] = "application/json"
@@ -120,10 +120,10 @@ class HTTPTool:
         return framed(text, f"http tool {self.name}")
 
     async def health(self) -> str:
-        """Ask the server whether it is there: `ok`, or what is wrong in a few words.
+        """Ask the server for its health: `ok`, or what is wrong in a few words.
 
-        Any answer to `GET {callback_url}/health` but one of success is told and is no failure:
-        a server need not have this route.
+        An unsuccessful answer to `GET {callback_url}/health` is reported but is not an error, since
+        this route is optional.
         """
         try:
             answer = await self.client.send("GET", self._health, seconds=HEALTH_SECONDS)
@@ -139,7 +139,7 @@ class HTTPTool:
         try:
             said = json.loads(answer.body)
         except (ValueError, RecursionError):
-            raise self._error("sent no JSON", answer) from None
+            raise self._error("did not send JSON", answer) from None
         if not isinstance(said, dict) or not said.keys() & {"result", "error"}:
             raise self._error("sent JSON without result and error", answer)
         if said.get("error") is not None:
@@ -161,12 +161,12 @@ class HTTPTool:
 def _base(url: str) -> str:
     target = Target.parse(url)
     if "?" in target.path or ".." in target.path:
-        raise ConfigError(f"{url!r:.200} has a query or '..'; give the server's base address alone")
+        raise ConfigError(f"{url!r:.200} has a query or '..'; pass only the server's base address")
     return str(target).rstrip("/")
 
 
 def _secrets(headers: Mapping[str, str]) -> list[str]:
-    """List what of the headers must not be shown: whole values, and the words of long ones."""
+    """List the secrets in headers: whole values, and the words of long ones."""
     words = (word for value in headers.values() for word in (value, *value.split()))
     return [word for word in words if len(word) >= 8]
 

@@ -1,4 +1,4 @@
-"""Call LangChain tools as LangGraph's tool node does: callbacks, injected arguments, Commands."""
+"""Call LangChain tools like LangGraph's tool node: callbacks, injected arguments, Commands."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from wick_graph.errors import ConfigError, ToolError
 from wick_graph.tools.protocol import ToolContext
 
 OPTIONS_KEY: Final = "wick_graph"
-"""Where a LangChain tool's `metadata` may hold our options, such as `{"replay": "safe"}`."""
+"""Key of our options in a LangChain tool's `metadata`, such as `{"replay": "safe"}`."""
 
 _OWN_ARUN: Final = (BaseTool._arun, StructuredTool._arun, Tool._arun)
 
 
 @dataclass(frozen=True, slots=True)
 class _Injected:
-    """Parameters that the engine fills in and the model never does."""
+    """Parameters that the engine fills in, never the model."""
 
     state: dict[str, str | None]
     """Parameter to state key; None for the whole state."""
@@ -36,7 +36,7 @@ class _Injected:
     store: str | None
     runtime: str | None
     hidden: frozenset[str]
-    """All of them, and whatever else is marked as injected."""
+    """All of these, and all others marked as injected."""
 
 
 class LangChainTool:
@@ -68,7 +68,7 @@ class LangChainTool:
         return await self.tool.ainvoke(self._request(args, ctx), ensure_config(ctx.config))
 
     def _request(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        # What a model writes under the name of an injected parameter must not get through.
+        # The model must not set an injected parameter.
         given = {name: value for name, value in args.items() if name not in self._injected.hidden}
         given |= self._fill(ctx)
         return {"name": self.tool.name, "args": given, "id": ctx.call_id, "type": "tool_call"}
@@ -83,7 +83,7 @@ class LangChainTool:
             elif key in state:
                 values[name] = state[key]
             elif name not in injected.optional:
-                raise ToolError(f"this tool needs {key!r} in the state, where there is none")
+                raise ToolError(f"this tool needs {key!r} in the state, which lacks it")
         if not (injected.store or injected.runtime):
             return values
         runtime = runtime_of(ctx.config)
@@ -93,7 +93,7 @@ class LangChainTool:
             values[injected.store] = runtime.store
         if injected.runtime:
             values[injected.runtime] = ToolRuntime(
-                state=dict(state),  # of copies; pydantic wants a dict
+                state=dict(state),  # copies; pydantic wants a dict
                 context=runtime.context,
                 config=ensure_config(ctx.config),
                 stream_writer=runtime.stream_writer,
@@ -106,7 +106,7 @@ class LangChainTool:
 
 
 def runtime_of(config: Any) -> Runtime[Any]:
-    """Return the graph's runtime, by the config of the step; an empty one outside of a graph."""
+    """Return the graph's runtime from the step's config; an empty one outside a graph."""
     with set_config_context(ensure_config(config)) as context:
         return context.run(get_runtime) or Runtime()
 
@@ -121,7 +121,7 @@ def _form(tool: BaseTool) -> dict[str, Any]:
         ) from error
     if form is None:
         raise ConfigError(
-            f"tool {tool.name} takes free text and no arguments; wrap it in a function"
+            f"tool {tool.name} takes free text instead of arguments; wrap it in a function"
         )
     return form
 
@@ -145,7 +145,7 @@ def _read_injected(tool: BaseTool) -> _Injected:
             elif _is(mark, ToolRuntime):
                 runtime = name
     if "runtime" in hints and "runtime" not in offered:
-        # Adapters of remote tools take it without saying its type.
+        # Adapters of remote tools take it without a type hint.
         runtime = "runtime"
         hidden.add(runtime)
     fields: Mapping[str, Any] = getattr(schema, "model_fields", {})
@@ -158,11 +158,11 @@ def _function_hints(tool: BaseTool) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
     except (NameError, TypeError):
-        return {}  # the schema's own annotations are left
+        return {}  # the schema's own annotations remain
 
 
 def _marks(hint: Any) -> Iterator[Any]:
-    """Find what says, anywhere in a type hint, that the engine fills the parameter in."""
+    """Yield the marks of injected parameters anywhere in a type hint."""
     if _is(hint, ToolRuntime):
         yield hint
     elif get_origin(hint) in (Annotated, Union, UnionType):

@@ -16,7 +16,7 @@ class _Waiter(Protocol):
     granted: bool
 
     def wake(self) -> bool:
-        """Hand the permit over; False if nobody can take it any more."""
+        """Hand the permit over; return False if the waiter is gone."""
         ...
 
 
@@ -39,7 +39,7 @@ class _LoopWaiter:
     def wake(self) -> bool:
         try:
             self.loop.call_soon_threadsafe(self._set)
-        except RuntimeError:  # the loop was closed with its task still waiting
+        except RuntimeError:  # the loop was closed while its task was waiting
             return False
         return True
 
@@ -49,10 +49,10 @@ class _LoopWaiter:
 
 
 class Limiter:
-    """Let at most `n` holders in at once, whoever waits longest first.
+    """Allow at most `n` holders at once, first come, first served.
 
     One limiter serves plain threads (`with limiter:`) and any number of event loops
-    (`async with limiter:`) at the same time. A waiter that is cancelled, interrupted or timed out
+    (`async with limiter:`) at the same time. A cancelled, interrupted or timed-out waiter
     never keeps a permit. In a forked child all permits are free.
 
     Raises:
@@ -67,7 +67,7 @@ class Limiter:
         self._reset()
 
     def acquire_sync(self, timeout: float | None = None) -> bool:
-        """Wait in this thread for a permit; False if `timeout` seconds passed without one."""
+        """Wait in this thread for a permit; return False after `timeout` seconds without one."""
         with self._lock_here():
             if self._take():
                 return True
@@ -95,7 +95,7 @@ class Limiter:
             raise
 
     def release(self) -> None:
-        """Give a permit back: to the longest waiter, or to the store."""
+        """Return a permit, to the longest waiter if there is one."""
         with self._lock_here():
             while self._waiters:
                 waiter = self._waiters.popleft()
@@ -121,24 +121,26 @@ class Limiter:
 
     def _reset(self) -> None:
         self._pid = os.getpid()
-        # Re-entrant: a waiter that is collected as garbage gives up while the lock may be held.
+        # Re-entrant: a garbage-collected waiter gives up while the lock may be held.
         self._lock = threading.RLock()
         self._free = self.n
         self._waiters: deque[_Waiter] = deque()
 
     def _lock_here(self) -> threading.RLock:
-        if self._pid != os.getpid():  # the parent's threads, which hold the rest, are not here
+        if (
+            self._pid != os.getpid()
+        ):  # the parent's threads, which hold the others, do not exist here
             self._reset()
         return self._lock
 
     def _take(self) -> bool:
-        if self._free:  # never while somebody waits: a released permit goes to the queue first
+        if self._free:  # never while others wait: a released permit goes to the queue first
             self._free -= 1
             return True
         return False
 
     def _give_up(self, waiter: _Waiter) -> None:
-        """Leave the queue, or pass on the permit that came at the same instant."""
+        """Leave the queue, or pass on a permit received at the same moment."""
         with self._lock_here():
             if not waiter.granted:
                 with suppress(ValueError):

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
 
 
-# --- The schema of a tool that a server describes, without what could hang the check of
-# arguments.
+# --- A remote tool's schema, without parts that could hang the check of arguments.
 
 
 _NAMED: Final = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
@@ -40,10 +39,10 @@ _LEFT_OUT: Final = frozenset({"pattern", "patternProperties", "$id", "id", "$sch
 
 
 def plain(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema without its regular expressions: the server checks those by itself.
+    """Return a schema without its regular expressions, which the server checks itself.
 
     Raises:
-        ConfigError: It refers out of itself or in a circle, or is too large.
+        ConfigError: It has external or circular references, or is too large.
     """
     made: dict[str, Any] = _without(schema)
     check_foreign(made)
@@ -66,11 +65,11 @@ def _without(schema: Any) -> Any:
     return out
 
 
-# --- What an MCP server answered, as a tool's result.
+# --- An MCP server's answer as a tool's result.
 
 
 def reply_of(answer: CallToolResult, call_id: str) -> Any:
-    """Return the texts of an answer as one, or blocks where there are images among them.
+    """Return the joined texts of an answer, or blocks if it has images.
 
     Raises:
         ToolError: The answer says that the call failed.
@@ -96,40 +95,40 @@ def _block(item: Any) -> dict[str, Any]:
     return {"type": "text", "text": f"[{item.type} that cannot be shown]"}
 
 
-# --- One connection to an MCP server: a task that holds it open while it is used and alive.
+# --- One connection to an MCP server, held open by a task while it is used and alive.
 
 
 T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 30.0
-"""For a server to start and to say what it can."""
+"""Seconds for a server to start and initialise."""
 
 MISSING: Final = 'mcp_servers needs the MCP SDK; pip install "wick-graph[mcp]"'
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an MCP server is: a command to start, or an address."""
+    """An MCP server's command or URL."""
 
     command: tuple[str, ...] = ()
     url: str = ""
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Given to the command beside the few harmless variables that it inherits."""
+    """Environment of the command, besides the few harmless variables that it inherits."""
     cwd: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent to the address with each request."""
+    """Headers of each request to the URL."""
     check: Callable[[], None] | None = field(default=None, compare=False, repr=False)
-    """Called before each start of the command; what it raises keeps it from starting."""
+    """Called before each start of the command; an exception prevents the start."""
 
 
 class Ends(asyncio.Event):
-    """Is set once a connection is over, or is to be."""
+    """Set when a connection has ended or must end."""
 
     why: str = ""
-    """What the server did, if it was that."""
+    """What the server did to end it, if anything."""
 
     def because(self, why: str) -> None:
-        """Set it, for a reason."""
+        """Set the event with a reason."""
         self.why = self.why or why
         self.set()
 
@@ -149,7 +148,7 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether the server is there, as far as is known."""
+        """Whether the server is alive, as far as is known."""
         return not self._ends.is_set() and not self._owner.done()
 
     @property
@@ -158,10 +157,10 @@ class Connection:
         return self._ready.done()
 
     async def use(self, call: Callable[[Client], Awaitable[T]]) -> T:
-        """Do something with the client; the connection is not idle meanwhile.
+        """Call a function with the client; the connection is not idle meanwhile.
 
         Raises:
-            Exception: What connecting or the call raised.
+            Exception: From connecting or from the call.
         """
         self._calls += 1
         try:
@@ -174,31 +173,31 @@ class Connection:
 
     @property
     def why(self) -> str:
-        """What the server did that ended the connection; empty if it did nothing known."""
+        """What the server did to end the connection; empty if nothing is known."""
         return self._ends.why
 
     def end(self) -> None:
-        """Let the connection go; a call under way fails."""
+        """End the connection; a running call fails."""
         self._ends.set()
-        if not self._ready.done():  # it hangs before there is anything to hold open
+        if not self._ready.done():  # it hangs before the connection is open
             self._owner.cancel()
 
     async def ended(self) -> None:
-        """Wait until the server is gone."""
+        """Wait until the connection has closed."""
         await asyncio.wait([self._owner])
 
     async def _own(self) -> None:
-        """Open, hold and close the connection, all in one task, as its cancel scopes demand."""
+        """Open, hold and close the connection in one task, as its cancel scopes require."""
         try:
             if self._target.check is not None:  # it may read many files
                 await asyncio.to_thread(self._target.check)
             async with _client(self._target, self._ends) as client:
                 self._ready.set_result(client)
                 await self._while_used()
-        except BaseException as error:  # whoever waits for the connection is told
+        except BaseException as error:  # passed on to the waiters
             if not self._ready.done():
                 self._ready.set_exception(error)
-                self._ready.exception()  # it may be that nobody waits
+                self._ready.exception()  # there may be no waiter
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:
@@ -209,7 +208,7 @@ class Connection:
             spare = None if self._idle is None else self._used + self._idle - time.monotonic()
             if spare is not None and spare <= 0:
                 if not self._calls:
-                    self._ends.set()  # before it closes: a call that comes now takes a new one
+                    self._ends.set()  # before it closes: a call from now on opens a new one
                     return
                 spare = self._idle
             with contextlib.suppress(TimeoutError):
@@ -224,7 +223,7 @@ def _client(target: Target, ends: Ends) -> AbstractAsyncContextManager[Client]:
     return mcp_transport.connect(target, ends)
 
 
-# --- An MCP server as a source of tools: connected when it is needed, again when it has died.
+# --- An MCP server as a source of tools: connected when needed, reconnected after its death.
 
 
 CALL_SECONDS: Final = 60.0
@@ -232,39 +231,39 @@ CALL_SECONDS: Final = 60.0
 IDLE_SECONDS: Final = 300.0
 
 MARGIN_SECONDS: Final = 5.0
-"""Between the server's deadline, which says more, and the tool's."""
+"""Seconds by which the server's deadline, with the better error, precedes the tool's."""
 
 LIST_SECONDS: Final = 15.0
-"""That a new agent waits for a server's tools."""
+"""Seconds that a new agent waits for a server's tools."""
 
 AGAIN_SECONDS: Final = 30.0
-"""Until a server that could not be asked for its tools is asked again."""
+"""Seconds until a failed request for a server's tools is repeated."""
 
 MAX_LIST_BYTES: Final = 4 * 2**20
-"""Of the descriptions of all tools."""
+"""Bytes of the descriptions of all tools."""
 
 _FINE: Final = frozenset({-32600, -32601, -32602, -32603})
-"""JSON-RPC's codes of a request that a live server refused."""
+"""JSON-RPC error codes with which a live server refuses a request."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class McpServer:
-    """Keep one session with an MCP server for all who use its tools, from any thread and loop.
+    """One session with an MCP server, shared by all users of its tools on any thread and loop.
 
-    The session is opened when it is first used. It is closed when nobody has used it for `idle`
-    seconds, and opened anew by the next call, as after the server's death. A call that was under
-    way at a server's death fails; it is never sent twice.
+    The first use opens the session. It closes after `idle` seconds without use, and the next call
+    reopens it, also after the server's death. A call that is running when the server dies fails; it
+    is never sent twice.
 
-    A server that cannot be reached, hangs or breaks the protocol has no tools until it can be
-    asked again; the agents that name it work without them.
+    A server that cannot be reached, hangs or breaks the protocol has no tools until it answers
+    again; its agents work without them.
 
     Args:
-        name: Stands before each tool's name: `name_tool`.
-        target: Where the server is.
+        name: Prefix of each tool's name: `name_tool`.
+        target: The server's command or URL.
         timeout: Seconds for one call.
         idle: Seconds; None keeps the session until `close`.
-        only: Names of the server's tools to take; all of them by default.
+        only: Names of the server's tools to use; all by default.
     """
 
     def __init__(
@@ -287,7 +286,7 @@ class McpServer:
         self._asking = threading.Lock()
         self._listing: Future[tuple[BoundTool, ...]] | None = None
         self._again = 0.0
-        """When a server that could not be asked is asked again."""
+        """When to repeat a failed request for the tools."""
 
     @property
     def connected(self) -> bool:
@@ -295,13 +294,13 @@ class McpServer:
         return self._live is not None and self._live.alive
 
     def tools(self, wait: float | None = None) -> tuple[BoundTool, ...]:
-        """Return the server's tools; it is asked once, and none are known until it has answered.
+        """Return the server's tools; ask for them once, and return none until it answers.
 
         Args:
-            wait: Seconds that an answer is waited for; some by default.
+            wait: Seconds to wait for the answer; a default if None.
 
         Raises:
-            ConfigError: It has no tool of a name in `only`, or the SDK is missing.
+            ConfigError: It lacks a tool in `only`, or the SDK is missing.
         """
         if self._tools is not None:
             return self._tools
@@ -324,21 +323,21 @@ class McpServer:
         return self._tools
 
     def known(self) -> tuple[BoundTool, ...]:
-        """Return the tools that are known now; a server that was not asked yet is asked."""
+        """Return the tools known now; ask a server that was not asked yet."""
         if self._tools is not None:
             return self._tools
         listing = self._asked()
         try:
             return () if listing is None or not listing.done() else self.tools()
-        except ConfigError as error:  # it was no mistake when the agent was made
+        except ConfigError as error:  # it was correct when the agent was built
             _LOG.warning("%s", error)
             return ()
 
     def _asked(self) -> Future[tuple[BoundTool, ...]] | None:
-        """Begin to ask for the tools, unless that goes on or has just failed."""
+        """Request the tools, unless a request is running or has just failed."""
         with self._asking:
             if self._listing is not None and self._pid != os.getpid():
-                self._listing = None  # the loop that it was on is not here
+                self._listing = None  # its loop does not exist in this process
             if self._listing is None and time.monotonic() >= self._again:
                 self._listing = ENGINE_LOOP.submit(self._listed())
             return self._listing
@@ -347,14 +346,14 @@ class McpServer:
         """Call one of the server's tools.
 
         Raises:
-            ToolError: It failed, the server is late, or died.
+            ToolError: The call failed or timed out, or the server died.
         """
         sending = self._use(lambda client: client.call_tool(tool, args))
         made = await asyncio.wrap_future(ENGINE_LOOP.submit(sending))
         return reply_of(made, call_id)
 
     def close(self) -> None:
-        """End the session and, if it is a program on this machine, the server."""
+        """End the session and, if the server is a local program, the server."""
         if self._live is not None and self._pid == os.getpid() and not ENGINE_LOOP.is_here():
             with suppress(TimeoutError):
                 ENGINE_LOOP.submit(self._ended(self._live)).result(10)
@@ -365,7 +364,7 @@ class McpServer:
         await live.ended()
 
     async def _use(self, call: Callable[[Client], Awaitable[T]]) -> T:
-        """Use the session on the engine's loop; let it go if it turns out to be of no use."""
+        """Use the session on the engine's loop; drop it if it no longer works."""
         if self._live is None or not self._live.alive or self._pid != os.getpid():
             self._live, self._pid = Connection(self._target, self._idle), os.getpid()
         live = self._live
@@ -403,7 +402,7 @@ class McpServer:
             try:
                 made.append(bind_tool(McpTool(self, tool)))
             except ConfigError as error:
-                _LOG.warning("%s of the MCP server %s is left out: %s", tool.name, self.name, error)
+                _LOG.warning("%s of the MCP server %s is ignored: %s", tool.name, self.name, error)
         return tuple(made)
 
 
@@ -422,16 +421,16 @@ class McpTool:
         self.timeout: Final = server.timeout + MARGIN_SECONDS
 
     async def execute(self, args: dict[str, Any], ctx: ToolContext) -> Any:
-        """Call it.
+        """Call the tool.
 
         Raises:
-            ToolError: It failed, its server is late, or died.
+            ToolError: The call failed or timed out, or the server died.
         """
         return await self._server.call(self._tool, args, ctx.call_id)
 
 
 def _said(error: BaseException) -> str:
-    """Return an error's words; of several at once those of the first."""
+    """Return an error's text; the first one's for a group of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -441,7 +440,7 @@ async def _all_tools(client: Client) -> list[Tool]:
     found: list[Tool] = []
     cursor: str | None = None
     size = 0
-    for _ in range(100):  # pages; a server that never comes to an end is cut off
+    for _ in range(100):  # pages; the limit stops a server that never ends
         page = await client.list_tools(cursor=cursor)
         found += page.tools
         size += sum(len(tool.model_dump_json()) for tool in page.tools)

@@ -1,4 +1,4 @@
-"""The transport of an MCP connection, in bounds; imported only if MCP servers are used."""
+"""The transport of an MCP connection, with limits; imported only if MCP servers are used."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from wick_graph.constants import MAX_ANSWER_PARTS
 from wick_graph.messages.content import json_parts
 from wick_graph.tools.mcp import CONNECT_SECONDS, Ends, Target
 
-# --- How much an MCP server may say: bounded while it arrives, whatever it says of its length.
+# --- Limits on what an MCP server sends, enforced while it arrives.
 
 
 MAX_MESSAGE_BYTES: Final = 4 * 2**20
-"""Of one message."""
+"""Bytes of one message."""
 
 MAX_UNASKED_BYTES: Final = 16 * 2**20
-"""Of all messages since something was last sent to the server."""
+"""Bytes of all messages since the last one sent to the server."""
 
 MAX_UNASKED: Final = 2_000
-"""Such messages."""
+"""Number of such messages."""
 
 
 class TooMuch(httpx2.TransportError):
-    """The server says more than is listened to; ends in the error of the call."""
+    """The server exceeds a limit; becomes the error of the call."""
 
 
 def check_message(line: bytes) -> None:
-    """Refuse a message that would take too much to be made into objects.
+    """Refuse a message that would need too much memory as objects.
 
     Raises:
         TooMuch: It has too many keys and items.
@@ -50,13 +50,13 @@ def check_message(line: bytes) -> None:
 
 
 async def bound_answer(response: httpx2.Response) -> None:
-    """Let no more of an answer arrive than is listened to; for httpx2's hook on responses.
+    """Limit the size of an answer; for httpx2's hook on responses.
 
     Raises:
-        TooMuch: The answer is compressed, which was not asked for.
+        TooMuch: The answer is compressed, which was not requested.
     """
     if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise TooMuch("it sent an encoding that was not asked for")
+        raise TooMuch("it sent an encoding that was not requested")
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     response.stream = _Bounded(response.stream, _limit_of(response))
 
@@ -65,7 +65,7 @@ def _limit_of(response: httpx2.Response) -> int | None:
     events = response.headers.get("content-type", "").startswith("text/event-stream")
     if not events:
         return MAX_MESSAGE_BYTES
-    # the SDK bounds each event; a stream that nobody asked something with may go on for hours
+    # the SDK limits each event; a stream without a request may stay open for hours
     return None if response.request.method == "GET" else MAX_UNASKED_BYTES
 
 
@@ -85,27 +85,27 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-# --- MCP over a program's standard input and output, one JSON-RPC message a line, in bounds.
+# --- MCP over standard input and output: one JSON-RPC message per line, with limits.
 
 
 LEAVE_SECONDS: Final = 2.0
-"""For the program to end by itself, and again after SIGTERM."""
+"""Seconds for the program to end by itself, and again after SIGTERM."""
 
 _READ: Final = 65_536
 
 
 @contextlib.asynccontextmanager
 async def program(target: Target, failed: Callable[[str], None]) -> AsyncIterator[Any]:
-    """Start a program and connect to it; all of its process group has ended afterwards.
+    """Start a program and connect to it; end its whole process group afterwards.
 
     Args:
         target: The command.
-        failed: Told why the connection ended, if the program broke a bound.
+        failed: Called with the reason if the program exceeds a limit.
     """
     process = await anyio.open_process(
         list(target.command),
         env={**get_default_environment(), **target.env},
-        stderr=subprocess.DEVNULL,  # what it says beside the protocol is not for our user
+        stderr=subprocess.DEVNULL,  # its other output is not for our user
         cwd=target.cwd,
         start_new_session=True,
     )
@@ -127,7 +127,7 @@ async def program(target: Target, failed: Callable[[str], None]) -> AsyncIterato
 
 
 class _Pipes:
-    """Carry messages between a program and the SDK's session."""
+    """Carries messages between a program and the SDK's session."""
 
     def __init__(self, process: Process, failed: Callable[[str], None]) -> None:
         self._process, self._failed = process, failed
@@ -136,7 +136,7 @@ class _Pipes:
         self.outgoing, self._said = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def read(self) -> None:
-        """Pass on what the program says, until it ends or says too much."""
+        """Pass on the program's messages until it ends or exceeds a limit."""
         assert self._process.stdout is not None
         buffer = bytearray()
         gone = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
@@ -173,12 +173,12 @@ class _Pipes:
             message: Any = SessionMessage(
                 jsonrpc_message_adapter.validate_json(line, by_name=False)
             )
-        except ValueError as error:  # for the session to tell
+        except ValueError as error:  # for the session to report
             message = error
         await self._heard.send(message)
 
     async def write(self) -> None:
-        """Pass on what the session says."""
+        """Pass on the session's messages."""
         assert self._process.stdin is not None
         try:
             async with self._said:
@@ -207,7 +207,7 @@ async def _end(process: Process) -> None:
                 os.killpg(process.pid, number)
         with anyio.move_on_after(LEAVE_SECONDS):
             with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.EndOfStream):
-                while True:  # a program that still writes would not see that it is to end
+                while True:  # a program that is still writing would not notice the end
                     await process.stdout.receive(_READ)
             await process.wait()
             break
@@ -216,12 +216,12 @@ async def _end(process: Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-# --- The SDK's side of a connection; imported only where MCP servers are used.
+# --- The SDK's side of a connection.
 
 
 @contextlib.asynccontextmanager
 async def connect(target: Target, ends: Ends) -> AsyncIterator[Client]:
-    """Start or reach a server; set the event when it goes away by itself."""
+    """Start or reach a server; set the event if the server ends the connection."""
     async with contextlib.AsyncExitStack() as stack:
         if target.url:
             http = httpx2.AsyncClient(
@@ -238,7 +238,7 @@ async def connect(target: Target, ends: Ends) -> AsyncIterator[Client]:
 
 @contextlib.asynccontextmanager
 async def _watched(transport: Any, ends: Ends) -> AsyncIterator[Any]:
-    """Pass a transport's streams on, and tell when the server has closed its side."""
+    """Pass a transport's streams on; set the event when the server closes its side."""
     async with transport as (read, write), anyio.create_task_group() as tasks:
         send, receive = anyio.create_memory_object_stream[Any](0)
 

@@ -13,7 +13,7 @@ from wick_graph.errors import ConfigError
 from wick_graph.messages import ToolResult
 from wick_graph.types import Replay
 
-# --- What a tool is, and what it is told about the call that it answers.
+# --- A tool, and the context of its call.
 
 
 class Unset(Enum):
@@ -26,7 +26,7 @@ class Unset(Enum):
 
 
 UNSET: Final = Unset.UNSET
-"""Nothing was declared, so the engine's default holds; None means that there is no limit."""
+"""Not declared: the engine's default applies. None means no limit."""
 
 
 def _nothing_wrong(args: Any) -> str | None:
@@ -39,63 +39,62 @@ def _nothing_told() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Facts about one call. A function gets it in any parameter that is annotated with it."""
+    """Facts about one call. A function gets it in any parameter annotated with this class."""
 
     call_id: str
-    """The id under which the model knows the call."""
+    """The model's id of the call."""
     name: str
     key: str
-    """The call's key in the ledger: the same when the call is repeated, so fit for use as an
-    idempotency key by a tool that declares `replay="key"`."""
+    """The call's key in the ledger. It stays the same if the call is repeated, so a tool that
+    declares `replay="key"` can use it as an idempotency key."""
     index: int
-    """The call's place in the reply that asked for it, from 0."""
+    """The call's place in its reply, from 0."""
     attempt: int
     """1 for the first attempt."""
     thread_id: str | None
     run_id: str | None
     agent: str
     state: Mapping[str, Any] = field(repr=False)
-    """The thread's state when the call was made; read only."""
+    """The thread's state at the time of the call; read only."""
     config: Any = field(repr=False)
     """LangChain's `RunnableConfig` of the step."""
     replayed: bool = False
-    """True where the call runs again, or may: after a crash, a failure or a cancelled run, after an
-    interrupt that the tool raised, at a further attempt, or because a hook calls it once more."""
+    """Whether the call may have run before: after a crash, a failure or a cancelled run, after an
+    interrupt of the tool, in a further attempt, or if a hook calls it again."""
     allowed: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    """The arguments with which a person has allowed this very call; None where nobody was asked."""
+    """The arguments with which a person has approved this call; None without an approval."""
     check: Callable[[Any], str | None] = field(default=_nothing_wrong, repr=False, compare=False)
-    """Say what is wrong with arguments for the tool that the model named; None if nothing is."""
+    """Return what is wrong with arguments for the named tool; None if nothing is."""
     told: Callable[[], Mapping[str, Any] | None] = field(
         default=_nothing_told, repr=False, compare=False
     )
-    """Give what the model is told of the tool: name, description, schema. None if there is none."""
+    """Return the tool as the model sees it: name, description, schema; None without a tool."""
     folders: Sequence[str] = field(default=(), repr=False, compare=False)
-    """Absolute names of the folder that the agent's file tools start from; empty without them."""
+    """Absolute names of the working directory of the agent's file tools; empty without them."""
     gate: Any = field(default=None, repr=False, compare=False)
-    """What asks a person about the call (`wick_graph.runtime.tool_ledger.Gate`); None outside of a
-    run."""
+    """Asks a person about the call (`wick_graph.runtime.tool_ledger.Gate`); None outside a run."""
     keep: Callable[[ToolResult, int], ToolResult] | None = field(default=None, repr=False)
-    """What a hook that keeps long results makes of one that has more code points than its tool
-    may show; without it the middle is cut out and lost."""
+    """Shortens a result with more code points than the tool may show; a hook that keeps long
+    results sets it. Without it the middle is cut out and lost."""
 
 
 @runtime_checkable
 class Tool(Protocol):
-    """Anything with a name, a description, parameters and `execute` is a tool.
+    """A tool: anything with a name, a description, parameters and `execute`.
 
-    Optional attributes say how it may be called: `replay`, `timeout`, `retries`, `concurrency`,
-    `max_output` (see `ToolOptions`). `execute` may leave out its second parameter, and may be
-    `async def`. It signals a failure by raising; `ToolError` carries a text for the model.
+    Optional attributes control its calls: `replay`, `timeout`, `retries`, `concurrency`,
+    `max_output` (see `ToolOptions`). `execute` may omit its second parameter and may be
+    `async def`. It raises an exception to signal a failure; `ToolError` has a text for the model.
     """
 
     @property
     def name(self) -> str:
-        """What the model calls it by: letters, digits, `_` and `-`, at most 64."""
+        """The tool's name for the model: letters, digits, `_` and `-`, at most 64."""
         ...
 
     @property
     def description(self) -> str:
-        """What the model is told about it; never empty."""
+        """The tool's description for the model; never empty."""
         ...
 
     @property
@@ -113,12 +112,12 @@ class Tool(Protocol):
         ...
 
 
-# --- How a tool may be called: what it declares beside its name and its schema.
+# --- Options that a tool declares besides its name and its schema.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions:
-    """Declare what the engine may do with a tool's calls.
+    """Options that tell the engine how to run a tool's calls.
 
     Raises:
         ConfigError: A value is out of its range, or `retries` is set for a tool that may not run
@@ -126,20 +125,20 @@ class ToolOptions:
     """
 
     replay: Replay = "never"
-    """What may happen to a call that was under way at a crash: `safe` runs it again, `key` runs
-    it again with the same `ToolContext.key`, `never` tells the model that the outcome is unknown.
+    """What to do with a call that was running at a crash: `safe` repeats it, `key` repeats it
+    with the same `ToolContext.key`, `never` tells the model that the outcome is unknown.
     """
     timeout: float | Unset | None = UNSET
     """Seconds; None for no limit."""
     retries: int = 0
-    """Further attempts after an error; only where `replay` is `safe` or `key`."""
+    """Further attempts after an error; only if `replay` is `safe` or `key`."""
     concurrency: int | None = None
-    """Calls of this tool that may run at once in this process; None for no limit."""
+    """Concurrent calls of this tool in this process; None for no limit."""
     max_output: int | None = MAX_RESULT_CHARS
-    """Code points of the result that the model sees; None for all of them."""
+    """Code points of the result that the model sees; None for all."""
     return_direct: bool = False
-    """The result is the answer: a run whose last calls are all of such tools ends with it, unless
-    one of them failed."""
+    """Whether the result is the answer: a run ends with it if all its last calls are of such
+    tools and none failed."""
 
     def __post_init__(self) -> None:
         if self.replay not in get_args(Replay):
@@ -166,7 +165,7 @@ _NAMES: Final = tuple(field.name for field in fields(ToolOptions))
 
 
 def options_of(source: object, changes: Mapping[str, Any] | None = None) -> ToolOptions:
-    """Read the options that an object has as attributes; `changes` come before them."""
+    """Read an object's options from its attributes; `changes` override them."""
     values = {name: getattr(source, name) for name in _NAMES if hasattr(source, name)}
     return ToolOptions(**{**values, **(changes or {})})
 

@@ -1,4 +1,4 @@
-"""From a function's signature and docstring to the JSON schema of its arguments."""
+"""Derive the JSON schema of arguments from a function's signature and docstring."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic_core import PydanticUndefined
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.tools.protocol import ToolContext
 
-# --- Take apart a docstring in Google's style: what a tool does, and what its arguments mean.
+# --- Parse docstrings in Google's style: what a tool does, and what its arguments mean.
 
 
 _SECTION: Final = re.compile(
@@ -49,7 +49,7 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _descriptions(lines: list[str]) -> dict[str, str]:
-    """Read `name (type): text` at the least indent; deeper lines go on with the text."""
+    """Read `name (type): text` at the least indent; deeper lines continue the text."""
     filled = [line for line in lines if line.strip()]
     indent = min((len(line) - len(line.lstrip()) for line in filled), default=0)
     found: dict[str, list[str]] = {}
@@ -65,17 +65,17 @@ def _descriptions(lines: list[str]) -> dict[str, str]:
     return {name: " ".join(filter(None, parts)) for name, parts in found.items()}
 
 
-# --- How a function wants to be called: with one dictionary of arguments, or by their names.
+# --- How to call a function: with a dictionary of arguments, or with arguments by name.
 
 
 Execute = Callable[[dict[str, Any], ToolContext | None], Any]
-"""One call, whatever the function's own form."""
+"""Calls a function of any form."""
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Tell whether a call gives a coroutine, also behind `partial` and `__call__`."""
+    """Return whether a call returns a coroutine, also through `partial` and `__call__`."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     call = fn if inspect.isroutine(fn) else type(fn).__call__
@@ -83,7 +83,7 @@ def is_async(fn: Callable[..., Any]) -> bool:
 
 
 def takes_context(hint: Any) -> bool:
-    """Tell whether a type hint asks for the `ToolContext`, also as `ToolContext | None`."""
+    """Return whether a type hint asks for the `ToolContext`, also as `ToolContext | None`."""
     if hint is ToolContext:
         return True
     if get_origin(hint) in (Annotated, Union, types.UnionType):
@@ -92,18 +92,18 @@ def takes_context(hint: Any) -> bool:
 
 
 def with_context(names: tuple[str, ...], ctx: ToolContext | None) -> dict[str, Any]:
-    """Return the keyword arguments that carry the context.
+    """Return the keyword arguments with the context.
 
     Raises:
-        ToolError: There is no context, and a parameter needs one.
+        ToolError: A parameter needs the context, but there is none.
     """
     if names and ctx is None:
-        raise ToolError("this tool needs a ToolContext; give one, or call the function itself")
+        raise ToolError("this tool needs a ToolContext; pass one, or call the function itself")
     return dict.fromkeys(names, ctx)
 
 
 def adapt(fn: Callable[..., Any], parameters: Mapping[str, Any], name: str) -> tuple[Execute, bool]:
-    """Return how to call a function, and whether it refuses arguments it does not name.
+    """Return how to call a function, and whether it refuses unknown arguments.
 
     Raises:
         ConfigError: The function takes neither the schema's properties nor `args`.
@@ -132,7 +132,7 @@ def adapt(fn: Callable[..., Any], parameters: Mapping[str, Any], name: str) -> t
 def _by_name(
     fn: Callable[..., Any], declared: list[inspect.Parameter], properties: set[str]
 ) -> tuple[Execute, bool] | None:
-    """Pass arguments by name, if what the schema has and what the function has go together."""
+    """Pass arguments by name, if the schema and the function match."""
     hints = _parameter_hints(fn)
     contexts = tuple(p.name for p in declared if takes_context(hints.get(p.name)))
     mine = [p for p in declared if p.name not in contexts]
@@ -153,7 +153,7 @@ def _signature(fn: Callable[..., Any], name: str) -> inspect.Signature:
         return inspect.signature(fn)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"tool {name}: its function has no signature that can be read; wrap it in a def"
+            f"tool {name}: its function has no readable signature; wrap it in a def"
         ) from error
 
 
@@ -161,10 +161,10 @@ def _parameter_hints(fn: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(fn, include_extras=True)
     except (NameError, TypeError, AttributeError):
-        return {}  # no hint that can be read is none that asks for a context
+        return {}  # an unreadable hint does not ask for the context
 
 
-# --- From a function's type hints: the JSON schema of its arguments, and their conversion.
+# --- The JSON schema of a function's arguments from its type hints, and their conversion.
 
 
 _BY_NAME: Final = frozenset(
@@ -173,7 +173,7 @@ _BY_NAME: Final = frozenset(
 
 
 class _Schema(GenerateJsonSchema):
-    """Without titles made up from names, and without warnings about defaults."""
+    """A generator without titles from names and without warnings about defaults."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  (pydantic reads it as a class attribute)
 
@@ -183,7 +183,7 @@ class _Schema(GenerateJsonSchema):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model may pass to a function, and how that becomes the function's arguments."""
+    """The arguments that a model may pass to a function, and their conversion."""
 
     description: str
     """The docstring up to its first section."""
@@ -198,7 +198,7 @@ class Signature:
         """Convert a call's arguments to what the function declares, defaults filled in.
 
         Raises:
-            ToolError: A value is of the right JSON type and still none that the function takes.
+            ToolError: A value has the right JSON type, but the function cannot take it.
         """
         try:
             made = self.model.model_validate(dict(args))
@@ -212,11 +212,11 @@ def read_signature(fn: Callable[..., Any], scope: Mapping[str, Any] | None = Non
     """Read a function's signature.
 
     Args:
-        fn: A function whose parameters can all be passed by name.
-        scope: Names that its annotations may use beside those of its module.
+        fn: A function with named parameters only.
+        scope: Names that its annotations may use besides those of its module.
 
     Raises:
-        ConfigError: A parameter is of a kind or a type that a model cannot pass.
+        ConfigError: A model cannot pass a parameter of this kind or type.
     """
     name = getattr(fn, "__name__", repr(fn))
     about, docs = parse(inspect.getdoc(fn))
@@ -242,7 +242,7 @@ def read_signature(fn: Callable[..., Any], scope: Mapping[str, Any] | None = Non
 
 
 def explain(error: ValidationError) -> str:
-    """Put pydantic's first five complaints in one line."""
+    """Join pydantic's first five errors in one line."""
     details = error.errors(include_url=False, include_context=False, include_input=False)
     parts = [f"{_place(detail['loc'])}{detail['msg']}" for detail in details[:5]]
     return "; ".join(parts) + ("; and more" if len(details) > 5 else "")
@@ -260,7 +260,7 @@ def _field(i: int) -> str:
 def _declared(
     parameter: inspect.Parameter, hint: Any, description: str | None
 ) -> tuple[Any, FieldInfo]:
-    """Return a parameter as a field of a model; what its hint says comes before the docstring."""
+    """Return a parameter as a field of a model; its hint overrides the docstring."""
     default = parameter.default
     more: dict[str, Any] = {}
     if isinstance(default, FieldInfo):
@@ -281,7 +281,7 @@ def _closed_over(fn: Any) -> dict[str, Any]:
     names = fn.__code__.co_freevars if cells else ()
     found = {}
     for name, cell in zip(names, cells, strict=True):
-        with suppress(ValueError):  # a function's own name is still empty while it is decorated
+        with suppress(ValueError):  # the function's own name is still unbound during decoration
             found[name] = cell.cell_contents
     return found
 
@@ -306,9 +306,9 @@ def _model(name: str, fields: dict[str, Any]) -> tuple[type[BaseModel], dict[str
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put definitions where they are used, since small models do not follow references.
+    """Inline definitions, since small models do not follow references.
 
-    A schema that contains itself is returned as it is.
+    A recursive schema is returned unchanged.
     """
     definitions = schema.get("$defs")
     if not definitions:

@@ -1,4 +1,4 @@
-"""Sets of tools: of an agent, of a state, and sets that change at run time."""
+"""Sets of tools: of an agent, of a state, and a store that changes at run time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from wick_graph.tools.bound import BoundTool, bind_tool
 
 
 class ToolRegistry:
-    """Hold tools in the order of their registration, which is the order the model sees.
+    """Tools in the order of their registration, which the model sees.
 
     Args:
-        tools: What to register first.
+        tools: The first tools to register.
 
     Raises:
-        ConfigError: They are no list, one of them is no tool, or two have one name.
+        ConfigError: They are not a list, one is not a tool, or two have the same name.
     """
 
     def __init__(self, tools: Iterable[Any] = ()) -> None:
@@ -37,7 +37,7 @@ class ToolRegistry:
         """Adapt a tool and add it; one that overrides another takes its place in the order.
 
         Raises:
-            ConfigError: It is no tool, or its name is taken and `override` is false.
+            ConfigError: It is not a tool, or its name is taken and `override` is false.
         """
         bound = bind_tool(tool)
         if bound.name in self._tools and not override:
@@ -56,19 +56,19 @@ class ToolRegistry:
         return tuple(self._tools)
 
     def list(self) -> builtins.list[BoundTool]:
-        """Return the tools in order, in a list of the caller's own."""
+        """Return the tools in order, in a new list."""
         return [*self._tools.values()]
 
     def all(self) -> tuple[BoundTool, ...]:
-        """Return the tools in order, as what does not change when the registry does."""
+        """Return the tools in order; later registrations do not change the result."""
         return tuple(self._tools.values())
 
     def schemas(self) -> builtins.list[dict[str, Any]]:
-        """Return every tool in OpenAI's function form, in order."""
+        """Return every tool in OpenAI's function format, in order."""
         return [tool.schema for tool in self._tools.values()]
 
     def copy(self) -> Self:
-        """Return a registry with the same tools, which can grow by itself."""
+        """Return an independent registry with the same tools."""
         made = type(self)()
         made._tools = dict(self._tools)
         return made
@@ -83,45 +83,44 @@ class ToolRegistry:
         return iter(self.list())
 
 
-# --- Which tools exist in a state: the agent's own, over them what hooks bring, the rest
-# beside.
+# --- The tools of a state: the agent's own, those of hooks, and others.
 
 
 Source = tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]
 """A hook's name and its `tools(state)`."""
 
 Beside = Callable[[], Sequence[BoundTool]]
-"""Gives the tools that there are at the moment."""
+"""Returns the present tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unasked:
-    """Stand for a server in an agent that is only looked at: nobody asks it for its tools."""
+    """A placeholder for a server in an agent for inspection: it is never asked for its tools."""
 
     name: str
 
     def __call__(self) -> Sequence[BoundTool]:
-        """Give none."""
+        """Return no tools."""
         return ()
 
 
 class Offered(dict[str, BoundTool]):
-    """The tools of a state by name, in order of registration, and who brings them."""
+    """The tools of a state by name, in order of registration, and the hooks that add them."""
 
     __slots__ = ("by",)
 
     def __init__(self, tools: Mapping[str, BoundTool]) -> None:
         super().__init__(tools)
         self.by: dict[str, str] = {}
-        """The hook that brings a tool, by the tool's name; nothing of the agent's own tools."""
+        """The hook of each tool by the tool's name, without the agent's own tools."""
 
 
 class Toolbox:
     """The agent's tools, then its hooks' tools; a hook's tool wins over one of the same name.
 
-    A hook's function is asked at every step, since its answer may depend on the state; each tool
-    object that it returns is adapted once. `beside` are tools that come and go with others (a
-    store, a server); they never take the place of any of these.
+    A hook's function is called at every step, since its result may depend on the state; each
+    returned tool object is adapted once. `beside` has tools that change at run time (of a store or
+    a server); they never replace any of these.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class Toolbox:
         """Return the tools of a state by name, in order of registration.
 
         Raises:
-            HookError: A hook's function raised, or returned something that is no tool.
+            HookError: A hook's function raised, or returned something that is not a tool.
         """
         more = [tool for source in self._beside for tool in source()]
         if not self._sources and not more:
@@ -165,13 +164,13 @@ class Toolbox:
         if known is not None and known[0] is tool:
             return known[1]
         bound = bind_tool(tool)
-        if len(self._bound) > 1_000:  # tools made anew on each call must not pile up
+        if len(self._bound) > 1_000:  # tools made on each call must not pile up
             self._bound.clear()
         self._bound[id(tool)] = (tool, bound)
         return bound
 
 
-# --- Tools that come and go while a program runs: for all agents, or for one.
+# --- Tools that are added and removed at run time, for all agents or for one.
 
 
 RESERVED: Final = frozenset(
@@ -183,27 +182,27 @@ RESERVED: Final = frozenset(
         *("list_skills", "activate_skill", "deactivate_skill"),
     }
 )
-"""Names of tools that come along: a model must be able to rely on what they do."""
+"""Names of built-in tools: models must be able to rely on what they do."""
 
 _Tools = Mapping[str, BoundTool]
 
 
 def check_free(name: str) -> None:
-    """Refuse the name of a built-in tool, in whatever case.
+    """Check that a name is not that of a built-in tool, in any case.
 
     Raises:
         ConfigError: It is one.
     """
     if name.lower() in RESERVED:
-        raise ConfigError(f"{name} is the name of a built-in tool; take another one")
+        raise ConfigError(f"{name} is the name of a built-in tool; choose another")
 
 
 class ToolStore:
-    """Hold tools of every kind, by scope: all agents, or one agent by its name.
+    """Tools of every kind by scope: for all agents, or for one agent by name.
 
-    What is registered is offered from the next model call on, also in runs under way. An agent's
-    tool goes before one of the same name for all. Tools that an agent or its hooks have by
-    themselves are never replaced. All methods can be called from any thread.
+    A registered tool is offered from the next model call on, also in running runs. An agent's tool
+    precedes one of the same name for all. The agent's and its hooks' own tools are never replaced.
+    All methods are safe to call from any thread.
     """
 
     def __init__(self) -> None:
@@ -214,7 +213,7 @@ class ToolStore:
         """Add a tool, for one agent or for all.
 
         Raises:
-            ConfigError: It is no tool, has the name of a built-in one, or its name is taken in
+            ConfigError: It is not a tool, has the name of a built-in tool, or its name is taken in
                 this scope and `override` is false.
         """
         bound = bind_tool(tool)
@@ -230,9 +229,9 @@ class ToolStore:
         return bound
 
     def deregister(self, name: str, *, agent: str | None = None) -> bool:
-        """Take a tool away from a scope; false if it was not there.
+        """Remove a tool from a scope; return False if it was not there.
 
-        A call of it that is under way goes on; a later one is answered as one of no tool.
+        Running calls of the tool continue; later ones get the answer for an unknown tool.
         """
         with self._lock:
             held = self._scopes.get(agent, {})
@@ -240,17 +239,17 @@ class ToolStore:
         return name in held
 
     def at(self, agent: str) -> tuple[BoundTool, ...]:
-        """Return the tools that an agent is offered, in order of registration."""
+        """Return the tools for an agent, in order of registration."""
         if not self._scopes:
             return ()
         everywhere, own = self._scopes.get(None, {}), self._scopes.get(agent, {})
         return tuple({**everywhere, **own}.values())
 
     def list(self, agent: str | None = None) -> builtins.list[BoundTool]:
-        """Return the tools of one scope: of an agent by itself, or those for all."""
+        """Return the tools of one scope: of one agent, or those for all."""
         return [*self._scopes.get(agent, {}).values()]
 
     def _put(self, agent: str | None, tools: _Tools) -> None:
-        """Show readers the new table at once and whole; they take no lock."""
+        """Publish the new table atomically; readers take no lock."""
         scopes = {**self._scopes, agent: tools}
         self._scopes = MappingProxyType({key: held for key, held in scopes.items() if held})

@@ -1,4 +1,4 @@
-"""Traces: what listens to the spans of model and tool calls, and where a run finds it."""
+"""Traces: recorders for the spans of model and tool calls."""
 
 from __future__ import annotations
 

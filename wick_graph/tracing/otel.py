@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from wick_graph.errors import ConfigError
 
-# --- A recorder that makes OpenTelemetry spans, with the names of its GenAI conventions.
+# --- A recorder of OpenTelemetry spans, named by the GenAI conventions.
 
 
 _NAMES: Final[Mapping[str, str]] = {
@@ -31,16 +31,16 @@ _NAMES: Final[Mapping[str, str]] = {
     "content_preview": "gen_ai.output.messages",
     "error_type": "error.type",
 }
-"""Our names of facts, and the conventions'; all others go out as `wick.<name>`."""
+"""Our attribute names and the conventions'; all others become `wick.<name>`."""
 
 _TEXTS: Final = frozenset({"error", "tool_error", "why"})
-"""Facts in words that anybody may have chosen: a model, a provider, a file."""
+"""Attributes with free text from outside: a model, a provider, a file."""
 
 _OPERATIONS: Final[Mapping[str, tuple[str, str]]] = {
     "llm.call": ("chat", "model"),
     "tool.call": ("execute_tool", "tool_name"),
 }
-"""Our spans: the conventions' operation, and the fact that follows it in the span's name."""
+"""Our spans: the conventions' operation, and the attribute that completes the span's name."""
 
 _PROVIDERS: Final[Mapping[str, str]] = {
     "anthropic": "anthropic",
@@ -53,13 +53,13 @@ _PROVIDERS: Final[Mapping[str, str]] = {
 
 
 class OtelRecorder:
-    """Make a span of each model and tool call; it belongs to the span that is open around the run.
+    """Make a span for each model and tool call, below the span around the run.
 
-    Spans go wherever the application's OpenTelemetry SDK sends them. The extra `otel` is needed.
+    Spans go where the application's OpenTelemetry SDK sends them. Needs the extra `otel`.
 
     Args:
-        tracer: A tracer of the application's own; by default one of the global provider.
-        content: Whether texts and arguments are exported, and not their lengths and hashes alone.
+        tracer: The application's tracer; by default one of the global provider.
+        content: Whether to export texts and arguments instead of their lengths and hashes.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.
@@ -77,16 +77,18 @@ class OtelRecorder:
         self._tracer = tracer or trace.get_tracer("wick_graph")
 
     def start_span(self, name: str) -> _Span:
-        """Begin a span and make it the one that later spans belong to, until it ends."""
+        """Start a span and make it the parent of later spans until it ends."""
         operation, _ = _OPERATIONS.get(name, (name, ""))
         kind = self._trace.SpanKind.CLIENT if operation == "chat" else None
         span = self._tracer.start_span(operation, kind=kind or self._trace.SpanKind.INTERNAL)
         return _Span(self._trace, self._context, span, name, self.content)
 
     def record_event(self, name: str, metadata: Mapping[str, Any]) -> None:
-        """Add an event to the span that is open."""
+        """Add an event to the current span."""
         span = self._trace.get_current_span()
-        told = {k: v for fact in metadata.items() for k, v in _told(*fact, self.content).items()}
+        told = {
+            k: v for fact in metadata.items() for k, v in _exported(*fact, self.content).items()
+        }
         span.add_event(name, {f"wick.{key}": _plain(value) for key, value in told.items()})
 
 
@@ -114,7 +116,7 @@ class _Span:
         if key == "finish_reason":
             self._span.set_attribute("gen_ai.response.finish_reasons", [str(value)])
             return self
-        for name, fact in _told(key, value, self._content).items():
+        for name, fact in _exported(key, value, self._content).items():
             self._span.set_attribute(_NAMES.get(name, f"wick.{name}"), _plain(fact))
         return self
 
@@ -122,14 +124,14 @@ class _Span:
         if self._ended:
             return
         self._ended = True
-        # A cancelled run may end in another context than it began in; the span counts all the same.
+        # A cancelled run may end in another context than its first; the span is valid all the same.
         with suppress(ValueError):
             self._context.detach(self._token)
         self._span.end()
 
 
-def _told(key: str, value: Any, content: bool) -> dict[str, Any]:
-    """Return a fact as it goes out: of words that are not wanted, the length and the hash."""
+def _exported(key: str, value: Any, content: bool) -> dict[str, Any]:
+    """Return the attributes to export; unwanted text becomes its length and hash."""
     if content or key not in _TEXTS:
         return {key: value}
     said = str(value)
@@ -138,7 +140,7 @@ def _told(key: str, value: Any, content: bool) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as an attribute can hold it."""
+    """Convert a value to an attribute."""
     if isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
@@ -146,23 +148,22 @@ def _plain(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-# --- Spans of the requests to a server, by OpenTelemetry; the spans of their runs belong to
-# them.
+# --- OpenTelemetry spans of a server's requests, the parents of the spans of their runs.
 
 
 NAME: Final = "wick"
-"""The service's name, where OTEL_SERVICE_NAME gives none."""
+"""The service's name, unless OTEL_SERVICE_NAME gives one."""
 
 _CARRIED: Final = ("traceparent", "tracestate")
 
 
 class RequestTracer:
-    """Make a server span of each request; what the caller's `traceparent` names is its parent.
+    """Make a server span for each request, below the span in its `traceparent` header.
 
-    The extra `otel` is needed.
+    Needs the extra `otel`.
 
     Args:
-        provider: Where spans go; it stays the caller's to shut down.
+        provider: The destination of spans; the caller must shut it down.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.
@@ -182,11 +183,11 @@ class RequestTracer:
         self._tracer: Final = provider.get_tracer("wick_graph.server")
         self._ours = False
         self.recorder: Final = OtelRecorder(provider.get_tracer("wick_graph"))
-        """Makes the spans of runs; it tells lengths and hashes of texts, never the texts."""
+        """Records the spans of runs; exports lengths and hashes of texts, never the texts."""
 
     @classmethod
     def exporting(cls) -> Self:
-        """Send spans by OTLP over HTTP, as the variables OTEL_… say.
+        """Export spans by OTLP over HTTP, as the variables OTEL_… configure.
 
         Raises:
             ConfigError: OpenTelemetry is not installed.
@@ -211,20 +212,20 @@ class RequestTracer:
 
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> Iterator[RequestSpan]:
-        """Have a span for a request; all that begins in the block belongs to it."""
+        """Keep a span open for a request; spans that begin in the block are below it."""
         carried = {name: headers[name] for name in _CARRIED if name in headers}
         with self._tracer.start_as_current_span(
             method,
             context=self._carrier.extract(carried),
             kind=self._trace.SpanKind.SERVER,
             attributes={"http.request.method": method},
-            record_exception=False,  # its text may hold what nobody should read
+            record_exception=False,  # its text may be confidential
             set_status_on_exception=False,
         ) as span:
             yield RequestSpan(span, self._trace, method)
 
     def close(self) -> None:
-        """Send what is left, if it was this object that set the sending up."""
+        """Send the remaining spans, if this object set up the export."""
         if self._ours:
             self._provider.shutdown()
 
@@ -236,22 +237,22 @@ class RequestSpan:
         self._span, self._trace, self._method = span, trace, method
 
     def routed(self, path: str) -> None:
-        """Note which path it was, as a template: no ids are in it."""
+        """Record the route as a template, without ids."""
         self._span.update_name(f"{self._method} {path}")
         self._span.set_attribute("http.route", path)
 
     def answered(self, status: int) -> None:
-        """Note the answer's status."""
+        """Record the answer's status."""
         self._span.set_attribute("http.response.status_code", status)
         if status >= 500:
             self.failed(str(status))
 
     def failed(self, kind: str) -> None:
-        """Note that it failed, and the kind of failure alone."""
+        """Record a failure, but only its kind."""
         self._span.set_attribute("error.type", kind)
         self._span.set_status(self._trace.Status(self._trace.StatusCode.ERROR))
 
 
 def missing() -> ConfigError:
-    """Make the error that names the extra."""
+    """Return the error that names the extra."""
     return ConfigError("traces need OpenTelemetry: pip install 'wick-graph[otel]'")

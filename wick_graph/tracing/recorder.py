@@ -16,38 +16,37 @@ from typing import Any, Final, Protocol, Self
 
 from wick_graph.errors import ConfigError, RefusedError
 
-# --- What a recorder of traces is, where a run finds it, and how refusals and decisions reach
-# it.
+# --- The recorder's protocol, the current recorder, and the audit of refusals and decisions.
 
 
 _audit: Final = logging.getLogger("wick_graph.audit")
 
 
 class SpanHandle(Protocol):
-    """One span that has begun."""
+    """A started span."""
 
     def set(self, key: str, value: Any) -> Self:
-        """Note a fact; returns the handle, so that calls can be chained."""
+        """Set an attribute; return the handle, so that calls can be chained."""
         ...
 
     def end(self) -> None:
-        """Record the span and how long it took; a second time does nothing."""
+        """Record the span and its duration; a second call does nothing."""
         ...
 
 
 class TraceRecorder(Protocol):
-    """Takes the spans and events of runs, from several threads and tasks at once.
+    """Receives the spans and events of runs, from several threads and tasks at once.
 
-    A recorder may have an attribute `content`: False if it wants to know how long texts were and
-    what their hashes are, and not what they said. Without the attribute it gets them, redacted.
+    A recorder may have an attribute `content`. If it is False, the recorder gets lengths and hashes
+    of texts instead of the texts; otherwise it gets the texts, redacted.
     """
 
     def start_span(self, name: str) -> SpanHandle:
-        """Begin a span."""
+        """Start a span."""
         ...
 
     def record_event(self, name: str, metadata: Mapping[str, Any]) -> None:
-        """Note something that has no duration."""
+        """Record an event, which has no duration."""
         ...
 
 
@@ -66,11 +65,11 @@ class NullRecorder:
     """Record nothing."""
 
     def start_span(self, name: str) -> _NullSpan:
-        """Return a span that forgets everything."""
+        """Return a span that records nothing."""
         return _NULL_SPAN
 
     def record_event(self, name: str, metadata: Mapping[str, Any]) -> None:
-        """Forget it."""
+        """Record nothing."""
 
 
 NULL_RECORDER: Final = NullRecorder()
@@ -80,7 +79,7 @@ _current: Final[ContextVar[TraceRecorder]] = ContextVar("wick_recorder", default
 
 @contextmanager
 def recording(recorder: TraceRecorder) -> Iterator[TraceRecorder]:
-    """Record every run that begins in this block, whichever agent's it is."""
+    """Record every run that begins in this block, of any agent."""
     token = _current.set(recorder)
     try:
         yield recorder
@@ -89,20 +88,20 @@ def recording(recorder: TraceRecorder) -> Iterator[TraceRecorder]:
 
 
 def current_recorder() -> TraceRecorder:
-    """Return the recorder of the block that the caller runs in, or one that records nothing."""
+    """Return the recorder of the caller's block, or one that records nothing."""
     return _current.get()
 
 
 def keeps_content(recorder: TraceRecorder) -> bool:
-    """Say whether a recorder wants texts themselves."""
+    """Return whether a recorder wants the texts themselves."""
     return bool(getattr(recorder, "content", True))
 
 
 def audit(event: str, **facts: Any) -> None:
-    """Note an event for those who look later: in the trace of the run, and in the log.
+    """Record an audit event in the trace of the run and in the log.
 
-    The facts say who, what and why, never what a file or a result contains. The log
-    `wick_graph.audit` has them at the level INFO. A recorder that fails harms nobody.
+    The facts say who, what and why, never the contents of a file or a result. The logger is
+    `wick_graph.audit`, at the level INFO. A failing recorder never harms the run.
     """
     _audit.info("%s %s", event, facts)
     try:
@@ -113,10 +112,10 @@ def audit(event: str, **facts: Any) -> None:
 
 @contextmanager
 def refusals(ctx: Any) -> Iterator[None]:
-    """Note what a rule forbids to a tool's call; the error goes on its way.
+    """Audit a tool call that a rule forbids, and raise the error again.
 
     Args:
-        ctx: The call's `ToolContext`; None where a tool is called without an engine.
+        ctx: The call's `ToolContext`; None if the tool is called without an engine.
     """
     try:
         yield
@@ -131,18 +130,18 @@ def refusals(ctx: Any) -> Iterator[None]:
         raise
 
 
-# --- A recorder that writes each span and event as a line of JSON.
+# --- A recorder that writes spans and events as JSON lines.
 
 
 class JsonlRecorder:
-    """Append to a file that only its owner may read; each line is a whole one.
+    """Append spans and events as JSON lines to a file that only its owner may read.
 
     A span is `{"kind": "span", "name", "start", "duration_ms", "attributes"}`, an event
     `{"kind": "event", "name", "at", "attributes"}`; times are UTC in ISO form.
 
     Args:
-        path: The file; it is made if it is not there.
-        content: Whether texts themselves are recorded, and not their lengths and hashes alone.
+        path: The file; created if it does not exist.
+        content: Whether to record texts instead of their lengths and hashes.
 
     Raises:
         ConfigError: The file cannot be opened for writing.
@@ -159,7 +158,7 @@ class JsonlRecorder:
             raise ConfigError(f"the trace file {path} cannot be opened: {why}") from error
 
     def start_span(self, name: str) -> _Span:
-        """Begin a span; it is written when it ends."""
+        """Start a span; it is written when it ends."""
         return _Span(self, name)
 
     def record_event(self, name: str, metadata: Mapping[str, Any]) -> None:
@@ -176,7 +175,7 @@ class JsonlRecorder:
                 os.write(self._fd, data)
 
     def close(self) -> None:
-        """Close the file; what comes later is not recorded."""
+        """Close the file; later spans and events are dropped."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)

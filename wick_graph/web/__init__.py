@@ -1,4 +1,4 @@
-"""HTTP to addresses that others may have chosen: nothing private is reached unless allowed."""
+"""HTTP to untrusted addresses: private ones are refused unless allowed."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from typing import Final, Self
 
 from wick_graph.errors import ConfigError
 
-# --- Which IP addresses are the public internet's, by the registries of special purpose
-# addresses.
+# --- Which IP addresses are public, by IANA's registries of special-purpose addresses.
 
 
 _V4: Final = tuple(
@@ -61,10 +60,10 @@ _TEREDO: Final = IPv6Network("2001::/32")
 _6TO4: Final = IPv6Network("2002::/16")
 
 _ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)
-"""The middle of an interface id whose last 32 bits are an IPv4 address (RFC 5214)."""
+"""Middle of an interface id that ends in an IPv4 address (RFC 5214)."""
 
 METADATA: Final = "for cloud metadata"
-"""The kind of an address from which a cloud gives credentials to whoever asks; never allowed."""
+"""Kind of an address at which a cloud hands out credentials; never allowed."""
 
 _METADATA: Final = (
     *(IPv4Network("169.254.0.0/16"),),  # nearly all clouds, and all their other services
@@ -81,27 +80,27 @@ _NAMES: Final = frozenset(
         *("metadata.tencentyun.com", "metadata.packet.net", "metadata.platformequinix.com"),
     }
 )
-"""Names that a cloud's own resolver knows; elsewhere they may lead anywhere."""
+"""Names that only a cloud's own resolver knows; elsewhere they may lead anywhere."""
 
 INTERNAL: Final = frozenset({"loopback", "private", "shared"})
-"""Kinds of addresses at which somebody may run a service on purpose."""
+"""Kinds of addresses that a user may allow on purpose."""
 
 
 def refusal(address: str) -> str | None:
-    """Name the kind of an address that is not the public internet's; None if it is.
+    """Return the kind of a non-public address; None if it is public.
 
-    An IPv4 address inside of an IPv6 one (mapped, NAT64, 6to4, ISATAP) decides for both.
+    An IPv4 address inside an IPv6 one (mapped, NAT64, 6to4, ISATAP) decides for both.
 
     Raises:
-        ValueError: It is no IP address.
+        ValueError: It is not an IP address.
     """
     return _kind(ip_address(address.partition("%")[0]))
 
 
 def is_metadata(host: str) -> bool:
-    """Say whether a name or an address is one at which a cloud gives credentials away.
+    """Return whether a cloud hands out credentials at a name or an address.
 
-    An IPv4 address counts wherever in an IPv6 one it may stand.
+    An IPv4 address counts at any place inside an IPv6 one.
     """
     name = host.lower().partition("%")[0].rstrip(".")
     try:
@@ -113,7 +112,7 @@ def is_metadata(host: str) -> bool:
 
 
 def _inner(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address]:
-    """Yield the IPv4 address that an IPv6 one stands for, or may be meant to stand for."""
+    """Yield the IPv4 addresses that an IPv6 address contains or may contain."""
     if isinstance(address, IPv4Address):
         return
     bits = int(address)
@@ -157,7 +156,7 @@ def _listed(
     return next((kind for network, kind in table if address in network), None)
 
 
-# --- Where a request goes: an address of the one strict form that every reader reads alike.
+# --- The target of a request: a URL in one strict form that every parser reads alike.
 
 
 _FORM: Final = re.compile(
@@ -172,49 +171,49 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An HTTP address, taken apart."""
+    """The parts of an HTTP URL."""
 
     scheme: str
     host: str
-    """In lower case; an IPv6 address without its brackets."""
+    """In lower case; an IPv6 address without brackets."""
     port: int
     path: str
-    """Path and query, as they were written."""
+    """Path and query, unchanged."""
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Take an address apart.
+        """Parse a URL.
 
         Raises:
-            ConfigError: It is no absolute `http` or `https` address, or has a user, a fragment,
-                or characters about which readers disagree.
+            ConfigError: It is not an absolute `http` or `https` URL, or has a user, a fragment, or
+                characters about which parsers disagree.
         """
         found = _FORM.fullmatch(url)
         if found is None:
             raise ConfigError(
-                f"{url!r:.200} is no usable address; write http://host/path or https://host/path, "
+                f"{url!r:.200} is not a usable address; write http://host/path or https://…, "
                 "in ASCII, without user, password, fragment, spaces and backslashes"
             )
         scheme = found["scheme"].lower()
         port = int(found["port"]) if found["port"] else _PORTS[scheme]
         if not 0 < port < 65536:
-            raise ConfigError(f"the port {port} of {url!r:.200} is none; take 1 to 65535")
+            raise ConfigError(f"the port {port} of {url!r:.200} is invalid; use 1 to 65535")
         host, path = found["host"].lower().strip("[]"), found["path"]
         return cls(scheme, host, port, path if path.startswith("/") else f"/{path}")
 
     @property
     def authority(self) -> str:
-        """Host and port, as the `Host` header names them."""
+        """Host and port, as in the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: what may be allowed, and what keeps its credentials."""
+        """Scheme, host and port: the unit of permission and of credentials."""
         return f"{self.scheme}://{self.authority}"
 
     def at(self, address: str) -> str:
-        """Name the same origin by an IP address."""
+        """Return the same origin with an IP address as its host."""
         return Target(self.scheme, address.lower(), self.port, "/").origin
 
     def __str__(self) -> str:

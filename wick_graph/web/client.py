@@ -1,8 +1,8 @@
-"""An HTTP client for addresses that are not trusted.
+"""An HTTP client for untrusted addresses.
 
-It resolves a name once, checks every address that it got, and connects to a checked one; each
-redirect goes through the same checks. It reads nothing from the environment (no proxy, no
-`.netrc`, no certificates), keeps no cookies and no connection from one request to the next.
+It resolves a name once, checks every address found, and connects to a checked one; each redirect
+passes the same checks. It reads nothing from the environment (no proxy, `.netrc` or certificates),
+and keeps no cookies or connections between requests.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import httpx
 from wick_graph.errors import ConfigError, RefusedError, ToolError
 from wick_graph.web.addresses import INTERNAL, METADATA, Target, is_metadata, refusal
 
-# --- Read the body of an answer, never more of it than was asked for.
+# --- Read the body of an answer up to a limit.
 
 
 ACCEPTED: Final = "identity, gzip"
-"""The encodings that an answer may have."""
+"""Accepted encodings of an answer."""
 
 
 async def read_body(response: httpx.Response, limit: int) -> bytes:
     """Return an answer's decoded body.
 
     Raises:
-        ToolError: It is longer than `limit` bytes, before or after it is decoded, is broken off,
-            or has another encoding than one of gzip.
+        ToolError: It is longer than `limit` bytes before or after decoding, incomplete, or has an
+            encoding other than gzip.
     """
     declared = response.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
@@ -54,7 +54,7 @@ def _too_long(limit: int) -> ToolError:
 async def _decoded(response: httpx.Response, limit: int) -> AsyncIterator[bytes]:
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
-        raise ToolError(f"the answer is encoded as {encoding!r:.80}, which was not asked for")
+        raise ToolError(f"the answer is encoded as {encoding!r:.80}, which was not requested")
     inflate = Inflate(limit) if encoding.endswith("gzip") else None
     size = 0
     async for part in response.aiter_raw():
@@ -63,11 +63,11 @@ async def _decoded(response: httpx.Response, limit: int) -> AsyncIterator[bytes]
             raise _too_long(limit)
         yield part if inflate is None else inflate(part)
     if inflate is not None and size and not inflate.complete:
-        raise ToolError("the answer is broken off in the middle of its gzip data")
+        raise ToolError("the answer breaks off inside its gzip data")
 
 
 class Inflate:
-    """Decode gzip; gives at most one byte more than the limit at a time."""
+    """A gzip decoder that returns at most one byte more than the limit at a time."""
 
     def __init__(self, limit: int) -> None:
         self._zlib: Final = zlib.decompressobj(wbits=31)
@@ -76,26 +76,26 @@ class Inflate:
 
     @property
     def complete(self) -> bool:
-        """Whether the data has come to its end."""
+        """Whether the data is complete."""
         return self._zlib.eof
 
     def __call__(self, part: bytes) -> bytes:
         """Decode a part.
 
         Raises:
-            ToolError: It is no gzip.
+            ToolError: It is not gzip.
         """
         try:
             return self._decode(part, self._limit + 1)
         except zlib.error:
-            raise ToolError("the answer says that it is gzip, and is not") from None
+            raise ToolError("the answer claims to be gzip but is not") from None
 
 
 TIMEOUT_SECONDS: Final = 120.0
-"""For one request with all its redirects, from the look-up of the name to the last byte."""
+"""Seconds for a request with all redirects, from the name look-up to the last byte."""
 
 MAX_BYTES: Final = 1024 * 1024
-"""Of an answer's body, decoded."""
+"""Bytes of an answer's decoded body."""
 
 MAX_REDIRECTS: Final = 3
 
@@ -106,7 +106,7 @@ PORTS: Final = (80, 443)
 _MOVED: Final = (301, 302, 303, 307, 308)
 
 _PLAIN: Final = frozenset({"accept", "content-type"})
-"""Headers that may follow a redirect to another origin: no credential is among them."""
+"""Headers that may follow a redirect to another origin; none is a credential."""
 
 _OURS: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "accept-encoding"}
@@ -115,32 +115,32 @@ _OURS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said."""
+    """A server's answer."""
 
     status: int
     url: str
     """The address that answered, after redirects."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """By names in lower case."""
+    """Headers by lower-case name."""
     body: bytes = field(default=b"", repr=False)
 
 
 class Client:
-    """Send requests to public addresses, and to those that are allowed by name.
+    """Send requests to public addresses and to allowed origins.
 
     Args:
-        allow: Origins such as `http://127.0.0.1:9100`: they may be private, and on any port. An
-            origin with a host name allows what the name stands for, but for link-local,
-            multicast and reserved addresses; one with an IP address also allows every name that
-            leads to this address and port. Addresses for cloud metadata are never allowed.
-        key: Where a person allows an origin, in the words of an error.
-        ports: Ports of all other origins.
+        allow: Origins such as `http://127.0.0.1:9100`; they may be private and use any port. An
+            origin with a host name allows the addresses of the name, except link-local, multicast
+            and reserved ones. One with an IP address also allows every name that resolves to this
+            address and port. Cloud metadata addresses are never allowed.
+        key: For errors: the setting in which a person allows an origin.
+        ports: Allowed ports of all other origins.
         timeout: Seconds for a whole request.
-        max_bytes: Of an answer's body, decoded.
-        certificates: What to trust in place of the certificates that come with `httpx`.
+        max_bytes: Most bytes of an answer's decoded body.
+        certificates: Trusted certificates, instead of those that come with `httpx`.
 
     Raises:
-        ConfigError: An origin in `allow` is none, or a limit is not above 0.
+        ConfigError: An entry of `allow` is not an origin, or a limit is not above 0.
     """
 
     def __init__(
@@ -175,13 +175,13 @@ class Client:
     ) -> Answer:
         """Send a request, follow at most three redirects, and return the last answer.
 
-        Headers but `Accept` and `Content-Type` are left out once a redirect leads to another
-        origin; one from `https` to `http` is refused. `seconds` count in place of `timeout`.
+        After a redirect to another origin, only the headers `Accept` and `Content-Type` are sent. A
+        redirect from `https` to `http` is refused. `seconds` overrides `timeout`.
 
         Raises:
             RefusedError: An address, or one that a redirect leads to, is not allowed.
-            ToolError: Nobody answers in time, or the answer breaks a rule or a limit; in one
-                sentence, which names no header.
+            ToolError: There is no answer in time, or it breaks a rule or a limit. The text is one
+                sentence without header values.
         """
         try:
             async with asyncio.timeout(seconds or self.timeout) as limit:
@@ -217,7 +217,7 @@ class Client:
     async def _once(
         self, method: str, target: Target, headers: Mapping[str, str], content: bytes
     ) -> Answer:
-        """Make one request, to the address that was checked and to no other."""
+        """Send one request, only to the checked address."""
         address = await self._address(target)
         netloc = f"[{address}]" if ":" in address else address
         own = {"Host": target.authority, "Accept-Encoding": ACCEPTED, "Connection": "close"}
@@ -226,7 +226,7 @@ class Client:
             f"{target.scheme}://{netloc}:{target.port}{target.path}",
             headers={**headers, **own},
             content=content or None,
-            # the certificate is checked against the name, whatever the connection is made to
+            # the certificate must match the name, whatever address the connection uses
             extensions={"sni_hostname": target.host.rstrip(".")},
         )
         verify = self._certificates or _certificates() if target.scheme == "https" else False
@@ -245,15 +245,15 @@ class Client:
         return Answer(response.status_code, str(target), dict(response.headers), body)
 
     async def check(self, url: str, seconds: float) -> None:
-        """Refuse an address to which no request would be sent; none is sent here.
+        """Check that requests to a URL are allowed; send none.
 
         Args:
-            url: The address.
-            seconds: For its host to be looked up.
+            url: The URL.
+            seconds: Time limit for looking up its host.
 
         Raises:
-            RefusedError: It is not allowed; the error names the key to add, where it can be.
-            ToolError: It is no address, or its host cannot be found.
+            RefusedError: It is not allowed; the error names the setting that allows it, if any.
+            ToolError: It is not a URL, or its host cannot be found.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -264,7 +264,7 @@ class Client:
             raise ToolError(f"the host was not found within {seconds:g} s") from None
 
     async def _address(self, target: Target) -> str:
-        """Return an address that the target may be reached at; all that it has are checked."""
+        """Return an address of the target; check all its addresses."""
         if is_metadata(target.host):
             raise RefusedError(_never(target))
         loop = asyncio.get_running_loop()
@@ -297,15 +297,17 @@ class Client:
 
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers that may be sent along.
+    """Return headers after checking them.
 
     Raises:
-        ConfigError: A name or a value cannot stand in a header, or the header is the client's own.
+        ConfigError: A name or a value is invalid, or the client sets the header itself.
     """
     for name, value in headers.items():
         token = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
         if not token or not (value.isascii() and value.isprintable()):
-            raise ConfigError(f"the header {name!r:.80} has characters that no header may have")
+            raise ConfigError(
+                f"the header {name!r:.80} has characters that are not allowed in a header"
+            )
         if name.lower() in _OURS:
             raise ConfigError(f"the header {name} is set by the client; leave it out")
     return dict(headers)
@@ -331,5 +333,5 @@ def _next(target: Target, location: str) -> Target:
 
 @lru_cache(maxsize=1)
 def _certificates() -> ssl.SSLContext:
-    """Load the certificates that come with the client's library; those of no variable."""
+    """Load the library's certificates; ignore environment variables."""
     return httpx.create_ssl_context(trust_env=False)

@@ -44,8 +44,8 @@ def wick(
         pytest.param(["run"], "missing argument 'TEXT'; see wick run --help", id="no words"),
         pytest.param(["run", ""], "the text is empty; say what", id="empty text"),
         pytest.param(["run", "other", " "], "the text is empty; say what", id="blank text"),
-        pytest.param(["run", "other"], "other is an agent, and there is no text", id="no text"),
-        pytest.param(["run", "oter", "Hi"], "no agent 'oter', it has default, other", id="agent"),
+        pytest.param(["run", "other"], "other is an agent, but there is no text", id="no text"),
+        pytest.param(["run", "oter", "Hi"], "no agent 'oter', only default, other", id="agent"),
         pytest.param(["run", "-t", "ä", "Hi"], "the thread id 'ä' is refused", id="thread"),
         pytest.param(["run", "-m", "nix", "Hi"], "does not say whose it is", id="bare model"),
         pytest.param(["run", "-m", "openai:gpt-5", "Hi"], "set OPENAI_API_KEY", id="no key"),
@@ -89,7 +89,7 @@ def test_standard_input_that_is_no_text_is_refused(
         monkeypatch.setattr("sys.stdin", stdin)
         code, _, err = wick("run", "-")
     assert code == 2
-    assert err == "wick: standard input is no UTF-8 text; send a text\n"
+    assert err == "wick: standard input is not UTF-8 text; send text\n"
 
 
 def test_a_store_of_somebody_else_is_refused_and_stays_as_it_is(wick: Wick) -> None:
@@ -106,7 +106,7 @@ def test_threads_in_memory_end_with_the_process(wick: Wick) -> None:
     Path("agents.yaml").write_text(f'store: "sqlite://"\n{AGENTS}', "utf-8")
     code, out, err = wick("run", "-t", "mine", "What is 2+2?")
     assert (code, out) == (0, "2+2 = 4.\n")
-    assert err.endswith("thread mine (in memory: it ends here)\n")
+    assert err.endswith("thread mine (in memory: it ends with this process)\n")
     assert wick("threads", "list")[1] == "no threads yet\n"
 
 
@@ -151,7 +151,7 @@ def test_delete_asks_a_person_and_needs_a_flag_where_there_is_none(wick: Wick) -
     assert wick("run", "-t", "mine", "What is 2+2?")[0] == 0
     code, _, err = wick("threads", "delete", "mine")
     assert code == 2
-    assert err == "wick: nobody can be asked here; add --yes to delete for good\n"
+    assert err == "wick: no terminal to confirm on; pass --yes to delete\n"
     assert wick("threads", "delete", "--yes", "mine", "yours")[0] == 2
     assert json.loads(wick("threads", "list", "--json")[1])[0]["thread_id"] == "mine"
     assert wick("threads", "list", "--agent", "other")[1] == "no such threads\n"

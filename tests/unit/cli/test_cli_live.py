@@ -100,7 +100,7 @@ def test_what_a_run_waits_for_is_shown(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().err.splitlines() == [
         "? May I?",
         '? {"ask": "May I?"}',
-        "? it stands at a breakpoint",
+        "? it is at a breakpoint",
     ]
 
 

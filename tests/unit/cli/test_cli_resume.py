@@ -93,14 +93,14 @@ def test_events_can_be_had_as_lines(wick: Wick) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["nobody"], "there is no thread nobody; `wick threads list` shows those there are"),
+        (["nobody"], "there is no thread nobody; `wick threads list` shows the threads"),
         (["a b"], "the thread id 'a b' is refused"),
-        (["mine", "--approve", "zz"], "the id 'zz' fits no question that waits; waiting: "),
-        (["mine", "--approve", ""], "the id '' fits no question"),
+        (["mine", "--approve", "zz"], "the id 'zz' fits no open question; waiting: "),
+        (["mine", "--approve", ""], "the id '' fits no open question"),
         (["mine", "--approve", "QUESTION"], "this is a question; write --answer"),
         (["mine", "--edit", "CALL"], "write --edit ID=JSON"),
-        (["mine", "--edit", "CALL={"], "the arguments are no JSON"),
-        (["mine", "--edit", "CALL=3"], "the arguments are no JSON object"),
+        (["mine", "--edit", "CALL={"], "the arguments are not JSON"),
+        (["mine", "--edit", "CALL=3"], "the arguments are not a JSON object"),
         (["mine", "--answer", "CALL"], "write --answer ID=TEXT"),
         (["mine", "--approve", "CALL", "--reject", "CALL"], "a question is answered twice"),
     ],
@@ -153,7 +153,7 @@ def test_a_thread_that_is_done_has_nothing_to_go_on_with(wick: Wick, folder: Fol
     assert (over.code, over.out) == (0, "")
     first, second, third = over.err.splitlines()
     assert first == "stopped: done"
-    assert second == "there is nothing to go on with; send a new text"
+    assert second == "there is nothing to resume; send a new message"
     assert re.fullmatch(r"thread mine \(continue: .+ run -t mine \"…\"\)", third)
     assert wick("resume", "mine", "--json").json["response"] == "Hello."
 
@@ -192,7 +192,7 @@ def test_it_goes_on_from_a_breakpoint(wick: Wick, folder: Folder) -> None:
     with wick_graph.load(folder.path / "agents.yaml") as agents:
         given = {"messages": [("user", "Hi")]}
         agents["default"].graph.invoke(given, config, interrupt_before=["model"])
-    assert stopped(wick) == ["stopped: interrupted: the run stands at a breakpoint", "Hello.\n"]
+    assert stopped(wick) == ["stopped: interrupted: the run is at a breakpoint", "Hello.\n"]
 
 
 def test_a_thread_of_an_agent_that_is_gone_says_so(wick: Wick, folder: Folder) -> None:
@@ -203,7 +203,7 @@ def test_a_thread_of_an_agent_that_is_gone_says_so(wick: Wick, folder: Folder) -
     ):
         agent.invoke("Hello", thread_id="mine")
     refused = wick("resume", "mine")
-    says = "thread mine is of the agent other, which is not there; it has default"
+    says = "thread mine belongs to the agent other, which the file lacks; it has default"
     assert (refused.code, refused.err) == (2, f"wick: agents.yaml: {says}\n")
 
 
@@ -211,7 +211,7 @@ def test_a_thread_in_memory_cannot_be_answered_later(wick: Wick, folder: Folder)
     folder.write(agents="store: 'sqlite://'\n" + AGENTS)
     ran = wick("run", "-t", "mine", "Go")
     assert ran.code == 0
-    assert ran.err.splitlines()[-1] == "thread mine (in memory: it ends here)"
+    assert ran.err.splitlines()[-1] == "thread mine (in memory: it ends with this process)"
 
 
 def test_a_rule_that_is_gone_does_not_answer_what_waits(wick: Wick, folder: Folder) -> None:

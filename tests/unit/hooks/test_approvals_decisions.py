@@ -92,10 +92,10 @@ def test_each_decision_does_what_it_says(
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (True, "the answer is no decision; give decision as one of approve, edit"),
-        ("approve", "the answer is no decision"),
-        ({"decision": "yes"}, "the answer is no decision"),
-        ({"approve": True}, "the answer is no decision"),
+        (True, "the answer is not a decision; set decision to one of approve, edit"),
+        ("approve", "the answer is not a decision"),
+        ({"decision": "yes"}, "the answer is not a decision"),
+        ({"approve": True}, "the answer is not a decision"),
         ({"decision": "approve", "args": {}}, "approve takes no args"),
         ({"decision": "approve", "hash": "0" * 64}, "made for another call; decide on this one"),
         (Approve(hash="0" * 64), "made for another call"),

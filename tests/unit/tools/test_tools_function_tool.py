@@ -429,9 +429,9 @@ def variadic(*a: int) -> None:
 
 
 REFUSED: list[Any] = [
-    pytest.param(lambda: bind_tool(3), "3 is no tool", id="number"),
-    pytest.param(lambda: bind_tool("calculate"), "a name and no tool", id="name"),
-    pytest.param(lambda: bind_tool({"type": "web_search"}), "is no tool", id="provider-dict"),
+    pytest.param(lambda: bind_tool(3), "3 is not a tool", id="number"),
+    pytest.param(lambda: bind_tool("calculate"), "a name, not a tool", id="name"),
+    pytest.param(lambda: bind_tool({"type": "web_search"}), "is not a tool", id="provider-dict"),
     pytest.param(lambda: bind_tool(Plain), r"pass an instance: Plain\(\)", id="class"),
     pytest.param(lambda: bind_tool(undescribed), "no description", id="K-08b"),
     pytest.param(lambda: tool(undescribed), "no description", id="K-08b-decorator"),

@@ -190,7 +190,7 @@ def test_other_messages_of_a_command_stay_an_update() -> None:
         (Command(goto=[Send("x", {})]), "Command with goto"),
         (Command(graph=Command.PARENT, update={"a": 1}), "Command with graph"),
         (Command(resume=1), "Command with resume"),
-        (Command(update="text"), "whose update is a str"),
+        (Command(update="text"), "with a str as its update"),
         ([answer(), answer()], "answered one call 2 times"),
         ([Command(update={"a": 1}), Command(update={"a": 2})], "updates 'a' twice"),
         (Command(update={"messages": [ToolMessage("x", tool_call_id="z")]}), "not its own"),

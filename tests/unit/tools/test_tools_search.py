@@ -127,9 +127,9 @@ def test_the_model_reads_what_was_found(service: Service) -> None:
         (500, b"{}", "answered with status 500"),
         (401, SECRET.encode(), "answered with status 401"),
         (302, b"{}", "answered with status 302"),
-        (200, b"<html>", "sent no JSON"),
-        (200, b"\xff", "sent no JSON"),
-        (200, b"[" * 100_000, "sent no JSON"),
+        (200, b"<html>", "did not send JSON"),
+        (200, b"\xff", "did not send JSON"),
+        (200, b"[" * 100_000, "did not send JSON"),
         (200, b'{"answer": 1}', "without a list of results"),
         (200, b"3", "without a list of results"),
         (200, b" " * (MAX_ANSWER_BYTES + 1), "sent more than 2 MB"),
@@ -151,7 +151,7 @@ def test_what_the_service_does_wrong_is_one_sentence(
     ("encoding", "body", "says"),
     [
         ("gzip", gzip.compress(b"[" + b" " * 2**28 + b"]"), "more than 2 MB"),
-        ("br", b"x", "was not asked for"),
+        ("br", b"x", "was not requested"),
         ("identity", b'{"results": [' + b"[]," * 600_000 + b"1]}", "keys and items"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The agents behind OpenAI's chat completions."""
+"""The agents behind OpenAI's chat completions API."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from starlette.responses import JSONResponse
 
 from wick_graph.messages.validation import read_history
 from wick_graph.server import schemas
-from wick_graph.server.guard import Asker, Reader, Runner
+from wick_graph.server.guard import Reader, RequestContext, Runner
 from wick_graph.server.routes.runs import SUSPENDED, begin, finished, streamed
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import events_after
 from wick_graph.service.options import Problem, openai_error
-from wick_graph.service.runs import Asked, LiveRun
+from wick_graph.service.runs import DetachedRun, RunRequest
 from wick_graph.store.server_rows import StreamRow
 
-# --- From our runs to OpenAI's JSON: whole answers, and the chunks of streamed ones.
+# --- Convert runs to OpenAI's JSON: whole answers, and chunks of streamed ones.
 
 
 _ENDS: Final = {"done": "stop", "limit": "length", "empty": "stop", "interrupted": "stop"}
@@ -32,7 +32,7 @@ _DONE: Final = b"data: [DONE]\n\n"
 
 
 def completion(row: StreamRow, model: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's end; what OpenAI's form has no place for stands under `wick`."""
+    """Return a run's result; what OpenAI's format cannot express is under `wick`."""
     text = answer["response"] or (_WAITS if answer["interrupted"] else "")
     choice = {
         "index": 0,
@@ -49,12 +49,12 @@ def completion(row: StreamRow, model: str, answer: Mapping[str, Any]) -> dict[st
 
 
 class Chunks:
-    """Turn a run's events into the lines of a stream: one end, whatever comes.
+    """Convert a run's events to the lines of a stream, which ends exactly once.
 
     Args:
         row: The run.
-        model: The name under which it was asked for.
-        usage: Asked at the run's end, where the reader wants a last chunk with what was used.
+        model: The model name of the request.
+        usage: Called at the run's end, if the client wants a last chunk with the usage.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Chunks:
         self.ended = False
 
     def begin(self) -> bytes:
-        """Say who speaks."""
+        """Return the first chunk, with the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def of(self, event: Mapping[str, Any]) -> bytes:
-        """Return what an event becomes; most become nothing."""
+        """Return the lines for an event; empty for most events."""
         data = event.get("data", {})
         if event["event"] == "on_chat_model_stream":
             self._said = True
@@ -82,7 +82,7 @@ class Chunks:
         return self._end(data["stopped_because"]) if event["event"] == "done" else b""
 
     def fail(self, problem: Problem) -> bytes:
-        """End with an error, unless the end was told."""
+        """End with an error, unless the stream has ended."""
         if self.ended:
             return b""
         self.ended = True
@@ -91,11 +91,11 @@ class Chunks:
     def _end(self, why: str) -> bytes:
         self.ended = True
         waits = why == "interrupted" and not self._said
-        told = self._chunk({"content": _WAITS}) if waits else b""
-        told += self._chunk({}, _ENDS.get(why, "stop"))
+        lines = self._chunk({"content": _WAITS}) if waits else b""
+        lines += self._chunk({}, _ENDS.get(why, "stop"))
         if self._usage is not None:
-            told += _line({**self._head, "choices": [], "usage": usage_of(self._usage())})
-        return told + _DONE
+            lines += _line({**self._head, "choices": [], "usage": usage_of(self._usage())})
+        return lines + _DONE
 
     def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
@@ -117,12 +117,12 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(value, separators=(",", ":"), default=str).encode() + b"\n\n"
 
 
-# --- The agents behind OpenAI's chat completions: for clients that speak nothing else.
+# --- Routes of the chat completions API.
 #
-# A model's name is an agent's id. Without a thread the whole history comes with each request, as
-# OpenAI's clients send it, and the model reads it message by message; calls without an answer are
-# closed, never run. With the header `X-Thread-Id` the thread is ours: once it holds something, only
-# the messages after the last answer are new.
+# A model's name is an agent's id. Without a thread, each request carries the whole history, as
+# OpenAI's clients send it. The model reads it message by message; calls without a result are
+# closed, never run. With the header `X-Thread-Id` the store holds the history: once the thread has
+# messages, only those after the last answer are new.
 
 
 router: Final = APIRouter(tags=["openai"])
@@ -137,7 +137,7 @@ _RESULT: Final[Any] = {
 
 
 class ChatMessage(BaseModel):
-    """A message in OpenAI's form."""
+    """A message in OpenAI's format."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra=_RESULT)
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -160,14 +160,14 @@ class ChatMessage(BaseModel):
 
 
 class StreamOptions(BaseModel):
-    """What a stream tells beside the text."""
+    """What a stream contains besides the text."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     include_usage: bool = False
 
 
 class ChatForm(BaseModel):
-    """A request in OpenAI's form; settings of the model are the agent's, and ignored here."""
+    """A request in OpenAI's format; model settings are ignored, the agent has its own."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     model: Annotated[str, Field(min_length=1, max_length=200)]
@@ -179,7 +179,7 @@ class ChatForm(BaseModel):
 
 
 class OpenAIErrorText(BaseModel):
-    """What is wrong, for OpenAI's clients."""
+    """The error, for OpenAI's clients."""
 
     model_config = ConfigDict(extra="allow")
     message: str
@@ -189,7 +189,7 @@ class OpenAIErrorText(BaseModel):
 
 
 class OpenAIError(BaseModel):
-    """An error in OpenAI's form."""
+    """An error in OpenAI's format."""
 
     model_config = ConfigDict(extra="allow")
     error: OpenAIErrorText
@@ -218,87 +218,89 @@ _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 
 _ANSWER: Final[Any] = {
     200: {
-        "description": "A completion, or its pieces as server-sent events.",
+        "description": "A completion, or its chunks as server-sent events.",
         "content": {"application/json": {}, "text/event-stream": {}},
     }
 }
 
 
 @router.get("/v1/models", response_model=ModelsAnswer, responses=_ERRORS)
-async def models(asker: Reader) -> Any:
+async def models(context: Reader) -> Any:
     """List the agents as models."""
-    return ModelsAnswer(data=[ModelAnswer(id=key) for key in asker.tenant.agents])
+    return ModelsAnswer(data=[ModelAnswer(id=key) for key in context.tenant.agents])
 
 
 @router.get("/v1/models/{model}", response_model=ModelAnswer, responses=_ERRORS)
-async def model(asker: Reader, model: Annotated[str, Path(examples=["default"])]) -> Any:
+async def model(context: Reader, model: Annotated[str, Path(examples=["default"])]) -> Any:
     """Describe an agent as a model."""
-    _check(asker, model)
+    _check(context, model)
     return ModelAnswer(id=model)
 
 
 @router.post("/v1/chat/completions", response_class=Response, responses={**_ERRORS, **_ANSWER})
 async def complete(
-    asker: Runner,
+    context: Runner,
     form: ChatForm,
     thread_id: Annotated[schemas.ThreadIdText | None, Header(alias="X-Thread-Id")] = None,
 ) -> Response:
-    """Ask an agent in OpenAI's form."""
-    _check(asker, form.model)
-    messages = await _messages(asker, form, thread_id)
-    asked = Asked(agent_id=form.model, kind="message", messages=messages)
-    run = await begin(asker, asked, thread_id)
-    assert isinstance(run, LiveRun)
+    """Ask an agent in OpenAI's format."""
+    _check(context, form.model)
+    messages = await _messages(context, form, thread_id)
+    request = RunRequest(agent_id=form.model, kind="message", messages=messages)
+    run = await begin(context, request, thread_id)
+    assert isinstance(run, DetachedRun)
     headers = {"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id}
     if form.stream:
         usage = form.stream_options is not None and form.stream_options.include_usage
-        return _stream(asker, run, Chunks(run.row, form.model, _used(run) if usage else None))
-    answer = await finished(asker, run)
+        return _stream(context, run, Chunks(run.row, form.model, _used(run) if usage else None))
+    answer = await finished(context, run)
     return JSONResponse(completion(run.row, form.model, answer), headers=headers)
 
 
-def _check(asker: Asker, model: str) -> None:
-    if model not in asker.tenant.agents:
+def _check(context: RequestContext, model: str) -> None:
+    if model not in context.tenant.agents:
         more = {"param": "model", "code": "model_not_found"}
         raise Problem(404, f"the model {model!r:.80} does not exist", more)
 
 
-def _used(run: LiveRun) -> Callable[[], Mapping[str, int]]:
+def _used(run: DetachedRun) -> Callable[[], Mapping[str, int]]:
     return lambda: {} if run.result is None else run.result.usage.to_dict()
 
 
-def _stream(asker: Asker, run: LiveRun, chunks: Chunks) -> EventStream:
+def _stream(context: RequestContext, run: DetachedRun, chunks: Chunks) -> EventStream:
     async def pieces() -> AsyncIterator[bytes | None]:
         yield chunks.begin()
-        async for entry in events_after(asker.saver, run.row, run.row.first - 1, run.channel):
+        async for entry in events_after(context.saver, run.row, run.row.first - 1, run.event_log):
             if entry is not None:
-                asker.service.metrics_of(asker.caller.tenant).sent()
+                context.service.metrics_of(context.caller.tenant).sent()
             yield None if entry is None else chunks.of(entry[1])
         yield chunks.fail(Problem(503, SUSPENDED))
 
-    return streamed(asker, run.row, pieces, asker.options.on_disconnect, {})
+    return streamed(context, run.row, pieces, context.options.on_disconnect, {})
 
 
-async def _messages(asker: Asker, form: ChatForm, thread_id: str | None) -> list[dict[str, Any]]:
-    """Return what is new to the thread; all of it, if the thread knows nothing.
+async def _messages(
+    context: RequestContext, form: ChatForm, thread_id: str | None
+) -> list[dict[str, Any]]:
+    """Return the messages that are new to the thread; all of them, if it is empty.
 
     Raises:
-        MessageError: It is no chain that a model could go on with.
-        Problem: The user says nothing, or a result answers a call that is not there.
+        MessageError: A model cannot continue these messages.
+        Problem: There is no user message, or a result answers an unknown call.
     """
     given: Sequence[ChatMessage] = form.messages
-    known = None if thread_id is None else await asker.saver.threads.aget(thread_id)
+    known = None if thread_id is None else await context.saver.threads.aget(thread_id)
     if known is not None and known.steps:
         last = max((i for i, m in enumerate(given) if m.role in _ANSWERS), default=-1)
         given = given[last + 1 :]
     messages = [made for message in given if (made := _said(message)) is not None]
     if not any(message["role"] == "user" for message in messages):
-        raise Problem(409, "messages: there is nothing that the user says")
-    agent = await asker.agent(form.model)
+        raise Problem(409, "messages: there is no new message of the user")
+    agent = await context.agent(form.model)
     _, elsewhere = read_history(messages, allow_system=agent.allow_client_system)
     if elsewhere:
         call = elsewhere[0].tool_call_id
-        raise Problem(400, f"messages: there is no call {call!r:.80} that a result could answer")
+        raise Problem(400, f"messages: there is no call {call!r:.80} for this result")
     return messages
 
 
@@ -308,7 +310,7 @@ _ANSWERS: Final = ("assistant", "tool")
 
 
 def _said(message: ChatMessage) -> dict[str, Any] | None:
-    """Return a message in our form; None if it says nothing."""
+    """Return a message in our format; None if it is empty."""
     if message.role not in _ANSWERS:
         role = "system" if message.role in _SYSTEM else "user"
         return None if message.content is None else {"role": role, "content": message.content}

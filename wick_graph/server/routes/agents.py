@@ -22,7 +22,7 @@ from wick_graph.hooks.protocol import PHASES
 from wick_graph.hooks.skills import catalogue
 from wick_graph.picture import picture_of
 from wick_graph.server import schemas
-from wick_graph.server.guard import Admin, Asker, Reader, Runner
+from wick_graph.server.guard import Admin, Reader, RequestContext, Runner
 from wick_graph.server.schemas import agent_answer
 from wick_graph.service.options import Problem
 from wick_graph.tools.builtin_tools import BUILTINS
@@ -30,7 +30,7 @@ from wick_graph.tools.http import HTTPTool
 from wick_graph.tools.toolsets import RESERVED, check_free
 from wick_graph.web import Client
 
-# --- The agents: who they are, how their graph goes, which hooks and skills they have.
+# --- The agents: description, graph, hooks, skills.
 
 
 agent_router: Final = APIRouter(tags=["agents"])
@@ -56,19 +56,19 @@ class AgentForm(schemas.Form):
 
 @agent_router.get("/agents", response_model=list[schemas.AgentAnswer])
 @agent_router.get("/agents/", response_model=list[schemas.AgentAnswer], include_in_schema=False)
-async def list_agents(asker: Reader) -> Any:
+async def list_agents(context: Reader) -> Any:
     """List the agents."""
-    return [await _answer(asker, agent_id) for agent_id in [*asker.tenant.agents]]
+    return [await _answer(context, agent_id) for agent_id in [*context.tenant.agents]]
 
 
 @agent_router.post("/agents", response_model=schemas.AgentAnswer, status_code=201)
 @agent_router.post(
     "/agents/", response_model=schemas.AgentAnswer, status_code=201, include_in_schema=False
 )
-async def add(asker: Admin, form: AgentForm) -> Any:
-    """Add an agent for the caller's tenant, until the server ends."""
+async def add(context: Admin, form: AgentForm) -> Any:
+    """Add an agent for the caller's tenant, until the server stops."""
     if form.agent_id in RESERVED_IDS:
-        raise Problem(400, f"agent_id: {form.agent_id!r} is a word of the server's own paths")
+        raise Problem(400, f"agent_id: {form.agent_id!r} is reserved for the server's own paths")
     given = form.model_dump(exclude={"agent_id"}, exclude_none=True)
     if form.tools is not None:
         given["tools"] = [*dict.fromkeys(form.tools)]
@@ -80,27 +80,27 @@ async def add(asker: Admin, form: AgentForm) -> Any:
     except ValidationError as error:
         found = error.errors()[0]
         raise Problem(400, f"{found['loc'][0]}: {found['msg']}") from None
-    await asyncio.to_thread(asker.tenant.agents.add, form.agent_id, config)
-    return await _answer(asker, form.agent_id)
+    await asyncio.to_thread(context.tenant.agents.add, form.agent_id, config)
+    return await _answer(context, form.agent_id)
 
 
 @agent_router.get("/agents/{agent_id}", response_model=schemas.AgentAnswer)
-async def show(asker: Reader, agent_id: schemas.AgentIdPath) -> Any:
+async def show(context: Reader, agent_id: schemas.AgentIdPath) -> Any:
     """Describe an agent."""
-    return await _answer(asker, agent_id)
+    return await _answer(context, agent_id)
 
 
 @agent_router.delete("/agents/{agent_id}", status_code=204, response_class=Response)
-async def remove(asker: Admin, agent_id: schemas.AgentIdPath) -> Response:
+async def remove(context: Admin, agent_id: schemas.AgentIdPath) -> Response:
     """Remove an agent that the caller's tenant added."""
-    asker.tenant.agents.remove(agent_id)
+    context.tenant.agents.remove(agent_id)
     return Response(status_code=204)
 
 
 @agent_router.get("/agents/{agent_id}/flow")
-async def flow(asker: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
+async def flow(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
     """Describe an agent's graph: nodes, edges, hook layers, tools."""
-    agent = await asker.agent(agent_id)
+    agent = await context.agent(agent_id)
     hooks = agent.spec.hooks
     return {
         "agent_id": agent_id,
@@ -114,30 +114,30 @@ async def flow(asker: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
 
 @agent_router.patch("/agents/{agent_id}/hooks")
 async def switch_hooks(
-    asker: Admin, agent_id: schemas.AgentIdPath, form: schemas.HooksForm
+    context: Admin, agent_id: schemas.AgentIdPath, form: schemas.HooksForm
 ) -> dict[str, Any]:
-    """Switch an agent's hooks on and off for the caller's tenant, until the server ends."""
-    switch = partial(asker.tenant.agents.switch, on=form.add, off=form.remove)
+    """Switch an agent's hooks on and off for the caller's tenant, until the server stops."""
+    switch = partial(context.tenant.agents.switch, on=form.add, off=form.remove)
     left = await asyncio.to_thread(switch, agent_id)
     return {"agent_id": agent_id, "hooks": left}
 
 
 @agent_router.get("/agents/{agent_id}/skills")
-async def skills(asker: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
+async def skills(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
     """List the skills that an agent finds."""
-    config = asker.tenant.agents.config(agent_id)
+    config = context.tenant.agents.config(agent_id)
     paths = [*(config.skills.paths if config.skills else ())]
     found = []
-    backend = await asyncio.to_thread(asker.tenant.agents.backend, agent_id) if paths else None
+    backend = await asyncio.to_thread(context.tenant.agents.backend, agent_id) if paths else None
     if backend is not None:
         found = await asyncio.to_thread(catalogue, BackendReader(backend), paths)
     shown = [{**skill, "enabled": True} for skill in found]
     return {"skills": shown, "paths": paths, "extra_paths": []}
 
 
-async def _answer(asker: Asker, agent_id: str) -> dict[str, Any]:
-    config = asker.tenant.agents.config(agent_id)
-    return agent_answer(agent_id, await asker.agent(agent_id), config)
+async def _answer(context: RequestContext, agent_id: str) -> dict[str, Any]:
+    config = context.tenant.agents.config(agent_id)
+    return agent_answer(agent_id, await context.agent(agent_id), config)
 
 
 def _phases(hooks: Hooks, name: str) -> list[str]:
@@ -155,12 +155,14 @@ AgentQuery = Annotated[str | None, Query(pattern=f"^{AGENT_ID.pattern}$")]
 
 
 @file_router.get("/agents/files/download", response_class=Response)
-async def download(asker: Reader, path: PathQuery, agent_id: AgentQuery = None) -> Response:
-    """Return a file as it is, to be saved."""
-    found = await _read(await _backend(asker, agent_id), path)
+async def download(context: Reader, path: PathQuery, agent_id: AgentQuery = None) -> Response:
+    """Download a file unchanged."""
+    found = await _read(await _backend(context, agent_id), path)
     data = found.text.encode("utf-8", "surrogateescape")
-    if len(data) != found.size:  # a part of it under its name would be taken for all of it
-        raise Problem(409, "only whole text files are given out; this one is too long or no UTF-8")
+    if len(data) != found.size:  # a part under this name would look like the whole file
+        raise Problem(
+            409, "only whole text files can be downloaded; this one is too long or not UTF-8"
+        )
     name = quote(path.rsplit("/", 1)[-1])
     disposition = f"attachment; filename*=UTF-8''{name}"
     return Response(
@@ -171,9 +173,9 @@ async def download(asker: Reader, path: PathQuery, agent_id: AgentQuery = None) 
 
 
 @file_router.put("/agents/files/upload")
-async def upload(asker: Runner, form: schemas.UploadForm) -> dict[str, Any]:
+async def upload(context: Runner, form: schemas.UploadForm) -> dict[str, Any]:
     """Write a file."""
-    backend = await _backend(asker, form.agent_id)
+    backend = await _backend(context, form.agent_id)
     data = form.content.encode()
     try:
         await asyncio.to_thread(backend.write, form.path, data)
@@ -184,10 +186,10 @@ async def upload(asker: Runner, form: schemas.UploadForm) -> dict[str, Any]:
 
 @file_router.get("/agents/{agent_id}/files/list")
 async def list_files(
-    asker: Reader, agent_id: schemas.AgentIdPath, path: PathQuery = "."
+    context: Reader, agent_id: schemas.AgentIdPath, path: PathQuery = "."
 ) -> dict[str, Any]:
     """List a folder."""
-    backend = await _backend(asker, agent_id)
+    backend = await _backend(context, agent_id)
     try:
         listing = await asyncio.to_thread(backend.ls, path)
     except (ToolError, OSError) as error:
@@ -200,15 +202,15 @@ async def list_files(
 
 
 @file_router.get("/agents/{agent_id}/files/read")
-async def read(asker: Reader, agent_id: schemas.AgentIdPath, path: PathQuery) -> dict[str, Any]:
-    """Return a file's text, as far as one answer goes; `notes` say what is not as in the file."""
-    found = await _read(await _backend(asker, agent_id), path)
+async def read(context: Reader, agent_id: schemas.AgentIdPath, path: PathQuery) -> dict[str, Any]:
+    """Return a file's text, cut to one answer; `notes` list differences to the file."""
+    found = await _read(await _backend(context, agent_id), path)
     return {"path": path, "content": found.text, "size": found.size, "notes": [*found.notes]}
 
 
-async def _backend(asker: Asker, agent_id: str | None) -> FileSystem:
-    named = agent_id or asker.tenant.agents.default_id
-    backend = await asyncio.to_thread(asker.tenant.agents.backend, named)
+async def _backend(context: RequestContext, agent_id: str | None) -> FileSystem:
+    named = agent_id or context.tenant.agents.default_id
+    backend = await asyncio.to_thread(context.tenant.agents.backend, named)
     if backend is None:
         raise Problem(409, "the agent has no backend")
     return backend
@@ -227,7 +229,7 @@ def _problem(error: Exception) -> Problem:
     return Problem(404 if missing else 409, text)
 
 
-# --- Tools that come and go: register one that another server runs, list, take away.
+# --- Tools of other servers: register, list, deregister.
 
 
 tool_router: Final = APIRouter(tags=["tools"])
@@ -238,11 +240,11 @@ NamePath = Annotated[str, Path(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 
 
 @tool_router.get("/agents/tools/available")
-async def available(asker: Reader, agent_id: AgentQuery = None) -> dict[str, Any]:
+async def available(context: Reader, agent_id: AgentQuery = None) -> dict[str, Any]:
     """List the tools of an agent, and where each comes from."""
-    spec = (await asker.agent(agent_id)).spec
-    named = agent_id or asker.tenant.agents.default_id
-    registered = {tool.name for tool in asker.tenant.agents.tools.at(named)}
+    spec = (await context.agent(agent_id)).spec
+    named = agent_id or context.tenant.agents.default_id
+    registered = {tool.name for tool in context.tenant.agents.tools.at(named)}
     brought = {
         str(getattr(tool, "name", "")): hook
         for hook, tools in spec.hooks.tool_sources
@@ -257,14 +259,14 @@ async def available(asker: Reader, agent_id: AgentQuery = None) -> dict[str, Any
 
 
 @tool_router.post("/agents/tools/register")
-async def register(asker: Admin, form: schemas.ToolForm) -> dict[str, Any]:
+async def register(context: Admin, form: schemas.ToolForm) -> dict[str, Any]:
     """Register a tool that another server runs, for one agent or for all of the tenant.
 
-    An address that no call would be sent to is refused. A server that does not answer now is not:
-    `health` says so, and the tool works from when it does.
+    An address to which no call would be sent is refused. A server that does not answer yet is
+    accepted: `health` says so, and the tool works once the server answers.
     """
-    _check_agent(asker, form.agent_id)
-    client = asker.service.callbacks
+    _check_agent(context, form.agent_id)
+    client = context.service.callbacks
     try:
         tool = HTTPTool(
             name=form.name,
@@ -275,7 +277,7 @@ async def register(asker: Admin, form: schemas.ToolForm) -> dict[str, Any]:
         )
         check_free(form.name)
         health = await _health(tool, client)
-        asker.tenant.agents.tools.register(tool, agent=form.agent_id, override=True)
+        context.tenant.agents.tools.register(tool, agent=form.agent_id, override=True)
     except ConfigError as error:
         raise Problem(409 if form.name in RESERVED else 400, str(error)) from None
     except RefusedError as error:
@@ -285,25 +287,25 @@ async def register(asker: Admin, form: schemas.ToolForm) -> dict[str, Any]:
 
 
 @tool_router.delete("/agents/tools/deregister/{name}")
-async def deregister(asker: Admin, name: NamePath, agent_id: AgentQuery = None) -> dict[str, Any]:
-    """Take a registered tool away."""
-    _check_agent(asker, agent_id)
-    if not asker.tenant.agents.tools.deregister(name, agent=agent_id):
+async def deregister(context: Admin, name: NamePath, agent_id: AgentQuery = None) -> dict[str, Any]:
+    """Deregister a tool."""
+    _check_agent(context, agent_id)
+    if not context.tenant.agents.tools.deregister(name, agent=agent_id):
         raise Problem(404, "tool not found")
     return {"status": "deregistered", "name": name}
 
 
 async def _health(tool: HTTPTool, client: Client) -> str:
-    """Say whether a tool's server is there.
+    """Return whether a tool's server answers.
 
     Raises:
-        RefusedError: No call would be sent to it.
+        RefusedError: No call would be sent to its address.
     """
     try:
         await client.check(tool.callback_url, _LOOK_UP_SECONDS)
     except RefusedError:
         raise
-    except ToolError as error:  # a host that is not known now may be by and by
+    except ToolError as error:  # an unknown host may become known
         return f"{error}; calls fail until it answers"
     return await tool.health()
 
@@ -312,6 +314,6 @@ def _source(name: str, registered: set[str]) -> str:
     return "external" if name in registered else "registered"
 
 
-def _check_agent(asker: Asker, agent_id: str | None) -> None:
+def _check_agent(context: RequestContext, agent_id: str | None) -> None:
     if agent_id is not None:
-        asker.tenant.agents.config(agent_id)
+        context.tenant.agents.config(agent_id)

@@ -1,4 +1,4 @@
-"""Routes of operation: health, and recorded traces."""
+"""Routes for operation: health, metrics, recorded traces."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from wick_graph.exports.plain import trace_of
 from wick_graph.journal import Journal
 from wick_graph.messages import Messages, ToolCall, ai, message, messages_to_wick, role_of
 from wick_graph.server import schemas
-from wick_graph.server.guard import Admin, Asker, Reader
+from wick_graph.server.guard import Admin, Reader, RequestContext
 from wick_graph.service import runs
 from wick_graph.service.options import Problem
 from wick_graph.store.journal_rows import RecordedRun
 from wick_graph.store.server_rows import StreamRow
 
-# --- Whether the server is up, and whether its messages work: both without a model.
+# --- Health, metrics and a self-test of messages; none needs a model.
 
 
 health_router: Final = APIRouter()
@@ -26,22 +26,22 @@ health_router: Final = APIRouter()
 
 @health_router.get("/health", response_model=schemas.HealthAnswer, tags=["server"])
 async def health() -> Any:
-    """Say that the server is up; anybody may ask."""
+    """Report that the server is up; needs no token."""
     return {"status": "ok"}
 
 
 @health_router.get("/metrics", response_class=PlainTextResponse, tags=["server"])
-async def numbers(asker: Admin) -> PlainTextResponse:
-    """Return counters and times in the form that Prometheus reads: the caller's tenant's own.
+async def numbers(context: Admin) -> PlainTextResponse:
+    """Return the metrics of the caller's tenant in Prometheus' text format.
 
-    The tenant `local`, who runs the server, sees those of the whole server.
+    The tenant `local`, which runs the server, gets those of the whole server.
     """
-    said = runs.text(asker.service, asker.caller.tenant)
+    said = runs.metrics_text(context.service, context.caller.tenant)
     return PlainTextResponse(said, media_type=runs.MEDIA_TYPE)
 
 
 @health_router.get("/agents/messages/test", tags=["messages"])
-async def messages_test(asker: Reader) -> dict[str, Any]:
+async def messages_test(context: Reader) -> dict[str, Any]:
     """Exercise every method of a chain of messages."""
     call = ToolCall(id="call_1", name="calculate", args={"expression": "2+2"})
     chain = (
@@ -82,7 +82,7 @@ def _error(check: Any) -> str:
     return ""
 
 
-# --- Traces: what was recorded of a run, as a list of spans.
+# --- Traces: the record of a run as a list of spans.
 
 
 trace_router: Final = APIRouter(tags=["traces"])
@@ -95,46 +95,46 @@ _NOTHING: Final[dict[str, Any]] = {
 
 @trace_router.get("/agents/traces")
 async def list_traces(
-    asker: Reader, limit: Annotated[int, Query(ge=1, le=500)] = 50
+    context: Reader, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> list[dict[str, Any]]:
-    """List the latest runs, without their spans, whichever process ran them."""
-    rows = await asker.streams.run(asker.streams.latest, limit)
-    recorded = await asker.streams.run(asker.saver.recorded_runs.latest, limit)
-    heads = {run.run_id: _head_of(asker, run) for run in recorded}
+    """List the latest runs of all processes, without their spans."""
+    rows = await context.streams.run(context.streams.latest, limit)
+    recorded = await context.streams.run(context.saver.recorded_runs.latest, limit)
+    heads = {run.run_id: _head_of(context, run) for run in recorded}
     heads |= {row.run_id: _head(row) for row in rows}
     return sorted(heads.values(), key=lambda head: -float(head["start_time"]))[:limit]
 
 
 @trace_router.get("/agents/traces/{trace_id}")
-async def show(asker: Reader, trace_id: schemas.RunIdPath) -> dict[str, Any]:
-    """Return a run with its spans; a run that was recorded without this server, too."""
-    return await asker.streams.run(_trace, asker, trace_id)
+async def show(context: Reader, trace_id: schemas.RunIdPath) -> dict[str, Any]:
+    """Return a run with its spans, even if no server started it."""
+    return await context.streams.run(_trace, context, trace_id)
 
 
-def _trace(asker: Asker, trace_id: str) -> dict[str, Any]:
-    row = asker.streams.by_run(trace_id)
-    recorded = asker.saver.recorded_runs.by_id(trace_id)
+def _trace(context: RequestContext, trace_id: str) -> dict[str, Any]:
+    row = context.streams.by_run(trace_id)
+    recorded = context.saver.recorded_runs.by_id(trace_id)
     if row is not None:
         head = _head(row)
     elif recorded is not None:
-        head = _head_of(asker, recorded)
+        head = _head_of(context, recorded)
     else:
         raise Problem(404, "trace not found")
     if recorded is None:
         return {**head, **_NOTHING, "subagents": []}
     try:
-        trace = trace_of(Journal(asker.saver, recorded.thread_id), trace_id)
+        trace = trace_of(Journal(context.saver, recorded.thread_id), trace_id)
     except ThreadNotFoundError:
         raise Problem(404, "trace not found") from None
     except StorageError as error:
         trace = {**_NOTHING, "error": str(error)}
-    return {**head, **trace, "subagents": _below(asker, head)}
+    return {**head, **trace, "subagents": _below(context, head)}
 
 
-def _below(asker: Asker, head: dict[str, Any]) -> list[dict[str, Any]]:
-    """List the runs of sub-agents that began within a run."""
+def _below(context: RequestContext, head: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the runs of sub-agents within a run."""
     end = float("inf") if head["end_time"] is None else head["end_time"]
-    found = asker.saver.recorded_runs.below(head["thread_id"], head["start_time"], end)
+    found = context.saver.recorded_runs.below(head["thread_id"], head["start_time"], end)
     return [{"trace_id": run.run_id, "thread_id": run.thread_id} for run in found]
 
 
@@ -149,14 +149,14 @@ def _head(row: StreamRow) -> dict[str, Any]:
     }
 
 
-def _head_of(asker: Asker, run: RecordedRun) -> dict[str, Any]:
-    """Say of a run that no server was asked for what its journal says."""
+def _head_of(context: RequestContext, run: RecordedRun) -> dict[str, Any]:
+    """Describe a run that no server started, from its journal."""
     try:
-        told = Journal(asker.saver, run.thread_id).run(run.run_id)
+        found = Journal(context.saver, run.thread_id).run(run.run_id)
     except StorageError:
         agent, method, status = None, None, run.status
     else:
-        agent, method, status = told.agent, told.mode, told.stopped_because or told.status
+        agent, method, status = found.agent, found.mode, found.stopped_because or found.status
     return {
         "trace_id": run.run_id,
         "agent_id": agent,

@@ -15,15 +15,15 @@ from wick_graph.hooks.approvals import KIND, holds_decision, shown_in, signed
 from wick_graph.messages.validation import read_input
 from wick_graph.runtime.context import Run
 from wick_graph.server import schemas
-from wick_graph.server.guard import Answerer, Asker, Reader, Runner
+from wick_graph.server.guard import Answerer, Reader, RequestContext, Runner
 from wick_graph.server.schemas import run_answer, stream_answer
 from wick_graph.server.sse import EventStream, frame
 from wick_graph.service.event_log import Wire, events_after
 from wick_graph.service.options import OnDisconnect, Problem, problem_of
-from wick_graph.service.runs import Asked, LiveRun, reaches
+from wick_graph.service.runs import DetachedRun, RunRequest, wait_for_start
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
-# --- Ask an agent, follow its run, cancel it, go on where it stands.
+# --- Start, follow, cancel and resume runs.
 
 
 run_router: Final = APIRouter(tags=["runs"])
@@ -32,7 +32,7 @@ SUSPENDED: Final = "the run is suspended; it goes on in its thread"
 
 _SSE: Final[Any] = {
     200: {
-        "description": "Server-sent events, to `done` or `error`.",
+        "description": "Server-sent events up to `done` or `error`.",
         "content": {"text/event-stream": {}},
     }
 }
@@ -44,7 +44,7 @@ Key = Annotated[
         min_length=1,
         max_length=256,
         pattern=r"^[!-~]+$",
-        description="The same key and request give the same run, however often they are sent.",
+        description="Repeating a request with the same key returns the same run.",
     ),
 ]
 
@@ -53,36 +53,36 @@ LastEventId = Annotated[
     Header(
         alias="Last-Event-ID",
         pattern="^[0-9]{1,10}$",
-        description="Go on behind this event of the thread; nothing is run again.",
+        description="Continue after this event of the thread; nothing is run again.",
     ),
 ]
 
 
 @run_router.post("/agents/invoke", response_model=schemas.RunAnswer)
-async def invoke_default(asker: Runner, form: schemas.RunForm, key: Key = None) -> Any:
+async def invoke_default(context: Runner, form: schemas.RunForm, key: Key = None) -> Any:
     """Ask the default agent and wait for the answer."""
-    return await _invoke(asker, None, form, key)
+    return await _invoke(context, None, form, key)
 
 
 @run_router.post("/agents/{agent_id}/invoke", response_model=schemas.RunAnswer)
 async def invoke(
-    asker: Runner, agent_id: schemas.AgentIdPath, form: schemas.RunForm, key: Key = None
+    context: Runner, agent_id: schemas.AgentIdPath, form: schemas.RunForm, key: Key = None
 ) -> Any:
     """Ask an agent and wait for the answer."""
-    return await _invoke(asker, agent_id, form, key)
+    return await _invoke(context, agent_id, form, key)
 
 
 @run_router.post("/agents/stream", response_class=Response, responses=_SSE)
 async def stream_default(
-    asker: Runner, form: schemas.RunForm, key: Key = None, last: LastEventId = None
+    context: Runner, form: schemas.RunForm, key: Key = None, last: LastEventId = None
 ) -> Response:
     """Ask the default agent and follow its run."""
-    return await _stream(asker, None, form, key, last)
+    return await _stream(context, None, form, key, last)
 
 
 @run_router.post("/agents/{agent_id}/stream", response_class=Response, responses=_SSE)
 async def stream(
-    asker: Runner,
+    context: Runner,
     agent_id: schemas.AgentIdPath,
     form: schemas.RunForm,
     key: Key = None,
@@ -90,66 +90,68 @@ async def stream(
 ) -> Response:
     """Ask an agent and follow its run.
 
-    With `Last-Event-ID` and the thread's id nothing is asked: the stream goes on where it broke.
+    With `Last-Event-ID` and the thread's id, no run is started: the broken stream continues.
     """
-    return await _stream(asker, agent_id, form, key, last)
+    return await _stream(context, agent_id, form, key, last)
 
 
 @run_router.post("/agents/resume", response_model=schemas.RunAnswer, responses=_SSE)
-async def resume_default(asker: Answerer, form: schemas.ResumeForm, key: Key = None) -> Any:
-    """Go on where a thread stands."""
-    return await _resume(asker, None, form, key)
+async def resume_default(context: Answerer, form: schemas.ResumeForm, key: Key = None) -> Any:
+    """Resume a thread."""
+    return await _resume(context, None, form, key)
 
 
 @run_router.post("/agents/{agent_id}/resume", response_model=schemas.RunAnswer, responses=_SSE)
 async def resume(
-    asker: Answerer, agent_id: schemas.AgentIdPath, form: schemas.ResumeForm, key: Key = None
+    context: Answerer, agent_id: schemas.AgentIdPath, form: schemas.ResumeForm, key: Key = None
 ) -> Any:
-    """Go on where a thread stands: after an interrupt, a cancellation, a failure."""
-    return await _resume(asker, agent_id, form, key)
+    """Resume a thread after an interrupt, a cancellation or a failure."""
+    return await _resume(context, agent_id, form, key)
 
 
 @run_router.get("/runs/{run_id}", response_model=schemas.StreamAnswer)
-async def show(asker: Reader, run_id: schemas.RunIdPath) -> Any:
-    """Say what became of a run."""
-    return stream_answer(await _row(asker, run_id))
+async def show(context: Reader, run_id: schemas.RunIdPath) -> Any:
+    """Return the status of a run."""
+    return stream_answer(await _row(context, run_id))
 
 
 @run_router.get("/runs/{run_id}/events", response_class=Response, responses=_SSE)
-async def events(asker: Reader, run_id: schemas.RunIdPath, last: LastEventId = None) -> Response:
-    """Follow a run from its beginning, or from behind an event."""
-    return await follow(asker, await _row(asker, run_id), last, "continue")
+async def events(context: Reader, run_id: schemas.RunIdPath, last: LastEventId = None) -> Response:
+    """Follow a run from its beginning, or after an event."""
+    return await follow(context, await _row(context, run_id), last, "continue")
 
 
 @run_router.post("/runs/{run_id}/cancel", response_model=schemas.StreamAnswer)
-async def cancel(asker: Runner, run_id: schemas.RunIdPath) -> Any:
-    """End a run; one that has ended stays as it ended."""
-    row = await _row(asker, run_id)
+async def cancel(context: Runner, run_id: schemas.RunIdPath) -> Any:
+    """Cancel a run; one that has ended stays as it is."""
+    row = await _row(context, run_id)
     if row.status == RUNNING:
-        await asker.tenant.runs.cancel(row.thread_id, run_id)
-    return stream_answer(await _row(asker, run_id))
+        await context.tenant.runs.cancel(row.thread_id, run_id)
+    return stream_answer(await _row(context, run_id))
 
 
 async def begin(
-    asker: Asker, asked: Asked, thread_id: str | None, key: str | None = None
-) -> LiveRun | StreamRow:
-    """Begin a run for a caller, in a new thread if the caller names none.
+    context: RequestContext, request: RunRequest, thread_id: str | None, key: str | None = None
+) -> DetachedRun | StreamRow:
+    """Start a run for a caller, in a new thread unless the caller names one.
 
     Raises:
-        Problem: The server takes on no more.
-        ThreadBusyError: A run goes on in the thread.
+        Problem: The server accepts no more runs.
+        ThreadBusyError: The thread has a running run.
     """
-    asker.service.take_on()
-    agent, where = await asker.agent(asked.agent_id), thread_id or new_thread_id()
+    context.service.check_capacity()
+    agent, where = await context.agent(request.agent_id), thread_id or new_thread_id()
     named = thread_id is not None
-    run = await asker.tenant.runs.start(agent, asked, where, key, named=named)
-    if isinstance(run, LiveRun):
-        await reaches(run)
+    run = await context.tenant.runs.start(agent, request, where, key, named=named)
+    if isinstance(run, DetachedRun):
+        await wait_for_start(run)
     return run
 
 
-async def asked_of(asker: Asker, agent_id: str | None, form: schemas.RunForm) -> Asked:
-    """Check an input before anything is begun.
+async def request_from(
+    context: RequestContext, agent_id: str | None, form: schemas.RunForm
+) -> RunRequest:
+    """Check an input and make the run request of it.
 
     Raises:
         MessageError: A message is refused.
@@ -161,25 +163,25 @@ async def asked_of(asker: Asker, agent_id: str | None, form: schemas.RunForm) ->
         if isinstance(said, str) and not schemas.says_something(said):
             raise MessageError(f"message[{i}]: content must not be empty")
     read_input(messages)
-    named = agent_id or asker.tenant.agents.default_id
-    agent = await asker.agent(named)
+    named = agent_id or context.tenant.agents.default_id
+    agent = await context.agent(named)
     read_input(messages, allow_system=agent.allow_client_system)
-    return Asked(agent_id=named, kind="message", messages=messages)
+    return RunRequest(agent_id=named, kind="message", messages=messages)
 
 
-async def finished(asker: Asker, run: LiveRun | StreamRow) -> dict[str, Any]:
-    """Wait for a run's end and return it.
+async def finished(context: RequestContext, run: DetachedRun | StreamRow) -> dict[str, Any]:
+    """Wait for a run's end and return its result.
 
     Raises:
-        Problem: The run failed or was cancelled, or the server is going down before its end.
+        Problem: The run failed or was cancelled, or the server stops before its end.
     """
     if isinstance(run, StreamRow):
-        return await _ended(asker, run)
+        return await _ended(context, run)
     assert run.task is not None
     await asyncio.wait([run.task])
     if run.result is None:
         ids = {"thread_id": run.row.thread_id, "run_id": run.row.run_id}
-        if run.failure is None and run.suspended and not run.channel.ended:
+        if run.failure is None and run.suspended and not run.event_log.ended:
             raise Problem(503, SUSPENDED, ids, {"Retry-After": "5"})
         if run.failure is None:
             raise Problem(409, "run cancelled", ids)
@@ -189,13 +191,14 @@ async def finished(asker: Asker, run: LiveRun | StreamRow) -> dict[str, Any]:
 
 
 async def follow(
-    asker: Asker, row: StreamRow, last: str | None, on_disconnect: OnDisconnect
+    context: RequestContext, row: StreamRow, last: str | None, on_disconnect: OnDisconnect
 ) -> EventStream:
-    """Answer with a run's events; a reader that names an event which never was is told of a gap.
+    """Answer with a run's events after the last one that the client names.
 
-    One that names an event of an earlier run of the thread gets the run from its beginning.
+    A client that names an event which never existed gets a `gap` event. One that names an event of
+    an earlier run of the thread gets the run from its beginning.
     """
-    streams, runs = asker.streams, asker.tenant.runs
+    streams, runs = context.streams, context.tenant.runs
     begin = row.first - 1
     after = ahead = begin if last is None else max(begin, int(last))
     if ahead > begin and ahead > await streams.run(streams.last, row):
@@ -206,113 +209,113 @@ async def follow(
         if ahead > after:
             yield _gap(row, ahead, row.first)
         live = runs.find(row)
-        channel = None if live is None else live.channel
-        async for entry in events_after(asker.saver, row, after, channel):
+        event_log = None if live is None else live.event_log
+        async for entry in events_after(context.saver, row, after, event_log):
             if entry is not None:
                 if entry[0] > at + 1:
                     yield _gap(row, at, entry[0])
                 at = entry[0]
-                asker.service.metrics_of(asker.caller.tenant).sent()
+                context.service.metrics_of(context.caller.tenant).sent()
             yield None if entry is None else frame(*entry)
-        if live is not None and live.suspended and not live.channel.ended:
+        if live is not None and live.suspended and not live.event_log.ended:
             data = {"run_id": row.run_id, "status": RUNNING}
             yield frame(None, row.tell("suspended", data))
 
     headers = {"Content-Location": f"/runs/{row.run_id}/events"}
-    return streamed(asker, row, numbered, on_disconnect, headers)
+    return streamed(context, row, numbered, on_disconnect, headers)
 
 
 def streamed(
-    asker: Asker,
+    context: RequestContext,
     row: StreamRow,
     pieces: Callable[[], AsyncIterator[bytes | None]],
     on_disconnect: OnDisconnect,
     headers: Mapping[str, str],
 ) -> EventStream:
-    """Answer with pieces of a run's stream; the head names the run and its thread."""
+    """Answer with pieces of a run's stream; headers name the run and its thread."""
 
     async def left() -> None:
         if on_disconnect == "cancel":
-            await asker.tenant.runs.cancel(row.thread_id, row.run_id)
+            await context.tenant.runs.cancel(row.thread_id, row.run_id)
 
     return EventStream(
         pieces,
-        ping=asker.options.limits.ping,
-        send_timeout=asker.options.limits.send,
+        ping=context.options.limits.ping,
+        send_timeout=context.options.limits.send,
         left=left,
         headers={"X-Thread-Id": row.thread_id, "X-Run-Id": row.run_id, **headers},
     )
 
 
 async def _invoke(
-    asker: Asker, agent_id: str | None, form: schemas.RunForm, key: str | None
+    context: RequestContext, agent_id: str | None, form: schemas.RunForm, key: str | None
 ) -> Any:
-    asked = await asked_of(asker, agent_id, form)
-    return await finished(asker, await begin(asker, asked, form.thread_id, key))
+    request = await request_from(context, agent_id, form)
+    return await finished(context, await begin(context, request, form.thread_id, key))
 
 
 async def _stream(
-    asker: Asker,
+    context: RequestContext,
     agent_id: str | None,
     form: schemas.RunForm,
     key: str | None,
     last: str | None,
 ) -> Response:
-    asked = await asked_of(asker, agent_id, form)
-    how = form.on_disconnect or asker.options.on_disconnect
+    request = await request_from(context, agent_id, form)
+    how = form.on_disconnect or context.options.on_disconnect
     if last is not None and form.thread_id is not None:
-        return await _again(asker, asked, form.thread_id, last, how)
-    run = await begin(asker, asked, form.thread_id, key)
-    return await follow(asker, run.row if isinstance(run, LiveRun) else run, None, how)
+        return await _again(context, request, form.thread_id, last, how)
+    run = await begin(context, request, form.thread_id, key)
+    return await follow(context, run.row if isinstance(run, DetachedRun) else run, None, how)
 
 
 async def _again(
-    asker: Asker, asked: Asked, thread_id: str, last: str, how: OnDisconnect
+    context: RequestContext, request: RunRequest, thread_id: str, last: str, how: OnDisconnect
 ) -> Response:
-    """Find the run of the thread that the reader had not seen to its end."""
-    streams = asker.streams
-    await asker.thread(thread_id)
+    """Follow the run of the thread that the client has not seen to its end."""
+    streams = context.streams
+    await context.thread(thread_id)
     rows = await streams.run(streams.of_thread, thread_id)
-    fitting = [row for row in rows if row.asked == asked.to_dict() and row.first <= int(last) + 1]
+    fitting = [row for row in rows if row.asked == request.to_dict() and row.first <= int(last) + 1]
     if not fitting:
         raise Problem(409, "Last-Event-ID: the thread has no such run with that event")
-    return await follow(asker, fitting[0], last, how)
+    return await follow(context, fitting[0], last, how)
 
 
 async def _resume(
-    asker: Asker, agent_id: str | None, form: schemas.ResumeForm, key: str | None
+    context: RequestContext, agent_id: str | None, form: schemas.ResumeForm, key: str | None
 ) -> Any:
     if agent_id is None:
-        agent = await asker.agent_of(form.thread_id)
+        agent = await context.agent_of(form.thread_id)
     else:
-        agent = await asker.agent(agent_id)
-        await asker.thread(form.thread_id)
+        agent = await context.agent(agent_id)
+        await context.thread(form.thread_id)
     decides = holds_decision(form.answer)
-    asker.must("approve" if decides else "run")
-    await asker.must_go_on(form.thread_id, agent)
-    answer = signed(form.answer, asker.caller.who) if decides else form.answer
+    context.require("approve" if decides else "run")
+    await context.check_waiting_agent(form.thread_id, agent)
+    answer = signed(form.answer, context.caller.who) if decides else form.answer
     given = {} if answer is None else {"answer": answer}
-    asked = Asked(agent_id=agent.name, kind="resume", force=form.force, **given)
-    run = await begin(asker, asked, form.thread_id, key)
+    request = RunRequest(agent_id=agent.name, kind="resume", force=form.force, **given)
+    run = await begin(context, request, form.thread_id, key)
     if form.stream:
-        how = form.on_disconnect or asker.options.on_disconnect
-        return await follow(asker, run.row if isinstance(run, LiveRun) else run, None, how)
-    return await finished(asker, run)
+        how = form.on_disconnect or context.options.on_disconnect
+        return await follow(context, run.row if isinstance(run, DetachedRun) else run, None, how)
+    return await finished(context, run)
 
 
-async def _ended(asker: Asker, row: StreamRow) -> dict[str, Any]:
-    """Wait for a run that was begun by an earlier request, and tell its end."""
+async def _ended(context: RequestContext, row: StreamRow) -> dict[str, Any]:
+    """Wait for a run that an earlier request started, and return its result."""
     last: Wire = {}
-    live = asker.tenant.runs.find(row)
-    channel = None if live is None else live.channel
-    async for entry in events_after(asker.saver, row, row.first - 1, channel):
+    live = context.tenant.runs.find(row)
+    event_log = None if live is None else live.event_log
+    async for entry in events_after(context.saver, row, row.first - 1, event_log):
         last = last if entry is None else entry[1]
     if last.get("event") != "done":
         ids = {"thread_id": row.thread_id, "run_id": row.run_id}
         if (error := last.get("data", {}).get("error")) is None:
             raise Problem(503, SUSPENDED, ids, {"Retry-After": "5"})
         raise Problem(409, error, ids)
-    agent = await asker.agent(row.asked["agent"])
+    agent = await context.agent(row.asked["agent"])
     config: Any = langgraph_config.with_configurable(
         None, **{langgraph_config.THREAD_ID: row.thread_id}
     )
@@ -320,7 +323,7 @@ async def _ended(asker: Asker, row: StreamRow) -> dict[str, Any]:
     run = Run(run_id=row.run_id, thread_id=row.thread_id)
     run.stopped = last["data"]["stopped_because"]
     found = [s async for s in agent.graph.aget_state_history(config, filter=mine, limit=1)]
-    if not found and row.asked["kind"] == "resume":  # there was nothing to go on with
+    if not found and row.asked["kind"] == "resume":  # there was nothing to resume
         found = [await agent.graph.aget_state(config)]
     for state in found:
         values = {**state.values, "__interrupt__": state.interrupts}
@@ -328,8 +331,8 @@ async def _ended(asker: Asker, row: StreamRow) -> dict[str, Any]:
     raise Problem(409, "the run's steps were pruned", {"thread_id": row.thread_id})
 
 
-async def _row(asker: Asker, run_id: str) -> StreamRow:
-    row = await asker.streams.run(asker.streams.by_run, run_id)
+async def _row(context: RequestContext, run_id: str) -> StreamRow:
+    row = await context.streams.run(context.streams.by_run, run_id)
     if row is None:
         raise Problem(404, "run not found")
     return row
@@ -339,7 +342,7 @@ def _gap(row: StreamRow, seen: int, next_number: int) -> bytes:
     return frame(None, row.tell("gap", {"after": seen, "next": next_number}))
 
 
-# --- What threads wait for: questions to a person, and a person's answers.
+# --- Open questions of threads, and answers to them.
 
 
 approval_router: Final = APIRouter(tags=["approvals"])
@@ -354,33 +357,33 @@ RequestId = Annotated[
 
 
 @approval_router.get("/threads/{thread_id}/approvals")
-async def approvals(asker: Reader, thread_id: schemas.ThreadIdPath) -> list[dict[str, Any]]:
-    """List what a thread waits for."""
-    return await _waiting(asker, thread_id)
+async def approvals(context: Reader, thread_id: schemas.ThreadIdPath) -> list[dict[str, Any]]:
+    """List the open questions of a thread."""
+    return await _waiting(context, thread_id)
 
 
 @approval_router.get("/agents/hitl/{request_id}")
-async def question(asker: Reader, request_id: RequestId) -> dict[str, Any]:
+async def question(context: Reader, request_id: RequestId) -> dict[str, Any]:
     """Return one question."""
-    return await _question(asker, request_id)
+    return await _question(context, request_id)
 
 
 @approval_router.post("/agents/hitl/{request_id}/respond")
 async def respond(
-    asker: Answerer, request_id: RequestId, form: schemas.RespondForm
+    context: Answerer, request_id: RequestId, form: schemas.RespondForm
 ) -> dict[str, Any]:
-    """Answer one question; the run goes on with it."""
-    asked = await _question(asker, request_id)
-    asker.must("approve" if asked["kind"] == KIND else "run")
+    """Answer one question and resume the run."""
+    asked = await _question(context, request_id)
+    context.require("approve" if asked["kind"] == KIND else "run")
     answer = _decision(asked, form)
     if holds_decision(answer):
-        asker.must("approve")
-        answer = signed(answer, asker.caller.who)
-    agent = await asker.agent_of(asked["thread_id"])
-    await asker.must_go_on(asked["thread_id"], agent)
-    wanted = Asked(agent_id=agent.name, kind="resume", answer={asked["interrupt_id"]: answer})
-    run = await begin(asker, wanted, asked["thread_id"])
-    result = await finished(asker, run)
+        context.require("approve")
+        answer = signed(answer, context.caller.who)
+    agent = await context.agent_of(asked["thread_id"])
+    await context.check_waiting_agent(asked["thread_id"], agent)
+    request = RunRequest(agent_id=agent.name, kind="resume", answer={asked["interrupt_id"]: answer})
+    run = await begin(context, request, asked["thread_id"])
+    result = await finished(context, run)
     return {"id": request_id, "status": form.status, "run": result}
 
 
@@ -395,16 +398,16 @@ def _decision(asked: Mapping[str, Any], form: schemas.RespondForm) -> Any:
     return form.response
 
 
-async def _question(asker: Asker, request_id: str) -> dict[str, Any]:
+async def _question(context: RequestContext, request_id: str) -> dict[str, Any]:
     thread_id, _, interrupt_id = request_id.rpartition("~")
-    for found in await _waiting(asker, thread_id):
+    for found in await _waiting(context, thread_id):
         if found["interrupt_id"] == interrupt_id:
             return found
     raise Problem(404, "there is no such question, or it was answered")
 
 
-async def _waiting(asker: Asker, thread_id: str) -> list[dict[str, Any]]:
-    agent = await asker.agent_of(thread_id)
+async def _waiting(context: RequestContext, thread_id: str) -> list[dict[str, Any]]:
+    agent = await context.agent_of(thread_id)
     config: Any = langgraph_config.with_configurable(
         None, **{langgraph_config.THREAD_ID: thread_id}
     )

@@ -1,4 +1,4 @@
-"""The threads of the caller's tenant: look into, fork, keep, delete, end what goes on in them."""
+"""Routes of threads: list, show, fork, pin, delete, cancel; their runs, events and journal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import ThreadBusyError
 from wick_graph.journal import Journal
 from wick_graph.server import schemas
-from wick_graph.server.guard import Asker, Reader, Runner
+from wick_graph.server.guard import Reader, RequestContext, Runner
 from wick_graph.server.routes.runs import LastEventId, follow
 from wick_graph.server.schemas import state_answer, stream_answer, thread_answer
 from wick_graph.service.options import Problem
@@ -23,10 +23,10 @@ from wick_graph.service.options import Problem
 router: Final = APIRouter(tags=["threads"])
 
 _PAGE_BYTES: Final = 16 * 2**20
-"""Of a history, after which a page ends."""
+"""Bytes of a history after which a page ends."""
 
 _STEPS: Final = 10
-"""Of a history that are held at once: each has copies of all messages up to it."""
+"""Steps of a history in memory at once; each has copies of all messages up to it."""
 
 
 def encoded(step: Any) -> bytes:
@@ -35,7 +35,7 @@ def encoded(step: Any) -> bytes:
 
 
 def _written(value: Any) -> Any:
-    """Refuse numbers, which would be taken for seconds."""
+    """Refuse numbers, which would be read as seconds."""
     if isinstance(value, str) and not re.match(r"\d{4}-", value):
         raise ValueError("write a date and a time, as in 2025-01-31T12:00:00Z")
     return value
@@ -46,62 +46,62 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 Before = Annotated[
     AwareDatetime | None,
     BeforeValidator(_written),
-    Query(description="Go on behind a page: only threads that were last used before."),
+    Query(description="Next page: only threads that were last used before this time."),
 ]
 
 
 @router.get("/threads", response_model=list[schemas.ThreadAnswer])
 async def list_threads(
-    asker: Reader,
+    context: Reader,
     limit: Limit = 50,
     before: Before = None,
     agent: Annotated[str | None, Query(max_length=200)] = None,
     status: Literal["idle", "running", "waiting", "failed"] | None = None,
 ) -> Any:
     """List threads, the most recently used first."""
-    found = await asker.saver.threads.alist(limit, before, agent, status)
+    found = await context.saver.threads.alist(limit, before, agent, status)
     return [thread_answer(info) for info in found]
 
 
 @router.get("/threads/{thread_id}", response_model=schemas.ThreadAnswer)
-async def show(asker: Reader, thread_id: schemas.ThreadIdPath) -> Any:
+async def show(context: Reader, thread_id: schemas.ThreadIdPath) -> Any:
     """Describe a thread."""
-    return thread_answer(await asker.thread(thread_id))
+    return thread_answer(await context.thread(thread_id))
 
 
 @router.delete("/threads/{thread_id}", status_code=204, response_class=Response)
-async def delete(asker: Runner, thread_id: schemas.ThreadIdPath) -> Response:
-    """Delete a thread with everything that is its; not while a run goes on in it."""
-    await asker.thread(thread_id)
-    run = asker.tenant.runs.live.get(thread_id)
-    if run is not None and run.task is not None and run.channel.ended:
+async def delete(context: Runner, thread_id: schemas.ThreadIdPath) -> Response:
+    """Delete a thread and all its data; refused while it has a running run."""
+    await context.thread(thread_id)
+    run = context.tenant.runs.live.get(thread_id)
+    if run is not None and run.task is not None and run.event_log.ended:
         await asyncio.wait([run.task])
-    elif run is not None or await asker.saver.leases.aepoch(thread_id) is not None:
+    elif run is not None or await context.saver.leases.aepoch(thread_id) is not None:
         raise ThreadBusyError("thread is busy")
-    await asker.saver.threads.adelete(thread_id)
+    await context.saver.threads.adelete(thread_id)
     return Response(status_code=204)
 
 
 @router.get("/threads/{thread_id}/state")
-async def state(asker: Reader, thread_id: schemas.ThreadIdPath) -> dict[str, Any]:
+async def state(context: Reader, thread_id: schemas.ThreadIdPath) -> dict[str, Any]:
     """Return a thread's latest state."""
-    agent = await asker.agent_of(thread_id)
+    agent = await context.agent_of(thread_id)
     config = _at(thread_id)
     return {**state_answer(await agent.graph.aget_state(config)), "thread_id": thread_id}
 
 
 @router.get("/threads/{thread_id}/history", response_model=list[dict[str, Any]])
 async def history(
-    asker: Reader,
+    context: Reader,
     thread_id: schemas.ThreadIdPath,
     limit: Limit = 20,
     before: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
 ) -> Any:
     """Return a thread's steps, the latest first; `before` continues after a page.
 
-    A page has fewer steps than `limit` where they are large.
+    A page has fewer steps than `limit` if they are large.
     """
-    agent = await asker.agent_of(thread_id)
+    agent = await context.agent_of(thread_id)
     config = _at(thread_id)
     page: Any = None
     if before is not None:
@@ -121,38 +121,38 @@ async def history(
 
 
 @router.post("/threads/{thread_id}/fork", response_model=schemas.ThreadAnswer, status_code=201)
-async def fork(asker: Runner, thread_id: schemas.ThreadIdPath, form: schemas.ForkForm) -> Any:
-    """Copy a thread, with its history, under another id."""
-    await asker.thread(thread_id)
+async def fork(context: Runner, thread_id: schemas.ThreadIdPath, form: schemas.ForkForm) -> Any:
+    """Fork a thread: copy it with its history under another id."""
+    await context.thread(thread_id)
     target = form.thread_id or new_thread_id()
-    if await asker.saver.threads.aget(target) is not None:
+    if await context.saver.threads.aget(target) is not None:
         raise Problem(409, "thread exists")
     if form.checkpoint_id is not None:
-        await _check_step(asker, thread_id, form.checkpoint_id)
-    await asker.saver.threads.afork(thread_id, target, form.checkpoint_id)
-    return thread_answer(await asker.thread(target))
+        await _check_step(context, thread_id, form.checkpoint_id)
+    await context.saver.threads.afork(thread_id, target, form.checkpoint_id)
+    return thread_answer(await context.thread(target))
 
 
 @router.post("/threads/{thread_id}/pin", response_model=schemas.ThreadAnswer)
-async def pin(asker: Runner, thread_id: schemas.ThreadIdPath, form: schemas.PinForm) -> Any:
-    """Keep a thread from being evicted, or give it free again."""
-    await asker.saver.threads.apin(thread_id, form.pinned)
-    return thread_answer(await asker.thread(thread_id))
+async def pin(context: Runner, thread_id: schemas.ThreadIdPath, form: schemas.PinForm) -> Any:
+    """Pin a thread, so that it never expires, or unpin it."""
+    await context.saver.threads.apin(thread_id, form.pinned)
+    return thread_answer(await context.thread(thread_id))
 
 
 @router.post("/threads/{thread_id}/cancel", response_model=schemas.ThreadAnswer)
-async def cancel(asker: Runner, thread_id: schemas.ThreadIdPath) -> Any:
-    """End the run of a thread, also one that another server is at; nothing where none goes on."""
-    await asker.thread(thread_id)
-    await asker.tenant.runs.cancel(thread_id)
-    return thread_answer(await asker.thread(thread_id))
+async def cancel(context: Runner, thread_id: schemas.ThreadIdPath) -> Any:
+    """Cancel the run of a thread, on any server; does nothing if there is none."""
+    await context.thread(thread_id)
+    await context.tenant.runs.cancel(thread_id)
+    return thread_answer(await context.thread(thread_id))
 
 
 @router.get("/threads/{thread_id}/runs", response_model=list[schemas.StreamAnswer])
-async def list_runs(asker: Reader, thread_id: schemas.ThreadIdPath, limit: Limit = 50) -> Any:
+async def list_runs(context: Reader, thread_id: schemas.ThreadIdPath, limit: Limit = 50) -> Any:
     """List a thread's runs, the latest first."""
-    await asker.thread(thread_id)
-    found = await asker.streams.run(asker.streams.of_thread, thread_id, limit)
+    await context.thread(thread_id)
+    found = await context.streams.run(context.streams.of_thread, thread_id, limit)
     return [stream_answer(row) for row in found]
 
 
@@ -162,38 +162,38 @@ async def list_runs(asker: Reader, thread_id: schemas.ThreadIdPath, limit: Limit
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def events(
-    asker: Reader, thread_id: schemas.ThreadIdPath, last: LastEventId = None
+    context: Reader, thread_id: schemas.ThreadIdPath, last: LastEventId = None
 ) -> Response:
-    """Follow the latest run of a thread, from its beginning or from behind an event."""
-    await asker.thread(thread_id)
-    rows = await asker.streams.run(asker.streams.of_thread, thread_id, 1)
+    """Follow the latest run of a thread from its beginning, or after an event."""
+    await context.thread(thread_id)
+    rows = await context.streams.run(context.streams.of_thread, thread_id, 1)
     if not rows:
         raise Problem(404, "the thread has no run with events")
-    return await follow(asker, rows[0], last, "continue")
+    return await follow(context, rows[0], last, "continue")
 
 
 @router.get("/threads/{thread_id}/journal")
 async def journal(
-    asker: Reader,
+    context: Reader,
     thread_id: schemas.ThreadIdPath,
     run: Annotated[str | None, Query(pattern=schemas.RUN_ID)] = None,
     after: Annotated[int, Query(ge=0, le=2**32 - 1)] = 0,
     limit: Limit = 200,
 ) -> list[dict[str, Any]]:
-    """Return what was recorded of a thread: the moments of its runs."""
-    await asker.thread(thread_id)
-    found = Journal(asker.saver, thread_id)
+    """Return the journal of a thread: the moments of its runs."""
+    await context.thread(thread_id)
+    found = Journal(context.saver, thread_id)
 
     def read() -> list[dict[str, Any]]:
         if run is not None and all(known.run_id != run for known in found.runs()):
             raise Problem(404, "run not found")
         return [found.to_dict(entry) for entry in found.moments(run, after=after, limit=limit)]
 
-    return await asker.streams.run(read)
+    return await context.streams.run(read)
 
 
-async def _check_step(asker: Asker, thread_id: str, checkpoint_id: str) -> None:
-    agent = await asker.agent_of(thread_id)
+async def _check_step(context: RequestContext, thread_id: str, checkpoint_id: str) -> None:
+    agent = await context.agent_of(thread_id)
     at = _at(thread_id, checkpoint_id)
     if (await agent.graph.aget_state(at)).created_at is None:
         raise Problem(404, "checkpoint not found")

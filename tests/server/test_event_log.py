@@ -1,4 +1,4 @@
-"""What a run's channel writes, and when."""
+"""What a run's log writes, and when."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from wick_graph.service import event_log
-from wick_graph.service.event_log import Channel, events_after
+from wick_graph.service.event_log import EventLog, events_after
 from wick_graph.store import SqlSaver
 
 RUN = "11111111-1111-4111-8111-111111111111"
@@ -24,71 +24,71 @@ def text(delta: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def channel(tmp_path: Path) -> AsyncIterator[Channel]:
+async def log(tmp_path: Path) -> AsyncIterator[EventLog]:
     with SqlSaver.from_url(f"sqlite:///{tmp_path}/wick.db") as saver:
         row = await saver.streams.run(saver.streams.begin, "t", RUN, ASKED)
         assert row is not None
-        yield Channel(saver, row, 1)
+        yield EventLog(saver, row, 1)
 
 
 async def test_text_gathers_where_many_runs_go_on(
-    channel: Channel, monkeypatch: pytest.MonkeyPatch
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Channel, "_at_work", 1_000)
+    monkeypatch.setattr(EventLog, "_at_work", 1_000)
     monkeypatch.setattr(event_log, "_LONGEST", 60.0)
     monkeypatch.setattr(event_log, "_PAGES_A_SECOND", 1)
-    work = asyncio.create_task(channel.work())
-    news = channel.news()
-    await channel.put(text("first"))
+    work = asyncio.create_task(log.work())
+    news = log.news()
+    await log.put(text("first"))
     await asyncio.wait_for(news.wait(), 10)
-    news = channel.news()
+    news = log.news()
     for number in range(50):
-        await channel.put(text(f" {number}"))
+        await log.put(text(f" {number}"))
         await asyncio.sleep(0)
     assert not news.is_set()  # it waits for more
-    await channel.put(DONE)  # this does not wait, nor what came before it
+    await log.put(DONE)  # this does not wait, nor what came before it
     await asyncio.wait_for(work, 10)
-    told = [entry[1] async for entry in events_after(channel.saver, channel.row, 0, None) if entry]
+    told = [entry[1] async for entry in events_after(log.saver, log.row, 0, None) if entry]
     assert [event["event"] for event in told] == ["on_chat_model_stream"] * 2 + ["done"]
     assert told[1]["data"]["delta"] == "".join(f" {number}" for number in range(50))
 
 
 async def test_text_that_gathers_is_written_when_its_time_has_come(
-    channel: Channel, monkeypatch: pytest.MonkeyPatch
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Channel, "_at_work", 1_000)
+    monkeypatch.setattr(EventLog, "_at_work", 1_000)
     monkeypatch.setattr(event_log, "_LONGEST", 0.05)
-    work = asyncio.create_task(channel.work())
+    work = asyncio.create_task(log.work())
     for delta in ("a", "b"):
-        news = channel.news()
-        await channel.put(text(delta))
+        news = log.news()
+        await log.put(text(delta))
         await asyncio.wait_for(news.wait(), 10)
-    assert [event["data"]["delta"] for _, event in channel.since(0) or ()] == ["a", "b"]
-    await channel.put(DONE)
+    assert [event["data"]["delta"] for _, event in log.since(0) or ()] == ["a", "b"]
+    await log.put(DONE)
     await asyncio.wait_for(work, 10)
-    assert Channel._at_work == 1_000
+    assert EventLog._at_work == 1_000
 
 
 async def test_what_is_no_text_is_written_at_once(
-    channel: Channel, monkeypatch: pytest.MonkeyPatch
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Channel, "_at_work", 1_000)
+    monkeypatch.setattr(EventLog, "_at_work", 1_000)
     monkeypatch.setattr(event_log, "_LONGEST", 60.0)
     monkeypatch.setattr(event_log, "_PAGES_A_SECOND", 1)
-    work = asyncio.create_task(channel.work())
+    work = asyncio.create_task(log.work())
     for event in (text("x"), START, DONE):
-        news = channel.news()
-        await channel.put(event)
+        news = log.news()
+        await log.put(event)
         await asyncio.wait_for(news.wait(), 10)
     await work
-    assert len(channel.since(0) or ()) == 3
+    assert len(log.since(0) or ()) == 3
 
 
-async def test_a_reader_who_has_seen_all_does_not_wait_for_more(channel: Channel) -> None:
-    work = asyncio.create_task(channel.work())
-    await channel.put(DONE)
+async def test_a_reader_who_has_seen_all_does_not_wait_for_more(log: EventLog) -> None:
+    work = asyncio.create_task(log.work())
+    await log.put(DONE)
     await asyncio.wait_for(work, 10)
-    assert channel.ended
-    told = events_after(channel.saver, channel.row, 1, channel)
+    assert log.ended
+    told = events_after(log.saver, log.row, 1, log)
     async with asyncio.timeout(10):
         assert [entry async for entry in told if entry] == []
