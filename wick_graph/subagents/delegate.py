@@ -253,7 +253,9 @@ class Child:
             return None
 
         async def put(event: Event) -> None:
-            if isinstance(listener, QueueListener):  # it waits for its reader, which has its own thread
+            if isinstance(
+                listener, QueueListener
+            ):  # it waits for its reader, which has its own thread
                 await asyncio.wrap_future(THREADS.submit(listener.put, event))
             else:
                 listener.put(event)

@@ -153,7 +153,7 @@ async def _once(
     except GraphBubbleUp:
         raise
     except asyncio.CancelledError:
-        if not await io.cancels_itself():  # the run is cancelled, not only the tool
+        if not await bridge.cancels_itself():  # the run is cancelled, not only the tool
             raise
         return failure(call, ToolError(f"{call.name} cancelled itself"))
     except Late as late:
