@@ -420,11 +420,9 @@ class FieldEncoder:
             fields |= self._result_change(frame.inner, value)
         elif isinstance(value, Verdict):
             fields["v"] = self.values.keep(_verdict(value))
-        update = moment.data.get("update") or getattr(value, "update", None)
-        if phase == "after_model" and isinstance(value, Mapping):
-            update = value
-        if phase == "wrap_tool_call":
-            update = moment.data.get("update")
+        update = moment.data.get("update")
+        if not update and phase != "wrap_tool_call":
+            update = value if isinstance(value, Mapping) else getattr(value, "update", None)
         if update:
             fields["u"] = writes_of(list(update.items()), visit, self.values.mask)
         frame.inner = value

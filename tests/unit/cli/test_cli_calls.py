@@ -49,7 +49,7 @@ def wick(
         pytest.param(["run", "-t", "ä", "Hi"], "the thread id 'ä' is refused", id="thread"),
         pytest.param(["run", "-m", "nix", "Hi"], "does not say whose it is", id="bare model"),
         pytest.param(["run", "-m", "openai:gpt-5", "Hi"], "set OPENAI_API_KEY", id="no key"),
-        pytest.param(["run", "-m", "scripted:no.yaml", "Hi"], "a file that is not", id="script"),
+        pytest.param(["run", "-m", "scripted:no.yaml", "Hi"], "a file that does not exist", id="script"),
         pytest.param(["graph", "oter"], "did you mean other?", id="graph of none"),
         pytest.param(["graph", "-f", "gif"], "gif", id="format"),
         pytest.param(["hooks", "oter"], "did you mean other?", id="hooks of none"),
