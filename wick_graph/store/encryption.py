@@ -137,7 +137,7 @@ class Keys:
         return f"Keys({', '.join(self.ids)})"
 
     def __reduce__(self) -> str:
-        raise TypeError("keys cannot be pickled; they stay in the process that read them")
+        raise TypeError("keys cannot be copied; they stay in the process that read them")
 
 
 def id_of(key: bytes) -> bytes:
