@@ -453,7 +453,7 @@ def test_each_way_to_the_messages(way: str) -> None:
     request = ModelRequest.of(thread, state={"messages": thread})
     for given in (request.messages, request.base, request.state["messages"]):
         if way in LISTS and not isinstance(given, list):
-            with pytest.raises(HookError, match="read only"):
+            with pytest.raises(HookError, match="read-only"):
                 change(given)
         else:
             change(given)
