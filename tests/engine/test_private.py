@@ -468,7 +468,7 @@ def test_each_way_to_the_state(way: str) -> None:
     before = copy.deepcopy(state)
     _tried(MAPPINGS[way], StateView(state))
     assert state == before
-    with pytest.raises(HookError, match="return what is to change as a state update"):
+    with pytest.raises(HookError, match="return the changes as a state update"):
         StateView(state)["todos"] = []
 
 
