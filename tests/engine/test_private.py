@@ -454,7 +454,7 @@ def test_each_way_to_the_messages(way: str) -> None:
     request = ModelRequest.of(thread, state={"messages": thread})
     for given in (request.messages, request.base, request.state["messages"]):
         if way in LISTS and not isinstance(given, list):
-            with pytest.raises(HookError, match="read only"):
+            with pytest.raises(HookError, match="read-only"):
                 change(given)
         else:
             change(given)
@@ -469,7 +469,7 @@ def test_each_way_to_the_state(way: str) -> None:
     before = copy.deepcopy(state)
     _tried(MAPPINGS[way], StateView(state))
     assert state == before
-    with pytest.raises(HookError, match="return what is to change as a state update"):
+    with pytest.raises(HookError, match="return the changes as a state update"):
         StateView(state)["todos"] = []
 
 

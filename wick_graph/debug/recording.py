@@ -224,7 +224,7 @@ class RecordedRuns(Sequence[RecordedRun]):
             DebugError: None has started.
         """
         if not self:
-            raise DebugError("no run with an SqlSaver as its store has begun yet")
+            raise DebugError("no run has begun yet with an SqlSaver as its store")
         return self[-1]
 
     def report(self, last: int) -> Iterator[str]:
