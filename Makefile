@@ -9,7 +9,7 @@ TRIALS ?= 1000
 SECONDS ?= 600
 export ASK
 
-.PHONY: run test cov fmt lint type all attack test-slow test-langgraph test-local-llm mutants bench bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type all attack nightly test-slow test-langgraph test-local-llm mutants bench bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -43,8 +43,11 @@ type: $(BIN)/.test        ## check types
 
 all: lint type test
 
-test-slow: $(BIN)/.test   ## the tests that take minutes
-	@$(BIN)/python -m pytest -m slow $(ARGS)
+test-slow: $(BIN)/.test   ## the tests that `make test` leaves out: those that take long, and the sisters of others
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --timeout 600 $(ARGS)
+
+nightly:                  ## all that takes hours: slow tests, mutants, LangGraph's tests on each store, attacks, 3,000 kills
+	@$(MAKE) --keep-going test-slow mutants test-langgraph attack test-kill SECONDS=3600 TRIALS=1000
 
 $(BIN)/.langgraph: $(BIN)/.test
 	@$(BIN)/python -m pip install -qq -e '.[langgraph-tests]' -C editable_mode=compat
