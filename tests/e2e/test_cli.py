@@ -358,7 +358,7 @@ def test_threads_are_pruned_when_their_time_is_up_and_deleted_when_asked(place: 
     ("args", "sentence"),
     [
         pytest.param(["run", "--jsn", "Hi"], "no such option: --jsn", id="flag"),
-        pytest.param(["run", "nobody", "Hi"], "no agent 'nobody', it has default, ", id="agent"),
+        pytest.param(["run", "nobody", "Hi"], "no agent 'nobody', only default, ", id="agent"),
         pytest.param(["run", "-t", "a b", "Hi"], "the thread id 'a b' is refused", id="thread id"),
         pytest.param(["run", "-c", "no.yaml", "Hi"], "no.yaml: no such file", id="file"),
         pytest.param(["run", "-m", "opnai:x", "Hi"], "No provider is called 'opnai'", id="model"),

@@ -233,7 +233,7 @@ def test_a_folder_for_ls_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "app.tenants").touch()
     text = "agents: {a: {model: 'scripted:demo', tools: [ls]}}"
     file = config_for(parse_config(text, source="agents.yaml", base_dir=tmp_path / "app"), "bob")
-    with pytest.raises(ConfigError, match=r"agents\.a\.tools: .* cannot be made") as caught:
+    with pytest.raises(ConfigError, match=r"agents\.a\.tools: .* cannot be created") as caught:
         build_agent("a", file, store=False)
     assert str(tmp_path) not in str(caught.value)
 

@@ -112,7 +112,7 @@ def globs_that_lead_out(w: World) -> None:
     for pattern in ("../**", "a/../../**", "/etc/*", "x\0*"):
         w.refused("glob", "the pattern", pattern=pattern)
     for pattern in ("[a", "{a,b", "a\\"):
-        w.refused("glob", "no valid glob", pattern=pattern)
+        w.refused("glob", "not a valid glob", pattern=pattern)
 
 
 @attack("A34")
