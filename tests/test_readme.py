@@ -34,6 +34,8 @@ from tests.source import ROOT
 from wick_graph.cli.app import app
 from wick_graph.config import AgentsFile, parse_config
 
+LONG = ("debugging.md", "messages.md", "python.md", "testing.md")
+"""Pages whose blocks take longest; they run by night."""
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_NOT_RUN = 4
 SECONDS = 60
@@ -168,7 +170,13 @@ def follow(block: Block, desk: Desk) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.slow] * (path.name in LONG))
+        for path in DOCUMENTS
+    ],
+)
 def test_what_a_document_shows_works(document: Path, tmp_path: Path) -> None:
     desk = Desk(tmp_path / "desk", tmp_path / "bin")
     blocks = blocks_of(document.read_text(encoding="utf-8"), document.name)

@@ -104,6 +104,7 @@ def test_a_time_out_of_null_is_refused_or_the_default(cell: Cell, _: int) -> Non
     assert text.startswith("Error: ") or json.loads(text)["stdout"] == "ran\n"
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("_", [pytest.param(0, id="X3")])
 def test_nothing_outlives_the_engine(cell: Cell, _: int) -> None:
     if cell.level == "container":

@@ -150,6 +150,7 @@ def test_a_set_id_program_gives_nothing(armed: Cell, _: int) -> None:
     assert done.stdout == f"euid {os.geteuid() or OVERFLOW_ID}\n", done.stderr
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("_", [pytest.param(0, id="C14")])
 def test_no_process_outside_can_be_killed(confined: Cell, _: int) -> None:
     who = (
@@ -165,6 +166,7 @@ def test_no_process_outside_can_be_killed(confined: Cell, _: int) -> None:
         bystander.wait()
 
 
+@pytest.mark.sisters(2)
 @pytest.mark.parametrize("_", [pytest.param(0, id="C15")])
 def test_only_the_directory_can_be_emptied(confined: Cell, _: int) -> None:
     (confined.work / "x").write_text("x")

@@ -104,6 +104,7 @@ def test_what_is_held_can_be_read(held: Cell) -> None:
     assert held.run("cat AGENTS.md skills/knit/SKILL.md").stdout == "I like tea.Knit."
 
 
+@pytest.mark.sisters
 def test_a_file_that_a_person_replaces_is_held_at_once(held: Cell) -> None:
     """A mount of a file that was replaced is none: another one is made for the next command."""
     held.run("true")
@@ -132,6 +133,7 @@ def test_another_name_of_the_same_file_is_held(
         assert outside.read_text() == "agents: {}\n"
 
 
+@pytest.mark.slow
 def test_memory_that_is_not_there_is_not_made_by_a_command(
     request: pytest.FixtureRequest, open_path: Path
 ) -> None:
@@ -233,6 +235,7 @@ def noted(request: pytest.FixtureRequest, open_path: Path) -> Iterator[Cell]:
         yield Cell(request.param, fs, work, open_path)
 
 
+@pytest.mark.sisters(3)
 def test_a_result_names_what_a_command_made_that_others_obey(noted: Cell) -> None:
     done = noted.run("; ".join(NEW.values()) + "; mkdir free; echo > free/Makefile; echo > x.py")
     (note,) = done.notes
@@ -243,6 +246,7 @@ def test_a_result_names_what_a_command_made_that_others_obey(noted: Cell) -> Non
     assert noted.run("cat Makefile").notes == (), "once, and not again"
 
 
+@pytest.mark.sisters(3)
 def test_what_is_there_is_read_only_or_named(noted: Cell) -> None:
     noted.run("; ".join(NEW.values()))
     before = files_in(noted.work)

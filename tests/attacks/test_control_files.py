@@ -97,7 +97,7 @@ def writing(path: str) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.sisters(2)
+@pytest.mark.sisters(4)
 @pytest.mark.parametrize("what", GOVERNING)
 def test_no_spelling_leads_to_what_governs(fs: FileSystem, work: Path, what: str) -> None:
     before = kept(work)
@@ -210,6 +210,7 @@ def ends(asked: Any) -> Any:
     return wild("await_async_tasks", task_ids=[json.loads(started.text)["task_id"]])
 
 
+@pytest.mark.slow
 def test_the_server_does_not_open_it(work: Path) -> None:
     text = FILE.replace("store_keys: file:wick.keys\n", "").replace(
         "    mcp_servers: {own: {command: [python3, server.py], cwd: own}}\n", ""

@@ -167,7 +167,7 @@ WRITABLE = {
 }
 
 
-@pytest.mark.sisters(2)
+@pytest.mark.sisters(6)
 @pytest.mark.parametrize("how", WRITABLE)
 @pytest.mark.parametrize("kind", ["type: local, execute: 'off', workdir:", "type: docker, folder:"])
 def test_tools_never_write_where_a_command_starts_or_reads(
@@ -254,6 +254,7 @@ def answers(agents: Any) -> list[str]:
     return [str(m.text) for m in result.messages if m.type == "tool"]
 
 
+@pytest.mark.slow
 def test_a_server_is_looked_at_before_each_start(real: Callable[..., Path], app: Path) -> None:
     path = real()
     (app / "talk.yaml").write_text(f"steps: [{ADD}, {DIE}, done, {ADD}, done]\n", "utf-8")
@@ -271,6 +272,7 @@ def test_a_server_is_looked_at_before_each_start(real: Callable[..., Path], app:
         assert answers(agents)[0] == "3 by others", "a person trusted it anew"
 
 
+@pytest.mark.slow
 def test_a_program_that_loads_a_file_decides_itself(real: Callable[..., Path], app: Path) -> None:
     (app / "talk.yaml").write_text(f"steps: [{ADD}, {DIE}, done, {ADD}, done]\n", "utf-8")
     with load(real()) as agents:
@@ -290,6 +292,7 @@ def compiled(module: Path, text: str) -> Path:
     return cache
 
 
+@pytest.mark.slow
 def test_what_lies_in_caches_of_python_is_not_run(
     real: Callable[..., Path], app: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def writes(*paths: str) -> list[tuple[str, dict[str, Any]]]:
     return [("write_file", {"path": path, "content": "hijacked"}) for path in paths]
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("level", ["bwrap", "container"])
 @pytest.mark.parametrize("how", ATTACKS)
 def test_no_command_changes_a_store_in_its_directory(

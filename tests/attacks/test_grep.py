@@ -252,6 +252,7 @@ def _answer(backend: LocalBackend, pattern: str) -> object:
         return str(error)
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("line", [pytest.param(line, id=line) for line in ATTACKS])
 def test_attack(world: World, searching: LocalBackend, line: str) -> None:
     ATTACKS[line](world, searching)
@@ -271,6 +272,7 @@ def test_patterns_of_the_corpus_do_match_and_do_not(world: World) -> None:
     assert sum(1 for n in found if not n) > 5
 
 
+@pytest.mark.slow
 def test_b1_succeeds_against_pythons_engine() -> None:
     code = f"from tests.attacks.naive import grep; grep({SLOW[0]!r}, 'a' * 100_000 + '!')"
     with pytest.raises(subprocess.TimeoutExpired):
@@ -296,6 +298,7 @@ STALLING = (
 """Short patterns that took many seconds to compile, or to search a megabyte for."""
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("pattern", STALLING, ids=range(len(STALLING)))
 def test_no_pattern_holds_up_another_thread(
     world: World, searching: LocalBackend, pattern: str, monkeypatch: pytest.MonkeyPatch

@@ -100,7 +100,7 @@ def test_f18_of_two_skills_with_one_name_the_first_counts(
     skill(tmp_path / "skills/b", "---\nname: same\ndescription: second\n---\n")
     (line,) = catalogue(tmp_path)
     assert line.startswith("- [same] first → Read skills/a/")
-    assert "there twice" in caplog.text
+    assert "exists twice" in caplog.text
 
 
 @row("F18")

@@ -148,6 +148,7 @@ def test_a_finished_thread_has_nothing_to_go_on_with(world: World, url: str) -> 
             session.live(timeout=WAIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ["B3"])
 def test_a_thread_that_another_process_recorded_answers_everything(
     row: str, url: str, tmp_path: Path
@@ -173,6 +174,7 @@ def test_a_thread_that_another_process_recorded_answers_everything(
     assert did(log) == before
 
 
+@pytest.mark.slow
 def test_a_fork_that_was_left_keeps_its_edits_and_its_policy(url: str, tmp_path: Path) -> None:
     """What was said to be answered from the recording, or by hand, is so in any process."""
     log = tmp_path / "log"

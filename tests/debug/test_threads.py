@@ -81,6 +81,7 @@ def test_other_threads_look_on_while_a_run_is_stepped(door: Any, world: World, u
         assert len(set(positions)) == len(positions), "each moment has a name of its own"
 
 
+@pytest.mark.slow
 def test_pausing_without_end_loses_no_stop(world: World, url: str) -> None:
     """Somebody presses Ctrl-C all the time; each press stops the run once, and it still ends."""
     agent, _ = world.agent(url)

@@ -180,6 +180,7 @@ def folder(tmp_path: Path) -> Iterator[Served]:
         served.process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("by", [-MINUTES, pytest.param(YEAR, marks=pytest.mark.slow)])
 def test_commands_and_servers_go_on(folder: Served, by: float) -> None:

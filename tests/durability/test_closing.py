@@ -56,6 +56,7 @@ async def run_through(agent: Agent, door: str) -> None:
         await agent.ainvoke("go", thread_id="t")
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("kept", [None, 1])
 @pytest.mark.parametrize("door", ["invoke", "ainvoke", "stream"])
 async def test_a_last_step_that_cannot_be_stored_fails_the_run_and_loses_nothing_else(

@@ -304,6 +304,7 @@ def test_keeping_the_latest_checkpoints_keeps_the_state(url: str, world: World, 
         assert plain.invoke("c", thread_id="t").text == "three"
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("kept", [1, 2, 7])
 def test_keeping_the_latest_checkpoints_of_a_delta_channel_keeps_its_value(
     url: str, kept: int

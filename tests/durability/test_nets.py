@@ -120,6 +120,7 @@ def test_the_ledger_alone_stops_a_run_that_lost_its_thread(
     assert states(other) == ["intent"]
 
 
+@pytest.mark.sisters
 def test_the_keepers_look_alone_ends_a_run_that_lost_its_thread(
     mine: SqlSaver, other: SqlSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def children(works: list[Callable[[], None]]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
 
 
+@pytest.mark.sisters
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("on_busy", ["queue", "reject"])
 @pytest.mark.parametrize(("processes", "turns"), [(2, 12), (4, 6)])
@@ -97,6 +98,7 @@ def test_w1_processes_on_one_thread_lose_no_turn(
     ), "two turns overlapped"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_w2_a_frozen_worker_commits_nothing_and_starts_nothing_more(
     tmp_path: Path, url: str, database: str, monkeypatch: pytest.MonkeyPatch

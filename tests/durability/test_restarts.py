@@ -145,6 +145,7 @@ def test_six_threads_that_wait_for_a_model_survive_five_kills(
         assert any(f"done {thread} an answer to {thread}" in line for line in notes.read())
 
 
+@pytest.mark.slow
 def test_a_reply_of_six_calls_that_gets_one_further_each_time_is_never_refused(
     url: str, no_backoff: None
 ) -> None:
@@ -292,6 +293,7 @@ def test_a_forced_thread_is_poisoned_again_by_as_many_charges(
     assert len(notes.read()) == deaths + MAX_CHARGES
 
 
+@pytest.mark.slow
 def test_a_charged_run_waits_before_it_is_tried_again_whatever_restarts(
     url: str, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +359,7 @@ def test_a_shut_down_never_counts(url: str, notes: Notes, tmp_path: Path) -> Non
         assert asyncio.run(agent.aresume("t")).text == "an answer to t"
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_store_try_one_suspect_each(
     url: str, notes: Notes, tmp_path: Path
 ) -> None:
@@ -378,6 +381,7 @@ def test_two_processes_on_one_store_try_one_suspect_each(
     assert {line.split()[2] for line in notes.read() if " done " in line} == set(SIX)
 
 
+@pytest.mark.slow
 def test_a_new_message_leaves_the_step_and_what_it_was_charged_with(
     url: str, notes: Notes, no_backoff: None
 ) -> None:

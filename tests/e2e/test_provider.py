@@ -121,7 +121,7 @@ def test_the_server_of_a_test_lists_its_models(provider: Provider) -> None:
 _SOON = 2_000_000_000
 
 
-@pytest.mark.sisters(2)
+@pytest.mark.sisters(4)
 @pytest.mark.parametrize(
     ("reply", "verdict", "delay"),
     [

@@ -147,7 +147,7 @@ def test_resume_after_a_kill_amid_ten_tools_runs_again_only_what_is_safe(folder:
     with folder.start("resume", "mine", script="again.py", **pipes) as process:
         out, err = process.communicate(b"", timeout=60)
     assert (process.returncode, out) == (0, b"All done.\n"), err
-    assert b"its process died, or is still at work" in err
+    assert b"its process died, or is still running" in err
     again = sorted(line for line in log(folder)[began:] if line.startswith("start"))
     assert again == ["start look2", "start look3", "start look4"]
     mine = folder.messages(thread_id="mine")
@@ -257,7 +257,7 @@ def test_threads_are_forked_moved_named_pinned_and_measured(folder: Folder, here
     assert {row["thread_id"] for row in sizes["threads"]} == {"mine", "other", "early", "back"}
     assert all(row["bytes"] == sum(row["parts"].values()) > 0 for row in sizes["threads"])
     head, *_ = here.wick("threads", "du").out.splitlines()
-    assert head.split() == ["THREAD", "SIZE", "OF", "WHICH"]
+    assert head.split() == ["THREAD", "SIZE", "PARTS"]
     gone = here.wick("threads", "delete", "-y", "--json", "other", "early", "back")
     assert gone.json == {"deleted": ["other", "early", "back"]}
     freed = here.wick("threads", "vacuum", "--json").json

@@ -355,6 +355,7 @@ def test_hooks_that_override_nothing_cost_no_step_and_no_layer() -> None:
     assert all(not hooked.spec.hooks.layers(phase) for phase in PHASES)
 
 
+@pytest.mark.slow
 def test_nested_sync_hooks_do_not_starve_each_other() -> None:
     """Sixty runs at once, each with three blocked threads of sync layers: a pool would hang."""
     log: list[str] = []

@@ -424,7 +424,7 @@ VANDALS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.sisters(2)
+@pytest.mark.sisters(4)
 @DOORS
 @pytest.mark.parametrize("vandal", VANDALS.values(), ids=VANDALS)
 def test_what_is_changed_in_place_changes_nothing(

@@ -85,7 +85,7 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-@pytest.mark.sisters
+@pytest.mark.slow
 @DOORS
 @pytest.mark.parametrize(
     ("how", "says"),

@@ -14,6 +14,7 @@ from tests.source import ROOT
 QUICK = [mutant.name for mutant in MUTANTS if mutant.quick]
 
 
+@pytest.mark.sisters(8)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_names_what_is_there(mutant: Mutant) -> None:
     """Symbol and fragment once, its tests each, and it can be compiled."""
@@ -47,7 +48,7 @@ def table() -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.sisters
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # all ten are run for the first one
 @pytest.mark.xdist_group("mutants")
 @pytest.mark.parametrize("name", QUICK)

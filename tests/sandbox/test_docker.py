@@ -104,6 +104,7 @@ class Dawdling(socketserver.StreamRequestHandler):
             there.shutdown(socket.SHUT_WR)
 
 
+@pytest.mark.slow
 def test_output_that_comes_with_the_headers_is_not_lost(
     container_engine: ContainerEngine, tmp_path: Path
 ) -> None:
@@ -210,6 +211,7 @@ def test_names_come_back() -> None:
     assert names.outward("/srv/files2/a") == "/srv/files2/a"
 
 
+@pytest.mark.slow
 def test_a_cancelled_command_ends_its_container_and_another_comes(boxes: Sandboxes) -> None:
     ann = boxes.create("ann")
     stop = Stop()

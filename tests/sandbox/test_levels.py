@@ -172,7 +172,7 @@ def test_a_command_never_runs_as_root(confined: Cell) -> None:
     assert (who is None) == (os.geteuid() != 0)
 
 
-@pytest.mark.sisters(2)
+@pytest.mark.sisters(4)
 def test_what_tools_write_commands_can_change(confined: Cell) -> None:
     confined.fs.write("a/b/c.txt", b"one\n")
     assert confined.run("echo two >> a/b/c.txt; mkdir a/d; cat a/b/c.txt").stdout == "one\ntwo\n"

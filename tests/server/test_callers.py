@@ -88,6 +88,7 @@ def test_D22_a_token_in_the_address(people: People) -> None:
             assert http.get("/threads", params={name: people.anna}).status_code == 401
 
 
+@pytest.mark.slow
 def test_D22_an_expired_and_a_revoked_token(people: People) -> None:
     short = people.served.wick("token", "create", "--for", "1s")
     gone = people.served.wick("token", "create")
@@ -222,6 +223,7 @@ def test_D45_no_open_server_without_tokens(host: str) -> None:
     assert ServerOptions(host=host).auth
 
 
+@pytest.mark.slow
 def test_D37_a_tenant_s_requests_have_a_limit(tmp_path: Any) -> None:
     with serving(tmp_path, "--no-auth", "--requests-per-minute", "60") as served:
         with served.http() as http:
@@ -352,6 +354,7 @@ def thread(people: People) -> str:
         return str(admin.post("/agents/default/invoke", json=ASK).json()["thread_id"])
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize(
     "table", [pytest.param(name, id=f"E18-{name}") for name in metadata.tables]
 )

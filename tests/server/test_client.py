@@ -40,7 +40,7 @@ def suspending(url: str, seen: Callable[[Event], None]) -> None:
     asyncio.run(follow())
 
 
-@pytest.mark.sisters
+@pytest.mark.slow
 @pytest.mark.parametrize("follow", [blocking, suspending])
 def test_N3_a_killed_server_s_stream_is_taken_up_and_every_event_comes_once(
     server: Served, follow: Follow

@@ -16,6 +16,7 @@ TEXT = (ROOT / "docs" / "server.md").read_text("utf-8")
 PYTHON = [block for block in blocks_of(TEXT, "server.md") if block.language == "python"]
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"line {block.line}")
 def test_a_program_of_the_document_runs(guarded: Served, block: Block) -> None:
     token = guarded.wick("token", "create")

@@ -72,6 +72,7 @@ def test_streams_take_about_as_long_as_the_same_threads_in_process(tmp_path: Pat
     assert made["ratios"]["p99"]["median"] < 4
 
 
+@pytest.mark.slow
 def test_N2_readers_that_stop_cost_no_memory_and_hold_nobody_up(tmp_path: Path) -> None:
     text = f"{'x' * 199} " * 2_000
     with serving(tmp_path, slow=f"chunk_delay: 0\nsteps: [{CALL}, '{text}']\n") as served:
@@ -102,6 +103,7 @@ def test_N2_readers_that_stop_cost_no_memory_and_hold_nobody_up(tmp_path: Path) 
     assert grown < 80, f"{grown} MiB for 5 readers of a text of 0.4 MiB each"
 
 
+@pytest.mark.slow
 def test_D40_a_log_line_is_one_line_of_json(tmp_path: Path) -> None:
     """What a caller writes cannot begin a line of the log."""
     broken = 'steps: [{error: "RuntimeError: a\\n{\\"level\\": \\"info\\"}\\u001b[31m"}]'
@@ -115,6 +117,7 @@ def test_D40_a_log_line_is_one_line_of_json(tmp_path: Path) -> None:
         assert "\x1b" not in line
 
 
+@pytest.mark.slow
 def test_it_starts_soon(tmp_path: Path) -> None:
     """A bound that catches a hang; on a quiet machine a start takes less than 2 seconds."""
     begun = time.monotonic()

@@ -155,6 +155,7 @@ def test_a_failure_in_a_stream_is_raised(openai_server: Served) -> None:
         list(stream)
 
 
+@pytest.mark.slow
 def test_pings_keep_a_silent_stream_and_the_client_reads_past_them(openai_server: Served) -> None:
     body = {"model": "silent", "messages": ASK, "stream": True}
     with openai_server.http() as http:

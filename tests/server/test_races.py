@@ -186,6 +186,7 @@ def test_a_resumed_run_has_a_key_too(shared: Served) -> None:
     assert one.run_id == two.run_id == last.run_id
 
 
+@pytest.mark.slow
 async def test_D37_a_tenant_has_so_many_threads_and_runs(tmp_path: Path) -> None:
     made(tmp_path).local.close()
     limits = Limits(threads_per_tenant=2, runs_per_tenant=1)

@@ -94,7 +94,7 @@ async def longest_pause() -> AsyncIterator[list[float]]:
         pauses[:] = [max(pauses)]
 
 
-@pytest.mark.sisters(2)
+@pytest.mark.sisters(4)
 @pytest.mark.parametrize("what", ["reading the file", "building its agents", "a new tenant's"])
 async def test_nobody_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     served, path = served_in(tmp_path), tmp_path / "agents.yaml"

@@ -206,6 +206,7 @@ async def test_no_body_holds_the_loop(app: FastAPI, steps: list[float], kind: st
     assert late == {}, f"milliseconds: {late}"
 
 
+@pytest.mark.slow
 async def test_a_long_history_holds_the_loop_no_longer(app: FastAPI, steps: list[float]) -> None:
     body = json.dumps({"thread_id": "t", "messages": [MESSAGE] * 800}).encode()
     for _ in range(3):

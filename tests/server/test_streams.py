@@ -286,7 +286,7 @@ def test_a_run_s_stream_ends_where_the_next_run_begins(shared: Served) -> None:
             assert told(f"/threads/{thread}/events", last) == second
 
 
-@pytest.mark.sisters
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["default", "failing"])
 def test_a_run_whose_events_are_forgotten_still_tells_its_end(server: Served, agent: str) -> None:
     server.kill()

@@ -128,6 +128,7 @@ def test_the_run_of_a_sub_agent_has_a_trace_of_its_own(http: httpx.Client) -> No
     assert below["trace_id"] in [row["trace_id"] for row in http.get("/agents/traces").json()]
 
 
+@pytest.mark.slow
 def test_runs_of_other_processes_and_after_a_restart(served: Served, tmp_path: Path) -> None:
     """A run of this process, over the server's database; then the server is started again."""
     with load(served.path / "agents.yaml") as agents:

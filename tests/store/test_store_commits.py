@@ -116,7 +116,7 @@ def test_an_agent_of_langchain_saves_a_commit_too(still: SqlSaver, commits: Comm
     assert commits.count <= 3 * 40 + 8
 
 
-@pytest.mark.sisters(2)
+@pytest.mark.sisters(6)
 @pytest.mark.parametrize(("replay", "most"), [("never", 4), ("safe", 3)])
 @pytest.mark.parametrize("door", ["sync", "async"])
 def test_an_iteration_of_our_agent(
@@ -463,6 +463,7 @@ def test_threads_share_commits(url: str) -> None:
         assert all(line.get() == {"log": ["9"]} for line in lines)
 
 
+@pytest.mark.sisters
 async def test_tasks_of_a_loop_share_commits(saver: SqlSaver, commits: Commits) -> None:
     graph = looping_graph(saver, 5)
     await asyncio.gather(*(graph.ainvoke(given(), config(f"t{n}")) for n in range(20)))

@@ -44,6 +44,7 @@ def turn(saver: SqlSaver, thread: str, text: str) -> list[Any]:
     return list(result["messages"])
 
 
+@pytest.mark.sisters
 def test_eight_threads_share_a_saver(saver: SqlSaver, url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         results = [*pool.map(lambda n: turn(saver, f"t{n}", f"h{n}"), range(16))]
@@ -55,6 +56,7 @@ def test_eight_threads_share_a_saver(saver: SqlSaver, url: str) -> None:
     assert intact(url)
 
 
+@pytest.mark.sisters
 async def test_many_runs_in_one_loop(saver: SqlSaver) -> None:
     graph = looping_graph(saver, 5)
     results = await asyncio.gather(*(graph.ainvoke(given(), config(f"t{n}")) for n in range(20)))
@@ -143,6 +145,7 @@ def test_a_forked_child_goes_on_with_the_file(saver: SqlSaver, url: str) -> None
     assert intact(url)
 
 
+@pytest.mark.sisters
 def test_a_fork_while_another_thread_works(saver: SqlSaver) -> None:
     stop = threading.Event()
 

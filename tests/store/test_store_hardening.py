@@ -163,6 +163,7 @@ def test_a_second_saver_does_not_cost_the_first_its_locks(url: str, path: Path) 
             assert subprocess.run(command, capture_output=True, text=True).stdout == "2\n"
 
 
+@pytest.mark.slow
 def test_processes_that_make_one_file_at_once_get_the_same(tmp_path: Path) -> None:
     for n in range(8):
         path = tmp_path / f"{n}.db"

@@ -195,6 +195,7 @@ JUMPS = [
 ]
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("hours", JUMPS)
 def test_a_clock_that_jumps_takes_no_thread_from_a_run(
     saver: SqlSaver, clock: Clock, hours: float
@@ -276,6 +277,7 @@ def later(saver: SqlSaver, seconds: float) -> None:
     core.steady = lambda: steady  # type: ignore[method-assign]  # as above
 
 
+@pytest.mark.sisters
 def test_a_thread_that_is_swept_while_it_is_used_is_whole_or_new(
     saver: SqlSaver, clock: Clock
 ) -> None:

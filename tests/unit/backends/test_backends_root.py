@@ -234,6 +234,7 @@ def _exchange(first: Path, second: Path) -> None:
         raise OSError(ctypes.get_errno(), "renameat2")
 
 
+@pytest.mark.sisters(6)
 @pytest.mark.parametrize("symlinks", ["deny", "inside"])
 @pytest.mark.parametrize("last", [False, True], ids=["A12", "A13"])
 def test_a_swap_during_a_read_leaks_nothing(

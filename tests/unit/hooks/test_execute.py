@@ -205,6 +205,7 @@ ESCAPES = {
 }
 
 
+@pytest.mark.sisters(3)
 @pytest.mark.parametrize("command", [pytest.param(c, id=name) for name, c in ESCAPES.items()])
 def test_x4_what_leaves_its_group_is_found(fs: LocalBackend, mark: str, command: str) -> None:
     quoted = sleeper(mark).replace("'", '"')
