@@ -12,7 +12,11 @@ import pytest
 
 from tests.source import ROOT
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("benchmarks")]  # one run for all
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("benchmarks"),  # one run for all
+]
 
 
 @pytest.fixture(scope="module")
