@@ -33,6 +33,7 @@ BY_NIGHT: Final = re.compile(
     r"|e2e/test_chat\.py::test_ctrl_c_cancels"
     r"|mcp/test_bounds\.py::test_an_answer_is_bounded_while.*-sync_door"
     r"|mcp/test_bounds\.py::test_an_answer_is_bounded_while.*flood"
+    r"|attacks/test_files\.py::test_attack\[(?:walk|openat2)-A(?:13|32)\]"
     r"|attacks/test_commands_surroundings\.py::.*\[container-C6-(?!cat)"
     r"|attacks/test_commands_reach\.py::.*\[container-C23-(?!0)"
     r"|attacks/test_commands_ending\.py::.*\[container-(?:C1-(?!sleeps)|C2-(?!setsid))"

@@ -34,7 +34,6 @@ def test_each_promise_names_a_test() -> None:
     assert [row for row in rows if not re.search(r"`tests/[\w/]+\.py::\w+`", row)] == []
 
 
-@pytest.mark.sisters(3)
 @pytest.mark.parametrize("name", TARGETS)
 def test_each_target_is_attacked_for_a_moment(name: str) -> None:
     assert attack(name, 1) > 0

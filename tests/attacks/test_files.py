@@ -21,7 +21,6 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-@pytest.mark.sisters(25)
 @pytest.mark.parametrize("line", [pytest.param(line, id=line) for line in ATTACKS])
 def test_attack(world: World, line: str) -> None:
     ATTACKS[line](world)

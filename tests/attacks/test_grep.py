@@ -252,7 +252,6 @@ def _answer(backend: LocalBackend, pattern: str) -> object:
         return str(error)
 
 
-@pytest.mark.sisters(3)
 @pytest.mark.parametrize("line", [pytest.param(line, id=line) for line in ATTACKS])
 def test_attack(world: World, searching: LocalBackend, line: str) -> None:
     ATTACKS[line](world, searching)

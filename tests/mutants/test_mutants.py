@@ -14,7 +14,6 @@ from tests.source import ROOT
 QUICK = [mutant.name for mutant in MUTANTS if mutant.quick]
 
 
-@pytest.mark.sisters(8)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_names_what_is_there(mutant: Mutant) -> None:
     """Symbol and fragment once, its tests each, and it can be compiled."""

@@ -166,7 +166,6 @@ def _stored_type(cls: type[BaseMessage]) -> dict[str, Any]:
     return {name: strategy for name, strategy in common.items() if name in cls.model_fields}
 
 
-@pytest.mark.sisters(3)
 @pytest.mark.parametrize(("cls", "own"), CLASSES)
 def test_every_message_class(cls: type[BaseMessage], own: dict[str, Any]) -> None:
     @settings(max_examples=25, deadline=None)
