@@ -416,7 +416,7 @@ class ThreadRows:
     def check(self, report: Report) -> None:
         """Check all rows of the thread."""
         self._report = report
-        sums = sums_of(self.db, self.number)
+        sums = self._sums()
         actual = {step: [0] * len(TABLES) for step in (0, *sums)}
         steps = self._steps()
         for at, table in enumerate(TABLES):
@@ -484,6 +484,16 @@ class ThreadRows:
         if table is checkpoints:
             return self._own_step.get(rid)
         return self._under.get(rid) if table is writes else None
+
+    def _sums(self) -> dict[int, list[int]]:
+        """Return the stored sums by step; report each that is not a number."""
+        stored = sums_of(self.db, self.number)
+        for step, sums in stored.items():
+            for at, table in enumerate(TABLES):
+                if type(sums[at]) is not int:
+                    self._find(table, "its stored sum is not a number", step=step or None)
+                    sums[at] = 0
+        return stored
 
     def _compare(self, sums: dict[int, list[int]], actual: dict[int, list[int]]) -> None:
         """Compare the sums; if those of a table differ, report the step."""
