@@ -172,6 +172,8 @@ def test_an_item_of_another_database_is_noticed_though_it_is_whole(path: Path) -
         "DELETE FROM threads WHERE id = (SELECT max(id) FROM threads)",
         "DELETE FROM digests",
         "UPDATE digests SET moments = 'many' WHERE rid = (SELECT max(rid) FROM digests)",
+        "UPDATE digests SET calls = calls | 1 << 62 WHERE rid = (SELECT max(rid) FROM digests)",
+        "UPDATE digests SET rid = rid + 1000 WHERE rid = (SELECT max(rid) FROM digests)",
         "UPDATE digests SET blobs = 0.5 WHERE rid = (SELECT min(rid) FROM digests)",
         "UPDATE checkpoints SET seq = seq + 1000",
         "UPDATE blobs SET size = size + 1 WHERE thread > 0",

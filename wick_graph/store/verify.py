@@ -416,9 +416,9 @@ class ThreadRows:
     def check(self, report: Report) -> None:
         """Check all rows of the thread."""
         self._report = report
+        steps = self._steps()
         sums = self._sums()
         actual = {step: [0] * len(TABLES) for step in (0, *sums)}
-        steps = self._steps()
         for at, table in enumerate(TABLES):
             try:
                 for key, row in self.rows(table):
@@ -486,13 +486,16 @@ class ThreadRows:
         return self._under.get(rid) if table is writes else None
 
     def _sums(self) -> dict[int, list[int]]:
-        """Return the stored sums by step; report each that is not a number."""
+        """Return the stored sums by step; report those that no release writes."""
         stored = sums_of(self.db, self.number)
+        known = {0, *self._seqs.values()}
         for step, sums in stored.items():
+            if step not in known:
+                self._find(checkpoints, "a sum is stored for a step that does not exist", step=step)
             for at, table in enumerate(TABLES):
-                if type(sums[at]) is not int:
-                    self._find(table, "its stored sum is not a number", step=step or None)
-                    sums[at] = 0
+                if type(sums[at]) is not int or not 0 <= sums[at] <= MASK:
+                    self._find(table, "its stored sum is not a sum", step=step or None)
+                    sums[at] = sums[at] & MASK if type(sums[at]) is int else 0
         return stored
 
     def _compare(self, sums: dict[int, list[int]], actual: dict[int, list[int]]) -> None:
