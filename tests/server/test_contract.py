@@ -79,6 +79,7 @@ def found_by(served: Served, token: str) -> str:
     lines.append('[[operations]]\ninclude-path = "/v1/chat/completions"')
     taken = '["2xx", "400", "401", "403", "404", "409", "429", "5xx"]'
     lines.append(f"checks.positive_data_acceptance.expected-statuses = {taken}")
+    lines.append("warnings = false")  # that most lists of messages are no chain
     return "\n".join(lines) + "\n"
 
 
