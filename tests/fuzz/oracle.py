@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-STEP = 0.05
+STEP = 0.1
 """Seconds of a thread's own processor time that one check may take."""
 AGAIN = 3
 """Times that a slow check is done: only what is slow each time is a finding."""

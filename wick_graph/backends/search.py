@@ -150,17 +150,19 @@ def for_ripgrep(pattern: str) -> str | None:
     """
     out: list[str] = []
     inside = 0  # state of an open bracket: 1 right after it, 2 later
+    ended = False
     for part in _tokens(pattern):
         made = _in_class(part, inside) if inside else _outside(part)
         if made is None or (inside and part == out[-1] == "-"):  # `--` would subtract
             return None
         if inside:
             inside = 0 if part == "]" and inside > 1 else 1 + (part != "^" or inside > 1)
+        elif part == "^" and ended:
+            return None  # `$` before `^` is an empty line, which ripgrep's fast path misses
         else:
-            inside = int(part == "[")
+            inside, ended = int(part == "["), ended or part == "$"
         out.append(made)
-    text = "".join(out)
-    return None if "$^" in text else text  # an empty line: ripgrep's fast path misses it
+    return "".join(out)
 
 
 def _tokens(pattern: str) -> list[str]:

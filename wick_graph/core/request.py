@@ -78,12 +78,12 @@ class StateView(Mapping[str, Any]):
 
 def state_view(state: Mapping[str, Any]) -> StateView:
     """Wrap a state in a read-only view."""
-    return state if isinstance(state, StateView) else StateView(state)
+    return state if type(state) is StateView else StateView(state)
 
 
 def raw(state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the state behind a view: the thread's own values, which must not be changed."""
-    return state._state if isinstance(state, StateView) else state
+    return state._state if type(state) is StateView else state  # asked often: no ABC is
 
 
 def peek(state: Mapping[str, Any], name: str, default: V | None = None) -> Any | V | None:
