@@ -55,6 +55,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("debug",),
     ("subagents",),
     ("loading",),
+    ("targets",),
     ("testing", "pytest_plugin"),
     ("client",),
     ("service",),
@@ -185,7 +186,7 @@ NOT_OURS: dict[str, tuple[str, ...]] = {
 """By module: what holds an object of a library or of a user, which may have an attribute or not."""
 BY_NAME: frozenset[tuple[str, str]] = frozenset(
     {
-        ("cli.threads", "dialect_of(load_config(config).store_url).path"),
+        ("cli.threads", "dialect_of(read(config).store_url).path"),
         ("debug.live", "choice.value"),
         ("debug.live", "self.agent.graph"),
         ("debug.session", "agent.graph"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from wick_graph.hooks.protocol import BaseHook, HookContext, Verdict
     from wick_graph.loading import Agents, load
     from wick_graph.messages import Messages, ToolCall, ToolResult, ai, human, system, tool_msg
+    from wick_graph.server import Server
     from wick_graph.store import SqlSaver
     from wick_graph.tools import FuncTool, Tool, ToolContext, tool
 
@@ -32,6 +33,7 @@ __all__ = (  # noqa: RUF022  # grouped: this is the table of contents
     "Agent",
     "Result",
     "events",
+    "Server",
     # keep threads
     "SqlSaver",
     # write tools
@@ -63,6 +65,7 @@ _HOME: Final = {
     "Agents": "loading",
     "Agent": "engine.agent",
     "Result": "engine.result",
+    "Server": "server",
     "SqlSaver": "store",
     "tool": "tools",
     "Tool": "tools",

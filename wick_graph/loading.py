@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -53,7 +53,13 @@ class Agents(Mapping[str, Agent]):
     """
 
     def __init__(
-        self, config: AgentsFile, *, model: str | None = None, tenant: str = "local"
+        self,
+        config: AgentsFile,
+        *,
+        model: str | None = None,
+        tenant: str = "local",
+        given: Mapping[str, Agent] | None = None,
+        common: ToolStore | None = None,
     ) -> None:
         self.config = config
         self.tenant = tenant
@@ -62,6 +68,10 @@ class Agents(Mapping[str, Agent]):
         """Tools to add and remove at run time, for all agents or for one id."""
         self.model = model
         """A model to use instead of those in the file."""
+        self.given: Mapping[str, Agent] = given or {}
+        """Agents made in Python, by id."""
+        self.common = common
+        """Tools that a program gives to the agents of all tenants."""
         self._made: dict[str, Agent] = {}
         self.background: list[Background] = []
         """Background tasks that agents of this file have started in this process."""
@@ -142,10 +152,31 @@ class Agents(Mapping[str, Agent]):
             found.append(known[2])
         return found
 
+    def id_of(self, name: str | None) -> str | None:
+        """Return the id of the agent that threads know by this name; None if there is none."""
+        if name in self.config.agents:
+            return name
+        return next((key for key, one in self.given.items() if one.name == name), None)
+
+    def copy_of(self, agent: Agent, *, without: Collection[str] = ()) -> Agent:
+        """Return an agent made in Python with its threads in this store, if it names no other."""
+        own = agent.given_store
+        store = self.store if own is None or isinstance(own, str) else own
+        made = agent.copy_with(store, model=self.model, without=without, tool_store=self.tools)
+        return self.with_common(made)
+
+    def with_common(self, agent: Agent) -> Agent:
+        """Return an agent with the tools for all tenants."""
+        if self.common is None:
+            return agent
+        return agent.copy_with(agent.store, tool_store=self.common)
+
     def _build(self, agent_id: str) -> Agent:
+        if agent_id in self.given:
+            return self.copy_of(self.given[agent_id])
         hooks = hooks_of(agent_id, self.config)
         self.backends += backends_in(hooks)
-        return build_agent(
+        made = build_agent(
             agent_id,
             self.config,
             store=lambda: self.store,
@@ -155,6 +186,7 @@ class Agents(Mapping[str, Agent]):
             mcp_servers=self.servers_of(agent_id),
             agents=self,
         )
+        return self.with_common(made)
 
 
 class _Unchanged:

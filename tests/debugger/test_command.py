@@ -224,7 +224,8 @@ def agent():
 
 
 @pytest.fixture
-def made(folder: Path) -> Iterator[None]:
+def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the command appends the folder
     (folder / "made.py").write_text(MADE, encoding="utf-8")
     sys.modules.pop("made", None)
     yield

@@ -206,9 +206,7 @@ def test_an_agent_of_a_module_runs_from_the_command_line(code: Any, wick: Wick) 
     assert exit_code == 0
     assert "3" in out
     assert out[-1] == "Done."
-    assert wick("made:nothing", "--batch", "-c", "bt")[2].startswith(
-        "wick: there is no made:nothing"
-    )
+    assert wick("made:nothing", "--batch", "-c", "bt")[2].startswith("wick: made has no nothing")
 
 
 def test_an_input_on_the_command_line_is_held_at_its_entry(code: Any, wick: Wick) -> None:

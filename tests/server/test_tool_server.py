@@ -143,7 +143,7 @@ def test_a_module_is_named_in_every_way(tmp_path: Path, monkeypatch: pytest.Monk
 
 BAD = {
     "missing.py": "there is no file missing.py",
-    "no_such_module": "cannot be loaded (ModuleNotFoundError",
+    "no_such_module": "there is no module no_such_module",
     "broken.py": "cannot be loaded (ZeroDivisionError",
     "empty.py": "has no public function",
     "empty.py:x": "has no x",

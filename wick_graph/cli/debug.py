@@ -15,12 +15,13 @@ import typer
 from wick_graph.cli import output
 from wick_graph.cli.select import (
     DEFAULT_FILE,
-    from_code,
     known,
     load_trusted,
+    looked_at,
     opened,
     pick,
-    trusted_file,
+    take_target,
+    with_threads,
 )
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def debug(
     script or its target was refused, 3 the script ended at a breakpoint.
     """
     wanted = _Wanted(
-        target=target,
+        target=take_target(target),
         text=text,
         thread=thread,
         last=last,
@@ -274,14 +275,14 @@ def _session(wanted: _Wanted, stack: ExitStack) -> tuple[Any, Any]:
         session = DebugSession.open(recording.saver, recording.thread_id)
         return stack.enter_context(session), recording.saver
     if past:
-        store = stack.enter_context(opened(wanted.config))
+        store = stack.enter_context(opened(with_threads(wanted.config)))
         thread = wanted.thread or _latest(store)
         saver, _ = known(store, thread)
         return stack.enter_context(DebugSession.open(saver, thread)), saver
     try:
         agent = _agent(wanted, stack, wanted.agent)
     except WickError:
-        if ":" not in (wanted.agent or ""):
+        if output.App.target is None:
             output.say(_HINT)
         raise
     return stack.enter_context(DebugSession(agent)), agent.store
@@ -309,11 +310,8 @@ def _agent(wanted: _Wanted, stack: ExitStack, name: str | None) -> Any:
     """
     from dataclasses import replace
 
-    if name is not None and ":" in name:
-        agent = from_code(name)
-    else:
-        agents = stack.enter_context(load_trusted(wanted.config, trust=wanted.trust))
-        agent = agents[pick(name, agents.config)]
+    agents = stack.enter_context(load_trusted(wanted.config, trust=wanted.trust))
+    agent = agents[pick(name, agents.config)]
     if wanted.record is not None:
         agent.spec = replace(agent.spec, journal=replace(agent.spec.journal, level=wanted.record))
     return agent
@@ -339,17 +337,11 @@ class _Doors:
         return _agent(self.wanted, self.stack, self.name())
 
     def look(self) -> Any:
-        from wick_graph.loading import outline
-
-        name = self.name()
-        if name is not None and ":" in name:
-            return _agent(self.wanted, self.stack, name)
-        file = trusted_file(self.wanted.config, trust=self.wanted.trust, looks=True)
-        return outline(pick(name, file), file)
+        return looked_at(self.name(), self.wanted.config, trust=self.wanted.trust)[1]
 
     def name(self) -> str | None:
         """Return the agent's name: the one given, else the recorded one."""
-        if self.wanted.agent is not None:
+        if self.wanted.agent is not None or output.App.target is not None:
             return self.wanted.agent
         journal = self.session.journal
         runs = [] if journal is None else journal.runs()
@@ -379,7 +371,7 @@ class _Doors:
 
         journal = self.session.journal
         agent = self.session.agent
-        if agent is None and self.wanted.agent is not None:
+        if agent is None and (self.wanted.agent or output.App.target) is not None:
             agent = self.look()
         if agent is None:
             source = Source(journal=journal, saver=self.saver, config=self.wanted.config)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from wick_graph.cli import output
-from wick_graph.cli.select import DEFAULT_FILE, check_ids, known, opened, trusted_file, unknown
+from wick_graph.cli.select import DEFAULT_FILE, check_ids, known, looked_at, opened, read, unknown
 
 if TYPE_CHECKING:
     from wick_graph.exports.plain import Hider
@@ -49,6 +49,7 @@ def journal(
         bool, typer.Option("--jsonl", help="Print one JSON object per line.")
     ] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    app: Annotated[str | None, output.APP] = None,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Show what happened in a thread, moment by moment.
@@ -151,6 +152,7 @@ def export(
         typer.Option("--agent", metavar="MODULE:NAME", help="For pytest: an agent made in code."),
     ] = None,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    app: Annotated[str | None, output.APP] = None,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Export a recorded thread for other tools and machines.
@@ -252,7 +254,6 @@ _WRITERS: Final[dict[Form, Callable[[Source, Path, Any], list[str]]]] = {
 
 
 def _agent(source: Source) -> FromFile | FromCode:
-    from wick_graph.config import load_config
     from wick_graph.errors import ConfigError
     from wick_graph.exports.testfile import FromCode, FromFile
 
@@ -268,7 +269,7 @@ def _agent(source: Source) -> FromFile | FromCode:
             f"the agent of this thread is not in {source.config}; say where it is made with "
             "--agent module:name"
         )
-    if load_config(source.config).agents[there].mcp_servers:
+    if read(source.config).agents[there].mcp_servers:
         raise ConfigError(
             f"{there} has tools of MCP servers, which a test cannot start; make the agent in code "
             "and name it with --agent module:name"
@@ -278,36 +279,32 @@ def _agent(source: Source) -> FromFile | FromCode:
 
 def _agent_name(source: Source) -> str | None:
     """Return the thread's agent, if the configuration has it."""
-    from wick_graph.config import load_config
-
     runs = source.journal.runs()
-    if not runs or not source.config.exists():
+    there = source.config.exists() or output.App.target is not None
+    if not runs or not there:
         return None
     name = runs[-1].agent
-    return name if name in load_config(source.config).agents else None
+    return name if name in read(source.config).agents else None
 
 
 def _patterns(source: Source) -> tuple[str, ...]:
-    from wick_graph.config import load_config
     from wick_graph.loading import journal_of
 
     name = _agent_name(source)
     if name is None:
         return ()
-    return journal_of(load_config(source.config).agents[name]).redact
+    return journal_of(read(source.config).agents[name]).redact
 
 
 def picture_of_thread(source: Source) -> Picture | None:
     """Draw the thread's agent with the thread laid over it, if the configuration has the agent."""
     from wick_graph.engine.graph import build_graph
-    from wick_graph.loading import outline
     from wick_graph.picture import overlay_of, picture_of
 
     name = _agent_name(source)
     if name is None:
         return None
-    file = trusted_file(source.config, looks=True)
-    built = build_graph(outline(name, file).spec, source.saver)
+    built = build_graph(looked_at(name, source.config)[1].spec, source.saver)
     return picture_of(built).with_run(overlay_of(built, source.journal.thread_id))
 
 

@@ -13,15 +13,15 @@ from wick_graph.cli import output
 from wick_graph.cli.select import (
     DEFAULT_FILE,
     AgentArgument,
-    from_code,
     known,
+    looked_at,
     opened,
-    pick,
-    trusted_file,
+    read,
+    take_target,
+    with_threads,
 )
 
 if TYPE_CHECKING:
-    from wick_graph.config import AgentsFile
     from wick_graph.hooks import Hooks
     from wick_graph.picture import Picture
     from wick_graph.store import ThreadInfo
@@ -48,11 +48,8 @@ def hooks(
 
     Lists the hooks outermost first, with the tools that each adds.
     """
-    from wick_graph.loading import outline
-
-    file = trusted_file(config, looks=True)
-    agent_id = pick(agent, file)
-    described = describe(outline(agent_id, file).spec.hooks)
+    agent_id, made = looked_at(take_target(agent), config)
+    described = describe(made.spec.hooks)
     if as_json:
         output.print_json({"agent": agent_id, **described})
         return
@@ -167,7 +164,7 @@ def graph(
     Shows its nodes with their hook layers, tools and limits, and the edges between them. Needs no
     model and no key.
     """
-    chosen = form or _form_of(file)
+    chosen, agent = form or _form_of(file), take_target(agent)
     picture = _picture(agent, config) if thread is None else _run(agent, config, thread)
     text = _written(picture, chosen, in_file=file is not None)
     if file is None:
@@ -192,33 +189,27 @@ def _form_of(file: Path | None) -> Form:
 
 
 def _picture(agent: str | None, config: Path) -> Picture:
-    from wick_graph.loading import outline
     from wick_graph.picture import picture_of
 
-    if agent is not None and ":" in agent:
-        return picture_of(from_code(agent).graph)
-    file = trusted_file(config, looks=True)
-    return picture_of(outline(pick(agent, file), file).graph)
+    return picture_of(looked_at(agent, config)[1].graph)
 
 
-def _of_thread(agent: str | None, file: AgentsFile, info: ThreadInfo) -> Any:
+def _of_thread(agent: str | None, config: Path, info: ThreadInfo) -> Any:
     """Make the agent to draw under a thread: the named one, else the thread's own.
 
     Raises:
         ConfigError: No agent has this name, or the configuration lacks the thread's own.
     """
     from wick_graph.errors import ConfigError
-    from wick_graph.loading import outline
 
-    if agent is None and info.agent is not None and info.agent not in file.agents:
+    described = read(config)
+    unknown = info.agent is not None and info.agent not in described.agents
+    if agent is None and unknown and output.App.target is None:
         raise ConfigError(
-            f"this thread belongs to the agent {info.agent}, which is not in {file.source}; "
+            f"this thread belongs to the agent {info.agent}, which is not in {described.source}; "
             "name it as module:name, or name another agent to draw"
         )
-    if agent is not None and ":" in agent:
-        made = from_code(agent)
-    else:
-        made = outline(pick(agent or info.agent, file), file)
+    _, made = looked_at(agent, config, recorded=info.agent)
     if info.agent not in (None, made.name):
         output.say(f"this thread belongs to the agent {info.agent}, but {made.name} is drawn")
     return made
@@ -234,10 +225,10 @@ def _run(agent: str | None, config: Path, thread_id: str) -> Picture:
     from wick_graph.engine.graph import build_graph
     from wick_graph.picture import overlay_of, picture_of
 
-    file = trusted_file(config, looks=True)
+    file = with_threads(config)
     with opened(file) as found:
         store, info = known(found, thread_id)
-        built = build_graph(_of_thread(agent, file, info).spec, store)
+        built = build_graph(_of_thread(agent, config, info).spec, store)
         return picture_of(built).with_run(overlay_of(built, thread_id))
 
 

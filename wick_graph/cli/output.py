@@ -218,6 +218,27 @@ class Debug:
         return value
 
 
+class App:
+    """The agents in Python that a command names instead of a file; one command at a time."""
+
+    target: str | None = None
+
+    @staticmethod
+    def take(value: str | None) -> str | None:
+        """Store the `--app` option of a command."""
+        App.target = value or App.target
+        return value
+
+
+APP: Final[Any] = typer.Option(
+    "--app",
+    metavar="TARGET",
+    help="Agents made in Python: module:name or file.py:name, instead of the file.",
+    callback=App.take,
+    is_eager=True,
+    show_default=False,
+)
+
 CONFIG: Final[Any] = typer.Option(
     "--config", "-c", metavar="PATH", help="Configuration file.", show_default=True
 )

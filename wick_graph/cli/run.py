@@ -19,7 +19,7 @@ import typer
 from wick_graph import langgraph_config
 from wick_graph.cli import output, watch
 from wick_graph.cli.output import terminable
-from wick_graph.cli.select import DEFAULT_FILE, AgentArgument, load_trusted, pick
+from wick_graph.cli.select import DEFAULT_FILE, AgentArgument, load_trusted, pick, take_target
 from wick_graph.cli.watch import (
     JsonLines,
     JsonResult,
@@ -57,6 +57,8 @@ class Where:
     model: str | None
     kept: bool
     """Whether the thread outlives the process."""
+    among_several: bool = False
+    """Whether the agent is one of several made in Python."""
 
     def point(self, *, waits: bool = False) -> None:
         """Print the thread and the command that continues it."""
@@ -68,10 +70,14 @@ class Where:
             shared += ["-c", str(self.config)]
         if self.model is not None:
             shared += ["-m", self.model]
+        target = output.App.target
         if waits:
+            shared += ["--app", target] if target else []
             go_on = shlex.join([*program(), "resume", self.thread_id, *shared])
         else:
             agent = [] if self.agent_id == "default" else [self.agent_id]
+            if target:
+                agent = [f"{target}#{self.agent_id}" if self.among_several else target]
             words = [*program(), "run", "-t", self.thread_id, *shared, *agent]
             go_on = f'{shlex.join(words)} "…"'
         output.say(f"thread {self.thread_id} (continue: {go_on})", dim=True)
@@ -260,17 +266,34 @@ def run(
     wrong, 130 cancelled, 143 ended by SIGTERM.
     """
     from wick_graph.engine.result import checked_thread_id
-    from wick_graph.store.saver import dialect_of
 
     thread_id = checked_thread_id(thread)
+    named, words = _target(words)
     with load_trusted(config, model=model, trust=trust) as agents:
-        agent_id, text = _split(words, agents.config)
+        if output.App.target is None:
+            agent_id, text = _split(words, agents.config)
+        else:
+            agent_id, text = pick(named, agents.config), " ".join(words)
         text = _read(text)
-        kept = dialect_of(agents.config.store_url).lasts
-        where = Where(thread_id=thread_id, agent_id=agent_id, config=config, model=model, kept=kept)
+        where = Where(
+            thread_id=thread_id,
+            agent_id=agent_id,
+            config=config,
+            model=model,
+            kept=_lasts(agents, agent_id),
+            among_several=len(agents) > 1,
+        )
         tokens = not as_json if stream is None else stream
         code = watched(agents, where, lambda turns: turns.say(text), as_json, tokens)
     raise typer.Exit(code)
+
+
+def _target(words: list[str]) -> tuple[str | None, list[str]]:
+    """Take a target before the text, such as `app:agent`; a text alone is never a target."""
+    if len(words) < 2:
+        return None, words
+    agent = take_target(words[0])
+    return (None, words) if output.App.target is None else (agent, words[1:])
 
 
 def _split(words: list[str], file: AgentsFile) -> tuple[str, str]:
@@ -346,21 +369,27 @@ def chat(
     """
     from wick_graph.engine.result import checked_thread_id
     from wick_graph.errors import ConfigError
-    from wick_graph.store.saver import dialect_of
 
     if not (watch.can_ask() and output.is_terminal(sys.stdout)):
         raise ConfigError('wick chat needs a terminal; elsewhere use wick run "…"')
     thread_id = checked_thread_id(thread)
+    named = take_target(agent)
     with load_trusted(config, model=model, trust=trust) as agents:
         for notice in agents.config.notices:
             output.say(f"note: {notice}")
-        agent_id = pick(agent, agents.config)
+        agent_id = pick(named, agents.config)
         made = agents[agent_id]
         if made.spec.model.notice:
             output.say(made.spec.model.notice)
         say_notices(made)
-        kept = dialect_of(agents.config.store_url).lasts
-        where = Where(thread_id=thread_id, agent_id=agent_id, config=config, model=model, kept=kept)
+        where = Where(
+            thread_id=thread_id,
+            agent_id=agent_id,
+            config=config,
+            model=model,
+            kept=_lasts(agents, agent_id),
+            among_several=len(agents) > 1,
+        )
         ttl = agents.config.agent(agent_id).ttl
         with (
             agents.store.sweeper(),
@@ -368,6 +397,20 @@ def chat(
             asyncio.Runner() as runner,
         ):
             _Chat(made, where, runner).loop()
+
+
+def _lasts(agents: Agents, agent_id: str) -> bool:
+    """Return whether an agent's threads outlive the process."""
+    from wick_graph.store.saver import dialect_of
+
+    given = agents.given.get(agent_id)
+    if (
+        given is not None
+        and given.given_store is not None
+        and not isinstance(given.given_store, str)
+    ):
+        return False
+    return dialect_of(agents.config.store_url).lasts
 
 
 @dataclass(slots=True)
@@ -515,6 +558,7 @@ def resume(
     edit: Annotated[list[str] | None, _EDIT] = None,
     all_approve: Annotated[bool, _ALL] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    app: Annotated[str | None, output.APP] = None,
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
@@ -575,6 +619,7 @@ def _go_on(wanted: Wanted, answered: Callable[..., dict[str, Any]], *, force: bo
             config=wanted.config,
             model=wanted.model,
             kept=True,
+            among_several=len(agents) > 1,
         )
         tokens = not wanted.as_json if wanted.stream is None else wanted.stream
         code = _resume(agents, where, info, asked, answers, wanted.as_json, tokens, force=force)
@@ -644,12 +689,13 @@ def _waiting(store: SqlSaver, thread_id: str) -> list[Any]:
 def _agent_of(info: ThreadInfo, agents: Agents) -> str:
     from wick_graph.errors import ConfigError
 
-    if info.agent not in agents.config.agents:
+    agent_id = agents.id_of(info.agent)
+    if agent_id is None:
         raise ConfigError(
             f"{agents.config.source}: thread {info.thread_id} belongs to the agent {info.agent}, "
             f"which the file lacks; it has {', '.join(agents.config.agents)}"
         )
-    return info.agent or ""
+    return agent_id
 
 
 def _say_why(info: ThreadInfo, agent: Any, questions: int) -> None:

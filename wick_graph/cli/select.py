@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from wick_graph.config import AgentsFile
+    from wick_graph.engine.agent import Agent
+    from wick_graph.loading import Agents
     from wick_graph.store import SqlSaver, ThreadInfo
 
 
@@ -52,30 +53,75 @@ def pick(agent_id: str | None, file: AgentsFile) -> str:
     return file.default_id
 
 
-def from_code(name: str) -> Any:
-    """Import an agent, or call the function that makes one: `module:name`.
+def take_target(agent: str | None) -> str | None:
+    """Take the agents of a target such as `app:agents#billing` instead of those of a file.
+
+    Returns:
+        The id of the agent; the argument itself if it is not a target.
+    """
+    from wick_graph.targets import parse_target
+
+    found = None if agent is None else parse_target(agent)
+    if found is None:
+        return agent
+    output.App.take(found.source)
+    return found.agent_id
+
+
+def read(config: Path) -> AgentsFile:
+    """Read the configuration that a command is about: a file, or the one of agents in Python.
 
     Raises:
-        ConfigError: The module or the name does not exist, or is not an agent.
+        ConfigError: It is refused.
     """
-    import importlib
-    import os
+    from wick_graph.config import load_config
 
-    from wick_graph.engine.agent import Agent
-    from wick_graph.errors import ConfigError
+    if output.App.target is None:
+        return load_config(config)
+    return _from_code().config
 
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as text, as the other entries are
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"there is no {name}: {error}; name an agent as module:name") from error
-    finally:
-        sys.path.remove(os.getcwd())  # noqa: PTH109  # as above
-    made = found() if callable(found) else found
-    if not isinstance(made, Agent):
-        raise ConfigError(f"{name} is not an Agent, but {type(made).__name__}; name an agent")
-    return made
+
+def with_threads(config: Path) -> AgentsFile:
+    """Return the configuration that names the threads' store: the file, if there is one.
+
+    Raises:
+        ConfigError: It is refused.
+    """
+    from wick_graph.config import load_config
+
+    return load_config(config) if config.is_file() else read(config)
+
+
+def looked_at(
+    agent: str | None, config: Path, *, recorded: str | None = None, trust: bool = False
+) -> tuple[str, Agent]:
+    """Return an agent for inspection, with its id; this opens no store and asks no model.
+
+    Args:
+        agent: The id that the command names.
+        config: The file.
+        recorded: The agent's name in the thread; it counts if the command names none.
+        trust: Whether the command line trusts the file.
+
+    Raises:
+        ConfigError: There is no such agent.
+    """
+    from wick_graph.loading import outline
+
+    if output.App.target is not None:
+        agents = _from_code()
+        agent_id = pick(agent or agents.id_of(recorded), agents.config)
+        return agent_id, agents.given[agent_id]
+    file = trusted_file(config, trust=trust, looks=True)
+    agent_id = pick(agent or recorded, file)
+    return agent_id, outline(agent_id, file)
+
+
+def _from_code(model: str | None = None) -> Agents:
+    from wick_graph.targets import load_target
+
+    assert output.App.target is not None
+    return load_target(output.App.target, model=model)
 
 
 # --- The store of a configuration, opened only if it exists.
@@ -87,11 +133,10 @@ def opened(config: Path | AgentsFile, *, make: bool = False) -> Iterator[SqlSave
 
     With `make`, a missing store is created. `config` is the file's path, or the parsed file.
     """
-    from wick_graph.config import load_config
     from wick_graph.store import SqlSaver
     from wick_graph.store.saver import dialect_of
 
-    file = load_config(config) if isinstance(config, Path) else config
+    file = read(config) if isinstance(config, Path) else config
     if not make and not dialect_of(file.store_url).exists():
         yield None
         return
@@ -152,11 +197,11 @@ def trusted_file(config: Path, *, trust: bool = False, looks: bool = False) -> A
     Raises:
         ConfigError: The file is refused, or what it starts is not trusted.
     """
-    from wick_graph.config import digest_of, is_trusted, load_config
+    from wick_graph.config import digest_of, is_trusted
     from wick_graph.config import trust as keep
     from wick_graph.errors import ConfigError
 
-    file = load_config(config)
+    file = read(config)
     if not file.starts or (looks and not file.starts.loads_code):
         return file
     digest = digest_of(file)
@@ -181,6 +226,8 @@ def load_trusted(config: Path, *, model: str | None = None, trust: bool = False)
     """
     from wick_graph.loading import Agents
 
+    if output.App.target is not None:
+        return _from_code(model)
     return Agents(trusted_file(config, trust=trust), model=model)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from wick_graph.cli import output
-from wick_graph.cli.select import DEFAULT_FILE, load_trusted, opened, trusted_file
+from wick_graph.cli.select import DEFAULT_FILE, load_trusted, opened, take_target, trusted_file
 from wick_graph.constants import DEFAULT_PORT
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
+    from wick_graph.loading import Agents
     from wick_graph.store import SqlSaver
     from wick_graph.store.server_rows import TokenInfo
 
@@ -55,6 +52,7 @@ def create(
     lasts: Annotated[str, _FOR] = "never",
     out: Annotated[Path | None, _OUT] = None,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    app: Annotated[str | None, output.APP] = None,
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
@@ -80,6 +78,7 @@ def create(
 @token_app.command("list")
 def list_tokens(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    app: Annotated[str | None, output.APP] = None,
     as_json: Annotated[bool, output.AS_JSON] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
@@ -99,6 +98,7 @@ def list_tokens(
 def revoke(
     token: Annotated[str, _ID],
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    app: Annotated[str | None, output.APP] = None,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Revoke a token at once."""
@@ -146,6 +146,12 @@ def _store(config: Path) -> Iterator[SqlSaver]:
 # --- `wick mcp`: the agents as an MCP server.
 
 
+_SERVED: Final[Any] = typer.Argument(
+    metavar="[TARGET]",
+    help="Agents made in Python: module:name or file.py:name.  [default: those of the file]",
+    show_default=False,
+)
+
 _MCP_PORT: Final[Any] = typer.Option(
     "--port",
     metavar="PORT",
@@ -156,6 +162,7 @@ _MCP_PORT: Final[Any] = typer.Option(
 
 
 def mcp(
+    target: Annotated[str | None, _SERVED] = None,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     port: Annotated[int | None, _MCP_PORT] = None,
     model: Annotated[str | None, output.MODEL] = None,
@@ -169,6 +176,7 @@ def mcp(
         from wick_graph.protocols.mcp import mcp_server
     except ImportError:
         raise ConfigError('wick mcp needs the MCP SDK; pip install "wick-graph[mcp]"') from None
+    _take(target)
     with load_trusted(config, model=model, trust=trust) as agents:
         if port is None:
             mcp_server(agents).run("stdio")
@@ -239,10 +247,11 @@ def functions(target: str) -> list[Any]:
         ConfigError: The module or name does not exist, cannot be loaded, or has no function.
     """
     from wick_graph.errors import ConfigError
+    from wick_graph.targets import load_module
     from wick_graph.tools import FuncTool
 
     place, _, name = target.partition(":")
-    module = _loaded(place)
+    module = load_module(place)
     if name:
         if not hasattr(module, name):
             raise ConfigError(f"{place} has no {name}")
@@ -255,30 +264,6 @@ def functions(target: str) -> list[Any]:
     if not found:
         raise ConfigError(f"{place} has no public function; write one, or mark one with @tool")
     return found
-
-
-def _loaded(place: str) -> ModuleType:
-    from wick_graph.errors import ConfigError
-
-    path = Path(place)
-    try:
-        if path.suffix != ".py":
-            sys.path.insert(0, str(Path.cwd()))
-            return importlib.import_module(place)
-        if not path.is_file():
-            raise ConfigError(f"there is no file {place}")
-        spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.path.insert(0, str(path.resolve().parent))  # as Python does with a script
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever the module raises
-        raise ConfigError(f"{place} cannot be loaded ({type(error).__name__}: {error})") from error
-    return module
 
 
 # --- `wick serve`: the agents over HTTP.
@@ -347,6 +332,7 @@ _RELOAD: Final[Any] = typer.Option(
 
 
 def serve(
+    target: Annotated[str | None, _SERVED] = None,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     host: Annotated[str, _HOST] = "127.0.0.1",
     port: Annotated[int, _PORT] = DEFAULT_PORT,
@@ -390,12 +376,44 @@ def serve(
             requests_per_minute=requests_per_minute,
         ),
     )
-    service = server.Service(trusted_file(config, trust=trust), options, model=model, path=config)
+    _take(target)
+    if output.App.target is None:
+        file = trusted_file(config, trust=trust)
+        service = server.Service(file, options, model=model, path=config)
+    else:
+        agents = _from_code(config, reload=reload)
+        service = server.Service(agents.config, options, model=model, given=agents.given)
 
     def ready(address: str) -> None:
         output.say(f"serving {', '.join(service.local.agents)} on {address}, {_terms(service)}")
 
     server.process.serve(service, ready=ready)
+
+
+def _take(target: str | None) -> None:
+    """Take agents made in Python.
+
+    Raises:
+        ConfigError: The argument is not a target, or names one agent of several.
+    """
+    from wick_graph.errors import ConfigError
+
+    if target is None:
+        return
+    one = take_target(target)
+    if output.App.target is None:
+        raise ConfigError(f"{target!r:.80} is not a target; write module:name or file.py:name")
+    if one is not None:
+        raise ConfigError(f"all agents of {output.App.target} are served; leave #{one} out")
+
+
+def _from_code(config: Path, *, reload: bool) -> Agents:
+    from wick_graph.errors import ConfigError
+
+    if reload:
+        raise ConfigError("--reload reloads a file; restart the server to reload Python")
+    made: Agents = load_trusted(config)
+    return made
 
 
 def _server() -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from wick_graph.cli import output, run
-from wick_graph.cli.select import DEFAULT_FILE, known, opened
+from wick_graph.cli.select import DEFAULT_FILE, known, opened, read
 from wick_graph.cli.watch import headline
 
 if TYPE_CHECKING:
@@ -355,10 +355,9 @@ def _size(count: int) -> str:
 
 def _on_disk(config: Path) -> int | None:
     """Return the size of the store's file; None if it is a server's database or does not exist."""
-    from wick_graph.config import load_config
     from wick_graph.store.saver import dialect_of
 
-    path: Path | None = getattr(dialect_of(load_config(config).store_url), "path", None)
+    path: Path | None = getattr(dialect_of(read(config).store_url), "path", None)
     if path is None or not path.exists():
         return None
     beside = path.with_name(path.name + "-wal")
@@ -368,10 +367,13 @@ def _on_disk(config: Path) -> int | None:
 # --- `wick threads`: list, show, delete and prune the threads of a store.
 
 
-app = typer.Typer(
-    help="Manage threads: list, show, fork, move, delete.",
-    rich_markup_mode=None,
-)
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.callback()
+def threads(app: Annotated[str | None, output.APP] = None) -> None:
+    """Manage threads: list, show, fork, move, delete."""
+
 
 app.command("resume", options_metavar="[OPTIONS]")(run.resume)
 
@@ -656,11 +658,10 @@ def repair(
 
 
 def _file_with_store(config: Path) -> AgentsFile:
-    from wick_graph.config import load_config
     from wick_graph.errors import StorageError
     from wick_graph.store.saver import dialect_of
 
-    file = load_config(config)
+    file = read(config)
     if not dialect_of(file.store_url).exists():
         raise StorageError("there is no store yet; run an agent first")
     return file

@@ -35,6 +35,7 @@ from pydantic import (
     SecretStr,
     Strict,
     Tag,
+    ValidationError,
     model_validator,
 )
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -395,6 +396,22 @@ class AgentsFile(Block):
             if "name" not in config.model_fields_set:
                 self.agents[key] = named = config.model_copy(update={"name": key})
                 named.model_fields_set.discard("name")
+
+    @classmethod
+    def of_code(cls, source: str, agents: Mapping[str, AgentConfig], store: str | None) -> Self:
+        """Describe agents that are made in Python.
+
+        Raises:
+            ConfigError: An id is refused.
+        """
+        try:
+            made = cls.model_validate({"store": store, "agents": dict(agents)})
+        except ValidationError as error:
+            found = error.errors()[0]
+            where = ".".join(map(str, found["loc"]))
+            raise ConfigError(f"{source}: {where}: {found['msg']}") from None
+        made._places = Places(source=source)
+        return made
 
     @property
     def source(self) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
@@ -110,12 +112,54 @@ class Agent:
             beside=_beside(name, tool_store, mcp_servers),
         )
         self.name = name
+        self.hooks: Sequence[Any] = (*hooks,)
+        """The hooks as given, outermost first."""
+        self.given_store = store
+        """The argument `store`; None if the agent leaves the choice to its host."""
         self.allow_client_system = allow_client_system
         self._ttl = _ttl(ttl)
         _check_approvals(self.spec, store)
         _keep_from(hooks, store)
         self._store, self._owns_store = _open_store(store)
         note_store(self._store)
+
+    def copy_with(
+        self,
+        store: str | BaseCheckpointSaver[Any] | bool | None,
+        *,
+        model: str | ModelChoice | None = None,
+        without: Collection[str] = (),
+        tool_store: ToolStore | None = None,
+    ) -> Self:
+        """Return this agent with its threads in another store.
+
+        Args:
+            store: As for a new agent.
+            model: A model to use instead of its own.
+            without: Names of hooks to leave out.
+            tool_store: Tools that come and go, for all agents or for this one.
+
+        Raises:
+            ConfigError: Its commands could change the store.
+            ModelError: The model cannot be found or built.
+        """
+        made = copy(self)
+        vars(made).pop("graph", None)
+        named = zip(self.hooks, self.spec.hooks.names, strict=True)
+        made.hooks = [hook for hook, name in named if name not in without]
+        if isinstance(model, str):
+            model = resolve_model(model)
+        made.spec = replace(
+            self.spec,
+            model=model or self.spec.model,
+            hooks=compile_hooks(made.hooks),
+            beside=(*self.spec.beside, *_beside(self.name, tool_store, ())),
+        )
+        _check_approvals(made.spec, store)
+        _keep_from(made.hooks, store)
+        made._store, made._owns_store = _open_store(store)
+        note_store(made._store)
+        return made
 
     @cached_property
     def graph(self) -> AgentGraph:

@@ -6,7 +6,7 @@ routes/      the paths
 protocols/   OpenAI's API
 schemas      bodies of requests and answers
 sse          events on the wire
-process      the process around the application
+process      the process around the application; a server inside your own program
 tool_server  Python functions as HTTP tools
 
 Tenants, runs and their event logs are in `wick_graph.service`.
@@ -20,16 +20,18 @@ from wick_graph.lazy import load_when_used
 
 if TYPE_CHECKING:
     from wick_graph.server.app import create_app
+    from wick_graph.server.process import Server
     from wick_graph.service.options import Limits, ServerOptions
     from wick_graph.service.service import Service
 
-__all__ = ["Limits", "ServerOptions", "Service", "create_app"]
+__all__ = ["Limits", "Server", "ServerOptions", "Service", "create_app"]
 
 if not TYPE_CHECKING:
     __getattr__ = load_when_used(
         __name__,
         {
             "wick_graph.server.app": ("create_app",),
+            "wick_graph.server.process": ("Server",),
             "wick_graph.service.options": ("Limits", "ServerOptions"),
             "wick_graph.service.service": ("Service",),
         },

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from wick_graph.config import AgentsFile, digest_of, is_trusted, load_config
 from wick_graph.constants import SWEEP_INTERVAL_SECONDS
+from wick_graph.engine.agent import Agent
 from wick_graph.errors import (
     ConfigError,
     StorageError,
@@ -24,6 +25,7 @@ from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
 from wick_graph.service.runs import Histogram, Metrics, Runs
 from wick_graph.service.tenants import TenantAgents, config_for
 from wick_graph.store import SqlSaver
+from wick_graph.tools.toolsets import ToolStore
 from wick_graph.tracing import NULL_RECORDER, recording
 from wick_graph.tracing.otel import RequestTracer
 from wick_graph.web import Client
@@ -101,7 +103,13 @@ class Tenant:
     def __init__(self, name: str, service: Service) -> None:
         self.name = name
         self.agents = TenantAgents(
-            Agents(config_for(service.file, name), model=service.model, tenant=name)
+            Agents(
+                config_for(service.file, name),
+                model=service.model,
+                tenant=name,
+                given=service.given,
+                common=service.tools,
+            )
         )
         self.saver: SqlSaver = self.agents.store
         self.runs = Runs(name, self.saver, service.options.limits, service.metrics_of(name))
@@ -144,7 +152,19 @@ class Service:
         model: str | None = None,
         path: Path | None = None,
         tracer: RequestTracer | None = None,
+        given: Mapping[str, Agent] | None = None,
+        tools: ToolStore | None = None,
     ) -> None:
+        self.tools = tools
+        """Tools that the program gives to the agents of all tenants."""
+        self.given = given or {}
+        """Agents made in Python, by id; each tenant has its own copy."""
+        for agent_id, agent in self.given.items():
+            if agent.given_store is not None and not isinstance(agent.given_store, str):
+                raise ConfigError(
+                    f"the server keeps the threads of each tenant apart; leave store= of the agent "
+                    f"{agent_id} out, or make it a database URL"
+                )
         self.file, self.options = file, options or ServerOptions()
         self.model, self._path = model, path
         if file.vouched is None:  # creating the server trusts the file in its present state

@@ -377,8 +377,11 @@ class TenantAgents(Mapping[str, Agent]):
         agents = {**file.agents, **self._own}
         return file.model_copy(update={"agents": agents}) if self._own else file
 
-    def _hooks(self, agent_id: str) -> list[BaseHook]:
+    def _hooks(self, agent_id: str) -> Sequence[BaseHook]:
         self.config(agent_id)
+        given = self._agents.given.get(agent_id)
+        if given is not None:
+            return given.hooks
         if agent_id not in self._kits:
             try:
                 made = self._kits[agent_id] = hooks_of(agent_id, self.file)
@@ -393,9 +396,11 @@ class TenantAgents(Mapping[str, Agent]):
             self._agents[below]  # else its first task would build it, on the event loop
         if not own and not off:
             return self._agents[agent_id]
+        if (given := self._agents.given.get(agent_id)) is not None:
+            return self._agents.copy_of(given, without=off)
         hooks = [hook for hook in self._hooks(agent_id) if hook.name not in off]
         try:
-            return build_agent(
+            made = build_agent(
                 agent_id,
                 self.file,
                 store=lambda: self.store,
@@ -405,6 +410,7 @@ class TenantAgents(Mapping[str, Agent]):
                 mcp_servers=() if own else self._agents.servers_of(agent_id),
                 agents=None if own else self._agents,
             )
+            return self._agents.with_common(made)
         except ConfigError as error:
             if own:
                 raise ConfigError(str(error).split(": ", 1)[-1]) from None

@@ -1,0 +1,212 @@
+"""Agents made in Python, at every command that takes the agents of a file."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.command import Folder
+from wick_graph.targets import Target, load_target, parse_target
+
+APP = '''
+from wick_graph import Agent, tool
+from wick_graph.testing import ScriptedModel, call
+
+@tool
+def word_count(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+def made(name, **more):
+    steps = [call("word_count", text="one two three"), f"Three, says {name}."] * 5
+    return Agent(name, ScriptedModel(steps), tools=[word_count], **more)
+
+agent = made("counter")
+agents = {"counter": agent, "billing": made("clerk")}
+stored = made("stored", store="sqlite:///own.db")
+memory = made("memory", store=False)
+apart = {"a": stored, "b": made("b", store="sqlite:///other.db")}
+text = "no agent"
+
+def factory():
+    return agents
+
+async def later():
+    return agent
+
+def broken():
+    raise RuntimeError("no key")
+'''
+SAID = "Three, says counter."
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    (tmp_path / "app.py").write_text(APP, "utf-8")
+    return Folder(tmp_path)
+
+
+def test_a_run_goes_on_in_the_next_process(folder: Folder) -> None:
+    first = folder.wick("run", "app:agent", "How many?")
+    assert (first.code, first.out.strip()) == (0, SAID)
+    thread = re.search(r"thread (\S+) \(continue: .* run -t (\S+) app:agent ", first.err)
+    assert thread is not None
+    again = folder.wick("run", "-t", thread[1], "app:agent", "And now?")
+    assert (again.code, again.out.strip()) == (0, SAID)
+    rows = json.loads(folder.wick("threads", "--app", "app:agent", "list", "--json").out)
+    assert [row["thread_id"] for row in rows] == [thread[1]]
+    told = folder.wick("journal", "--app", "app:agent", thread[1]).out
+    assert told.count("run of counter") == 2
+    done = folder.wick("resume", "--app", "app:agent", thread[1])
+    assert (done.code, "there is nothing to resume" in done.err) == (0, True)
+
+
+@pytest.mark.parametrize("target", ["app.py:agent", "app:agents#counter", "app:factory#counter"])
+def test_a_target_is_written_in_other_ways(folder: Folder, target: str) -> None:
+    done = folder.wick("run", target, "How many?")
+    assert (done.code, done.out.strip()) == (0, SAID)
+
+
+def test_an_agent_of_a_mapping_has_its_id(folder: Folder) -> None:
+    done = folder.wick("run", "-t", "t", "app:agents#billing", "How many?")
+    assert done.out.strip() == "Three, says clerk."
+    assert "run -t t 'app:agents#billing'" in done.err
+    assert folder.wick("resume", "--app", "app:agents", "t").code == 0
+    drawn = json.loads(folder.wick("graph", "app:agents", "-t", "t", "-f", "json").out)
+    assert drawn["agent"] == "clerk"
+
+
+def test_a_text_is_no_target(folder: Folder) -> None:
+    done = folder.wick("run", "app:agent")
+    assert (done.code, "agents.yaml: no such file" in done.err) == (2, True)
+
+
+def test_its_own_store_is_used(folder: Folder) -> None:
+    assert folder.wick("run", "-t", "t", "app:stored", "How many?").code == 0
+    assert (folder.path / "own.db").exists()
+    assert not (folder.path / "checkpoints").exists()
+    rows = json.loads(folder.wick("threads", "--app", "app:stored", "list", "--json").out)
+    assert [row["thread_id"] for row in rows] == ["t"]
+
+
+def test_an_agent_without_a_store_keeps_nothing(folder: Folder) -> None:
+    done = folder.wick("run", "app:memory", "How many?")
+    assert (done.out.strip(), "in memory" in done.err) == ("Three, says memory.", True)
+
+
+def test_another_model_is_used(folder: Folder) -> None:
+    (folder.path / "other.yaml").write_text("steps: [Other.]\n", "utf-8")
+    done = folder.wick("run", "-m", "scripted:other.yaml", "app:agent", "How many?")
+    assert done.out.strip() == "Other."
+
+
+def test_it_is_drawn_listed_and_debugged(folder: Folder) -> None:
+    assert "word_count" in folder.wick("graph", "app:agent").out
+    assert "no hooks" in folder.wick("hooks", "app:agent").out
+    assert not (folder.path / "checkpoints").exists()
+    told = folder.wick("debug", "app:agent", "How many?", "--batch", "-c", "c; p iteration")
+    assert told.out.splitlines()[-1] == "2"
+
+
+REFUSED = [
+    ("nope:agent", "there is no module nope"),
+    ("nope.py:agent", "there is no file nope.py"),
+    ("app:agnet", "app has no agnet; did you mean agent?"),
+    ("app:text", "app:text is a str; name an agent, or a mapping of agents"),
+    ("app:later", "app:later is async; name a plain function"),
+    ("app:broken", "app:broken() failed (RuntimeError: no key)"),
+    ("app:apart", "its agents have different stores"),
+    ("app:agents", "no agent is called default; name one of counter, billing"),
+    ("app:agents#clerk", "no agent clerk; it has counter, billing"),
+    ("bad:agent", "bad cannot be loaded (ZeroDivisionError: division by zero)"),
+    ("needs:agent", "needs needs nowhere_at_all, which is not installed"),
+    ("this:agent", "this names two modules"),
+]
+
+
+@pytest.mark.parametrize(("target", "sentence"), REFUSED)
+def test_what_is_wrong_is_one_sentence(folder: Folder, target: str, sentence: str) -> None:
+    for name, text in {"bad": "1 / 0", "needs": "import nowhere_at_all", "this": ""}.items():
+        if target.startswith(name):
+            (folder.path / f"{name}.py").write_text(text, "utf-8")
+    done = folder.wick("run", target, "Hi")
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert sentence in line
+    assert not (folder.path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("app:agent", Target("app", "agent")),
+        ("a.b.c:make", Target("a.b.c", "make")),
+        ("./src/app.py:agent#x-1", Target("./src/app.py", "agent", "x-1")),
+        ("openai:gpt-5", None),
+        ("Remember: buy milk", None),
+        ("app:", None),
+        (":agent", None),
+        ("app:agent#", None),
+        ("src/app:agent", None),
+    ],
+)
+def test_targets_are_told_from_texts(text: str, target: Target | None) -> None:
+    assert parse_target(text) == target
+
+
+def test_agents_in_a_program(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.path)
+    path = str(folder.path / "app.py")
+    with load_target(f"{path}:agents") as agents:
+        assert [*agents] == ["counter", "billing"]
+        assert agents["billing"].invoke("?", thread_id="t").text == "Three, says clerk."
+        info = agents.store.threads.get("t")
+        assert info is not None
+        assert info.agent == "clerk"
+
+
+def served(folder: Folder, *args: str) -> tuple[subprocess.Popen[Any], str]:
+    process = folder.start("serve", *args, "--port", "0", stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    line = str(process.stderr.readline())
+    found = re.search(r"serving (.*) on (http://\S+),", line)
+    assert found, line
+    assert found[1] == "counter, billing"
+    return process, found[2]
+
+
+def test_a_server_keeps_tenants_apart_and_takes_runs_up(folder: Folder) -> None:
+    process, url = served(folder, "app:agents")
+    create = ("token", "create", "--app", "app:agents", "--tenant")
+    tokens = [folder.wick(*create, name).out.strip() for name in ("anna", "bert")]
+    ask = {"messages": [{"role": "user", "content": "How many?"}], "thread_id": "t"}
+    with httpx.Client(base_url=url, trust_env=False) as http:
+        first, second = ({"Authorization": f"Bearer {token}"} for token in tokens)
+        done = http.post("/agents/billing/invoke", json=ask, headers=first)
+        assert done.json()["response"] == "Three, says clerk."
+        assert http.get("/threads/t", headers=first).json()["status"] == "idle"
+        assert http.get("/threads/t", headers=second).status_code == 404
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert (folder.path / "checkpoints" / "wick.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("app:agents#billing",), "all agents of app:agents are served; leave #billing out"),
+        (("app:agents", "--reload"), "restart the server to reload Python"),
+        (("app:memory",), "the server keeps the threads of each tenant apart"),
+        (("agents",), "'agents' is not a target"),
+    ],
+)
+def test_what_cannot_be_served(folder: Folder, args: tuple[str, ...], sentence: str) -> None:
+    done = folder.wick("serve", *args)
+    assert (done.code, sentence in done.err) == (2, True), done.err

@@ -1,0 +1,161 @@
+"""A server that a program builds: in the background, and mounted in another application."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from fastapi import FastAPI
+
+from wick_graph import Agent, Server, load, tool
+from wick_graph.client import Client
+from wick_graph.errors import ConfigError
+from wick_graph.server import ServerOptions
+from wick_graph.testing import ScriptedModel, call
+
+ASK: Any = {"messages": [{"role": "user", "content": "Shout."}]}
+
+
+def shout(text: str) -> str:
+    """Write in capital letters."""
+    return text.upper()
+
+
+def made(name: str = "loud", **more: Any) -> Agent:
+    return Agent(name, ScriptedModel([call("shout", text="hi"), "HI, it is."] * 9), **more)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with_tool = Server(port=0)
+    with_tool.register_agent(made())
+    with_tool.register_agent(made("second"), "other")
+    with_tool.register_tool(shout)
+    with with_tool:
+        yield with_tool
+
+
+def test_tenants_are_apart_and_have_the_same_tools(server: Server, tmp_path: Path) -> None:
+    for tenant in ("local", "anna"):
+        with Client(server.url, server.token(tenant)) as client:
+            done = client.invoke("Shout.", agent="loud", thread_id="t")
+            assert (done.text, done.tool_calls[0]["output"]) == ("HI, it is.", "HI")
+    with httpx.Client(base_url=server.url, trust_env=False) as http:
+        assert http.get("/threads/t").status_code == 401
+        bearer = {"Authorization": f"Bearer {server.token('bert', scope='read')}"}
+        assert http.get("/threads/t", headers=bearer).status_code == 404
+        listed = http.get("/agents/", headers=bearer).json()
+        assert [(one["agent_id"], one["tools"]) for one in listed] == [
+            ("loud", ["shout"]),
+            ("other", ["shout"]),
+        ]
+    assert (tmp_path / "checkpoints" / "wick.db").exists()
+
+
+def test_openai_s_client_speaks_to_it(server: Server) -> None:
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key=server.token())
+    said = client.chat.completions.create(
+        model="other", messages=[{"role": "user", "content": "Shout."}]
+    )
+    assert said.choices[0].message.content == "HI, it is."
+
+
+def test_it_stops_and_starts_again(server: Server) -> None:
+    token, before = server.token(), server.url
+    server.stop()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{before}/health", trust_env=False)
+    server.start()
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert httpx.get(f"{server.url}/agents/", headers=bearer, trust_env=False).status_code == 200
+
+
+def test_the_agents_of_a_file_get_the_programs_tools(tmp_path: Path) -> None:
+    (tmp_path / "talk.yaml").write_text(
+        "steps: [{calls: [{tool: shout, args: {text: hi}}]}, 'HI, it is.']\n", "utf-8"
+    )
+    (tmp_path / "agents.yaml").write_text(
+        "agents: {default: {model: 'scripted:talk.yaml'}}\n", "utf-8"
+    )
+    one = Server(load("agents.yaml"), port=0, auth=False)
+    one.register_tool(shout, agent="default")
+    with one, Client(one.url) as client:
+        assert client.invoke("Shout.").tool_calls[0]["output"] == "HI"
+
+
+@contextlib.asynccontextmanager
+async def mounted(server: Server, *, together: bool) -> AsyncIterator[httpx.AsyncClient]:
+    app = FastAPI(lifespan=server.lifespan if together else None)
+
+    @app.get("/own")
+    def own() -> str:
+        return "mine"
+
+    app.mount("/wick", server.app)
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+    ):
+        yield http
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_it_is_mounted_in_another_application(together: bool) -> None:
+    server = Server(made(tools=[tool(shout)]), auth=False)
+    async with mounted(server, together=together) as http:
+        assert (await http.get("/own")).json() == "mine"
+        done = (await http.post("/wick/agents/loud/invoke", json=ASK)).json()
+        assert done["response"] == "HI, it is."
+        lost = await http.get("/wick/v1/models/none")
+        assert (lost.status_code, lost.json()["error"]["type"]) == (404, "invalid_request_error")
+        assert (await http.get("/wick/nothing")).json() == {"error": "not found"}
+
+
+async def test_a_mounted_server_asks_for_tokens() -> None:
+    server = Server(made(tools=[tool(shout)]))
+    async with mounted(server, together=True) as http:
+        assert (await http.post("/wick/agents/loud/invoke", json=ASK)).status_code == 401
+        assert (await http.get("/wick/health")).status_code == 200
+        bearer = {"Authorization": f"Bearer {server.token()}"}
+        done = await http.post("/wick/agents/loud/invoke", json=ASK, headers=bearer)
+        assert done.status_code == 200
+
+
+def refused() -> dict[str, Any]:
+    def twice() -> None:
+        one = Server(made())
+        one.register_agent(made())
+
+    def late() -> None:
+        one = Server(made(), port=0)
+        with one:
+            one.register_tool(shout)
+
+    return {
+        "there is nothing to serve": lambda: Server().start(),
+        "there is an agent loud already": twice,
+        "register tools before it starts": late,
+        "leave store= of the agent loud out": lambda: Server(made(store=False)).start(),
+        "would be open to everyone": lambda: Server(made(), host="0.0.0.0", auth=False),
+        "an agent's id has up to 64": lambda: Server({"a b": made()}).start(),
+        "on_disconnect must be": lambda: Server(
+            options=ServerOptions(on_disconnect="stop")  # type: ignore[arg-type]
+        ),
+    }
+
+
+@pytest.mark.parametrize("sentence", refused())
+def test_what_cannot_be_served_is_said(sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        refused()[sentence]()

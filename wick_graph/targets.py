@@ -1,0 +1,163 @@
+"""Agents made in Python, found by name: `module:name` or `path/file.py:name`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from wick_graph.config import AgentConfig, AgentsFile
+from wick_graph.engine.agent import Agent
+from wick_graph.errors import ConfigError, did_you_mean
+from wick_graph.loading import Agents
+
+_TARGET: Final = re.compile(r"(?P<place>[^\s:#]+):(?P<name>[^\W\d]\w*)(?:#(?P<agent_id>\S+))?")
+_MODULE: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A name in a module, such as `app:agents#billing`."""
+
+    place: str
+    """A module, or a file that ends in `.py`."""
+    name: str
+    agent_id: str | None = None
+    """Which agent of a mapping."""
+
+    @property
+    def source(self) -> str:
+        """The target without the agent."""
+        return f"{self.place}:{self.name}"
+
+
+def parse_target(text: str) -> Target | None:
+    """Read a target; return None if the text is none."""
+    found = _TARGET.fullmatch(text)
+    if found is None or not (found["place"].endswith(".py") or _MODULE.fullmatch(found["place"])):
+        return None
+    return Target(found["place"], found["name"], found["agent_id"])
+
+
+def load_target(source: str, *, model: str | None = None) -> Agents:
+    """Import the agents that a target names: an agent, a mapping of agents, or a factory of either.
+
+    An agent without a store of its own keeps its threads in `checkpoints/wick.db`.
+
+    Args:
+        source: `module:name`, or `path/file.py:name`.
+        model: A model to use instead of those of the agents.
+
+    Raises:
+        ConfigError: The target cannot be imported, or names something else.
+    """
+    target = parse_target(source)
+    if target is None:
+        raise ConfigError(f"{source!r:.80} is not a target; write module:name or file.py:name")
+    module = load_module(target.place)
+    try:
+        found = getattr(module, target.name)
+    except AttributeError:
+        hint = did_you_mean(target.name, [name for name in vars(module) if name[0] != "_"])
+        raise ConfigError(f"{target.place} has no {target.name}{hint}") from None
+    return agents_of(_made(found, target.source), source=target.source, model=model)
+
+
+def agents_of(found: Any, *, source: str, model: str | None = None) -> Agents:
+    """Collect agents made in Python as the agents of a file are.
+
+    Args:
+        found: An agent, or a mapping of ids to agents.
+        source: Their name in errors.
+        model: A model to use instead of those of the agents.
+
+    Raises:
+        ConfigError: It is neither, an id is refused, or the agents have different stores.
+    """
+    if isinstance(found, Agents):
+        return Agents(found.config, model=model, given=found.given) if model else found
+    given = {found.name: found} if isinstance(found, Agent) else found
+    if not isinstance(given, Mapping) or not given:
+        raise ConfigError(f"{source} is {_kind(found)}; name an agent, or a mapping of agents")
+    for agent_id, agent in given.items():
+        if not isinstance(agent, Agent):
+            raise ConfigError(f"{source}: {agent_id!r:.80} is {_kind(agent)}, not an agent")
+    stores = {agent.given_store for agent in given.values() if isinstance(agent.given_store, str)}
+    if len(stores) > 1:
+        raise ConfigError(f"{source}: its agents have different stores; give all of them one URL")
+    configs = {str(key): AgentConfig(name=agent.name) for key, agent in given.items()}
+    file = AgentsFile.of_code(source, configs, next(iter(stores), None))
+    return Agents(file, model=model, given={str(key): agent for key, agent in given.items()})
+
+
+def load_module(place: str) -> ModuleType:
+    """Import a module by its name, or by its file; the folder is appended to `sys.path`.
+
+    Raises:
+        ConfigError: It does not exist, another module has its name, or it cannot be loaded.
+    """
+    path = Path(place)
+    if path.suffix == ".py":
+        if not path.is_file():
+            raise ConfigError(f"there is no file {place}")
+        folder, name = path.resolve().parent, path.stem
+    else:
+        folder, name = Path.cwd().resolve(), place
+    top = name.partition(".")[0]
+    others = [entry for entry in sys.path if Path(entry).resolve() != folder]
+    here, elsewhere = _spec(top, [str(folder)]), _spec(top, others)
+    if here and elsewhere:
+        raise ConfigError(
+            f"{top} names two modules, {_origin(here)} and {_origin(elsewhere)}; rename one"
+        )
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name in (name, top):
+            raise ConfigError(
+                f"there is no module {name} in {folder} or among the installed ones"
+            ) from error
+        raise ConfigError(f"{place} needs {error.name}, which is not installed") from error
+    except Exception as error:  # whatever the module raises
+        raise ConfigError(f"{place} cannot be loaded ({type(error).__name__}: {error})") from error
+
+
+def _spec(name: str, folders: list[str]) -> ModuleSpec | None:
+    return PathFinder.find_spec(name, folders)
+
+
+def _origin(spec: ModuleSpec) -> str:
+    places = [*(spec.submodule_search_locations or ())]
+    return str(Path(spec.origin or (places[0] if places else spec.name)).resolve())
+
+
+def _made(found: Any, source: str) -> Any:
+    """Call a factory.
+
+    Raises:
+        ConfigError: It is a coroutine, needs arguments, or fails.
+    """
+    if isinstance(found, type) or not callable(found) or isinstance(found, Agent):
+        return found
+    if inspect.iscoroutinefunction(found):
+        raise ConfigError(f"{source} is async; name a plain function that returns the agent")
+    try:
+        return found()
+    except Exception as error:  # whatever the function raises
+        raise ConfigError(f"{source}() failed ({type(error).__name__}: {error})") from error
+
+
+def _kind(found: Any) -> str:
+    if isinstance(found, type):
+        return f"the class {found.__name__}"
+    name = type(found).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
