@@ -512,7 +512,6 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
     "extra": ("store.postgres", "tools.mcp_transport"),
     "hook": (
         "hooks.budget",
-        "hooks.memory",
         "hooks.summarization",
         "hooks.todolist",
         "hooks.tracing",

@@ -152,12 +152,6 @@ class Agents(Mapping[str, Agent]):
             found.append(known[2])
         return found
 
-    def id_of(self, name: str | None) -> str | None:
-        """Return the id of the agent that threads know by this name; None if there is none."""
-        if name in self.config.agents:
-            return name
-        return next((key for key, one in self.given.items() if one.name == name), None)
-
     def copy_of(self, agent: Agent, *, without: Collection[str] = ()) -> Agent:
         """Return an agent made in Python with its threads in this store, if it names no other."""
         own = agent.given_store

@@ -13,10 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from wick_graph.config import AgentConfig, AgentsFile
+from wick_graph.config import AgentsFile
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, did_you_mean
 from wick_graph.loading import Agents
+from wick_graph.store import SqlSaver
 
 _TARGET: Final = re.compile(r"(?P<place>[^\s:#]+):(?P<name>[^\W\d]\w*)(?:#(?P<agent_id>\S+))?")
 _MODULE: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -82,19 +83,28 @@ def agents_of(found: Any, *, source: str, model: str | None = None) -> Agents:
         ConfigError: It is neither, an id is refused, or the agents have different stores.
     """
     if isinstance(found, Agents):
-        return Agents(found.config, model=model, given=found.given) if model else found
+        if model is not None:
+            found.model = model
+        return found
     given = {found.name: found} if isinstance(found, Agent) else found
     if not isinstance(given, Mapping) or not given:
         raise ConfigError(f"{source} is {_kind(found)}; name an agent, or a mapping of agents")
     for agent_id, agent in given.items():
         if not isinstance(agent, Agent):
             raise ConfigError(f"{source}: {agent_id!r:.80} is {_kind(agent)}, not an agent")
+        if isinstance(agent.given_store, SqlSaver):
+            raise ConfigError(
+                f"{source}: the agent {agent_id} has an open store; pass the URL of the database "
+                "as store=, or leave it out"
+            )
     stores = {agent.given_store for agent in given.values() if isinstance(agent.given_store, str)}
     if len(stores) > 1:
         raise ConfigError(f"{source}: its agents have different stores; give all of them one URL")
-    configs = {str(key): AgentConfig(name=agent.name) for key, agent in given.items()}
-    file = AgentsFile.of_code(source, configs, next(iter(stores), None))
-    return Agents(file, model=model, given={str(key): agent for key, agent in given.items()})
+    names = {str(key): agent.name for key, agent in given.items()}
+    file = AgentsFile.of_code(source, names, next(iter(stores), None))
+    # threads know an agent by its id, as those of a file do
+    own = {str(key): agent.copy_with(agent.store, name=str(key)) for key, agent in given.items()}
+    return Agents(file, model=model, given=own)
 
 
 def load_module(place: str) -> ModuleType:
@@ -127,7 +137,7 @@ def load_module(place: str) -> ModuleType:
                 f"there is no module {name} in {folder} or among the installed ones"
             ) from error
         raise ConfigError(f"{place} needs {error.name}, which is not installed") from error
-    except Exception as error:  # whatever the module raises
+    except (Exception, SystemExit) as error:  # whatever the module raises
         raise ConfigError(f"{place} cannot be loaded ({type(error).__name__}: {error})") from error
 
 
@@ -152,7 +162,7 @@ def _made(found: Any, source: str) -> Any:
         raise ConfigError(f"{source} is async; name a plain function that returns the agent")
     try:
         return found()
-    except Exception as error:  # whatever the function raises
+    except (Exception, SystemExit) as error:  # whatever the function raises
         raise ConfigError(f"{source}() failed ({type(error).__name__}: {error})") from error
 
 

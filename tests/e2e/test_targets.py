@@ -16,7 +16,8 @@ from tests.support.command import Folder
 from wick_graph.targets import Target, load_target, parse_target
 
 APP = '''
-from wick_graph import Agent, tool
+from wick_graph import Agent, load, tool
+from wick_graph.hooks import ApprovalHook
 from wick_graph.testing import ScriptedModel, call
 
 @tool
@@ -32,6 +33,20 @@ agent = made("counter")
 agents = {"counter": agent, "billing": made("clerk")}
 stored = made("stored", store="sqlite:///own.db")
 memory = made("memory", store=False)
+
+def paying(name):
+    def pay() -> str:
+        """Pay."""
+        return f"paid by {name}"
+
+    steps = [call("pay"), f"Paid, says {name}."]
+    return Agent(model=ScriptedModel(steps), tools=[pay], hooks=[ApprovalHook({"pay": True})])
+
+unnamed = {"billing": paying("billing"), "support": paying("support")}
+
+def from_file():
+    return load("agents/agents.yaml")
+
 apart = {"a": stored, "b": made("b", store="sqlite:///other.db")}
 text = "no agent"
 
@@ -80,7 +95,31 @@ def test_an_agent_of_a_mapping_has_its_id(folder: Folder) -> None:
     assert "run -t t 'app:agents#billing'" in done.err
     assert folder.wick("resume", "--app", "app:agents", "t").code == 0
     drawn = json.loads(folder.wick("graph", "app:agents", "-t", "t", "-f", "json").out)
-    assert drawn["agent"] == "clerk"
+    assert drawn["agent"] == "billing"
+
+
+def test_an_approved_call_runs_in_the_agent_that_asked(folder: Folder) -> None:
+    first = folder.wick("run", "-t", "t", "app:unnamed#support", "Pay.")
+    assert "interrupted" in first.err
+    done = folder.wick("resume", "--app", "app:unnamed", "t", "--all-approve")
+    assert (done.code, done.out.strip()) == (0, "Paid, says support.")
+    assert "paid by support" in done.err
+    assert "#support" in done.err
+
+
+def test_the_agents_of_a_file_may_be_named_in_code(folder: Folder) -> None:
+    (folder.path / "agents").mkdir()
+    text = "agents: {default: {model: 'scripted:demo', tools: [calculate]}}\n"
+    (folder.path / "agents" / "agents.yaml").write_text(text, "utf-8")
+    assert "calculate" in folder.wick("graph", "app:from_file").out
+    assert folder.wick("hooks", "app:from_file").code == 0
+    assert folder.wick("run", "app:from_file", "What is 21*2?").out.strip() == "21*2 = 42."
+
+
+def test_words_without_quotes_are_no_target(folder: Folder) -> None:
+    folder.write(agents="agents: {default: {model: 'scripted:demo'}}")
+    done = folder.wick("run", "app:broken", "for", "me")
+    assert (done.code, "put a text of several words in quotes" in done.err) == (2, True)
 
 
 def test_a_text_is_no_target(folder: Folder) -> None:
@@ -169,7 +208,7 @@ def test_agents_in_a_program(folder: Folder, monkeypatch: pytest.MonkeyPatch) ->
         assert agents["billing"].invoke("?", thread_id="t").text == "Three, says clerk."
         info = agents.store.threads.get("t")
         assert info is not None
-        assert info.agent == "clerk"
+        assert info.agent == "billing"
 
 
 def served(folder: Folder, *args: str) -> tuple[subprocess.Popen[Any], str]:

@@ -13,7 +13,10 @@ from tests.source import ROOT
 from tests.test_readme import PRINTED, Block, blocks_of
 
 TEXT = (ROOT / "docs" / "server.md").read_text("utf-8")
-PYTHON = [block for block in blocks_of(TEXT, "server.md") if block.language == "python"]
+PYTHON = [
+    block for block in blocks_of(TEXT, "server.md") if block.language == "python" and block.reason
+]
+"""Those that speak to a server; the others run with all documents."""
 
 
 @pytest.mark.sisters

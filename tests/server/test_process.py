@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,13 @@ import openai
 import pytest
 from fastapi import FastAPI
 
-from wick_graph import Agent, Server, load, tool
+from wick_graph import Agent, Server, SqlSaver, load, tool
+from wick_graph.backends import LocalBackend
 from wick_graph.client import Client
 from wick_graph.errors import ConfigError
+from wick_graph.hooks import ApprovalHook, FilesystemHook
 from wick_graph.server import ServerOptions
+from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call
 
 ASK: Any = {"messages": [{"role": "user", "content": "Shout."}]}
@@ -132,6 +137,64 @@ async def test_a_mounted_server_asks_for_tokens() -> None:
         assert done.status_code == 200
 
 
+def test_a_port_that_is_taken_is_said_and_tried_again() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        server = Server(made(tools=[tool(shout)]), port=taken.getsockname()[1], auth=False)
+        with pytest.raises(ConfigError, match="cannot serve on 127.0.0.1"):
+            server.start()
+        server.stop()
+    with server, Client(server.url) as client:
+        assert client.invoke("Shout.").text == "HI, it is."
+
+
+async def test_served_alone_it_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, entered = Server(made(tools=[tool(shout)]), auth=False), list[int]()
+    running = server.service.running
+
+    def counted() -> Any:
+        entered.append(1)
+        return running()
+
+    monkeypatch.setattr(server.service, "running", counted)
+    sent: asyncio.Queue[Any] = asyncio.Queue()
+    asked: asyncio.Queue[Any] = asyncio.Queue()
+    asked.put_nowait({"type": "lifespan.startup"})
+    life = asyncio.create_task(server.app({"type": "lifespan"}, asked.get, sent.put))
+    assert (await sent.get())["type"] == "lifespan.startup.complete"
+    transport = httpx.ASGITransport(server.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        assert (await http.post("/agents/loud/invoke", json=ASK)).status_code == 200
+    asked.put_nowait({"type": "lifespan.shutdown"})
+    assert (await sent.get())["type"] == "lifespan.shutdown.complete"
+    await life
+    assert entered == [1]
+    with pytest.raises(ConfigError, match="mounted"):
+        server.start()
+
+
+async def test_ids_are_what_threads_and_approvals_know() -> None:
+    asking = made(tools=[tool(shout)], hooks=[ApprovalHook({"shout": True})])
+    other = made(tools=[tool(shout)])
+    server = Server({"other": other, "asking": asking}, auth=False)
+    async with mounted(server, together=True) as http:
+        waits = (await http.post("/wick/agents/asking/invoke", json=ASK)).json()
+        assert (await http.get(f"/wick/threads/{waits['thread_id']}")).json()["agent"] == "asking"
+        found = (await http.get(f"/wick/threads/{waits['thread_id']}/approvals")).json()
+        assert len(found) == 1
+
+
+def with_files() -> Agent:
+    (Path.cwd() / "desk").mkdir()
+    return made(hooks=[FilesystemHook(LocalBackend(Path.cwd() / "desk"))])
+
+
+def above() -> Agent:
+    child = made("child", store="sqlite:///x.db")
+    return made("boss", tools=[delegation({"child": Subagent(child, "Shouts.")})])
+
+
 def refused() -> dict[str, Any]:
     def twice() -> None:
         one = Server(made())
@@ -147,6 +210,11 @@ def refused() -> dict[str, Any]:
         "there is an agent loud already": twice,
         "register tools before it starts": late,
         "leave store= of the agent loud out": lambda: Server(made(store=False)).start(),
+        "would share the files of the agent loud": lambda: Server(with_files()).start(),
+        "would share the sub-agents of the agent boss": lambda: Server(above()).start(),
+        "has an open store; pass the URL": lambda: Server(
+            made(store=SqlSaver.from_url("sqlite://"))
+        ).start(),
         "would be open to everyone": lambda: Server(made(), host="0.0.0.0", auth=False),
         "an agent's id has up to 64": lambda: Server({"a b": made()}).start(),
         "on_disconnect must be": lambda: Server(

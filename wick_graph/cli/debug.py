@@ -275,7 +275,7 @@ def _session(wanted: _Wanted, stack: ExitStack) -> tuple[Any, Any]:
         session = DebugSession.open(recording.saver, recording.thread_id)
         return stack.enter_context(session), recording.saver
     if past:
-        store = stack.enter_context(opened(with_threads(wanted.config)))
+        store = stack.enter_context(opened(with_threads(wanted.config, wanted.thread)))
         thread = wanted.thread or _latest(store)
         saver, _ = known(store, thread)
         return stack.enter_context(DebugSession.open(saver, thread)), saver

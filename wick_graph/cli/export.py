@@ -293,6 +293,8 @@ def _patterns(source: Source) -> tuple[str, ...]:
     name = _agent_name(source)
     if name is None:
         return ()
+    if output.App.target is not None:
+        return looked_at(name, source.config)[1].spec.journal.redact
     return journal_of(read(source.config).agents[name]).redact
 
 

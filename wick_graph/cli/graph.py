@@ -225,7 +225,7 @@ def _run(agent: str | None, config: Path, thread_id: str) -> Picture:
     from wick_graph.engine.graph import build_graph
     from wick_graph.picture import overlay_of, picture_of
 
-    file = with_threads(config)
+    file = with_threads(config, thread_id)
     with opened(file) as found:
         store, info = known(found, thread_id)
         built = build_graph(_of_thread(agent, config, info).spec, store)

@@ -290,7 +290,7 @@ def run(
 
 def _target(words: list[str]) -> tuple[str | None, list[str]]:
     """Take a target before the text, such as `app:agent`; a text alone is never a target."""
-    if len(words) < 2:
+    if len(words) != 2:  # more are a text that lacks its quotes
         return None, words
     agent = take_target(words[0])
     return (None, words) if output.App.target is None else (agent, words[1:])
@@ -689,13 +689,12 @@ def _waiting(store: SqlSaver, thread_id: str) -> list[Any]:
 def _agent_of(info: ThreadInfo, agents: Agents) -> str:
     from wick_graph.errors import ConfigError
 
-    agent_id = agents.id_of(info.agent)
-    if agent_id is None:
+    if info.agent not in agents.config.agents:
         raise ConfigError(
             f"{agents.config.source}: thread {info.thread_id} belongs to the agent {info.agent}, "
             f"which the file lacks; it has {', '.join(agents.config.agents)}"
         )
-    return agent_id
+    return info.agent or ""
 
 
 def _say_why(info: ThreadInfo, agent: Any, questions: int) -> None:

@@ -81,15 +81,21 @@ def read(config: Path) -> AgentsFile:
     return _from_code().config
 
 
-def with_threads(config: Path) -> AgentsFile:
-    """Return the configuration that names the threads' store: the file, if there is one.
+def with_threads(config: Path, thread_id: str | None) -> AgentsFile:
+    """Return the configuration that names a thread's store: the target's, else the file.
 
     Raises:
         ConfigError: It is refused.
     """
     from wick_graph.config import load_config
 
-    return load_config(config) if config.is_file() else read(config)
+    own = read(config)
+    if output.App.target is None or not config.is_file():
+        return own
+    with opened(own) as store:
+        if store is not None and (thread_id is None or store.threads.get(thread_id) is not None):
+            return own
+    return load_config(config)
 
 
 def looked_at(
@@ -110,8 +116,9 @@ def looked_at(
 
     if output.App.target is not None:
         agents = _from_code()
-        agent_id = pick(agent or agents.id_of(recorded), agents.config)
-        return agent_id, agents.given[agent_id]
+        agent_id = pick(agent or (recorded if recorded in agents else None), agents.config)
+        made = agents.given.get(agent_id)
+        return agent_id, made or outline(agent_id, agents.config)
     file = trusted_file(config, trust=trust, looks=True)
     agent_id = pick(agent or recorded, file)
     return agent_id, outline(agent_id, file)

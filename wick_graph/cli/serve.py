@@ -381,8 +381,10 @@ def serve(
         file = trusted_file(config, trust=trust)
         service = server.Service(file, options, model=model, path=config)
     else:
-        agents = _from_code(config, reload=reload)
-        service = server.Service(agents.config, options, model=model, given=agents.given)
+        agents = _from_code(config, model, reload=reload)
+        service = server.Service(
+            agents.config, options, model=agents.model, given=agents.given, tools=agents.tools
+        )
 
     def ready(address: str) -> None:
         output.say(f"serving {', '.join(service.local.agents)} on {address}, {_terms(service)}")
@@ -407,12 +409,12 @@ def _take(target: str | None) -> None:
         raise ConfigError(f"all agents of {output.App.target} are served; leave #{one} out")
 
 
-def _from_code(config: Path, *, reload: bool) -> Agents:
+def _from_code(config: Path, model: str | None, *, reload: bool) -> Agents:
     from wick_graph.errors import ConfigError
 
     if reload:
         raise ConfigError("--reload reloads a file; restart the server to reload Python")
-    made: Agents = load_trusted(config)
+    made: Agents = load_trusted(config, model=model)
     return made
 
 

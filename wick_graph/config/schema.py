@@ -398,14 +398,20 @@ class AgentsFile(Block):
                 named.model_fields_set.discard("name")
 
     @classmethod
-    def of_code(cls, source: str, agents: Mapping[str, AgentConfig], store: str | None) -> Self:
+    def of_code(cls, source: str, names: Mapping[str, str], store: str | None) -> Self:
         """Describe agents that are made in Python.
+
+        Args:
+            source: What to call them in errors.
+            names: Their names by id.
+            store: The database URL; None for the default.
 
         Raises:
             ConfigError: An id is refused.
         """
         try:
-            made = cls.model_validate({"store": store, "agents": dict(agents)})
+            agents = {key: {"name": name} for key, name in names.items()}
+            made = cls.model_validate({"store": store, "agents": agents})
         except ValidationError as error:
             found = error.errors()[0]
             where = ".".join(map(str, found["loc"]))

@@ -114,6 +114,8 @@ class Agent:
         self.name = name
         self.hooks: Sequence[Any] = (*hooks,)
         """The hooks as given, outermost first."""
+        self.tools: Sequence[Any] = (*tools,)
+        """The tools as given."""
         self.given_store = store
         """The argument `store`; None if the agent leaves the choice to its host."""
         self.allow_client_system = allow_client_system
@@ -127,6 +129,7 @@ class Agent:
         self,
         store: str | BaseCheckpointSaver[Any] | bool | None,
         *,
+        name: str | None = None,
         model: str | ModelChoice | None = None,
         without: Collection[str] = (),
         tool_store: ToolStore | None = None,
@@ -135,6 +138,7 @@ class Agent:
 
         Args:
             store: As for a new agent.
+            name: A name to use instead of its own.
             model: A model to use instead of its own.
             without: Names of hooks to leave out.
             tool_store: Tools that come and go, for all agents or for this one.
@@ -149,11 +153,13 @@ class Agent:
         made.hooks = [hook for hook, name in named if name not in without]
         if isinstance(model, str):
             model = resolve_model(model)
+        made.name = name or self.name
         made.spec = replace(
             self.spec,
+            name=made.name,
             model=model or self.spec.model,
             hooks=compile_hooks(made.hooks),
-            beside=(*self.spec.beside, *_beside(self.name, tool_store, ())),
+            beside=(*self.spec.beside, *_beside(made.name, tool_store, ())),
         )
         _check_approvals(made.spec, store)
         _keep_from(made.hooks, store)

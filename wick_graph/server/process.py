@@ -241,9 +241,12 @@ def bind(options: ServerOptions) -> socket.socket:
         )
         family, kind, number, _, address = found[0]
         made = socket.socket(family, kind, number)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(_BACKLOG)  # so that a client that knows the address is not refused
+        with contextlib.ExitStack() as failed:
+            failed.enter_context(made)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.listen(_BACKLOG)  # so that a client that knows the address is not refused
+            failed.pop_all()
     except OSError as error:
         raise ConfigError(
             f"cannot serve on {options.host}:{options.port}: {error.strerror or error}; "
@@ -301,11 +304,12 @@ class Server:
             self._agents[agents.name] = agents
         elif self._file is None:
             self._agents.update(agents or {})
-        self._tools = ToolStore()
+        self._tools = self._file.tools if self._file is not None else ToolStore()
         self._service: Service | None = None
         self._app: Any = None
         self._running: _Running | None = None
         self._background: _Background | None = None
+        self._ended = False
 
     def register_agent(self, agent: Agent, agent_id: str | None = None) -> None:
         """Serve one more agent, under its name or another id.
@@ -338,6 +342,8 @@ class Server:
         Raises:
             ConfigError: There is no agent, or one cannot be served.
         """
+        if self._ended:
+            raise ConfigError("this server has ended; build another one")
         if self._service is None:
             if self._file is None and not self._agents:
                 raise ConfigError("there is nothing to serve; pass an agent to Server")
@@ -359,6 +365,8 @@ class Server:
         A mounted application starts with its first request. Pass `lifespan` to your application
         to start and stop both together.
         """
+        if self._background is not None:
+            raise ConfigError("the server runs in a thread of its own; mount another Server")
         if self._app is None:
             self._running = _Running(self.service)
             self._app = _Mountable(create_app(self.service), self._running)
@@ -373,6 +381,7 @@ class Server:
         try:
             yield
         finally:
+            self._ended = True
             await self._running.stop()
 
     def token(self, tenant: str = LOCAL, *, scope: str = "run", name: str = "") -> str:
@@ -386,16 +395,31 @@ class Server:
         Raises:
             ConfigError: The address cannot be bound.
         """
+        if self._app is not None:
+            raise ConfigError("the server is mounted; start another Server")
         if self._background is None:
-            self._background = _Background(self.service)
-            self.url = self._background.start()
+            background = _Background(self.service)
+            try:
+                self.url = background.start()
+            except BaseException:
+                self._close()
+                raise
+            self._background = background
         return self
 
     def stop(self) -> None:
         """Let running steps end, and stop; suspended runs go on at the next start."""
-        if self._background is not None:
-            self._background.stop()
-            self._background, self._service, self.url = None, None, ""
+        background, self._background = self._background, None
+        if background is not None:
+            background.stop()
+            self._service, self.url = None, ""
+        elif self._app is None:
+            self._close()
+
+    def _close(self) -> None:
+        service, self._service = self._service, None
+        if service is not None:
+            service.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -422,13 +446,18 @@ class _Running:
         Raises:
             WickError: It cannot start.
         """
+        if self._over.is_set():
+            raise ConfigError("this server has ended; build another one")
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         ready = asyncio.ensure_future(self._ready.wait())
+        assert self._task is not None
         await asyncio.wait((self._task, ready), return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
-        if self._task.done():
-            self._task.result()
+        task = self._task
+        if task is not None and task.done():
+            self._task = None  # the next request may find what this one could not
+            task.result()
 
     async def stop(self) -> None:
         """Stop the service, and wait until it has."""
@@ -449,8 +478,13 @@ class _Mountable:
         self._inner, self._running = app, running
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await self._inner(scope, receive, send)
+        if scope["type"] == "lifespan":  # served alone
+            await receive()
+            await self._running.start()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await self._running.stop()
+            await send({"type": "lifespan.shutdown.complete"})
             return
         await self._running.start()
         path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
@@ -466,6 +500,7 @@ class _Background:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answers = threading.Event()
+        self._failed: BaseException | None = None
 
     def start(self) -> str:
         """Start the thread; return the server's URL once it answers."""
@@ -479,21 +514,31 @@ class _Background:
                 await self._server.serve([bound])
 
         def work() -> None:
-            with asyncio.Runner() as runner:
-                runner.run(serve())
+            try:
+                with asyncio.Runner() as runner:
+                    runner.run(serve())
+            except BaseException as error:
+                self._failed = error
+            finally:
+                self._answers.set()
 
         self._thread = threading.Thread(target=work, name="wick-server", daemon=True)
         self._thread.start()
-        if not self._answers.wait(_START_SECONDS):
+        in_time = self._answers.wait(_START_SECONDS)
+        if not in_time or not self._thread.is_alive():
             self.stop()
-            raise ConfigError(f"the server did not start within {_START_SECONDS:.0f} s")
+            why = self._failed or f"it did not answer within {_START_SECONDS:.0f} s, or ended"
+            raise ConfigError(f"the server cannot start: {why}") from self._failed
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def stop(self) -> None:
         """Let running steps end, and wait for the thread."""
-        assert self._thread is not None
-        if self._loop is not None and self._thread.is_alive():
-            drain = self._service.drain(self._service.options.limits.drain)
-            asyncio.run_coroutine_threadsafe(drain, self._loop).result()
+        if self._thread is None:
+            return
+        if self._loop is not None and self._thread.is_alive() and self._server.started:
+            seconds = self._service.options.limits.drain
+            drained = asyncio.run_coroutine_threadsafe(self._service.drain(seconds), self._loop)
+            with contextlib.suppress(Exception):  # the loop may end first
+                drained.result(seconds + _START_SECONDS)
         self._server.should_exit = True
         self._thread.join()

@@ -23,7 +23,7 @@ from wick_graph.errors import (
 from wick_graph.loading import Agents
 from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
 from wick_graph.service.runs import Histogram, Metrics, Runs
-from wick_graph.service.tenants import TenantAgents, config_for
+from wick_graph.service.tenants import TenantAgents, config_for, shared_by
 from wick_graph.store import SqlSaver
 from wick_graph.tools.toolsets import ToolStore
 from wick_graph.tracing import NULL_RECORDER, recording
@@ -157,6 +157,7 @@ class Service:
     ) -> None:
         self.tools = tools
         """Tools that the program gives to the agents of all tenants."""
+        self.options = options or ServerOptions()
         self.given = given or {}
         """Agents made in Python, by id; each tenant has its own copy."""
         for agent_id, agent in self.given.items():
@@ -165,7 +166,12 @@ class Service:
                     f"the server keeps the threads of each tenant apart; leave store= of the agent "
                     f"{agent_id} out, or make it a database URL"
                 )
-        self.file, self.options = file, options or ServerOptions()
+            if self.options.auth and (what := shared_by(agent)):
+                raise ConfigError(
+                    f"the tenants of the server would share the {what} of the agent {agent_id}; "
+                    "declare it in agents.yaml, or serve one tenant alone with auth off"
+                )
+        self.file = file
         self.model, self._path = model, path
         if file.vouched is None:  # creating the server trusts the file in its present state
             digest_of(file)
@@ -296,8 +302,12 @@ class Service:
                 task.cancel()
             await asyncio.wait(tasks)
             await self.drain(self.options.limits.drain)
-            for tenant in self._tenants.values():
-                tenant.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close the stores and files of a service that does not run."""
+        for tenant in self._tenants.values():
+            tenant.close()
 
     async def drain(self, seconds: float) -> None:
         """Let runs end for some seconds, then suspend the others until the next start."""

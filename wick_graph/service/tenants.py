@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +19,15 @@ from wick_graph.config import AgentConfig, AgentsFile, BackendConfig, folder_of
 from wick_graph.config.trusted import TENANTS
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, ModelError, WickError
+from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.loading import Agents, backends_in, build_agent, hooks_of
 from wick_graph.models.resolve import DEMO
 from wick_graph.models.spec import AUTO, PROVIDERS, parse
 from wick_graph.service.options import LOCAL, Problem, log
 from wick_graph.store import SqlSaver
+from wick_graph.subagents import Background
+from wick_graph.tools import FuncTool
 
 # --- The configuration for one tenant: its own folders, isolated from the others.
 #
@@ -205,7 +209,9 @@ class TenantAgents(Mapping[str, Agent]):
     @property
     def levels(self) -> list[str]:
         """The sandbox levels at which the built agents may run commands; empty for none."""
-        return [str(getattr(backend, "level", "")) for backend in self._agents.backends]
+        given = (backends_in(agent.hooks) for agent in self._agents.given.values())
+        every = [*self._agents.backends, *chain.from_iterable(given)]
+        return [str(getattr(backend, "level", "")) for backend in every]
 
     def build_all(self) -> None:
         """Build every agent of the file, so that mistakes show at the start.
@@ -415,6 +421,16 @@ class TenantAgents(Mapping[str, Agent]):
             if own:
                 raise ConfigError(str(error).split(": ", 1)[-1]) from None
             raise
+
+
+def shared_by(agent: Agent) -> str:
+    """Name what the copies of an agent made in Python share; empty if it is nothing of tenants."""
+    if any(isinstance(hook, FilesystemHook | MemoryHook | SkillsHook) for hook in agent.hooks):
+        return "files"
+    below = any(isinstance(tool, FuncTool) and tool.agents for tool in agent.tools)
+    if below or any(isinstance(hook, Background) for hook in agent.hooks):
+        return "sub-agents"
+    return ""
 
 
 def below_in(file: AgentsFile, agent_id: str) -> list[str]:
