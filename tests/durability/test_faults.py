@@ -20,6 +20,9 @@ from tests.source import ROOT
 SOURCE = Path(__file__).with_name("faults.c")
 
 
+pytestmark = pytest.mark.xdist_group("faults")  # all are run once
+
+
 @pytest.fixture(scope="module")
 def came(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Build the injector, run all trials under it, and return what came of them."""

@@ -14,6 +14,8 @@ from tests.server.support import Served
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
 
+pytestmark = pytest.mark.xdist_group("approving")  # they share a server
+
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 Http = Callable[[str], httpx.Client]
 

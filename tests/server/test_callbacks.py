@@ -16,6 +16,8 @@ from tests.server.support import serving
 from wick_graph.errors import RefusedError
 from wick_graph.tools import HTTPTool
 
+pytestmark = pytest.mark.xdist_group("callbacks")  # they share a server
+
 ASK = {"messages": [{"role": "user", "content": "What is the weather?"}]}
 TALK = json.dumps(
     {

@@ -17,6 +17,8 @@ from wick_graph.errors import ConfigError
 from wick_graph.server import ServerOptions
 from wick_graph.store.schema import metadata
 
+pytestmark = pytest.mark.xdist_group("callers")  # they share a server
+
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 
 

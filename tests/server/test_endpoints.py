@@ -10,6 +10,8 @@ import pytest
 
 from tests.server.support import AGENTS, serving
 
+pytestmark = pytest.mark.xdist_group("endpoints")  # they share a server
+
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 TOOL = {
     "name": "weather",

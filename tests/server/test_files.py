@@ -10,6 +10,8 @@ import pytest
 
 from tests.server.support import serving
 
+pytestmark = pytest.mark.xdist_group("files")  # they share a server
+
 AGENTS = """\
 store: sqlite:///wick.db
 agents:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.server.support import AGENTS, Served, serving
 
+pytestmark = pytest.mark.xdist_group("openai")  # they share a server
+
 
 @pytest.fixture
 def client(shared: Served) -> openai.OpenAI:

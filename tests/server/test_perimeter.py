@@ -13,6 +13,8 @@ import pytest
 from tests.server.support import AGENTS, Served, serving
 from wick_graph.models.resolve import resolve_model
 
+pytestmark = pytest.mark.xdist_group("perimeter")  # they share a server
+
 SECRET = "the secret 4711 of the server"
 ASK = {"messages": [{"role": "user", "content": "Hello."}]}
 

@@ -15,6 +15,8 @@ import pytest
 
 from tests.server.support import AGENTS, CALL, Served, serving, until
 
+pytestmark = pytest.mark.xdist_group("readers")  # they share a server
+
 ASK: Any = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 PIECE = 20_000
 PIECES = 200

@@ -13,6 +13,8 @@ import pytest
 
 from tests.server.support import serving
 
+pytestmark = pytest.mark.xdist_group("secrets")  # they share a server
+
 ASK = {"messages": [{"role": "user", "content": "Hello"}]}
 SECRETS = {
     "key": "correct horse battery staple",

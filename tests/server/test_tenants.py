@@ -22,6 +22,8 @@ from wick_graph.server import ServerOptions, Service
 from wick_graph.service.tenants import config_for, folder_name
 from wick_graph.store import SqlSaver
 
+pytestmark = pytest.mark.xdist_group("tenants")  # they share a server
+
 ASK = {"messages": [{"role": "user", "content": "Look around."}]}
 AGENTS = """\
 store: sqlite:///kept/wick.db

@@ -24,6 +24,8 @@ from wick_graph.config import load_config
 from wick_graph.errors import ConfigError
 from wick_graph.tools.http import HTTPTool
 
+pytestmark = pytest.mark.xdist_group("tool_server")  # they share a server
+
 MODULE = """\
 import json
 import time

@@ -13,6 +13,8 @@ import pytest
 from tests.server.support import Served, serving, until
 from wick_graph import load
 
+pytestmark = pytest.mark.xdist_group("traces")  # they share a server
+
 SECRET = "sk-proj-1234567890abcdefghijklmnopqrstuv"
 LONG = "word " * 400
 AGENTS = """\

@@ -411,7 +411,7 @@ def test_nothing_runs_after_close(url: str) -> None:
     before = {*threading.enumerate()}
     with SqlSaver.from_url(url) as saver:
         asyncio.run(looping_graph(saver, 2).ainvoke(given(), config()))
-        assert {*threading.enumerate()} > before
+        assert {*threading.enumerate()} - before
     assert {t for t in threading.enumerate() if t.name.startswith("wick")} <= before
 
 
