@@ -123,4 +123,4 @@ async def test_nobody_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                 while (await http.get("/agents/more")).status_code != 200:
                     await asyncio.sleep(0.05)
     assert built
-    assert pauses[0] < SECONDS
+    assert pauses[0] < 2 * SECONDS  # a busy machine pauses the loop by itself
