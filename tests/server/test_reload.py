@@ -20,7 +20,7 @@ from wick_graph.service import service
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 MORE = AGENTS + "  more: {model: 'scripted:talk.yaml'}\n"
-SECONDS = 0.4
+SECONDS = 1.2  # more than a busy machine pauses a loop by itself
 BROKEN = {
     "no YAML": "agents: [",
     "an unknown key": AGENTS + "    colour: red\n",
@@ -123,4 +123,4 @@ async def test_nobody_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                 while (await http.get("/agents/more")).status_code != 200:
                     await asyncio.sleep(0.05)
     assert built
-    assert pauses[0] < 2 * SECONDS  # a busy machine pauses the loop by itself
+    assert pauses[0] < SECONDS
