@@ -239,13 +239,14 @@ def test_a_call_that_was_about_to_wait_is_not_made_when_its_run_is_ended(
     world: World, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls were noted as held, and had not begun to wait when `abort` came."""
-    passed = threading.Event()
+    noted, passed = threading.Event(), threading.Event()
     should_hold, ask = LiveRun.should_hold, StopAsked.ask
 
     def late(self: LiveRun, held: HeldCall) -> bool:
         leads = self.last_stop is not None and self.last_stop.entry == held.entry
         if leads or not self.held:
             return should_hold(self, held)
+        noted.set()
         until(lambda: not self.held, "nobody ended the run")
         found = should_hold(self, held)
         passed.set()
@@ -263,6 +264,7 @@ def test_a_call_that_was_about_to_wait_is_not_made_when_its_run_is_ended(
         monkeypatch.setattr(LiveRun, "should_hold", late)
         monkeypatch.setattr(StopAsked, "ask", slow)
         session.run("add them", thread_id="t", stop_on_entry=False, timeout=WAIT)
+        assert noted.wait(WAIT)
         assert session.abort(timeout=WAIT).reason == "cancelled"
         assert passed.is_set()
         assert world.added == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_cancel_that_meets_a_run_as_it_takes_its_thread_ends_it(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with agent_of(url, "never said") as agent:
-        opened, asked = Threads.open, Leases.ask_to_stop
+        opened, asked, together = Threads.open, Leases.ask_to_stop, Leases.together
         cancelling: list[Background] = []
         told = threading.Event()
 
@@ -112,10 +113,14 @@ def test_a_cancel_that_meets_a_run_as_it_takes_its_thread_ends_it(
 
         def meet(threads: Threads, *args: Any, **kwargs: Any) -> Any:
             cancelling.append(Background(lambda: agent.cancel("t")))
-            assert told.wait(SECONDS)
             return opened(threads, *args, **kwargs)
 
+        def taken(leases: Leases, work: Callable[[], None]) -> None:
+            together(leases, work)
+            assert told.wait(SECONDS)
+
         monkeypatch.setattr(Leases, "ask_to_stop", ask)
+        monkeypatch.setattr(Leases, "together", taken)
         monkeypatch.setattr(Threads, "open", meet)
         assert agent.invoke("go", thread_id="t").stopped_because == "cancelled"
         assert cancelling[0].end() is True
@@ -131,7 +136,7 @@ def test_a_run_that_lost_its_thread_before_it_opened_it_leaves_it_alone(
 
         def late(threads: Threads, *args: Any, **kwargs: Any) -> Any:
             lease = store_of(agent).leases.acquire("t", force=True)
-            threads.close("t", status="idle", stopped_because="cancelled", lease=lease)
+            threads.note_end(lease, status="idle", stopped_because="cancelled")
             store_of(agent).leases.release(lease)
             return opened(threads, *args, **kwargs)
 

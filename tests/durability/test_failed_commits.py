@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -149,3 +150,25 @@ def test_how_a_run_ended_is_written_when_that_is_possible(
         assert (info.status, info.stopped_because) == ("idle", "done")
         assert other.leases.epoch("t") is None
         assert_whole(other)
+
+
+def test_what_is_done_together_fails_together(store: SqlSaver, refuse: Refuse, url: str) -> None:
+    """Another thread reads between the two: it commits what is open, and that fails."""
+    lease = store.leases.acquire("t")
+    ledger = store.ledger(lease)
+    readers: list[threading.Thread] = []
+
+    def both() -> None:
+        ledger.begin("first", "tool", {}, "never")
+        readers.append(threading.Thread(target=store.leases.check_ownership))
+        readers[0].start()
+        readers[0].join(0.3)
+        ledger.begin("second", "tool", {}, "never")
+
+    refuse(1)
+    with pytest.raises(StorageError):
+        store.leases.together(both)
+    readers[0].join()
+    with SqlSaver.from_url(url) as other:
+        again = other.ledger(lease)
+        assert [again.begun(key, "tool", {}) for key in ("first", "second")] == [None, None]

@@ -80,7 +80,7 @@ def test_a_taking_that_failed_is_not_taken_for_the_next_owners(
             saver.leases.together(lambda: taken.append(saver.leases.acquire("t")))
         theirs = other.leases.acquire("t")
         other.threads.open("t", agent="a", ttl=60, run_id="r1", lease=theirs)
-        saver.threads.close("t", lease=taken[0], status="failed", stopped_because="failed")
+        saver.threads.note_end(taken[0], status="failed", stopped_because="failed")
         saver.leases.release(taken[0])
         assert other.threads.get("t").status == "running"  # type: ignore[union-attr]  # it is there
         assert other.leases.epoch("t") == theirs.epoch

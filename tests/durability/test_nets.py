@@ -309,7 +309,8 @@ def test_a_run_that_lost_its_thread_does_not_say_how_it_ended(
 ) -> None:
     run = "11111111-1111-4111-8111-111111111111"
     other.threads.open("t", agent="a", ttl=None, run_id=run, lease=lost[1])
-    mine.threads.close("t", status="failed", stopped_because="failed", lease=lost[0])
+    mine.threads.note_end(lost[0], status="failed", stopped_because="failed")
+    mine.leases.release(lost[0])
     info = other.threads.get("t")
     assert info is not None
     assert (info.status, info.stopped_because) == ("running", None)

@@ -214,7 +214,7 @@ def test_a_clock_that_jumps_takes_no_thread_from_a_run(
     assert not lease.lost
     with pytest.raises(ThreadBusyError):
         saver.leases.acquire("t")
-    saver.threads.close("t", status="idle", stopped_because="done", lease=lease)
+    saver.threads.note_end(lease, status="idle", stopped_because="done")
     saver.leases.release(lease)
     clock.forward(2)
     assert saver.sweep() == ["t"]
@@ -511,11 +511,13 @@ def test_a_run_that_lost_its_thread_unnoticed_does_not_end_the_other_one(
     with SqlSaver.from_url(url) as other:
         lease = other.leases.acquire("t", force=True)
         other.threads.open("t", agent="a", ttl=60.0, run_id="r")
-        saver.threads.close("t", status="failed", stopped_because="failed", lease=frozen)
+        saver.threads.note_end(frozen, status="failed", stopped_because="failed")
+        saver.leases.release(frozen)
         known = other.threads.get("t")
         assert known is not None
         assert (known.status, known.stopped_because) == ("running", None)
-        other.threads.close("t", status="idle", stopped_because="done", lease=lease)
+        other.threads.note_end(lease, status="idle", stopped_because="done")
+        other.leases.release(lease)
         known = other.threads.get("t")
         assert known is not None
         assert known.stopped_because == "done"

@@ -497,24 +497,33 @@ async def close_run(call: RunCall, bridge: Bridge, error: BaseException | None) 
         error, run.stopped = late, "failed"
         notify_end(run, late)
     run.writer.lease = None
-    threads, leases, thread = store.threads, store.leases, lease.thread_id
+    threads, leases = store.threads, store.leases
     status = thread_status(call, error)
     # A run that ended by itself clears its charges; a cancelled one proves nothing.
     charges = lease.charges if call.poisoned or run.stopped == "cancelled" else 0
 
-    def close() -> None:
+    refused: list[StorageError] = []
+
+    def end() -> None:
         try:
-            threads.close(thread, lease=lease, **status)
-        except StorageError as failure:
+            leases.release(lease, charges=charges)
+        except StorageError as failure:  # earlier writes cannot be stored
+            refused.append(failure)
+            raise
+
+    threads.note_end(lease, **status)
+    try:
+        await bridge.uninterruptible(lambda: leases.together(end), lambda: leases.atogether(end))
+    except StorageError as failure:
+        if refused:
             run.stopped = "failed"
             notify_end(run, failure)
+            threads.note_end(lease, **thread_status(call, failure))
             with suppress(StorageError):
-                threads.close(thread, lease=lease, **thread_status(call, failure))
-            raise
-        finally:
-            leases.release(lease, charges=charges)
-
-    await bridge.uninterruptible(lambda: leases.together(close), lambda: leases.atogether(close))
+                await bridge.uninterruptible(
+                    lambda: leases.together(end), lambda: leases.atogether(end)
+                )
+        raise
     if late is not None:
         raise late
 

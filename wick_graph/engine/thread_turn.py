@@ -139,7 +139,7 @@ async def cancel(store: EngineStore, thread_id: str, bridge: Bridge) -> bool:
     def end() -> None:
         lease = leases.force_acquire(thread_id, epoch)
         if lease is not None:
-            threads.close(thread_id, status="idle", stopped_because="cancelled", lease=lease)
+            threads.note_end(lease, status="idle", stopped_because="cancelled")
             leases.release(lease)
 
     await bridge.uninterruptible(lambda: leases.together(end), lambda: leases.atogether(end))

@@ -278,7 +278,7 @@ class Lease:
     before_commit: Callable[[Database], None] | None = field(default=None, repr=False)
     """Adds the run's journal to every transaction under this lease."""
     ending: Callable[[Database], None] | None = field(default=None, repr=False)
-    """Writes how the run ended; called again if that commit may have failed."""
+    """Writes how the run ended, with the end of the lease."""
 
     def lose(self) -> None:
         """Note that the thread has another owner, and stop the run."""
@@ -534,18 +534,13 @@ class Leases:
         self._owe(lease, charges)
         self._end(lease, charges)
 
-    def _end(
-        self,
-        lease: Lease,
-        charges: int,
-        ending: Callable[[Database], None] | None = None,
-    ) -> None:
+    def _end(self, lease: Lease, charges: int) -> None:
         with self._core.writing(lease.thread_id) as db:
             given = db.execute(statements.END_LEASE, (0.0, charges, lease.thread, lease.epoch))
             if not given.rowcount:
                 return
-            if ending is not None:
-                ending(db)
+            if lease.ending is not None:
+                lease.ending(db)
             if lease.before_commit is not None:
                 lease.before_commit(db)
             if self._core.strays:
@@ -574,7 +569,7 @@ class Leases:
                 epochs = dict(db.execute(*compiled(query)).fetchall())
             for thread, one in owed.items():
                 if epochs.get(thread) == one.epoch:
-                    self._end(one.lease, one.charges, one.lease.ending)
+                    self._end(one.lease, one.charges)
                 if self._core.owed.get(thread) is one:
                     del self._core.owed[thread]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import builtins
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.sql import Select
@@ -21,7 +21,7 @@ from wick_graph.store.checkpoint_read import Row, find, wrote
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import SINCE, StoreConnection, is_alive, note_time
 from wick_graph.store.dialect import Database
-from wick_graph.store.leases import Lease, check, holds
+from wick_graph.store.leases import Lease, check
 from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
 from wick_graph.store.schema import checkpoints, leases, threads
 from wick_graph.store.statements import Now, checked, compiled
@@ -164,7 +164,9 @@ class Sweeper:
 
 ThreadStatus = Literal["idle", "running", "waiting", "failed"]
 
-_ENDS: Final = ("idle", "waiting", "failed")
+End = Literal["idle", "waiting", "failed"]
+
+_ENDS: Final[tuple[End, ...]] = get_args(End)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,12 +276,28 @@ class Threads:
         self,
         thread_id: str,
         *,
-        status: Literal["idle", "waiting", "failed"],
+        status: End,
         stopped_because: str,
         error: str | None = None,
-        lease: Lease | None = None,
     ) -> None:
-        """End a run; a thread that was deleted meanwhile, or has another run, stays as it is."""
+        """End a run that has no lease; a thread that was deleted meanwhile stays as it is."""
+        write = self._ending(thread_id, status, stopped_because, error)
+        with self._core.writing(thread_id) as db:
+            write(db)
+
+    def note_end(
+        self, lease: Lease, *, status: End, stopped_because: str, error: str | None = None
+    ) -> None:
+        """Note how the run of a lease ends; it is written when the lease is given back.
+
+        Both are one write: a thread never stays `running` without an owner. If the thread has
+        another owner by then, neither is written.
+        """
+        lease.ending = self._ending(lease.thread_id, status, stopped_because, error)
+
+    def _ending(
+        self, thread_id: str, status: End, stopped_because: str, error: str | None
+    ) -> Callable[[Database], None]:
         if status not in _ENDS:
             raise StorageError(f"a run cannot end as {status!r}; use idle, waiting or failed")
         key, core = _key(thread_id), self._core
@@ -290,11 +308,7 @@ class Threads:
             mine = (status, now, now, stopped_because, text)
             db.execute(statements.CLOSE, (*mine, core.tenant, key))
 
-        if lease is not None:
-            lease.ending = write
-        with core.writing(thread_id) as db:
-            if lease is None or holds(db, lease):
-                write(db)
+        return write
 
     def has_writes(self, thread_id: str, channel: str) -> bool:
         """Return whether the latest checkpoint has a pending write to a channel."""
@@ -445,7 +459,7 @@ class Threads:
         self,
         thread_id: str,
         *,
-        status: Literal["idle", "waiting", "failed"],
+        status: End,
         stopped_because: str,
         error: str | None = None,
     ) -> None:

@@ -561,10 +561,12 @@ class Transactions(ABC):
     def together(self, work: Callable[[], T]) -> T:
         """Do several things with one commit.
 
+        No other thread reads or commits between them: else the first could fail alone.
+
         Raises:
             StorageError: As in `writing`, or the commit failed.
         """
-        with self.batch() as joined:
+        with self._db_lock, self.batch() as joined:
             before = len(joined)
             made = work()
         for group in joined[before:]:
@@ -757,7 +759,7 @@ class Transactions(ABC):
     def _follow(self, group: Group, done: threading.Event | None) -> None:
         """Wait until the group is committed, unless a batch commits it at its end."""
         joined = getattr(self._local, "joined", None)
-        if joined is not None:
+        if joined is not None and not group.settled:
             joined.append(group)
             return
         while done is not None and not done.wait(SECONDS):
