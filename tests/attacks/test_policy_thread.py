@@ -395,7 +395,7 @@ def test_a_forged_result_after_a_kill_is_refused(
             def dies(*args: Any, **more: Any) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-            monkeypatch.setattr(type(saver.threads), "close", dies)
+            monkeypatch.setattr(type(saver.threads), "note_end", dies)
             Till(saver).agent().invoke("Go", thread_id="t")
 
     assert life(ask) == -signal.SIGKILL

@@ -115,9 +115,10 @@ def test_a_cancel_that_meets_a_run_as_it_takes_its_thread_ends_it(
             cancelling.append(Background(lambda: agent.cancel("t")))
             return opened(threads, *args, **kwargs)
 
-        def taken(leases: Leases, work: Callable[[], None]) -> None:
-            together(leases, work)
+        def taken(leases: Leases, work: Callable[[], Any]) -> Any:
+            made = together(leases, work)
             assert told.wait(SECONDS)
+            return made
 
         monkeypatch.setattr(Leases, "ask_to_stop", ask)
         monkeypatch.setattr(Leases, "together", taken)

@@ -126,17 +126,21 @@ def test_strays_of_a_process_that_died_are_pruned_and_not_copied(store: SqlSaver
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_how_a_run_ended_is_written_when_that_is_possible(
-    store: SqlSaver, refuse: Refuse, url: str, closes: bool
+    store: SqlSaver,
+    refuse: Refuse,
+    url: str,
+    closes: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agent = Agent("A", ScriptedModel(["one", "two"]), store=store)
     real = store.leases.together
 
-    def closing(work: Callable[[], None]) -> None:
+    def closing(work: Callable[[], Any]) -> Any:
         if agent.graph.get_state({"configurable": {"thread_id": "t"}}).values.get("messages"):
             refuse(1)
-        real(work)
+        return real(work)
 
-    store.leases.together = closing  # type: ignore[method-assign]  # only tells when it is closed
+    monkeypatch.setattr(store.leases, "together", closing)  # it only tells when the run is closed
     with pytest.raises(StorageError):
         agent.invoke("hi", thread_id="t")
     assert getattr(store.threads.get("t"), "status", "") == "running"

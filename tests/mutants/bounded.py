@@ -153,7 +153,7 @@ BOUNDED: Final = (
         "run-does-not-extend-life",
         "A thread's time begins anew when its run ends.",
         ("test_a_thread_is_kept_for_its_whole_time_and_no_longer",),
-        ("Threads.close", "(status, now, now,", "(status, now, 0.0,"),
+        ("Threads._ending", "(status, now, now,", "(status, now, 0.0,"),
     ),
     mutant(
         "removal-without-batches",

@@ -1,7 +1,8 @@
 """Life cycle of a run around LangGraph's loop, one body for `stream` and `astream`.
 
 The order is: options, the call and its input, `open_run`, `finish_run`, `fail_run`, `close_run`.
-Helpers follow by subject. `thread_turn` acquires the thread, `answers` checks answers in the input.
+Helpers follow by subject. `thread_turn` acquires the thread and gives it back; `answers` checks
+answers in the input.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from wick_graph.core.usage import Usage, usage_of
 from wick_graph.durations import seconds
 from wick_graph.engine import answers
 from wick_graph.engine.answers import keep_finished_results, record_failure
-from wick_graph.engine.thread_turn import acquire_thread, engine_store
+from wick_graph.engine.thread_turn import acquire_thread, engine_store, give_back
 from wick_graph.errors import (
     ConfigError,
     MessageError,
@@ -501,29 +502,14 @@ async def close_run(call: RunCall, bridge: Bridge, error: BaseException | None) 
     status = thread_status(call, error)
     # A run that ended by itself clears its charges; a cancelled one proves nothing.
     charges = lease.charges if call.poisoned or run.stopped == "cancelled" else 0
-
-    refused: list[StorageError] = []
-
-    def end() -> None:
-        try:
-            leases.release(lease, charges=charges)
-        except StorageError as failure:  # earlier writes cannot be stored
-            refused.append(failure)
-            raise
-
     threads.note_end(lease, **status)
-    try:
-        await bridge.uninterruptible(lambda: leases.together(end), lambda: leases.atogether(end))
-    except StorageError as failure:
-        if refused:
-            run.stopped = "failed"
-            notify_end(run, failure)
-            threads.note_end(lease, **thread_status(call, failure))
-            with suppress(StorageError):
-                await bridge.uninterruptible(
-                    lambda: leases.together(end), lambda: leases.atogether(end)
-                )
-        raise
+    if (refused := await give_back(leases, lease, charges, bridge)) is not None:
+        run.stopped = "failed"
+        notify_end(run, refused)
+        threads.note_end(lease, **thread_status(call, refused))
+        with suppress(StorageError):
+            await give_back(leases, lease, charges, bridge)
+        raise refused
     if late is not None:
         raise late
 

@@ -123,6 +123,21 @@ async def _clear_finished_suspect(bridge: Bridge) -> None:
             PLACE.clear(watched)
 
 
+async def give_back(
+    leases: Leases, lease: Lease, charges: int, bridge: Bridge
+) -> StorageError | None:
+    """Give a run's lease back; return why earlier writes of its thread cannot be stored."""
+
+    def end() -> StorageError | None:
+        try:
+            leases.release(lease, charges=charges)
+        except StorageError as failure:
+            return failure
+        return None
+
+    return await bridge.uninterruptible(lambda: leases.together(end), lambda: leases.atogether(end))
+
+
 async def cancel(store: EngineStore, thread_id: str, bridge: Bridge) -> bool:
     """Cancel the running run of a thread, in any process; return False if there is none.
 

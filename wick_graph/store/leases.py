@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import func, select
 
@@ -23,6 +23,8 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.statements import compiled
+
+T = TypeVar("T")
 
 # --- Suspects: unfinished runs of a process that died. Each may have killed it, or only been in it.
 #
@@ -491,13 +493,13 @@ class Leases:
         row = None if thread is None else db.execute(statements.LEASE, (thread.id,)).fetchone()
         return row[1] if row is not None and _holds(self._core, row[0], row[2]) else None
 
-    def together(self, work: Callable[[], None]) -> None:
+    def together(self, work: Callable[[], T]) -> T:
         """Take or give back a lease, with all that belongs to it, in one commit."""
-        self._core.together(work)
+        return self._core.together(work)
 
-    async def atogether(self, work: Callable[[], None]) -> None:
+    async def atogether(self, work: Callable[[], T]) -> T:
         """Do `together` in the store's thread, in one hop."""
-        await self._core.worker.run(self._core.together, work)
+        return await self._core.worker.run(self._core.together, work)
 
     def epoch(self, thread_id: str) -> int | None:
         """Return the epoch of a thread's live owner; None if the thread is free."""

@@ -713,10 +713,10 @@ class Transactions(ABC):
             raise
 
     def _may_wait(self, group: Group) -> bool:
-        """Return whether a later writer will commit this group."""
-        if group.is_full:
-            return False
-        return self._db_lock.waiting > 0 or getattr(self._local, "joined", None) is not None
+        """Return whether a later writer, or the end of this thread's batch, commits this group."""
+        if getattr(self._local, "joined", None) is not None:
+            return True
+        return not group.is_full and self._db_lock.waiting > 0
 
     def _commit(self) -> None:
         """Commit the open group, if there is one; its members get the error."""
@@ -759,7 +759,7 @@ class Transactions(ABC):
     def _follow(self, group: Group, done: threading.Event | None) -> None:
         """Wait until the group is committed, unless a batch commits it at its end."""
         joined = getattr(self._local, "joined", None)
-        if joined is not None and not group.settled:
+        if joined is not None:
             joined.append(group)
             return
         while done is not None and not done.wait(SECONDS):
