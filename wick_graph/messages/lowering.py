@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from operator import is_
 from typing import Any, Final
 
 from langchain_core.messages import (
@@ -28,9 +29,9 @@ from wick_graph.messages.base import (
     ROLE_TOOL,
     ROLE_USER,
     M,
-    changed,
     changed_copy,
     copy_message,
+    exchanged,
     is_named_by_engine,
     metadata_of,
     portable_tool_name,
@@ -43,26 +44,6 @@ from wick_graph.messages.content import has_content, text_of
 #
 # A provider may refuse a name with a space in it, and a prompt must not depend on the name of an
 # agent.
-
-
-class Unnamed:
-    """Take those names out of a growing chain; each call looks only at what is new."""
-
-    def __init__(self) -> None:
-        self._seen: list[BaseMessage] = []
-        self._out: list[BaseMessage] = []
-        self._same = True
-
-    def read(self, messages: list[BaseMessage]) -> list[BaseMessage]:
-        """Return the chain without those names: the same list if there are none."""
-        del self._seen[len(messages) :], self._out[len(messages) :]
-        for index in changed(self._seen, messages):
-            message = messages[index]
-            bare = without_own_name(message)
-            self._same = self._same and bare is message
-            self._seen[index : index + 1] = [message]
-            self._out[index : index + 1] = [bare]
-        return messages if self._same else list(self._out)
 
 
 def without_own_name(message: BaseMessage) -> BaseMessage:
@@ -163,7 +144,7 @@ class Portable:
         A summary is new for each call, and so is what a hook adds at the end.
         """
         known = min(len(self._seen), len(body))
-        replaced = changed(self._seen[:known], body[:known])
+        replaced = exchanged(self._seen, body)
         if not replaced and known == len(self._seen):
             return True
         alike = all(_plain(self._seen[i]) and _plain(body[i]) for i in replaced)
@@ -423,9 +404,6 @@ def lower(
 
     An unknown role stays, for validation to refuse. A reply loses the name of its agent.
     """
-    messages = Unnamed().read(messages)
-    if all(map(_is_plain, messages)):
-        return messages
     lowering = Lowering(
         self_name, include_errors=include_errors, inject_subagent_results=inject_subagent_results
     )
@@ -438,6 +416,11 @@ class Lowering:
     Hold one per chain. See `lower` for the rules; `render`, by default `labelled`, makes the
     message that a model reads in place of a record.
     """
+
+    _same: bool
+    """Whether the chain came out as it was."""
+    _plain: bool
+    """Whether nothing needed lowering yet, so that nothing is noted."""
 
     def __init__(
         self,
@@ -456,23 +439,24 @@ class Lowering:
             ROLE_AGENT_RESPONSE: self._agent_response,
             ROLE_ERROR: self._error,
         }
-        self._unnamed = Unnamed()
         self._forget()
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Return the chain that a model reads in place of this one."""
-        messages = self._unnamed.read(messages)
         if not self._continues(messages):
             self._forget()
         new = messages[len(self._seen) :]
-        if self._plain and all(map(_is_plain, new)):
+        bare = list(map(without_own_name, new))
+        if self._plain and all(map(_is_plain, bare)):
+            if not all(map(is_, bare, new)):
+                self._same = False
             self._seen += new
-            self._out += new
-            return messages
-        self._take_notes()
-        for message in new:
-            self._take(message)
-            self._seen.append(message)
+            self._out += bare
+        else:
+            self._take_notes()
+            for message in new:
+                self._take(message)
+                self._seen.append(message)
         return messages if self._same else list(self._out)
 
     def _forget(self) -> None:
@@ -480,7 +464,6 @@ class Lowering:
         self._out: list[BaseMessage] = []
         self._same = True
         self._plain = True
-        """Nothing needed lowering yet, so nothing is noted."""
         self._asked: dict[str, str] = {}
         """Ids of calls, with the tool's name."""
         self._answered: set[str] = set()
@@ -503,8 +486,7 @@ class Lowering:
         """
         if len(messages) < len(self._seen):
             return False
-        known = len(self._seen)
-        replaced = changed(self._seen, messages[:known])
+        replaced = exchanged(self._seen, messages)
         if not all(self._exchangeable(index, messages[index]) for index in replaced):
             return False
         for index in replaced:
@@ -524,7 +506,7 @@ class Lowering:
         if rule and isinstance(message, ChatMessage):
             lowered = rule(message)
         else:
-            plain = _canonical(message)
+            plain = _canonical(without_own_name(message))
             if isinstance(plain, ToolMessage):
                 self._note_answer(plain)
             elif isinstance(plain, AIMessage):

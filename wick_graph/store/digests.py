@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from operator import add
 from pathlib import Path
+from struct import Struct
 from typing import Any, Final, cast
 
 import ormsgpack
@@ -54,6 +55,8 @@ MASK: Final = (1 << BITS) - 1
 
 COUNT_BITS: Final = 20
 """Low bits of a sum, which count rows."""
+
+_eight: Final = Struct("<Q").unpack_from
 
 _HASH: Final = (1 << BITS - COUNT_BITS) - 1
 
@@ -135,7 +138,7 @@ class Account:
     def add_body(self, table: int, thread: int, body: bytes, step: int | None = None) -> None:
         """Count a written row with a check value that covers all its columns."""
         # `row_hash` and `term`, inlined: this is on the path of every step
-        hashed = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
+        hashed = _eight(body)[0] ^ _eight(body, len(body) - 8)[0]
         self._sums(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
 
     def remove(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
