@@ -25,7 +25,7 @@ from wick_graph.errors import MessageError
 from wick_graph.messages.base import dated, owned
 from wick_graph.messages.content import is_deep, is_unicode, text_of
 from wick_graph.messages.lowering import lower
-from wick_graph.messages.validation import validate
+from wick_graph.messages.validation import listed, validate
 
 # --- Reducers of the state's channels: pure functions, each O(new).
 #
@@ -170,10 +170,16 @@ def _private_copy(left: Any) -> MessageList:
 def _coerce(value: Any) -> list[BaseMessage]:
     if value is None:
         return []
-    items = value if isinstance(value, list) else [value]
+    items = listed(value)
     if not all(isinstance(item, BaseMessage) for item in items):
         items = convert_to_messages(items)
     return [message_chunk_to_message(m) if isinstance(m, BaseMessageChunk) else m for m in items]
+
+
+def read_messages(value: Any) -> list[BaseMessage]:
+    """Return the messages of an input, in any form that `add_messages` takes."""
+    plain = isinstance(value, list) and all(isinstance(item, BaseMessage) for item in value)
+    return value if plain else _coerce(value)
 
 
 def _remove(out: MessageList, message_id: str) -> MessageList:
@@ -274,6 +280,9 @@ class AgentState(AgentOutput, total=False):
 Update = dict[str, Any]
 """A node's or a hook's writes, by channel."""
 
+INPUTS: Final = tuple(AgentInput.__annotations__)
+"""Channels that an input may name."""
+
 WRITABLE: Final = frozenset(AgentState.__annotations__)
 """Channels that an update by a hook or a tool may name."""
 
@@ -312,7 +321,7 @@ def problem(update: Mapping[str, Any]) -> str | None:
 
 def message_problem(value: Any) -> str | None:
     """Return why a value is not a valid list of messages, or None."""
-    given = list(value) if isinstance(value, list | tuple) else [value]
+    given = listed(value)
     for at, one in enumerate(given):
         if _is_deep(one):
             return f"message[{at}]: {TOO_DEEP}"

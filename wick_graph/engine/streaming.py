@@ -36,7 +36,7 @@ from wick_graph.events import (
     ToolEnd,
     ToolStart,
 )
-from wick_graph.messages.validation import read_history
+from wick_graph.messages.validation import read_history, with_channels
 from wick_graph.runtime.context import Run
 
 # --- A bounded queue of events between a run and its reader.
@@ -279,7 +279,7 @@ def call_of(
     if given is not CONTINUE:
         messages, run.answers = read_history(given, allow_system=allow_system)
         run.named = any(message.id is not None for message in messages)
-        value = {"messages": messages}
+        value = with_channels(given, messages)
     elif answer is not CONTINUE:
         value = Command(resume=answer)
     made = langgraph_config.with_configurable(
