@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
-from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from typing_extensions import Unpack
 
@@ -46,7 +46,7 @@ class Agent:
     Args:
         name: Shown in listings and traces.
         model: `provider:model`, a mapping with `base_url` and the like, `auto`, or any LangChain
-            chat model.
+            chat model, bare or with `with_fallbacks`, `with_retry`, `bind` and `with_config`.
         system_prompt: Sent before the messages of every model call; never stored in a thread.
         tools: Plain functions, `@tool` functions, LangChain tools, or objects with `name`,
             `description`, `parameters` and `execute`.
@@ -76,7 +76,7 @@ class Agent:
     def __init__(
         self,
         name: str = "agent",
-        model: str | Mapping[str, Any] | BaseChatModel | ModelChoice = "auto",
+        model: str | Mapping[str, Any] | Runnable[Any, Any] | ModelChoice = "auto",
         *,
         system_prompt: str = "",
         tools: Sequence[Any] = (),

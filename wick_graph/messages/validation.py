@@ -372,7 +372,7 @@ def _message(i: int, item: Any, roles: Sequence[str]) -> BaseMessage:
 
 
 def _with_role(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return LangChain's dict of a message, with a type or as its `dumpd` writes it, with a role."""
+    """Return LangChain's dict of a message, as `model_dump` or `dumpd` writes it, with a role."""
     kwargs = item.get("kwargs")
     if item.get("lc") == 1 and isinstance(kwargs, Mapping):
         item = {"content": "", **kwargs}
