@@ -136,7 +136,7 @@ def test_tags_metadata_and_handlers_of_a_config_are_heard(door: Callable[..., Re
     wrapped = (
         model.with_config(tags=["inner"], callbacks=[ears])
         .bind(stop=["END"])
-        .with_retry()
+        .with_fallbacks([ScriptedModel(["never"])])
         .with_config(tags=["outer"], metadata={"team": "red"})
     )
     assert door(Agent(model=wrapped, tools=[add]), "Add.").text == "5"
