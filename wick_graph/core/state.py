@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
@@ -17,6 +18,7 @@ from langchain_core.messages import (
     message_chunk_to_message,
 )
 from langgraph.channels.ephemeral_value import EphemeralValue
+from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from wick_graph.constants import TODO_STATUSES, TOO_DEEP
@@ -34,6 +36,8 @@ from wick_graph.messages.validation import listed, validate
 
 
 T = TypeVar("T")
+
+_log: Final = logging.getLogger("wick_graph")
 
 REMOVE_ALL = "__remove_all__"
 """The id with which `RemoveMessage` empties the list, LangGraph's own convention."""
@@ -178,7 +182,9 @@ def _coerce(value: Any) -> list[BaseMessage]:
 
 def read_messages(value: Any) -> list[BaseMessage]:
     """Return the messages of an input, in any form that `add_messages` takes."""
-    plain = isinstance(value, list) and all(isinstance(item, BaseMessage) for item in value)
+    plain = isinstance(value, list) and all(
+        isinstance(item, BaseMessage) and not isinstance(item, BaseMessageChunk) for item in value
+    )
     return value if plain else _coerce(value)
 
 
@@ -283,6 +289,9 @@ Update = dict[str, Any]
 INPUTS: Final = tuple(AgentInput.__annotations__)
 """Channels that an input may name."""
 
+OUTPUTS: Final = frozenset(AgentOutput.__annotations__)
+"""Channels that an output has."""
+
 WRITABLE: Final = frozenset(AgentState.__annotations__)
 """Channels that an update by a hook or a tool may name."""
 
@@ -317,6 +326,46 @@ def problem(update: Mapping[str, Any]) -> str | None:
         if found is not None:
             return f"{name}: {found}"
     return None
+
+
+def read_input(input: Any) -> Any:
+    """Return an input with its messages as objects; drop keys that name no input, with a warning.
+
+    Raises:
+        MessageError: It is invalid, and nothing is stored. Names the message by its index in the
+            input, or the channel.
+    """
+    if input is None or isinstance(input, Command):
+        _refuse(dict(input._update_as_tuples()) if input else {})
+        return input
+    if not isinstance(input, Mapping):
+        raise MessageError(
+            f"the input must be a mapping with messages, not a {type(input).__name__}"
+        )
+    known = {key: value for key, value in input.items() if key in INPUTS}
+    if len(known) < len(input):
+        unknown = [key for key in input if key not in OUTPUTS]
+        if not known:
+            _refuse(input)
+        if unknown:  # other keys come with the output of an agent
+            _log.warning(
+                "dropped from the input: %s; an agent takes %s",
+                ", ".join(f"{key!r:.40}" for key in unknown[:20]),
+                ", ".join(INPUTS),
+            )
+        input = known
+    _refuse(input)
+    if (given := input.get("messages")) is not None and (made := read_messages(given)) is not given:
+        input = {**input, "messages": made}
+    return input
+
+
+def _refuse(update: Mapping[str, Any]) -> None:
+    """Refuse an invalid update from a caller."""
+    wrong = problem({key: value for key, value in update.items() if value is not None})
+    if wrong is not None:  # the error of a message needs no channel name before it
+        of_message = wrong.startswith("messages: message[")
+        raise MessageError(wrong.removeprefix("messages: ") if of_message else wrong)
 
 
 def message_problem(value: Any) -> str | None:

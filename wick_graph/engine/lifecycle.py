@@ -28,7 +28,7 @@ from wick_graph.constants import MAX_CONCURRENCY
 from wick_graph.core.bridge import Bridge
 from wick_graph.core.moments import DEBUGGER, NULL_LISTENER, Listener, Listeners, Moment, notify
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.core.state import INPUTS, problem, read_messages
+from wick_graph.core.state import read_input
 from wick_graph.core.stopping import CURRENT, LOST, PART, WATCH, alarm
 from wick_graph.core.usage import Usage, usage_of
 from wick_graph.durations import seconds
@@ -239,44 +239,6 @@ def prepare(
         if kwargs.get("durability") is None:
             kwargs = {**kwargs, "durability": "sync"}
     return RunCall(graph, spec, ttl, run, saver, engine_store(saver), input, made, kwargs)
-
-
-def read_input(input: Any) -> Any:
-    """Return an input with its messages as objects; drop keys that name no input, with a warning.
-
-    Raises:
-        MessageError: It is invalid, and nothing is stored. Names the message by its index in the
-            input, or the channel.
-    """
-    if input is None or isinstance(input, Command):
-        _refuse(dict(input._update_as_tuples()) if input else {})
-        return input
-    if not isinstance(input, Mapping):
-        raise MessageError(
-            f"the input must be a mapping with messages, not a {type(input).__name__}"
-        )
-    if unknown := [key for key in input if key not in INPUTS]:
-        known = {key: value for key, value in input.items() if key in INPUTS}
-        if not known:
-            _refuse(input)
-        _log.warning(
-            "dropped from the input: %s; an agent takes %s",
-            ", ".join(f"{key!r:.40}" for key in unknown[:20]),
-            ", ".join(INPUTS),
-        )
-        input = known
-    _refuse(input)
-    if (given := input.get("messages")) is not None and (made := read_messages(given)) is not given:
-        input = {**input, "messages": made}
-    return input
-
-
-def _refuse(update: Mapping[str, Any]) -> None:
-    """Refuse an invalid update from a caller."""
-    wrong = problem({key: value for key, value in update.items() if value is not None})
-    if wrong is not None:  # the error of a message needs no channel name before it
-        of_message = wrong.startswith("messages: message[")
-        raise MessageError(wrong.removeprefix("messages: ") if of_message else wrong)
 
 
 def limits(spec: AgentSpec) -> dict[str, Any]:
@@ -643,7 +605,7 @@ def thread_id_of(agent: str, key: str) -> str:
 def _input_hash(input: Mapping[str, Any]) -> str:
     """Hash an input's messages without their ids, and its other channels if there are any."""
     said: list[Any] = [[message.type, message.content] for message in input.get("messages") or ()]
-    said += [[key, value] for key, value in input.items() if key in INPUTS[1:]]
+    said += [[key, value] for key, value in input.items() if key != "messages"]
     text = json.dumps(said, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -96,7 +96,7 @@ class ModelChoice:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that were bound to the model; those of a request win."""
     configs: tuple[RunnableBinding[Any, Any], ...] = ()
-    """Wrappers whose config the calls of the model get, innermost first."""
+    """Wrappers, innermost first; calls of the model get their config."""
     notice: str | None = None
     """One line for the user at the terminal."""
 
