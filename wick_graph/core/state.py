@@ -18,6 +18,7 @@ from langchain_core.messages import (
     message_chunk_to_message,
 )
 from langgraph.channels.ephemeral_value import EphemeralValue
+from langgraph.channels.topic import Topic
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
@@ -279,6 +280,8 @@ class AgentState(AgentOutput, total=False):
     """State of LangChain middleware, by field name."""
     seen: Annotated[dict[str, str], merge]
     """Digests of file contents that the model has read, by path."""
+    to_parent: Annotated[list[dict[str, Any]], Topic(dict)]
+    """Commands of tools for the graph around this one; they live for one step, too."""
     request: Annotated[dict[str, Any], EphemeralValue]
     """The overlay: how the next request differs from the thread (`wick_graph.core.request`)."""
 
@@ -295,8 +298,10 @@ OUTPUTS: Final = frozenset(AgentOutput.__annotations__)
 WRITABLE: Final = frozenset(AgentState.__annotations__)
 """Channels that an update by a hook or a tool may name."""
 
-LASTING: Final = tuple(name for name in AgentState.__annotations__ if name != "request")
-"""Channels that tools can read: all but `request`, which is gone by then."""
+LASTING: Final = tuple(
+    name for name in AgentState.__annotations__ if name not in ("request", "to_parent")
+)
+"""Channels that tools can read: all but those that live for one step, which are gone by then."""
 
 
 # --- The check of updates from outside the engine: from hooks, tools and callers.
@@ -433,6 +438,13 @@ def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
+def _commands(value: Any) -> str | None:
+    good = isinstance(value, list) and all(
+        isinstance(one, Mapping) and one.keys() == {"goto", "update"} for one in value
+    )
+    return None if good else "it takes commands of tools alone"
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "messages": message_problem,
     "todos": _todos,
@@ -443,4 +455,5 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "memory": _mapping,
     "middleware": _mapping,
     "skills": _list,
+    "to_parent": _commands,
 }
