@@ -24,6 +24,7 @@ from typing_extensions import TypedDict
 from tests.engine.handoff_process import CONFIG, team
 from tests.engine.support import add
 from wick_graph import Agent, BaseHook, SqlSaver, ToolContext, tool, tool_msg
+from wick_graph.debug import DebugSession
 from wick_graph.hooks import ApprovalHook
 from wick_graph.testing import ScriptedModel, call, calls
 
@@ -199,6 +200,37 @@ def test_the_agents_own_state_has_the_answer() -> None:
     assert seen == [("bob has it", ["to_parent"])]
     own = [part["tools"] for place, part in parts if place and "tools" in part]
     assert [m.text for m in own[0]["messages"]] == ["bob has it"]
+
+
+@pytest.mark.parametrize("saver", [InMemorySaver, lambda: SqlSaver.from_url("sqlite://")])
+def test_an_agent_that_keeps_its_state_goes_on_after_it(saver: Callable[[], Any]) -> None:
+    script = ScriptedModel([call("to_bob"), "second"], cursor="fifo")
+    kept = Agent("alice", script, tools=[hand_over("bob")]).platform_graph()
+    graph: Any = StateGraph(TeamState)
+    graph.add_node("alice", kept.copy(update={"checkpointer": True}), destinations=("bob",))
+    graph.add_node("bob", lambda state: {"log": ["at bob"]})
+    graph.add_edge(START, "alice")
+    team_graph = graph.compile(checkpointer=saver())
+    assert team_graph.invoke(GO, CONFIG)["log"] == ["bob", "at bob"]
+    assert said(team_graph.invoke(GO, CONFIG))[-1] == ("alice", "second")
+
+
+def test_a_team_inside_a_tool_leaves_the_outer_journal_whole() -> None:
+    inner = graph_of(call("to_bob"))
+
+    @tool
+    def ask_team(ctx: ToolContext) -> str:
+        """Ask the team."""
+        return str(said(inner.invoke(GO))[-1])
+
+    agent = Agent(model=ScriptedModel([call("ask_team"), "Done."]), tools=[ask_team])
+    with agent, DebugSession(agent) as session:
+        session.run("Go.", thread_id="t", stop_on_entry=False)
+        assert said(session.result)[-2:] == [("ask_team", "('bob', 'bob')"), ("agent", "Done.")]
+        whats = [(entry.what, entry.name) for entry in session.inspect.moments()]
+    assert ("tool.exit", "to_bob") in whats
+    assert ("tool.exit", "ask_team") in whats
+    assert whats[-1][0] == "run.exit"
 
 
 # --- a process that dies --------------------------------------------------------------------------
