@@ -225,7 +225,7 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
 class ChainStep:
     """An object that LangChain and LangGraph use as its graph.
 
-    It is callable, so this class tells an agent from a function that makes one; `callable` does not.
+    It is callable: this class tells an agent from a function that makes one, `callable` does not.
     """
 
     @property
