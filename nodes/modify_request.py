@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.errors import ParentCommand
+from langgraph.types import Command
+
+from wick_graph import langgraph_config
 from wick_graph.core.request import (
     AGENT,
     ModelRequest,
@@ -27,9 +32,48 @@ async def modify_request(state: Mapping[str, Any], ctx: NodeContext) -> list[tup
 
     Raises:
         HookError: A hook raised, or did not return a request.
+        ParentCommand: A tool sent the run to the parent graph; its answer is stored by now.
     """
+    if (commands := state.get("to_parent")) and langgraph_config.has_parent(ctx.config):
+        raise ParentCommand(_merged(commands, state.get("messages") or ()))
     request, updates = await compose(state, ctx)
     return [*updates, ("request", to_overlay(request, ctx.spec.system_prompt))]
+
+
+def _merged(commands: Sequence[Mapping[str, Any]], held: Sequence[BaseMessage]) -> Command[Any]:
+    """Return the commands of one reply as one: all nodes, and each channel once.
+
+    Lists of messages follow each other, since each may hold the answer to a call. Of other values
+    that of the last call wins.
+    """
+    update: dict[str, Any] = {}
+    for key, value in [pair for command in commands for pair in command["update"]]:
+        both = [*update.get(key, ()), *value] if key in update and _are_messages(value) else value
+        update[key] = both
+    if _are_messages(update.get("messages")):
+        update["messages"] = _with_answers(update["messages"], held)
+    goto = [to for command in commands for to in command["goto"]]
+    goto = [to for at, to in enumerate(goto) if to not in goto[:at]]
+    return Command(graph=Command.PARENT, update=update, goto=goto)
+
+
+def _with_answers(sent: list[BaseMessage], held: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Add the answers to the other calls of a reply that is sent: they have run as well."""
+    reply, answers = None, list[ToolMessage]()
+    for message in reversed(held):
+        if isinstance(message, AIMessage):
+            reply = message
+            break
+        if isinstance(message, ToolMessage):
+            answers.insert(0, message)
+    if reply is None or all(message.id != reply.id for message in sent):
+        return sent
+    known = {message.tool_call_id for message in sent if isinstance(message, ToolMessage)}
+    return [*sent, *(answer for answer in answers if answer.tool_call_id not in known)]
+
+
+def _are_messages(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, BaseMessage) for one in value)
 
 
 async def compose(

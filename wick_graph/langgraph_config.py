@@ -96,6 +96,11 @@ def is_nested(config: Config | None) -> bool:
     return TASK_ID in configurable(config)
 
 
+def has_parent(config: Config | None) -> bool:
+    """Say whether the running task's graph is a node of another graph."""
+    return "|" in str(configurable(config).get(CHECKPOINT_NS, ""))
+
+
 def is_resuming(config: Config | None) -> bool:
     """Say whether a graph that another graph calls resumes together with it."""
     return bool(configurable(config).get(RESUMING))

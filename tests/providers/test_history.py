@@ -242,7 +242,7 @@ def test_an_id_of_a_call_that_the_thread_has_already(door: Door) -> None:
     [
         ([], "messages must not be empty"),
         ({"messages": []}, "messages must not be empty"),
-        ({"messages": ["Hi."], "todos": []}, "'todos' besides its messages"),
+        ({"messages": ["Hi."], "todos": "none"}, "todos: must be a list"),
         (
             [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Ho."}],
             "nothing to answer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
@@ -17,6 +18,8 @@ from langchain_core.messages import (
     message_chunk_to_message,
 )
 from langgraph.channels.ephemeral_value import EphemeralValue
+from langgraph.channels.topic import Topic
+from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from wick_graph.constants import TODO_STATUSES, TOO_DEEP
@@ -25,7 +28,7 @@ from wick_graph.errors import MessageError
 from wick_graph.messages.base import dated, owned
 from wick_graph.messages.content import is_deep, is_unicode, text_of
 from wick_graph.messages.lowering import lower
-from wick_graph.messages.validation import validate
+from wick_graph.messages.validation import listed, validate
 
 # --- Reducers of the state's channels: pure functions, each O(new).
 #
@@ -34,6 +37,8 @@ from wick_graph.messages.validation import validate
 
 
 T = TypeVar("T")
+
+_log: Final = logging.getLogger("wick_graph")
 
 REMOVE_ALL = "__remove_all__"
 """The id with which `RemoveMessage` empties the list, LangGraph's own convention."""
@@ -170,10 +175,18 @@ def _private_copy(left: Any) -> MessageList:
 def _coerce(value: Any) -> list[BaseMessage]:
     if value is None:
         return []
-    items = value if isinstance(value, list) else [value]
+    items = listed(value)
     if not all(isinstance(item, BaseMessage) for item in items):
         items = convert_to_messages(items)
     return [message_chunk_to_message(m) if isinstance(m, BaseMessageChunk) else m for m in items]
+
+
+def read_messages(value: Any) -> list[BaseMessage]:
+    """Return the messages of an input, in any form that `add_messages` takes."""
+    plain = isinstance(value, list) and all(
+        isinstance(item, BaseMessage) and not isinstance(item, BaseMessageChunk) for item in value
+    )
+    return value if plain else _coerce(value)
 
 
 def _remove(out: MessageList, message_id: str) -> MessageList:
@@ -267,6 +280,8 @@ class AgentState(AgentOutput, total=False):
     """State of LangChain middleware, by field name."""
     seen: Annotated[dict[str, str], merge]
     """Digests of file contents that the model has read, by path."""
+    to_parent: Annotated[list[dict[str, Any]], Topic(dict)]
+    """Commands of tools for the graph around this one; they live for one step, too."""
     request: Annotated[dict[str, Any], EphemeralValue]
     """The overlay: how the next request differs from the thread (`wick_graph.core.request`)."""
 
@@ -274,11 +289,19 @@ class AgentState(AgentOutput, total=False):
 Update = dict[str, Any]
 """A node's or a hook's writes, by channel."""
 
+INPUTS: Final = tuple(AgentInput.__annotations__)
+"""Channels that an input may name."""
+
+OUTPUTS: Final = frozenset(AgentOutput.__annotations__)
+"""Channels that an output has."""
+
 WRITABLE: Final = frozenset(AgentState.__annotations__)
 """Channels that an update by a hook or a tool may name."""
 
-LASTING: Final = tuple(name for name in AgentState.__annotations__ if name != "request")
-"""Channels that tools can read: all but `request`, which is gone by then."""
+LASTING: Final = tuple(
+    name for name in AgentState.__annotations__ if name not in ("request", "to_parent")
+)
+"""Channels that tools can read: all but those that live for one step, which are gone by then."""
 
 
 # --- The check of updates from outside the engine: from hooks, tools and callers.
@@ -310,9 +333,49 @@ def problem(update: Mapping[str, Any]) -> str | None:
     return None
 
 
+def read_input(input: Any) -> Any:
+    """Return an input with its messages as objects; drop keys that name no input, with a warning.
+
+    Raises:
+        MessageError: It is invalid, and nothing is stored. Names the message by its index in the
+            input, or the channel.
+    """
+    if input is None or isinstance(input, Command):
+        _refuse(dict(input._update_as_tuples()) if input else {})
+        return input
+    if not isinstance(input, Mapping):
+        raise MessageError(
+            f"the input must be a mapping with messages, not a {type(input).__name__}"
+        )
+    known = {key: value for key, value in input.items() if key in INPUTS}
+    if len(known) < len(input):
+        unknown = [key for key in input if key not in OUTPUTS]
+        if not known:
+            _refuse(input)
+        if unknown:  # other keys come with the output of an agent
+            _log.warning(
+                "dropped from the input: %s; an agent takes %s",
+                ", ".join(f"{key!r:.40}" for key in unknown[:20]),
+                ", ".join(INPUTS),
+            )
+        input = known
+    _refuse(input)
+    if (given := input.get("messages")) is not None and (made := read_messages(given)) is not given:
+        input = {**input, "messages": made}
+    return input
+
+
+def _refuse(update: Mapping[str, Any]) -> None:
+    """Refuse an invalid update from a caller."""
+    wrong = problem({key: value for key, value in update.items() if value is not None})
+    if wrong is not None:  # the error of a message needs no channel name before it
+        of_message = wrong.startswith("messages: message[")
+        raise MessageError(wrong.removeprefix("messages: ") if of_message else wrong)
+
+
 def message_problem(value: Any) -> str | None:
     """Return why a value is not a valid list of messages, or None."""
-    given = list(value) if isinstance(value, list | tuple) else [value]
+    given = listed(value)
     for at, one in enumerate(given):
         if _is_deep(one):
             return f"message[{at}]: {TOO_DEEP}"
@@ -375,6 +438,13 @@ def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
+def _commands(value: Any) -> str | None:
+    good = isinstance(value, list) and all(
+        isinstance(one, Mapping) and one.keys() == {"goto", "update"} for one in value
+    )
+    return None if good else "it takes commands of tools alone"
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "messages": message_problem,
     "todos": _todos,
@@ -385,4 +455,5 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "memory": _mapping,
     "middleware": _mapping,
     "skills": _list,
+    "to_parent": _commands,
 }

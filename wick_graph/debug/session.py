@@ -24,7 +24,7 @@ from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.replay import Tape, begun, latest
-from wick_graph.messages.validation import read_history
+from wick_graph.messages.validation import read_history, with_channels
 
 
 class DebugSession:
@@ -340,7 +340,7 @@ class DebugSession:
         messages, answers = read_history(input)
         thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
         return self._run.start(
-            {"messages": messages},
+            with_channels(input, messages),
             {langgraph_config.THREAD_ID: thread},
             goal_of("step" if stop_on_entry else "cont", None),
             door=door,

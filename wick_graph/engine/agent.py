@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
-from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from typing_extensions import Unpack
 
@@ -20,7 +20,7 @@ from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
 from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, run_to_end
 from wick_graph.core.moments import JournalLevel, JournalOptions
 from wick_graph.durations import seconds
-from wick_graph.engine.graph import AgentGraph, build_graph
+from wick_graph.engine.graph import AgentGraph, ChainStep, build_graph
 from wick_graph.engine.lifecycle import RunOptions
 from wick_graph.engine.result import Result, checked_thread_id, result_of
 from wick_graph.engine.streaming import CONTINUE, Call, aread, call_of, read
@@ -40,13 +40,13 @@ from wick_graph.tools.mcp import McpServer
 from wick_graph.tools.toolsets import Beside, ToolRegistry, ToolStore
 
 
-class Agent:
+class Agent(ChainStep):
     """An agent: a model, a prompt, tools, hooks, and the store of its threads.
 
     Args:
         name: Shown in listings and traces.
         model: `provider:model`, a mapping with `base_url` and the like, `auto`, or any LangChain
-            chat model.
+            chat model, bare or with `with_fallbacks`, `with_retry`, `bind` and `with_config`.
         system_prompt: Sent before the messages of every model call; never stored in a thread.
         tools: Plain functions, `@tool` functions, LangChain tools, or objects with `name`,
             `description`, `parameters` and `execute`.
@@ -76,7 +76,7 @@ class Agent:
     def __init__(
         self,
         name: str = "agent",
-        model: str | Mapping[str, Any] | BaseChatModel | ModelChoice = "auto",
+        model: str | Mapping[str, Any] | Runnable[Any, Any] | ModelChoice = "auto",
         *,
         system_prompt: str = "",
         tools: Sequence[Any] = (),
@@ -168,7 +168,7 @@ class Agent:
         return made
 
     @cached_property
-    def graph(self) -> AgentGraph:
+    def graph(self) -> AgentGraph:  # type: ignore[override]  # cached: one graph per agent
         """The compiled LangGraph graph; all of LangGraph's methods work on it."""
         graph = build_graph(self.spec, self._store)
         graph.ttl = self._ttl
@@ -327,6 +327,14 @@ class Agent:
         """Continue a thread from its head, as `aresume` does, and yield events."""
         call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
         return self._astream(call, tokens)
+
+    def platform_graph(self) -> AgentGraph:
+        """Return the graph without checkpointer and store, for a platform that brings its own.
+
+        Name it in a `langgraph.json`. Without the agent's store there is no ledger of tool calls:
+        a call that was running when the process died may run twice.
+        """
+        return build_graph(self.spec)
 
     def cancel(self, thread_id: str) -> bool:
         """Cancel the running run of a thread, in any process; return False if there is none.

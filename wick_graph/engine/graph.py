@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from importlib import import_module
 from typing import Annotated, Any, Self
 
+from langchain_core.runnables import Runnable
+from langchain_core.runnables.graph import Graph
 from langgraph.channels import BaseChannel, BinaryOperatorAggregate, EphemeralValue
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
@@ -17,7 +20,7 @@ from wick_graph.core.state import AgentInput, AgentOutput, AgentState, folding
 from wick_graph.engine import lifecycle
 from wick_graph.engine.answers import with_records
 from wick_graph.engine.node_runner import Node, Router, untrace
-from wick_graph.errors import WickError
+from wick_graph.errors import ConfigError, WickError
 from wick_graph.nodes.before_agent import before_agent
 from wick_graph.nodes.model import model
 from wick_graph.nodes.modify_request import modify_request
@@ -76,6 +79,28 @@ def with_fast_copy(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any,
 # `Agent`, open and close a run in the same way.
 
 
+class KeptGraph(Graph):
+    """A graph for drawing that no default sends to a foreign host."""
+
+    def draw_mermaid_png(self, *, draw_method: Any = None, **options: Any) -> bytes:
+        """Draw the graph as LangChain does, if a method is named.
+
+        Raises:
+            ConfigError: None is named; LangChain's default sends the graph to a foreign host.
+        """
+        if draw_method is None:
+            raise ConfigError(
+                "draw_mermaid_png would send the graph to mermaid.ink; draw it here with "
+                "wick_graph.picture.as_svg(picture_of(graph)), or name a draw_method"
+            )
+        return super().draw_mermaid_png(draw_method=draw_method, **options)
+
+
+def _kept_here(drawn: Graph) -> Graph:
+    drawn.__class__ = KeptGraph
+    return drawn
+
+
 class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: LangGraph's own four parameters
     """A `CompiledStateGraph` with the life cycle of wick_graph around its runs."""
 
@@ -97,6 +122,20 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
         made = object.__new__(type(self))
         made.__dict__ = {**self.__dict__, **(update or {})}
         return made
+
+    def get_graph(self, config: Any = None, *, xray: int | bool = False) -> Graph:
+        """Return the graph for drawing, as LangGraph does."""
+        return _kept_here(super().get_graph(config, xray=xray))
+
+    async def aget_graph(self, config: Any = None, *, xray: int | bool = False) -> Graph:
+        """Return the graph for drawing, as LangGraph does."""
+        return _kept_here(await super().aget_graph(config, xray=xray))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """Show the graph in a notebook; LangGraph's own method sends it to a foreign host."""
+        picture = import_module("wick_graph.picture")  # loaded by a notebook alone, if at all
+        drawn = picture.as_svg(picture.picture_of(self))
+        return {"text/plain": repr(self), "image/svg+xml": drawn}
 
     def stream(self, input: Any, config: Any = None, **kwargs: Any) -> Iterator[Any]:
         """Stream as LangGraph does, as one run of the agent.
@@ -178,6 +217,47 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
             saver, BaseCheckpointSaver
         )
         return None if inner else saver
+
+
+# --- LangChain's habits at an agent: it is a step of a chain, with a state in and a state out.
+
+
+class ChainStep:
+    """An object that LangChain and LangGraph use as its graph.
+
+    It is callable: this class tells an agent from a function that makes one, `callable` does not.
+    """
+
+    @property
+    def graph(self) -> AgentGraph:
+        """The graph that runs."""
+        raise NotImplementedError
+
+    def batch(self, inputs: list[Any], config: Any = None, **options: Any) -> list[Any]:
+        """Run the graph on several states at once, as LangChain does; return the states."""
+        return self.graph.batch(inputs, config, **options)
+
+    async def abatch(self, inputs: list[Any], config: Any = None, **options: Any) -> list[Any]:
+        """Run the graph on several states at once; see `batch`."""
+        return await self.graph.abatch(inputs, config, **options)
+
+    def with_config(self, config: Any = None, **options: Any) -> AgentGraph:
+        """Return the graph with a LangChain config, such as tags, for all its runs."""
+        return self.graph.with_config(config, **options)
+
+    def __or__(self, other: Any) -> Runnable[Any, Any]:
+        return self.graph | (other.graph if isinstance(other, ChainStep) else other)
+
+    def __ror__(self, other: Any) -> Runnable[Any, Any]:
+        return self.graph.__ror__(other)
+
+    def __call__(self, state: Any) -> AgentGraph:
+        """Return the graph. LangChain and LangGraph, which take functions as steps, then run it."""
+        return self.graph
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """Show the graph in a notebook."""
+        return {**self.graph._repr_mimebundle_(), "text/plain": repr(self)}
 
 
 # --- Build an agent's graph. The topology does not depend on hooks and tools.

@@ -29,12 +29,13 @@ from wick_graph.constants import MAX_CONCURRENCY
 from wick_graph.core.bridge import Bridge
 from wick_graph.core.moments import DEBUGGER, NULL_LISTENER, Listener, Listeners, Moment, notify
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.core.state import problem
+from wick_graph.core.state import read_input
 from wick_graph.core.stopping import CURRENT, LOST, PART, WATCH, alarm
 from wick_graph.core.usage import Usage, usage_of
 from wick_graph.durations import seconds
 from wick_graph.engine import answers
 from wick_graph.engine.answers import keep_finished_results, record_failure
+from wick_graph.engine.result import new_thread_id
 from wick_graph.engine.thread_turn import acquire_thread, engine_store, give_back
 from wick_graph.errors import (
     ConfigError,
@@ -125,9 +126,8 @@ def apply_options(
         raise ConfigError(f"an idempotency key is a text of 1 to {_LONGEST_KEY} characters")
     run.key = key
     run.run_id = run_id_of(run.thread_id or "", key)
-    messages = (value or {}).get("messages") or ()
     return langgraph_config.with_metadata(
-        config, run_id=run.run_id, **{_INPUT: _input_hash(messages)}
+        config, run_id=run.run_id, **{_INPUT: _input_hash(value or {})}
     )
 
 
@@ -208,7 +208,7 @@ def prepare(
         MessageError: The input holds an invalid message.
         ConfigError: The thread id is invalid.
     """
-    check_input(input)
+    input = read_input(input)
     thread = langgraph_config.thread_of(config)
     if thread is not None and not THREAD_ID_PATTERN.fullmatch(thread):
         raise ConfigError(
@@ -222,8 +222,12 @@ def prepare(
     saver = given.get(langgraph_config.CHECKPOINTER, graph.checkpointer)
     saver = saver if isinstance(saver, BaseCheckpointSaver) else None
     run = given.get(langgraph_config.RUN)
+    thread = thread or langgraph_config.thread_of(own)
+    if thread is None and saver is not None and isinstance(input, Mapping):
+        thread = new_thread_id()  # a chain and a batch seldom name one
+        config = langgraph_config.with_configurable(config, thread_id=thread)
     if not isinstance(run, Run):
-        run = Run(thread_id=thread or langgraph_config.thread_of(own))
+        run = Run(thread_id=thread)
     run.resumed = input is None or isinstance(input, Command)
     run.observed = run.listener.active or kwargs.get("stream_mode") not in _OF_INVOKE
     supplied = {k: v for k, v in limits(spec).items() if k not in own}
@@ -236,26 +240,6 @@ def prepare(
         if kwargs.get("durability") is None:
             kwargs = {**kwargs, "durability": "sync"}
     return RunCall(graph, spec, ttl, run, saver, engine_store(saver), input, made, kwargs)
-
-
-def check_input(input: Any) -> None:
-    """Refuse an invalid input before anything is stored.
-
-    Raises:
-        MessageError: Names the message by its index in the input, or the channel.
-    """
-    if isinstance(input, Command):
-        input = dict(input._update_as_tuples())
-    if input is None:
-        return
-    if not isinstance(input, Mapping):
-        raise MessageError(
-            f"the input must be a mapping with messages, not a {type(input).__name__}"
-        )
-    wrong = problem({key: value for key, value in input.items() if value is not None})
-    if wrong is not None:  # the error of a message needs no channel name before it
-        of_message = wrong.startswith("messages: message[")
-        raise MessageError(wrong.removeprefix("messages: ") if of_message else wrong)
 
 
 def limits(spec: AgentSpec) -> dict[str, Any]:
@@ -604,9 +588,10 @@ def thread_id_of(agent: str, key: str) -> str:
     return f"th_{made.hexdigest()}"
 
 
-def _input_hash(messages: Sequence[BaseMessage]) -> str:
-    """Hash an input's messages without their ids."""
-    said = [[message.type, message.content] for message in messages]
+def _input_hash(input: Mapping[str, Any]) -> str:
+    """Hash an input's messages without their ids, and its other channels if there are any."""
+    said: list[Any] = [[message.type, message.content] for message in input.get("messages") or ()]
+    said += [[key, value] for key, value in input.items() if key != "messages"]
     text = json.dumps(said, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -19,6 +19,7 @@ from wick_graph.core.bridge import THREADS
 from wick_graph.core.moments import Directive, Moment
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import AGENT
+from wick_graph.core.state import read_input
 from wick_graph.core.usage import usage_of
 from wick_graph.engine.lifecycle import RunOptions, apply_options, thread_id_of
 from wick_graph.engine.result import Result, checked_thread_id
@@ -36,7 +37,7 @@ from wick_graph.events import (
     ToolEnd,
     ToolStart,
 )
-from wick_graph.messages.validation import read_history
+from wick_graph.messages.validation import read_history, with_channels
 from wick_graph.runtime.context import Run
 
 # --- A bounded queue of events between a run and its reader.
@@ -279,7 +280,8 @@ def call_of(
     if given is not CONTINUE:
         messages, run.answers = read_history(given, allow_system=allow_system)
         run.named = any(message.id is not None for message in messages)
-        value = {"messages": messages}
+        value = with_channels(given, messages)
+        value = read_input(value) if len(value) > 1 else value
     elif answer is not CONTINUE:
         value = Command(resume=answer)
     made = langgraph_config.with_configurable(

@@ -185,9 +185,10 @@ def _agent(agent: FromFile | FromCode, path: Path) -> tuple[str, str]:
         return imports, f"outline({agent.agent!r}, load_config(HERE / {config}))"
     imports = (
         f"from {agent.module} import {agent.name} as made\n"
+        "from wick_graph import Agent\n"
         "from wick_graph.testing import replay_file\n"
     )
-    return imports, "made() if callable(made) else made"
+    return imports, "made if isinstance(made, Agent) else made()"
 
 
 def _shown(value: Any) -> str:

@@ -10,10 +10,13 @@ from typing import Any, Final
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
+    BaseMessageChunk,
     HumanMessage,
+    RemoveMessage,
     SystemMessage,
     ToolMessage,
     convert_to_messages,
+    message_chunk_to_message,
 )
 
 from wick_graph.errors import MessageError
@@ -294,7 +297,8 @@ def read_history(
 ) -> tuple[list[BaseMessage], tuple[ToolMessage, ...]]:
     """Return the messages of a caller who keeps the conversation, in any form of `read_input`.
 
-    They may include the assistant's and the tools', and may be under the key `messages`.
+    They may include the assistant's and the tools', and may be under the key `messages`, as in a
+    LangGraph state; other keys of it are not read here.
 
     Returns:
         The messages, and the answers among them to calls that none of them makes.
@@ -303,11 +307,6 @@ def read_history(
         MessageError: a model could not continue the chain.
     """
     if isinstance(given, Mapping) and "messages" in given:
-        if more := [str(key) for key in given if key != "messages"]:
-            raise MessageError(
-                f"the input has {more[0]!r:.40} besides its messages; "
-                "an agent takes messages alone, its graph takes the other channels"
-            )
         given = given["messages"]
     made = _read(given, tuple(dict.fromkeys(_ROLES.values())))
     elsewhere = validate_history(made, allow_system=allow_system)
@@ -316,6 +315,12 @@ def read_history(
     made = _named(made)
     wanted = {answer.tool_call_id for answer in elsewhere}
     return made, tuple(m for m in made if isinstance(m, ToolMessage) and m.tool_call_id in wanted)
+
+
+def with_channels(given: Any, messages: list[BaseMessage]) -> dict[str, Any]:
+    """Return the messages of an input as a state, with the other channels that it names."""
+    others = given if isinstance(given, Mapping) and "messages" in given else {}
+    return {**others, "messages": messages}
 
 
 def _named(messages: list[BaseMessage]) -> list[BaseMessage]:
@@ -333,18 +338,30 @@ def _named(messages: list[BaseMessage]) -> list[BaseMessage]:
     return out
 
 
+def listed(given: Any) -> list[Any]:
+    """Return the items of an input; a pair such as `("user", "Hi")` is one of them."""
+    if isinstance(given, tuple) and len(given) == 2 and given[0] in (*_ROLES,):
+        return [given]
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
 def _read(given: Any, roles: Sequence[str]) -> list[BaseMessage]:
-    items: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
-    return [_message(i, item, roles) for i, item in enumerate(items)]
+    return [_message(i, item, roles) for i, item in enumerate(listed(given))]
 
 
 def _message(i: int, item: Any, roles: Sequence[str]) -> BaseMessage:
     if isinstance(item, str):
         return HumanMessage(item)
+    if isinstance(item, RemoveMessage):
+        raise MessageError(
+            f"message[{i}]: an input removes no message; change the past with agent.graph"
+        )
     if isinstance(item, BaseMessage):
-        return item
-    if isinstance(item, tuple) and len(item) == 2:
+        return message_chunk_to_message(item) if isinstance(item, BaseMessageChunk) else item
+    if isinstance(item, tuple | list) and len(item) == 2:
         item = {"role": item[0], "content": item[1]}
+    if isinstance(item, Mapping) and "role" not in item:
+        item = _with_role(item)
     if isinstance(item, Mapping) and "role" in item and ("content" in item or "tool_calls" in item):
         return _from_dict(i, item, roles)
     kind = "nothing" if item is None else f"a {type(item).__name__}"
@@ -352,6 +369,14 @@ def _message(i: int, item: Any, roles: Sequence[str]) -> BaseMessage:
         f"message[{i}]: {kind} is not a message; "
         "give a text, a message, or a dict with role and content"
     )
+
+
+def _with_role(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return LangChain's dict of a message, as `model_dump` or `dumpd` writes it, with a role."""
+    kwargs = item.get("kwargs")
+    if item.get("lc") == 1 and isinstance(kwargs, Mapping):
+        item = {"content": "", **kwargs}
+    return {**item, "role": item["type"]} if "type" in item else item
 
 
 def _from_dict(i: int, item: Mapping[str, Any], roles: Sequence[str]) -> BaseMessage:

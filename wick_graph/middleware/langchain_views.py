@@ -272,7 +272,7 @@ def _prompted(request: ModelRequest, message: SystemMessage | None, by: str) -> 
 
 def _choice(model: BaseChatModel, request: ModelRequest) -> ModelChoice:
     usual: ModelChoice = request.ctx.model
-    for choice in (usual, *usual.fallbacks):
+    for choice in usual.leaves():
         if choice.model is model:
             return replace(choice, fallbacks=())
     name = getattr(model, "model_name", None) or getattr(model, "model", None)

@@ -6,8 +6,9 @@ import copy
 import random
 import time
 import uuid
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from langchain_core.language_models import BaseChatModel
@@ -527,20 +528,36 @@ async def ask(
     Raises:
         Exception: the last model's error, after all retries and fallbacks.
     """
-    first: ModelChoice = request.model or ctx.spec.model
+    return await _ask(ctx, request.model or ctx.spec.model, request, messages, tools)
+
+
+async def _ask(
+    ctx: ModelCaller,
+    first: ModelChoice,
+    request: ModelRequest,
+    messages: list[BaseMessage],
+    tools: Sequence[BoundTool],
+) -> AIMessage:
+    """Return the reply of a model, or of the first of its fallbacks that answers."""
     options = (first, *first.fallbacks)
     for position, option in enumerate(options):
-        bound = ctx.spec.binder.bind(option, tools, request.settings, request.withheld)
-        fitted = _fitted(ctx, option, messages, bool(tools))
-        call = _Call(ctx, option, bound, fitted, request.purpose)
+        if option.inner is None:
+            bound = ctx.spec.binder.bind(option, tools, request.settings, request.withheld)
+            fitted = _fitted(ctx, option, messages, bool(tools))
+            call = _Call(ctx, option, bound, fitted, request.purpose)
+            once = call.once
+        else:
+            call = _Call(ctx, option, option.model, messages, request.purpose)
+            once = partial(_ask, ctx, option.inner, request, messages, tools)
         try:
-            reply = await call.with_retries()
+            reply = await call.with_retries(once)
         except Exception as error:
-            if position + 1 == len(options) or classify(error) == "overflow":
+            last = position + 1 == len(options) or not isinstance(error, first.falls_back_on)
+            if last or classify(error) == "overflow":
                 raise
             call.tell("fallback", error, 0.0)
             continue
-        if request.purpose == AGENT:
+        if request.purpose == AGENT and option.inner is None:
             ctx.run.model = option.name
         return reply
     raise AssertionError("an agent has at least one model")
@@ -569,12 +586,12 @@ class _Call:
     messages: list[BaseMessage]
     purpose: str
 
-    async def with_retries(self) -> AIMessage:
+    async def with_retries(self, once: Callable[[], Awaitable[AIMessage]]) -> AIMessage:
         started = time.monotonic()
         attempt = 1
         while True:
             try:
-                return await self.once()
+                return await once()
             except Exception as error:
                 elapsed = time.monotonic() - started
                 delay = retry_delay(error, attempt, self.option.retry, elapsed, random.random)

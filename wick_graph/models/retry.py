@@ -38,6 +38,8 @@ class RetryPolicy:
     """Seconds; no single wait is longer, even if the provider asks for more."""
     total: float = 120.0
     """Seconds from the first call, after which no further wait begins."""
+    on: tuple[type[BaseException], ...] | Callable[[BaseException], bool] | None = None
+    """Errors that are worth another attempt; None for transient ones, by `classify`."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -64,7 +66,7 @@ def retry_delay(
     attempt. `now`, in seconds since the epoch, replaces the clock if a date comes without the
     provider's own time.
     """
-    if attempt >= policy.attempts or classify(error) != "retry":
+    if attempt >= policy.attempts or not _is_worth_it(error, policy):
         return None
     asked = _asked_wait(error, now)
     if asked is None:
@@ -73,6 +75,14 @@ def retry_delay(
     else:
         delay = min(asked, policy.cap)
     return delay if elapsed + delay <= policy.total else None
+
+
+def _is_worth_it(error: BaseException, policy: RetryPolicy) -> bool:
+    """Say whether the policy allows another attempt after this error."""
+    verdict = classify(error)
+    if policy.on is None or verdict == "overflow":
+        return verdict == "retry"
+    return isinstance(error, policy.on) if isinstance(policy.on, tuple) else policy.on(error)
 
 
 def classify(error: BaseException) -> Verdict:

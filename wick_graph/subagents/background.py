@@ -19,6 +19,7 @@ from wick_graph import langgraph_config
 from wick_graph.core.bridge import ENGINE_LOOP
 from wick_graph.core.request import ModelRequest, peek, position
 from wick_graph.core.stopping import PART
+from wick_graph.engine.graph import ChainStep
 from wick_graph.errors import ConfigError, ThreadBusyError, ToolError
 from wick_graph.hooks.protocol import BaseHook, HookContext
 from wick_graph.messages import ToolResult
@@ -497,7 +498,7 @@ class Background(BaseHook):
 
     def _agent(self, task: Task) -> Agent:
         given = self._agents[task.agent].agent
-        agent = given() if callable(given) else given
+        agent = given if isinstance(given, ChainStep) else given()
         if not isinstance(agent.store, SqlSaver):
             raise ToolError(
                 f"{task.agent} has a store without a list of threads; give it a database URL"

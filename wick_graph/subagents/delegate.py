@@ -25,6 +25,7 @@ from wick_graph.core.bridge import THREADS
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import peek
 from wick_graph.core.state import add_numbers
+from wick_graph.engine.graph import ChainStep
 from wick_graph.engine.streaming import QueueListener
 from wick_graph.errors import (
     ConfigError,
@@ -335,7 +336,7 @@ def delegation(
         if _before(ctx) >= max_calls:
             raise ToolError(f"this run has delegated {max_calls} tasks, which is the limit")
         given = agents[name].agent
-        agent = given() if callable(given) else given
+        agent = given if isinstance(given, ChainStep) else given()
         child = Child(agent, name, thread_of(ctx), ctx, (*path, name), brought(agents[name], ctx))
         try:
             result = await child.answer(args["task"])

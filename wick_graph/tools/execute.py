@@ -14,7 +14,7 @@ from langchain_core.runnables.config import (
     get_callback_manager_for_config,
 )
 from langchain_core.tools import BaseTool
-from langgraph.errors import GraphBubbleUp, is_invalid_resume
+from langgraph.errors import GraphBubbleUp, ParentCommand, is_invalid_resume
 
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import Bridge, Late, run_to_end
@@ -150,6 +150,9 @@ async def _once(
     try:
         value = await bridge.timed(_releasing(tool), tool.is_async, seconds, call.args, ctx)
         result = normalise(value, call)
+    except ParentCommand:
+        why = f"a graph that {call.name} runs sent a Command to its parent; this agent takes none"
+        return failure(call, ToolError(why))
     except GraphBubbleUp:
         raise
     except asyncio.CancelledError:

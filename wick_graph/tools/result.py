@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from langchain_core.messages import BaseMessage, ToolMessage, convert_to_messages
 from langchain_core.tools import ToolException
-from langgraph.types import Command
+from langgraph.types import Command, Send
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
+from wick_graph import langgraph_config
 from wick_graph.constants import MAX_RESULT_CHARS, RESULT_HEAD_CHARS, RESULT_TAIL_CHARS
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ToolError, describe
@@ -52,6 +53,9 @@ def framed(text: str, source: str) -> str:
 
 NO_OUTPUT: Final = "(no output)"
 
+TO_PARENT: Final = "to_parent"
+"""The channel of commands for the graph around the agent's."""
+
 _ERROR_PREFIX: Final = "Error: "
 
 
@@ -62,8 +66,9 @@ def normalise(value: Any, call: ToolCall) -> ToolResult:
     compact JSON, or its `str` if JSON cannot express it. A `ToolResult` or `ToolMessage` keeps its
     contents and gets this call's id and name. In a `Command`, or a list of commands and tool
     messages, the message that answers this call is the result; all other updates become the
-    result's `update`. A `Command` that names a node, a graph or a resume value is a failure, since
-    the engine controls the graph. The model's text has no hidden characters.
+    result's `update`, and so does a `Command` for the parent graph of an agent that is a node. A
+    `Command` that names another graph, a node or a resume value is a failure, since the engine
+    controls the graph. The model's text has no hidden characters.
     """
     try:
         result = _read(value, call)
@@ -189,10 +194,16 @@ def _message(message: ToolMessage, call: ToolCall) -> ToolResult:
 def _commands(items: list[Any], call: ToolCall) -> ToolResult:
     answers: list[ToolMessage] = []
     messages: list[BaseMessage] = []
+    handed: list[ToolMessage] = []
     update: dict[str, Any] = {}
     for item in items:
         if isinstance(item, ToolMessage):
             _sort([item], call, answers, messages)
+            continue
+        if item.graph == Command.PARENT:
+            left, answer = _to_parent(item, call)
+            update.setdefault(TO_PARENT, []).append(left)
+            handed += answer
             continue
         _must_only_update(item, call)
         for key, value in _pairs(item.update, call):
@@ -206,8 +217,28 @@ def _commands(items: list[Any], call: ToolCall) -> ToolResult:
         raise ToolError(f"{call.name} answered one call {len(answers)} times; return one message")
     if messages:
         update["messages"] = messages
+    answers = answers or handed[-1:]
     result = _message(answers[0], call) if answers else _result(call, NO_OUTPUT)
     return result.replace(update=update or None)
+
+
+def _to_parent(command: Command[Any], call: ToolCall) -> tuple[dict[str, Any], list[ToolMessage]]:
+    """Return a command for the parent graph as data, and the answers to the call in it."""
+    if call.ctx is None or not langgraph_config.has_parent(call.ctx.config):
+        raise ToolError(
+            f"{call.name} returned a Command for a parent graph, and this agent runs in none; "
+            "make agent.graph a node of the other graph"
+        )
+    goto = command.goto if isinstance(command.goto, list | tuple) else [command.goto]
+    if command.resume is not None or not all(isinstance(to, str | Send) for to in goto):
+        raise ToolError(
+            f"{call.name} returned a Command for the parent graph with more than an update and "
+            "the names of nodes; return these alone"
+        )
+    update = [[key, value] for key, value in command._update_as_tuples()]
+    said = [one for key, value in update if key == "messages" for one in _listed(value)]
+    answers = [m for m in said if isinstance(m, ToolMessage) and m.tool_call_id == call.id]
+    return {"goto": list(goto), "update": update}, answers
 
 
 def _sort(

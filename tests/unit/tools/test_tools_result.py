@@ -188,7 +188,8 @@ def test_other_messages_of_a_command_stay_an_update() -> None:
     [
         (Command(goto="elsewhere"), "Command with goto"),
         (Command(goto=[Send("x", {})]), "Command with goto"),
-        (Command(graph=Command.PARENT, update={"a": 1}), "Command with graph"),
+        (Command(graph=Command.PARENT, update={"a": 1}), "this agent runs in none"),
+        (Command(graph="other", update={"a": 1}), "Command with graph"),
         (Command(resume=1), "Command with resume"),
         (Command(update="text"), "with a str as its update"),
         ([answer(), answer()], "answered one call 2 times"),
