@@ -19,7 +19,14 @@ import typer
 from wick_graph import langgraph_config
 from wick_graph.cli import output, watch
 from wick_graph.cli.output import terminable
-from wick_graph.cli.select import DEFAULT_FILE, AgentArgument, load_trusted, pick, take_target
+from wick_graph.cli.select import (
+    DEFAULT_FILE,
+    AgentArgument,
+    load_trusted,
+    pick,
+    take_target,
+    target,
+)
 from wick_graph.cli.watch import (
     JsonLines,
     JsonResult,
@@ -70,14 +77,14 @@ class Where:
             shared += ["-c", str(self.config)]
         if self.model is not None:
             shared += ["-m", self.model]
-        target = output.App.target
+        source = target()
         if waits:
-            shared += ["--app", target] if target else []
+            shared += ["--app", source] if source else []
             go_on = shlex.join([*program(), "resume", self.thread_id, *shared])
         else:
             agent = [] if self.agent_id == "default" else [self.agent_id]
-            if target:
-                agent = [f"{target}#{self.agent_id}" if self.among_several else target]
+            if source:
+                agent = [f"{source}#{self.agent_id}" if self.among_several else source]
             words = [*program(), "run", "-t", self.thread_id, *shared, *agent]
             go_on = f'{shlex.join(words)} "…"'
         output.say(f"thread {self.thread_id} (continue: {go_on})", dim=True)
@@ -270,7 +277,7 @@ def run(
     thread_id = checked_thread_id(thread)
     named, words = _target(words)
     with load_trusted(config, model=model, trust=trust) as agents:
-        if output.App.target is None:
+        if target() is None:
             agent_id, text = _split(words, agents.config)
         else:
             agent_id, text = pick(named, agents.config), " ".join(words)
@@ -293,7 +300,7 @@ def _target(words: list[str]) -> tuple[str | None, list[str]]:
     if len(words) != 2:  # more are a text that lacks its quotes
         return None, words
     agent = take_target(words[0])
-    return (None, words) if output.App.target is None else (agent, words[1:])
+    return (None, words) if target() is None else (agent, words[1:])
 
 
 def _split(words: list[str], file: AgentsFile) -> tuple[str, str]:

@@ -313,7 +313,9 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
         call.input = _dated(call.input)
         await start_journal(call, bridge)
         call.input = await answers.store_answers(call.input, saver, config, run, bridge)
-    if saver is not None and call.is_new_input and (store is None or call.unfinished):
+    if saver is None or call.spec.guest or not call.is_new_input:
+        return
+    if store is None or call.unfinished:
         await keep_finished_results(call.graph, saver, config, bridge)
 
 
@@ -473,7 +475,7 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
     waited = before is not None and before.stopped_because == "interrupted"
     if waited and not run.ran and not call.is_new_input and not call.poisoned:
         run.stopped = "interrupted"
-    if run.stopped == "failed" and call.saver is not None:
+    if run.stopped == "failed" and call.saver is not None and not call.spec.guest:
         await record_failure(run, call.saver, call.spec.name, error, bridge)
     await close_run(call, bridge, error)
     return error
