@@ -28,6 +28,7 @@ from tests.support.command import Folder
 from wick_graph import Agent, Server
 from wick_graph.client import Client
 from wick_graph.errors import ConfigError
+from wick_graph.events import ChatModelEnd
 from wick_graph.server import ServerOptions
 from wick_graph.testing import ScriptedModel, call
 
@@ -195,8 +196,8 @@ def test_a_run_is_cancelled(server: Server) -> None:
 def test_an_agent_inside_a_graph_has_a_run_of_its_own(server: Server) -> None:
     with Client(server.url, server.token()) as client:
         events = [*client.stream("Hi", agent="nests", thread_id="nested")]
-        said = [event for event in events if event.event == "on_chat_model_end"]
-        assert [event.content for event in said] == ["Inside."]
+        said = [event.content for event in events if isinstance(event, ChatModelEnd)]
+        assert said == ["Inside."]
         assert client.invoke("Hi", agent="nests").text == "Inside."
 
 

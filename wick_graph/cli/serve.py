@@ -386,21 +386,27 @@ def serve(
         ),
     )
     _take(target)
-    if target is None:
-        file = trusted_file(config, trust=trust)
-        service = server.Service(file, options, model=model, path=config)
-    else:
-        if reload:
-            raise ConfigError("--reload reloads a file; restart the server to reload Python")
-        agents = from_code(model, trust=trust)
-        service = server.Service(
-            agents.config, options, model=agents.model, given=agents.given, tools=agents.tools
-        )
+    if target is not None and reload:
+        raise ConfigError("--reload reloads a file; restart the server to reload Python")
+    service = _service(server, target, options, config, model, trust=trust)
 
     def ready(address: str) -> None:
         output.say(f"serving {', '.join(service.local.agents)} on {address}, {_terms(service)}")
 
-    server.process.serve(service, ready=ready)
+    server.process.serve(server.create_app(service), service, ready=ready)
+
+
+def _service(
+    server: Any, target: str | None, options: Any, config: Path, model: str | None, *, trust: bool
+) -> Any:
+    """Build the service for the agents of the target, else of the file."""
+    if target is None:
+        file = trusted_file(config, trust=trust)
+        return server.Service(file, options, model=model, path=config)
+    agents = from_code(model, trust=trust)
+    return server.Service(
+        agents.config, options, model=agents.model, given=agents.given, tools=agents.tools
+    )
 
 
 def _take(target: str | None) -> None:

@@ -155,12 +155,12 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
     def _chunks(self, call: lifecycle.RunCall) -> Iterator[Any]:
         """Run LangGraph's loop."""
         run: Any = super().stream
-        return run(call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # overloads
+        return run(call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # one of its overloads
 
     def _achunks(self, call: lifecycle.RunCall) -> AsyncIterator[Any]:
         """Run LangGraph's loop."""
         run: Any = super().astream
-        return run(call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # overloads
+        return run(call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # one of its overloads
 
 
 class AgentGraph(RunGraph):

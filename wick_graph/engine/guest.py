@@ -19,6 +19,7 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, ToolMessage, convert_to_messages
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk
 from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.errors import GraphBubbleUp
@@ -54,7 +55,7 @@ _MESSAGES: Final = "messages"
 _INTERRUPT: Final = "__interrupt__"
 
 _SYNC_ONLY: Final = "langgraph.checkpoint.sqlite"
-"""The module with a checkpointer whose async methods only raise."""
+"""The module with a checkpointer that has no working async methods."""
 
 
 def is_graph(found: object) -> bool:
@@ -74,7 +75,7 @@ class GuestAgent(Agent):
     """
 
     def __init__(self, graph: Any, name: str = "graph") -> None:
-        own = getattr(graph, "name", None)
+        own = graph.name if is_graph(graph) else None
         name = own if own and own != _UNNAMED else name
         _check(graph, name)
         never = FakeListChatModel(responses=[])
@@ -309,14 +310,15 @@ class _Observer(BaseCallbackHandler):
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **more: Any) -> None:
         """Report a piece of a reply."""
-        name, piece = self._models.get(run_id), getattr(chunk, "message", None)
-        if name is not None and piece is not None and piece.text:
-            self._record("model", "chunk", name, {"chunk": piece})
+        name = self._models.get(run_id)
+        if name is not None and isinstance(chunk, ChatGenerationChunk) and chunk.text:
+            self._record("model", "chunk", name, {"chunk": chunk.message})
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **more: Any) -> None:
         """Report a reply, and count its tokens."""
         name = self._models.pop(run_id, None)
-        reply = getattr(response.generations[0][0], "message", None)
+        made = response.generations[0][0]
+        reply = made.message if isinstance(made, ChatGeneration) else None
         if isinstance(reply, AIMessage):
             self._run.usage += usage_of(reply)
             if name is not None:
@@ -413,7 +415,7 @@ class _Streamer(_Observer):
 
 
 def _with_async(saver: Any) -> Any:
-    """Return a checkpointer whose async methods work: in a thread, if its own only raise."""
+    """Return a checkpointer with async methods: in threads, if it has none of its own."""
     kind = type(saver)
     if not isinstance(saver, BaseCheckpointSaver):
         return saver

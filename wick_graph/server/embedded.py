@@ -280,7 +280,9 @@ class _Background:
     def __init__(self, service: Service) -> None:
         self.url = ""
         self._service = service
-        self._server = uvicorn.Server(uvicorn_config(service, lifespan="off"))
+        self._server = uvicorn.Server(
+            uvicorn_config(create_app(service), service.options, lifespan="off")
+        )
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answers = threading.Event()

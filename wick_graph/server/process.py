@@ -22,7 +22,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError
-from wick_graph.server.app import create_app
 from wick_graph.service.options import ServerOptions
 from wick_graph.service.service import Service
 
@@ -184,15 +183,17 @@ class JsonLines(logging.Formatter):
         return json.dumps(made, ensure_ascii=True)
 
 
-def serve(service: Service, *, ready: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` is called with the address once it answers.
+def serve(app: Any, service: Service, *, ready: Callable[[str], None] | None = None) -> None:
+    """Serve an application until SIGTERM or SIGINT.
+
+    `ready` is called with the address once it answers.
 
     Raises:
         ConfigError: The address cannot be bound.
     """
     bound = bind(service.options)
     _log_to(sys.stderr)
-    server = _Process(uvicorn_config(service), service)
+    server = _Process(uvicorn_config(app, service.options), service)
     if ready is not None:
         address = url_of(bound)
         service.when_ready = lambda: ready(address)
@@ -200,11 +201,13 @@ def serve(service: Service, *, ready: Callable[[str], None] | None = None) -> No
         server.run([bound])
 
 
-def uvicorn_config(service: Service, *, lifespan: Literal["on", "off"] = "on") -> uvicorn.Config:
-    """Configure uvicorn for a service, which it runs unless `lifespan` is off."""
-    limits = service.options.limits
+def uvicorn_config(
+    app: Any, options: ServerOptions, *, lifespan: Literal["on", "off"] = "on"
+) -> uvicorn.Config:
+    """Configure uvicorn for an application; it runs the service unless `lifespan` is off."""
+    limits = options.limits
     return uvicorn.Config(
-        create_app(service),
+        app,
         http=with_deadlines(limits.header, limits.send),
         lifespan=lifespan,
         ws="none",

@@ -205,7 +205,7 @@ class ToolStore:
     All methods are safe to call from any thread.
 
     Args:
-        common: A store whose tools are offered too, unless this one has a tool of the same name.
+        common: More tools to offer, after these; one of the same name as a tool here is not.
     """
 
     def __init__(self, common: ToolStore | None = None) -> None:
