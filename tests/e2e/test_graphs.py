@@ -282,6 +282,8 @@ def test_a_factory_runs_once_in_a_command(wick: Wick, folder: Path) -> None:
     [
         (("run", "-c", "x.yaml", "guests:plain", "Hi"), "--config names a file, and guests:plain"),
         (("hooks", "-c", "x.yaml", "guests:mixed#own"), "--config names a file"),
+        (("graph", "-c", "x.yaml", "guests:mixed#own"), "--config names a file"),
+        (("debug", "--config", "x.yaml", "guests:mixed#own", "Hi"), "--config names a file"),
         (("threads", "--app", "guests:plain", "list", "-c", "x.yaml"), "--config names a file"),
         (("run", "--trust", "guests:plain", "Hi"), "--trust is for a file"),
         (("serve", "--trust", "guests:plain"), "--trust is for a file"),

@@ -23,6 +23,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import interrupt
+from typing_extensions import TypedDict
 
 from tests.support.command import Folder
 from wick_graph import Agent, Server
@@ -68,6 +69,14 @@ def note(state: Any) -> Any:
     }
 
 
+class Loose(TypedDict):
+    messages: list[Any]
+
+
+def loose(state: Any) -> Any:
+    return {"messages": [{"role": "assistant", "content": "Loose."}]}
+
+
 def fail(state: Any) -> Any:
     raise LookupError("no such thing")
 
@@ -93,6 +102,7 @@ def agents() -> dict[str, Any]:
         "fails": chain(fail),
         "waits": chain(wait),
         "nests": chain(nested),
+        "loose": chain(loose, Loose),
     }
 
 
@@ -173,6 +183,16 @@ def test_a_repeated_request_finds_its_run(server: Server) -> None:
         )
         assert (first["response"], first["run_id"]) == ("Noted.", again["run_id"])
         assert (again["response"], again["todos"]) == ("Noted.", [])
+
+
+def test_messages_that_are_plain_dicts_are_shown(server: Server) -> None:
+    body = {**ASK, "thread_id": "loose"}
+    with http(server) as local:
+        for _ in range(2):
+            answer = local.post("/agents/loose/invoke", json=body)
+            assert (answer.status_code, answer.json()["response"]) == (200, "Loose."), answer.text
+        state = local.get("/threads/loose/state").json()
+        assert state["messages"] == [{"role": "assistant", "content": "Loose."}]
 
 
 def test_it_is_listed_and_drawn(server: Server) -> None:

@@ -79,7 +79,11 @@ _RECORD: Final[Any] = typer.Option(
 _BATCH: Final[Any] = typer.Option("--batch", help="Run the commands and exit with a code.")
 
 _CONFIG: Final[Any] = typer.Option(
-    "--config", metavar="PATH", help="Configuration file.", show_default=True
+    "--config",
+    metavar="PATH",
+    help="Configuration file.",
+    callback=output.take_file,
+    show_default=True,
 )
 
 
@@ -313,7 +317,9 @@ def _agent(wanted: _Wanted, stack: ExitStack, name: str | None) -> Any:
     """
     from dataclasses import replace
 
-    agents = stack.enter_context(load_trusted(wanted.config, trust=wanted.trust))
+    past = wanted.thread is not None or wanted.last
+    made = load_trusted(wanted.config, trust=wanted.trust, with_file=past)
+    agents = stack.enter_context(made)
     agent_id = pick(name, agents.config)
     refuse_graphs("debug", agent_id)
     agent = agents[agent_id]

@@ -241,7 +241,8 @@ def _take_target(value: str | None) -> str | None:
     return value
 
 
-def _take_file(context: typer.Context, value: Path) -> Path:
+def take_file(context: typer.Context, value: Path) -> Path:
+    """Note whether the command line names the file."""
     source = context.get_parameter_source("config")
     NAMED.get().file = source is not None and source.name == "COMMANDLINE"
     return value
@@ -261,7 +262,7 @@ CONFIG: Final[Any] = typer.Option(
     "-c",
     metavar="PATH",
     help="Configuration file.",
-    callback=_take_file,
+    callback=take_file,
     show_default=True,
 )
 

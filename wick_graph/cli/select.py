@@ -283,8 +283,10 @@ def trusted_file(config: Path, *, trust: bool = False, looks: bool = False) -> A
     )
 
 
-def load_trusted(config: Path, *, model: str | None = None, trust: bool = False) -> Any:
-    """Read a trusted configuration as `wick_graph.loading.load` does.
+def load_trusted(
+    config: Path, *, model: str | None = None, trust: bool = False, with_file: bool = False
+) -> Any:
+    """Read a trusted configuration as `wick_graph.loading.load` does; `with_file` as `from_code`.
 
     Raises:
         ConfigError: As `trusted_file`.
@@ -292,7 +294,7 @@ def load_trusted(config: Path, *, model: str | None = None, trust: bool = False)
     from wick_graph.loading import Agents
 
     if target() is not None:
-        return from_code(model, trust=trust)
+        return from_code(model, trust=trust, with_file=with_file)
     return Agents(trusted_file(config, trust=trust), model=model)
 
 

@@ -288,8 +288,10 @@ class _Observer(BaseCallbackHandler):
         self._run = run
         self._models: dict[UUID, str] = {}
         self._tools: dict[UUID, tuple[str, str]] = {}
-        self._seen: set[str | None] = {None}
-        """Ids of the replies that were reported."""
+        self._seen: set[str | None] = set()
+        """Ids of the replies that were reported, or were there before."""
+        self._began = False
+        """Whether the state before the first superstep was seen."""
         self._lock = threading.Lock()
         self._thread = threading.get_ident()
         try:
@@ -357,22 +359,24 @@ class _Observer(BaseCallbackHandler):
         self._run.stop.check()
         if not self._run.listener.active:
             return
-        mode, written = chunk if isinstance(chunk, tuple) and len(chunk) == 2 else ("", {})
-        if mode == "updates":
-            for node, updates in written.items():
-                for update in updates if isinstance(updates, list) else [updates]:
-                    self._wrote(str(node), update)
+        mode, values = chunk if isinstance(chunk, tuple) and len(chunk) == 2 else ("", None)
+        if mode == "values" and isinstance(values, Mapping):
+            held = values.get(_MESSAGES)
+            self._wrote(held if isinstance(held, list) else [])
         self._record("node", "enter")
 
-    def _wrote(self, node: str, update: Any) -> None:
-        found = update.get(_MESSAGES) if isinstance(update, Mapping) else None
-        reply = found[-1] if isinstance(found, list) and found else found
-        if isinstance(reply, AIMessage) and reply.id not in self._seen - {None}:
-            self._seen.add(reply.id)
-            self._record("model", "request", node)
-            if reply.text and self._run.listener.tokens:
-                self._record("model", "chunk", node, {"chunk": reply})
-            self._record("model", "response", node, {"reply": reply})
+    def _wrote(self, messages: list[Any]) -> None:
+        """Report the last message of the state if it is a new reply."""
+        first, self._began = not self._began, True
+        last = messages[-1] if messages else None
+        if first:  # the state before the first superstep
+            self._seen.update(m.id for m in messages if isinstance(m, AIMessage))
+        elif isinstance(last, AIMessage) and last.id not in self._seen:
+            self._seen.add(last.id)
+            self._record("model", "request", _MODEL)
+            if last.text and self._run.listener.tokens:
+                self._record("model", "chunk", _MODEL, {"chunk": last})
+            self._record("model", "response", _MODEL, {"reply": last})
 
     def _returned(self, run_id: UUID, output: str, error: str | None) -> None:
         name, call_id = self._tools.pop(run_id, ("tool", str(run_id)))

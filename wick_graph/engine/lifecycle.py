@@ -363,7 +363,7 @@ async def refuse_strays(call: RunCall, bridge: Bridge) -> None:
     if call.saver is not None and langgraph_config.thread_of(call.config) is not None:
         at: Any = {**call.config, "metadata": {}}
         state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
-        held = state.values.get("messages") or []
+        held = answers.messages_in(state.values)
     messages = answers.fitted(call.input["messages"], held, run.answers, named=run.named)
     call.input = {**call.input, "messages": messages}
 
