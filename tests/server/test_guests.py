@@ -363,6 +363,8 @@ def test_a_graph_needs_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     server = Server(port=0, auth=False)
     server.register_agent(chain(count))
     server.register_agent(chain(count, name="named"))
+    with pytest.raises(ConfigError, match="there is an agent graph already"):
+        server.register_agent(chain(count, name="not an id"))
     server.register_agent(chain(count), "other")
     with server, httpx.Client(base_url=server.url, trust_env=False) as local:
         listed = local.get("/agents/").json()

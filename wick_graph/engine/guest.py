@@ -27,6 +27,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 
 from wick_graph import langgraph_config
+from wick_graph.config.fields import AGENT_ID
 from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
 from wick_graph.core.moments import Kind, Moment
 from wick_graph.core.usage import Usage, usage_of
@@ -68,7 +69,7 @@ class GuestAgent(Agent):
 
     Args:
         graph: A graph with a channel `messages` in its input and in its output.
-        name: Its name among agents; by default the graph's own.
+        name: Its name, unless the graph has one that can be the id of an agent.
 
     Raises:
         ConfigError: It has no such channel.
@@ -76,7 +77,7 @@ class GuestAgent(Agent):
 
     def __init__(self, graph: Any, name: str = "graph") -> None:
         own = graph.name if is_graph(graph) else None
-        name = own if own and own != _UNNAMED else name
+        name = own if own and own != _UNNAMED and AGENT_ID.fullmatch(own) else name
         _check(graph, name)
         never = FakeListChatModel(responses=[])
         super().__init__(
