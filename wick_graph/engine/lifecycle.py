@@ -313,9 +313,9 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
         call.input = _dated(call.input)
         await start_journal(call, bridge)
         call.input = await answers.store_answers(call.input, saver, config, run, bridge)
-    if saver is None or call.spec.guest or not call.is_new_input:
+    if call.spec.guest:
         return
-    if store is None or call.unfinished:
+    if saver is not None and call.is_new_input and (store is None or call.unfinished):
         await keep_finished_results(call.graph, saver, config, bridge)
 
 
