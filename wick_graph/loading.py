@@ -64,14 +64,12 @@ class Agents(Mapping[str, Agent]):
         self.config = config
         self.tenant = tenant
         """The tenant that owns the threads; those of others cannot be reached."""
-        self.tools = ToolStore()
+        self.tools = ToolStore(common)
         """Tools to add and remove at run time, for all agents or for one id."""
         self.model = model
         """A model to use instead of those in the file."""
         self.given: Mapping[str, Agent] = given or {}
         """Agents made in Python, by id."""
-        self.common = common
-        """Tools that a program gives to the agents of all tenants."""
         self._made: dict[str, Agent] = {}
         self.background: list[Background] = []
         """Background tasks that agents of this file have started in this process."""
@@ -152,25 +150,27 @@ class Agents(Mapping[str, Agent]):
             found.append(known[2])
         return found
 
-    def copy_of(self, agent: Agent, *, without: Collection[str] = ()) -> Agent:
-        """Return an agent made in Python with its threads in this store, if it names no other."""
-        own = agent.given_store
-        store = self.store if own is None or isinstance(own, str) else own
-        made = agent.copy_with(store, model=self.model, without=without, tool_store=self.tools)
-        return self.with_common(made)
+    def copy_of(self, agent_id: str, *, without: Collection[str] = ()) -> Agent:
+        """Return an agent made in Python under its id, with its threads in this store.
 
-    def with_common(self, agent: Agent) -> Agent:
-        """Return an agent with the tools for all tenants."""
-        if self.common is None:
-            return agent
-        return agent.copy_with(agent.store, tool_store=self.common)
+        An agent with a store of its own keeps that.
+        """
+        agent = self.given[agent_id]
+        own = agent.given_store
+        return agent.copy_with(
+            self.store if own is None or isinstance(own, str) else own,
+            name=agent_id,  # threads know an agent by its id, as those of a file do
+            model=self.model,
+            without=without,
+            tool_store=self.tools,
+        )
 
     def _build(self, agent_id: str) -> Agent:
         if agent_id in self.given:
-            return self.copy_of(self.given[agent_id])
+            return self.copy_of(agent_id)
         hooks = hooks_of(agent_id, self.config)
         self.backends += backends_in(hooks)
-        made = build_agent(
+        return build_agent(
             agent_id,
             self.config,
             store=lambda: self.store,
@@ -180,7 +180,6 @@ class Agents(Mapping[str, Agent]):
             mcp_servers=self.servers_of(agent_id),
             agents=self,
         )
-        return self.with_common(made)
 
 
 class _Unchanged:

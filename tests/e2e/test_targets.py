@@ -237,6 +237,16 @@ def test_a_server_keeps_tenants_apart_and_takes_runs_up(folder: Folder) -> None:
     assert (folder.path / "checkpoints" / "wick.db").exists()
 
 
+def test_a_test_is_exported_for_the_agent_of_the_target(folder: Folder) -> None:
+    folder.wick("run", "-t", "t", "app:agent", "How many?")
+    export = ("export", "--to", "pytest", "-t", "t", "-o", "test_t.py")
+    assert folder.wick(*export, "--app", "app:agent").code == 0
+    assert "from app import agent" in (folder.path / "test_t.py").read_text("utf-8")
+    for target in ("app:agents", "app.py:agent"):
+        done = folder.wick(*export, "--app", target)
+        assert (done.code, "name it with --agent module:name" in done.err) == (2, True), done.err
+
+
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [

@@ -28,6 +28,16 @@ steps:
 - text: Done.
 """
 
+GRAPH = """
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
+
+def ask(state):
+    return {"messages": [("ai", "Hello " + interrupt("Who are you?"))]}
+
+graph = StateGraph(MessagesState).add_node(ask).add_edge(START, "ask").compile()
+"""
+
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
@@ -104,3 +114,19 @@ async def test_a_client_asks_the_agents_over_stdio(command: list[str]) -> None:
 
 async def test_a_client_asks_the_agents_over_http(url: str) -> None:
     await converse(url)
+
+
+async def test_a_graph_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "asking.py").write_text(GRAPH, encoding="utf-8")
+    args = ["-m", "wick_graph", "mcp", "asking.py:graph"]
+    target = StdioServerParameters(
+        command=sys.executable, args=args, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}
+    )
+    async with Client(target) as client:
+        first = await client.call_tool("ask_graph", {"message": "Hi"})
+        assert first.structured_content is not None
+        assert first.structured_content["questions"] == ["Who are you?"]
+        thread = first.structured_content["thread_id"]
+        done = await client.call_tool("ask_graph", {"thread_id": thread, "answer": "Bob"})
+        assert done.structured_content is not None
+        assert done.structured_content["text"] == "Hello Bob"

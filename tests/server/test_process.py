@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,11 +18,13 @@ from fastapi import FastAPI
 from wick_graph import Agent, Server, SqlSaver, load, tool
 from wick_graph.backends import LocalBackend
 from wick_graph.client import Client
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, StorageError
 from wick_graph.hooks import ApprovalHook, FilesystemHook
 from wick_graph.server import ServerOptions
+from wick_graph.service.service import Service
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call
+from wick_graph.tools.builtin_tools import builtin
 
 ASK: Any = {"messages": [{"role": "user", "content": "Shout."}]}
 
@@ -227,3 +230,137 @@ def refused() -> dict[str, Any]:
 def test_what_cannot_be_served_is_said(sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         refused()[sentence]()
+
+
+def test_it_is_started_and_stopped_again_and_again() -> None:
+    server = Server(made(tools=[tool(shout)]), port=0, auth=False)
+    assert server.url == ""
+    server.stop()
+    url = server.start().url
+    assert server.start().url == url
+    with pytest.raises(ConfigError, match="register agents before it starts"):
+        server.register_agent(made("late"))
+    with pytest.raises(ConfigError, match="runs in a thread of its own"):
+        _ = server.app
+    server.stop()
+    server.stop()
+    assert server.url == ""
+    server.register_agent(made("late", tools=[tool(shout)]))
+    with server, Client(server.url) as client:
+        assert client.invoke("Shout.", agent="late").text == "HI, it is."
+
+
+def test_a_closed_agent_is_served() -> None:
+    agent = made(tools=[tool(shout)])
+    agent.close()
+    with Server(agent, port=0, auth=False) as server, Client(server.url) as client:
+        assert client.invoke("Shout.").text == "HI, it is."
+
+
+def test_a_tool_that_comes_twice_is_offered_once() -> None:
+    server = Server(made(tools=[tool(shout)]), port=0, auth=False)
+    server.register_tool(shout)
+    server.register_tool(shout, agent="loud")
+    with pytest.raises(ConfigError, match="a tool called shout is registered already"):
+        server.register_tool(shout)
+    with server, httpx.Client(base_url=server.url, trust_env=False) as http:
+        assert http.get("/agents/loud").json()["tools"] == ["shout"]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def recover(service: Service) -> None:
+        raise StorageError("the database is gone; bring it back")
+
+    monkeypatch.setattr(Service, "recover", recover)
+
+
+def test_the_reason_of_a_failed_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(made(), port=0, auth=False)
+    with monkeypatch.context() as patch:
+        failing(patch)
+        with pytest.raises(ConfigError, match="cannot start: the database is gone; bring it back"):
+            server.start()
+    with server:
+        assert server.url
+
+
+async def test_a_server_around_it_learns_that_it_cannot_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing(monkeypatch)
+    server = Server(made(), auth=False)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await server.app({"type": "lifespan"}, receive, send)
+    reason = "the database is gone; bring it back"
+    assert sent == [{"type": "lifespan.startup.failed", "message": reason}]
+    server.service.close()
+
+
+TALK = """
+steps:
+- {calls: [{tool: calculate, args: {expression: 21*2}}]}
+- It is 42.
+"""
+
+
+def of_file() -> Any:
+    Path("talk.yaml").write_text(TALK, "utf-8")
+    text = "agents: {sums: {model: 'scripted:talk.yaml', tools: [calculate]}}\n"
+    Path("agents.yaml").write_text(text, "utf-8")
+    return load("agents.yaml")
+
+
+def of_code() -> Agent:
+    return Agent("sums", "scripted:talk.yaml", tools=builtin(["calculate"], Path.cwd()))
+
+
+def plain(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return events without ids and times; pieces of text that a reader gets at once are one."""
+    changing = {"run_id", "thread_id", "trace_id", "total_duration_ms"}
+
+    def kept(value: dict[str, Any]) -> dict[str, Any]:
+        return {key: one for key, one in value.items() if key not in changing}
+
+    told: list[dict[str, Any]] = []
+    for event in events:
+        one = {**kept(event), "data": kept(event.get("data", {}))}
+        if one["event"] == "on_chat_model_stream":
+            one["data"] = one["data"]["delta"]
+            if told and told[-1]["event"] == one["event"]:
+                told[-1]["data"] += one["data"]
+                continue
+        told.append(one)
+    return told
+
+
+def of_stream(text: str) -> list[dict[str, Any]]:
+    lines = (line for line in text.splitlines() if line.startswith("data: "))
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+async def test_a_file_python_and_a_mounted_agent_give_equal_events() -> None:
+    ask = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
+    found: dict[str, list[dict[str, Any]]] = {}
+    with of_file() as file, of_code() as agent:
+        found["file"] = [event.to_dict() for event in file["sums"].stream("What is 21*2?")]
+        found["python"] = [event.to_dict() for event in agent.stream("What is 21*2?")]
+    for name, agents in (("served file", of_file()), ("served python", of_code())):
+        with Server(agents, port=0, auth=False) as server:
+            url = f"{server.url}/agents/sums/stream"
+            async with httpx.AsyncClient(trust_env=False) as client:
+                found[name] = of_stream((await client.post(url, json=ask)).text)
+    async with mounted(Server(of_code(), auth=False), together=True) as http:
+        found["mounted"] = of_stream((await http.post("/wick/agents/sums/stream", json=ask)).text)
+    told = {name: plain(events) for name, events in found.items()}
+    kinds = [event["event"] for event in told["file"]]
+    assert kinds.count("on_tool_end") == 1
+    assert kinds[-1] == "done"
+    for name, events in told.items():
+        assert events == told["file"], name

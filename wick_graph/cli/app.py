@@ -79,7 +79,8 @@ def main() -> NoReturn:
 
 def call(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; report every error as a sentence."""
-    output.Debug.on, output.App.target = False, None
+    output.Debug.on = False
+    output.NAMED.set(output.Named())
     try:
         command = typer.main.get_command(app)
         with command.make_context("wick", list(arguments)) as context:

@@ -20,9 +20,11 @@ from wick_graph.cli.select import (
     looked_at,
     opened,
     pick,
+    refuse_graphs,
     take_target,
     with_threads,
 )
+from wick_graph.cli.select import target as code_named
 
 if TYPE_CHECKING:
     from wick_graph.debug.terminal import Shell
@@ -77,7 +79,11 @@ _RECORD: Final[Any] = typer.Option(
 _BATCH: Final[Any] = typer.Option("--batch", help="Run the commands and exit with a code.")
 
 _CONFIG: Final[Any] = typer.Option(
-    "--config", metavar="PATH", help="Configuration file.", show_default=True
+    "--config",
+    metavar="PATH",
+    help="Configuration file.",
+    callback=output.take_file,
+    show_default=True,
 )
 
 
@@ -277,12 +283,13 @@ def _session(wanted: _Wanted, stack: ExitStack) -> tuple[Any, Any]:
     if past:
         store = stack.enter_context(opened(with_threads(wanted.config, wanted.thread)))
         thread = wanted.thread or _latest(store)
-        saver, _ = known(store, thread)
+        saver, info = known(store, thread)
+        refuse_graphs("debug", wanted.agent or info.agent)
         return stack.enter_context(DebugSession.open(saver, thread)), saver
     try:
         agent = _agent(wanted, stack, wanted.agent)
     except WickError:
-        if output.App.target is None:
+        if code_named() is None:
             output.say(_HINT)
         raise
     return stack.enter_context(DebugSession(agent)), agent.store
@@ -310,8 +317,12 @@ def _agent(wanted: _Wanted, stack: ExitStack, name: str | None) -> Any:
     """
     from dataclasses import replace
 
-    agents = stack.enter_context(load_trusted(wanted.config, trust=wanted.trust))
-    agent = agents[pick(name, agents.config)]
+    past = wanted.thread is not None or wanted.last
+    made = load_trusted(wanted.config, trust=wanted.trust, with_file=past)
+    agents = stack.enter_context(made)
+    agent_id = pick(name, agents.config)
+    refuse_graphs("debug", agent_id)
+    agent = agents[agent_id]
     if wanted.record is not None:
         agent.spec = replace(agent.spec, journal=replace(agent.spec.journal, level=wanted.record))
     return agent
@@ -337,11 +348,12 @@ class _Doors:
         return _agent(self.wanted, self.stack, self.name())
 
     def look(self) -> Any:
-        return looked_at(self.name(), self.wanted.config, trust=self.wanted.trust)[1]
+        trust = self.wanted.trust
+        return looked_at(self.name(), self.wanted.config, trust=trust, with_file=True)[1]
 
     def name(self) -> str | None:
         """Return the agent's name: the one given, else the recorded one."""
-        if self.wanted.agent is not None or output.App.target is not None:
+        if self.wanted.agent is not None or code_named() is not None:
             return self.wanted.agent
         journal = self.session.journal
         runs = [] if journal is None else journal.runs()
@@ -365,13 +377,12 @@ class _Doors:
 
     def draw(self) -> list[str]:
         from wick_graph.cli.export import Source, picture_of_thread
-        from wick_graph.engine.graph import build_graph
         from wick_graph.errors import DebugError
         from wick_graph.picture import as_text, overlay_of, picture_of
 
         journal = self.session.journal
         agent = self.session.agent
-        if agent is None and (self.wanted.agent or output.App.target) is not None:
+        if agent is None and (self.wanted.agent or code_named()) is not None:
             agent = self.look()
         if agent is None:
             source = Source(journal=journal, saver=self.saver, config=self.wanted.config)
@@ -379,7 +390,7 @@ class _Doors:
         elif journal is None:
             picture = picture_of(agent.graph)
         else:
-            built = build_graph(agent.spec, self.saver)
+            built = agent.graph_over(self.saver)
             picture = picture_of(built).with_run(overlay_of(built, journal.thread_id))
         if picture is None:
             raise DebugError(

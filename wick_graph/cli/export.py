@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from wick_graph.cli import output
-from wick_graph.cli.select import DEFAULT_FILE, check_ids, known, looked_at, opened, read, unknown
+from wick_graph.cli.select import (
+    DEFAULT_FILE,
+    check_ids,
+    known,
+    looked_at,
+    opened,
+    read,
+    refuse_graphs,
+    target,
+    unknown,
+)
 
 if TYPE_CHECKING:
     from wick_graph.exports.plain import Hider
@@ -62,9 +72,11 @@ def journal(
     if as_json and as_jsonl:
         raise ConfigError("--json and --jsonl exclude each other; pass one of them")
     check_ids([thread_id])
+    refuse_graphs("journal")
     with opened(config) as store:
-        if store is None or store.threads.get(thread_id) is None:
+        if store is None or (info := store.threads.get(thread_id)) is None:
             raise unknown(thread_id)
+        refuse_graphs("journal", info.agent)
         found = Journal(store, thread_id)
         wanted: int | str | None = int(run) if run is not None and run.isdigit() else run
         moments = found.moments(wanted, kind, after, limit)
@@ -263,6 +275,8 @@ def _agent(source: Source) -> FromFile | FromCode:
         if not all(part.isidentifier() for part in parts):
             raise ConfigError(f"--agent takes module:name, not {source.agent}")
         return FromCode(module, name)
+    if (named := target()) is not None:
+        return _named_in_code(named)
     there = _agent_name(source)
     if there is None:
         raise ConfigError(
@@ -277,10 +291,30 @@ def _agent(source: Source) -> FromFile | FromCode:
     return FromFile(source.config, there)
 
 
+def _named_in_code(named: str) -> FromCode:
+    """Return the agent of a target.
+
+    Raises:
+        ConfigError: It is one of several, or not in a module.
+    """
+    from wick_graph.cli.select import from_code
+    from wick_graph.errors import ConfigError
+    from wick_graph.exports.testfile import FromCode
+    from wick_graph.targets import parse_target
+
+    found = parse_target(named)
+    if found is None or found.place.endswith((".py", ".json")) or len(from_code().given) != 1:
+        raise ConfigError(
+            f"a test needs one agent of a module, and {named} is not one; name it with "
+            "--agent module:name"
+        )
+    return FromCode(found.place, found.name)
+
+
 def _agent_name(source: Source) -> str | None:
     """Return the thread's agent, if the configuration has it."""
     runs = source.journal.runs()
-    there = source.config.exists() or output.App.target is not None
+    there = source.config.exists() or target() is not None
     if not runs or not there:
         return None
     name = runs[-1].agent
@@ -293,20 +327,19 @@ def _patterns(source: Source) -> tuple[str, ...]:
     name = _agent_name(source)
     if name is None:
         return ()
-    if output.App.target is not None:
+    if target() is not None:
         return looked_at(name, source.config)[1].spec.journal.redact
     return journal_of(read(source.config).agents[name]).redact
 
 
 def picture_of_thread(source: Source) -> Picture | None:
     """Draw the thread's agent with the thread laid over it, if the configuration has the agent."""
-    from wick_graph.engine.graph import build_graph
     from wick_graph.picture import overlay_of, picture_of
 
     name = _agent_name(source)
     if name is None:
         return None
-    built = build_graph(looked_at(name, source.config)[1].spec, source.saver)
+    built = looked_at(name, source.config, with_file=True)[1].graph_over(source.saver)
     return picture_of(built).with_run(overlay_of(built, source.journal.thread_id))
 
 
@@ -325,6 +358,8 @@ def _opened(
             yield recording.journal, recording.saver
         return
     assert thread is not None
+    refuse_graphs("export")
     with opened(config) as store:
-        saver, _ = known(store, thread)
+        saver, info = known(store, thread)
+        refuse_graphs("export", info.agent)
         yield Journal(saver, thread), saver

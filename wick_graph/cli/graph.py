@@ -17,7 +17,9 @@ from wick_graph.cli.select import (
     looked_at,
     opened,
     read,
+    refuse_graphs,
     take_target,
+    target,
     with_threads,
 )
 
@@ -49,6 +51,7 @@ def hooks(
     Lists the hooks outermost first, with the tools that each adds.
     """
     agent_id, made = looked_at(take_target(agent), config)
+    refuse_graphs("hooks", agent_id)
     described = describe(made.spec.hooks)
     if as_json:
         output.print_json({"agent": agent_id, **described})
@@ -202,14 +205,14 @@ def _of_thread(agent: str | None, config: Path, info: ThreadInfo) -> Any:
     """
     from wick_graph.errors import ConfigError
 
-    described = read(config)
-    unknown = info.agent is not None and info.agent not in described.agents
-    if agent is None and unknown and output.App.target is None:
-        raise ConfigError(
-            f"this thread belongs to the agent {info.agent}, which is not in {described.source}; "
-            "name it as module:name, or name another agent to draw"
-        )
-    _, made = looked_at(agent, config, recorded=info.agent)
+    if agent is None and info.agent is not None and target() is None:
+        described = read(config)
+        if info.agent not in described.agents:
+            raise ConfigError(
+                f"this thread belongs to the agent {info.agent}, which is not in "
+                f"{described.source}; name it as module:name, or name another agent to draw"
+            )
+    _, made = looked_at(agent, config, recorded=info.agent, with_file=True)
     if info.agent not in (None, made.name):
         output.say(f"this thread belongs to the agent {info.agent}, but {made.name} is drawn")
     return made
@@ -222,13 +225,12 @@ def _run(agent: str | None, config: Path, thread_id: str) -> Picture:
         ConfigError: The agent is not known.
         ThreadNotFoundError: The store has no such thread; nothing is created.
     """
-    from wick_graph.engine.graph import build_graph
     from wick_graph.picture import overlay_of, picture_of
 
     file = with_threads(config, thread_id)
     with opened(file) as found:
         store, info = known(found, thread_id)
-        built = build_graph(_of_thread(agent, config, info).spec, store)
+        built = _of_thread(agent, config, info).graph_over(store)
         return picture_of(built).with_run(overlay_of(built, thread_id))
 
 

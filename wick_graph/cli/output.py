@@ -16,7 +16,9 @@ import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 import typer
@@ -218,29 +220,50 @@ class Debug:
         return value
 
 
-class App:
-    """The agents in Python that a command names instead of a file; one command at a time."""
+@dataclass(slots=True)
+class Named:
+    """What one command line names: agents in Python, a file, or neither."""
 
     target: str | None = None
+    """Agents in Python, as `module:name`, instead of those of a file."""
+    file: bool = False
+    """Whether it names the file."""
+    agents: Any = None
+    """The agents of the target, once they are loaded."""
 
-    @staticmethod
-    def take(value: str | None) -> str | None:
-        """Store the `--app` option of a command."""
-        App.target = value or App.target
-        return value
+
+NAMED: Final[ContextVar[Named]] = ContextVar("wick_named")
+"""What the running command names; each has its own."""
+
+
+def _take_target(value: str | None) -> str | None:
+    NAMED.get().target = value or NAMED.get().target
+    return value
+
+
+def take_file(context: typer.Context, value: Path) -> Path:
+    """Note whether the command line names the file."""
+    source = context.get_parameter_source("config")
+    NAMED.get().file = source is not None and source.name == "COMMANDLINE"
+    return value
 
 
 APP: Final[Any] = typer.Option(
     "--app",
     metavar="TARGET",
     help="Agents made in Python: module:name or file.py:name, instead of the file.",
-    callback=App.take,
+    callback=_take_target,
     is_eager=True,
     show_default=False,
 )
 
 CONFIG: Final[Any] = typer.Option(
-    "--config", "-c", metavar="PATH", help="Configuration file.", show_default=True
+    "--config",
+    "-c",
+    metavar="PATH",
+    help="Configuration file.",
+    callback=take_file,
+    show_default=True,
 )
 
 AS_JSON: Final[Any] = typer.Option("--json", help="Print JSON.")

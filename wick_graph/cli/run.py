@@ -19,7 +19,14 @@ import typer
 from wick_graph import langgraph_config
 from wick_graph.cli import output, watch
 from wick_graph.cli.output import terminable
-from wick_graph.cli.select import DEFAULT_FILE, AgentArgument, load_trusted, pick, take_target
+from wick_graph.cli.select import (
+    DEFAULT_FILE,
+    AgentArgument,
+    load_trusted,
+    pick,
+    take_target,
+    target,
+)
 from wick_graph.cli.watch import (
     JsonLines,
     JsonResult,
@@ -59,6 +66,8 @@ class Where:
     """Whether the thread outlives the process."""
     among_several: bool = False
     """Whether the agent is one of several made in Python."""
+    own: bool = False
+    """Whether the thread is in a checkpointer of the agent's own, unknown to `wick resume`."""
 
     def point(self, *, waits: bool = False) -> None:
         """Print the thread and the command that continues it."""
@@ -70,16 +79,17 @@ class Where:
             shared += ["-c", str(self.config)]
         if self.model is not None:
             shared += ["-m", self.model]
-        target = output.App.target
-        if waits:
-            shared += ["--app", target] if target else []
+        source = target()
+        agent = [] if self.agent_id == "default" else [self.agent_id]
+        if source:
+            agent = [f"{source}#{self.agent_id}" if self.among_several else source]
+        if waits and not self.own:
+            shared += ["--app", source] if source else []
             go_on = shlex.join([*program(), "resume", self.thread_id, *shared])
         else:
-            agent = [] if self.agent_id == "default" else [self.agent_id]
-            if target:
-                agent = [f"{target}#{self.agent_id}" if self.among_several else target]
-            words = [*program(), "run", "-t", self.thread_id, *shared, *agent]
-            go_on = f'{shlex.join(words)} "…"'
+            command = "chat" if waits else "run"
+            words = [*program(), command, "-t", self.thread_id, *shared, *agent]
+            go_on = shlex.join(words) if waits else f'{shlex.join(words)} "…"'
         output.say(f"thread {self.thread_id} (continue: {go_on})", dim=True)
 
 
@@ -270,7 +280,7 @@ def run(
     thread_id = checked_thread_id(thread)
     named, words = _target(words)
     with load_trusted(config, model=model, trust=trust) as agents:
-        if output.App.target is None:
+        if target() is None:
             agent_id, text = _split(words, agents.config)
         else:
             agent_id, text = pick(named, agents.config), " ".join(words)
@@ -282,6 +292,7 @@ def run(
             model=model,
             kept=_lasts(agents, agent_id),
             among_several=len(agents) > 1,
+            own=_has_own_store(agents, agent_id),
         )
         tokens = not as_json if stream is None else stream
         code = watched(agents, where, lambda turns: turns.say(text), as_json, tokens)
@@ -293,7 +304,7 @@ def _target(words: list[str]) -> tuple[str | None, list[str]]:
     if len(words) != 2:  # more are a text that lacks its quotes
         return None, words
     agent = take_target(words[0])
-    return (None, words) if output.App.target is None else (agent, words[1:])
+    return (None, words) if target() is None else (agent, words[1:])
 
 
 def _split(words: list[str], file: AgentsFile) -> tuple[str, str]:
@@ -389,6 +400,7 @@ def chat(
             model=model,
             kept=_lasts(agents, agent_id),
             among_several=len(agents) > 1,
+            own=_has_own_store(agents, agent_id),
         )
         ttl = agents.config.agent(agent_id).ttl
         with (
@@ -401,16 +413,20 @@ def chat(
 
 def _lasts(agents: Agents, agent_id: str) -> bool:
     """Return whether an agent's threads outlive the process."""
+    from langgraph.checkpoint.memory import InMemorySaver
+
     from wick_graph.store.saver import dialect_of
 
-    given = agents.given.get(agent_id)
-    if (
-        given is not None
-        and given.given_store is not None
-        and not isinstance(given.given_store, str)
-    ):
-        return False
+    if _has_own_store(agents, agent_id):
+        own = agents.given[agent_id].given_store
+        return own is not False and not isinstance(own, InMemorySaver)
     return dialect_of(agents.config.store_url).lasts
+
+
+def _has_own_store(agents: Agents, agent_id: str) -> bool:
+    """Return whether an agent brings its store, instead of naming one."""
+    given = agents.given.get(agent_id)
+    return given is not None and not isinstance(given.given_store, str | None)
 
 
 @dataclass(slots=True)
@@ -462,15 +478,20 @@ class _Chat:
             self._watched(lambda turns: turns.say(text))
 
     def _resume(self) -> None:
-        # In the store's thread: Ctrl-C during a statement would be a database error.
-        info = self.runner.run(self.agent.threads.aget(self.where.thread_id))
-        if info is None or info.stopped_because == "done":
+        from wick_graph.store import SqlSaver
+
+        store, info = self.agent.store, None
+        if isinstance(store, SqlSaver):
+            # In the store's thread: Ctrl-C during a statement would be a database error.
+            info = self.runner.run(store.threads.aget(self.where.thread_id))
+        because = "done" if info is None else info.stopped_because
+        asked = self._asked()
+        if because == "done" and not asked:
             output.say("there is nothing to resume")
             return
-        asked = self._asked()
         answers = watch.ask(asked) if asked else {}
         if answers or not asked:
-            self._watched(lambda turns: turns.go_on(info.stopped_because, answers))
+            self._watched(lambda turns: turns.go_on(because, answers))
 
     def _watched(self, work: Any) -> None:
         view = Live(tokens=True, asks=True)
@@ -501,7 +522,7 @@ class _Chat:
             None, **{langgraph_config.THREAD_ID: self.where.thread_id}
         )
         store: Any = self.agent.store
-        return waiting(self.runner.run(store.aget_tuple(config)))
+        return waiting(None if store is None else self.runner.run(store.aget_tuple(config)))
 
 
 @contextmanager
@@ -663,12 +684,17 @@ def _known(agents: Agents, thread_id: str) -> ThreadInfo:
         ThreadNotFoundError: There is no such thread.
     """
     from wick_graph.engine.result import checked_thread_id
-    from wick_graph.errors import ThreadNotFoundError
+    from wick_graph.errors import ConfigError, ThreadNotFoundError
     from wick_graph.store.saver import dialect_of
 
     checked_thread_id(thread_id)
     there = dialect_of(agents.config.store_url).exists()
     info = agents.store.threads.get(thread_id) if there else None
+    if info is None and any(_has_own_store(agents, agent_id) for agent_id in agents):
+        raise ConfigError(
+            f"{target()} keeps its threads in its own checkpointer, where wick resume cannot look "
+            f"for {thread_id}; continue it with wick chat -t {thread_id}"
+        )
     if info is None:
         raise ThreadNotFoundError(
             f"there is no thread {thread_id}; `wick threads list` shows the threads"

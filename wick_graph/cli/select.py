@@ -64,8 +64,13 @@ def take_target(agent: str | None) -> str | None:
     found = None if agent is None else parse_target(agent)
     if found is None:
         return agent
-    output.App.take(found.source)
+    output.NAMED.get().target = found.source
     return found.agent_id
+
+
+def target() -> str | None:
+    """Return the agents in Python that the command names, as `module:name`; None for a file's."""
+    return output.NAMED.get().target
 
 
 def read(config: Path) -> AgentsFile:
@@ -76,9 +81,9 @@ def read(config: Path) -> AgentsFile:
     """
     from wick_graph.config import load_config
 
-    if output.App.target is None:
+    if target() is None:
         return load_config(config)
-    return _from_code().config
+    return from_code().config
 
 
 def with_threads(config: Path, thread_id: str | None) -> AgentsFile:
@@ -89,8 +94,10 @@ def with_threads(config: Path, thread_id: str | None) -> AgentsFile:
     """
     from wick_graph.config import load_config
 
-    own = read(config)
-    if output.App.target is None or not config.is_file():
+    if target() is None:
+        return load_config(config)
+    own = from_code(with_file=True).config
+    if not config.is_file():
         return own
     with opened(own) as store:
         if store is not None and (thread_id is None or store.threads.get(thread_id) is not None):
@@ -99,7 +106,12 @@ def with_threads(config: Path, thread_id: str | None) -> AgentsFile:
 
 
 def looked_at(
-    agent: str | None, config: Path, *, recorded: str | None = None, trust: bool = False
+    agent: str | None,
+    config: Path,
+    *,
+    recorded: str | None = None,
+    trust: bool = False,
+    with_file: bool = False,
 ) -> tuple[str, Agent]:
     """Return an agent for inspection, with its id; this opens no store and asks no model.
 
@@ -108,27 +120,73 @@ def looked_at(
         config: The file.
         recorded: The agent's name in the thread; it counts if the command names none.
         trust: Whether the command line trusts the file.
+        with_file: As for `from_code`.
 
     Raises:
         ConfigError: There is no such agent.
     """
     from wick_graph.loading import outline
 
-    if output.App.target is not None:
-        agents = _from_code()
+    if target() is not None:
+        agents = from_code(trust=trust, with_file=with_file)
         agent_id = pick(agent or (recorded if recorded in agents else None), agents.config)
         made = agents.given.get(agent_id)
-        return agent_id, made or outline(agent_id, agents.config)
+        if made is not None:
+            return agent_id, made.copy_with(made.store, name=agent_id)
+        return agent_id, outline(agent_id, agents.config)
     file = trusted_file(config, trust=trust, looks=True)
     agent_id = pick(agent or recorded, file)
     return agent_id, outline(agent_id, file)
 
 
-def _from_code(model: str | None = None) -> Agents:
+def from_code(model: str | None = None, *, trust: bool = False, with_file: bool = False) -> Agents:
+    """Return the agents of the command's target, which are made once.
+
+    Args:
+        model: A model to use instead of those of the agents.
+        trust: Whether the command line trusts a file.
+        with_file: Whether the command looks for threads in the file's store too.
+
+    Raises:
+        ConfigError: They cannot be made, or the command line names a file besides.
+    """
+    from wick_graph.errors import ConfigError
     from wick_graph.targets import load_target
 
-    assert output.App.target is not None
-    return load_target(output.App.target, model=model)
+    named = output.NAMED.get()
+    assert named.target is not None
+    if named.file and not with_file:
+        raise ConfigError(f"--config names a file, and {named.target} agents in Python; name one")
+    if trust:
+        raise ConfigError(f"--trust is for a file; {named.target} runs without it, leave it out")
+    if named.agents is None:
+        named.agents = load_target(named.target)
+    made: Agents = named.agents
+    made.model = made.model if model is None else model
+    return made
+
+
+def refuse_graphs(command: str, agent_id: str | None = None) -> None:
+    """Refuse a command that needs a recording if the target names a LangGraph graph.
+
+    Args:
+        command: The command.
+        agent_id: The agent that it is about; by default any of the target's.
+
+    Raises:
+        ConfigError: There is no recording of its runs.
+    """
+    from wick_graph.errors import ConfigError
+
+    if (source := target()) is None:
+        return
+    given = from_code(with_file=True).given
+    about = [key for key in given if key == agent_id] or [*given]
+    if about and all(given[key].spec.guest for key in about):
+        raise ConfigError(
+            f"{about[0]} of {source} is a LangGraph graph, not a wick agent; wick {command} needs "
+            "an agent's hooks or recorded runs, and a graph has none"
+        )
 
 
 # --- The store of a configuration, opened only if it exists.
@@ -225,16 +283,18 @@ def trusted_file(config: Path, *, trust: bool = False, looks: bool = False) -> A
     )
 
 
-def load_trusted(config: Path, *, model: str | None = None, trust: bool = False) -> Any:
-    """Read a trusted configuration as `wick_graph.loading.load` does.
+def load_trusted(
+    config: Path, *, model: str | None = None, trust: bool = False, with_file: bool = False
+) -> Any:
+    """Read a trusted configuration as `wick_graph.loading.load` does; `with_file` as `from_code`.
 
     Raises:
         ConfigError: As `trusted_file`.
     """
     from wick_graph.loading import Agents
 
-    if output.App.target is not None:
-        return _from_code(model)
+    if target() is not None:
+        return from_code(model, trust=trust, with_file=with_file)
     return Agents(trusted_file(config, trust=trust), model=model)
 
 

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from wick_graph.cli import output
-from wick_graph.cli.select import DEFAULT_FILE, load_trusted, opened, take_target, trusted_file
+from wick_graph.cli.select import (
+    DEFAULT_FILE,
+    from_code,
+    load_trusted,
+    opened,
+    take_target,
+    trusted_file,
+)
+from wick_graph.cli.select import target as code_named
 from wick_graph.constants import DEFAULT_PORT
 
 if TYPE_CHECKING:
-    from wick_graph.loading import Agents
     from wick_graph.store import SqlSaver
     from wick_graph.store.server_rows import TokenInfo
 
@@ -357,6 +364,8 @@ def serve(
     Clients need a token (`wick token create`). Runs continue when their client disconnects, and
     after a crash of the server.
     """
+    from wick_graph.errors import ConfigError
+
     server = _server()
     options = server.ServerOptions(
         host=host,
@@ -377,19 +386,27 @@ def serve(
         ),
     )
     _take(target)
-    if output.App.target is None:
-        file = trusted_file(config, trust=trust)
-        service = server.Service(file, options, model=model, path=config)
-    else:
-        agents = _from_code(config, model, reload=reload)
-        service = server.Service(
-            agents.config, options, model=agents.model, given=agents.given, tools=agents.tools
-        )
+    if target is not None and reload:
+        raise ConfigError("--reload reloads a file; restart the server to reload Python")
+    service = _service(server, target, options, config, model, trust=trust)
 
     def ready(address: str) -> None:
         output.say(f"serving {', '.join(service.local.agents)} on {address}, {_terms(service)}")
 
-    server.process.serve(service, ready=ready)
+    server.process.serve(server.create_app(service), service, ready=ready)
+
+
+def _service(
+    server: Any, target: str | None, options: Any, config: Path, model: str | None, *, trust: bool
+) -> Any:
+    """Build the service for the agents of the target, else of the file."""
+    if target is None:
+        file = trusted_file(config, trust=trust)
+        return server.Service(file, options, model=model, path=config)
+    agents = from_code(model, trust=trust)
+    return server.Service(
+        agents.config, options, model=agents.model, given=agents.given, tools=agents.tools
+    )
 
 
 def _take(target: str | None) -> None:
@@ -403,19 +420,10 @@ def _take(target: str | None) -> None:
     if target is None:
         return
     one = take_target(target)
-    if output.App.target is None:
+    if (source := code_named()) is None:
         raise ConfigError(f"{target!r:.80} is not a target; write module:name or file.py:name")
     if one is not None:
-        raise ConfigError(f"all agents of {output.App.target} are served; leave #{one} out")
-
-
-def _from_code(config: Path, model: str | None, *, reload: bool) -> Agents:
-    from wick_graph.errors import ConfigError
-
-    if reload:
-        raise ConfigError("--reload reloads a file; restart the server to reload Python")
-    made: Agents = load_trusted(config, model=model)
-    return made
+        raise ConfigError(f"all agents of {source} are served; leave #{one} out")
 
 
 def _server() -> Any:

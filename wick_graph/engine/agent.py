@@ -20,7 +20,7 @@ from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
 from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, run_to_end
 from wick_graph.core.moments import JournalLevel, JournalOptions
 from wick_graph.durations import seconds
-from wick_graph.engine.graph import AgentGraph, ChainStep, build_graph
+from wick_graph.engine.graph import ChainStep, RunGraph, build_graph
 from wick_graph.engine.lifecycle import RunOptions
 from wick_graph.engine.result import Result, checked_thread_id, result_of
 from wick_graph.engine.streaming import CONTINUE, Call, aread, call_of, read
@@ -31,7 +31,7 @@ from wick_graph.hooks import FilesystemHook, compile_hooks
 from wick_graph.hooks.filesystem import note_store
 from wick_graph.messages import Processors
 from wick_graph.models.resolve import ModelChoice, resolve_model
-from wick_graph.runtime.context import AgentSpec, EngineStore
+from wick_graph.runtime.context import AgentSpec, EngineStore, Run
 from wick_graph.store import SqlSaver
 from wick_graph.store.connection import STORES
 from wick_graph.store.saver import dialect_of
@@ -168,9 +168,13 @@ class Agent(ChainStep):
         return made
 
     @cached_property
-    def graph(self) -> AgentGraph:  # type: ignore[override]  # cached: one graph per agent
+    def graph(self) -> RunGraph:
         """The compiled LangGraph graph; all of LangGraph's methods work on it."""
-        graph = build_graph(self.spec, self._store)
+        return self.graph_over(self._store)
+
+    def graph_over(self, store: BaseCheckpointSaver[Any] | None) -> RunGraph:
+        """Return the graph with its threads in another store."""
+        graph = build_graph(self.spec, store)
         graph.ttl = self._ttl
         return graph
 
@@ -328,7 +332,7 @@ class Agent(ChainStep):
         call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
         return self._astream(call, tokens)
 
-    def platform_graph(self) -> AgentGraph:
+    def platform_graph(self) -> RunGraph:
         """Return the graph without checkpointer and store, for a platform that brings its own.
 
         Name it in a `langgraph.json`. Without the agent's store there is no ledger of tool calls:
@@ -384,8 +388,12 @@ class Agent(ChainStep):
             given, thread_id, config, options, answer, self.name, self.allow_client_system
         )
 
+    def read_result(self, values: Mapping[str, Any], run: Run) -> Result:
+        """Return the result of a run: its end, and the state that it left."""
+        return result_of(values, run, run.thread_id or "", self.spec.model.name)
+
     def _result(self, call: Call, values: Any) -> Result:
-        return result_of(values or {}, call.run, call.thread_id, self.spec.model.name)
+        return self.read_result(values or {}, call.run)
 
     def _stream(self, call: Call, tokens: bool) -> Iterator[Event]:
         return read(

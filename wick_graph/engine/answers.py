@@ -249,6 +249,12 @@ def _listed(value: Any) -> list[Any]:
 # --- results and known messages in an input ------------------------------------------------------
 
 
+def messages_in(values: Mapping[str, Any]) -> list[BaseMessage]:
+    """Return the messages of a thread's state; a graph of the user's own may hold anything."""
+    found = values.get("messages")
+    return [m for m in found if isinstance(m, BaseMessage)] if isinstance(found, list) else []
+
+
 def fitted(
     given: Sequence[BaseMessage],
     held: Sequence[BaseMessage],

@@ -101,7 +101,7 @@ def _kept_here(drawn: Graph) -> Graph:
     return drawn
 
 
-class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: LangGraph's own four parameters
+class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: LangGraph's own four parameters
     """A `CompiledStateGraph` with the life cycle of wick_graph around its runs."""
 
     spec: AgentSpec
@@ -109,15 +109,15 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
     """TTL of idle threads in seconds; None keeps them forever, `store` uses the store's TTL."""
 
     @classmethod
-    def adopt(cls, compiled: CompiledStateGraph[Any, Any, Any, Any], spec: AgentSpec) -> AgentGraph:
-        """Turn a freshly compiled graph into an `AgentGraph`."""
+    def adopt(cls, compiled: CompiledStateGraph[Any, Any, Any, Any], spec: AgentSpec) -> Self:
+        """Turn a freshly compiled graph into one of this class."""
         compiled.__class__ = cls
         graph: Any = compiled
         graph.spec = spec
         graph.ttl = None
         return graph  # type: ignore[no-any-return]  # the class was set two lines above
 
-    def copy(self, update: dict[str, Any] | None = None) -> AgentGraph:
+    def copy(self, update: dict[str, Any] | None = None) -> Self:
         """Copy the graph, as `with_config` does; the copy shares nodes, channels and saver."""
         made = object.__new__(type(self))
         made.__dict__ = {**self.__dict__, **(update or {})}
@@ -157,8 +157,7 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
             if call.previous is not None:
                 yield from call.previous.chunks(call.kwargs)
             else:
-                run: Any = super().stream
-                yield from run(call.input, call.config, **call.kwargs)
+                yield from self._chunks(call)
         except BaseException as error:
             problem = run_to_end(lifecycle.fail_run(call, SYNC_BRIDGE, error))
             if problem is error:
@@ -181,8 +180,7 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
                 for chunk in call.previous.chunks(call.kwargs):
                     yield chunk
             else:
-                run: Any = super().astream
-                async for chunk in run(call.input, call.config, **call.kwargs):
+                async for chunk in self._achunks(call):
                     yield chunk
         except BaseException as error:
             problem = await lifecycle.fail_run(call, ASYNC_BRIDGE, error)
@@ -192,6 +190,20 @@ class AgentGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: La
                 raise problem from error
         else:
             await lifecycle.finish_run(call, ASYNC_BRIDGE)
+
+    def _chunks(self, call: lifecycle.RunCall) -> Iterator[Any]:
+        """Run LangGraph's loop."""
+        run: Any = super().stream
+        return run(call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # one of its overloads
+
+    def _achunks(self, call: lifecycle.RunCall) -> AsyncIterator[Any]:
+        """Run LangGraph's loop."""
+        run: Any = super().astream
+        return run(call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # one of its overloads
+
+
+class AgentGraph(RunGraph):
+    """The graph of an agent."""
 
     def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
         """Update as LangGraph does; keep the records beside the thread's head."""
@@ -229,7 +241,7 @@ class ChainStep:
     """
 
     @property
-    def graph(self) -> AgentGraph:
+    def graph(self) -> RunGraph:
         """The graph that runs."""
         raise NotImplementedError
 
@@ -241,7 +253,7 @@ class ChainStep:
         """Run the graph on several states at once; see `batch`."""
         return await self.graph.abatch(inputs, config, **options)
 
-    def with_config(self, config: Any = None, **options: Any) -> AgentGraph:
+    def with_config(self, config: Any = None, **options: Any) -> RunGraph:
         """Return the graph with a LangChain config, such as tags, for all its runs."""
         return self.graph.with_config(config, **options)
 
@@ -251,7 +263,7 @@ class ChainStep:
     def __ror__(self, other: Any) -> Runnable[Any, Any]:
         return self.graph.__ror__(other)
 
-    def __call__(self, state: Any) -> AgentGraph:
+    def __call__(self, state: Any) -> RunGraph:
         """Return the graph. LangChain and LangGraph, which take functions as steps, then run it."""
         return self.graph
 

@@ -298,6 +298,8 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
         call.input = _dated(call.input)
         await start_journal(call, bridge)
         call.input = await answers.store_answers(call.input, saver, config, run, bridge)
+    if call.spec.guest:
+        return
     if saver is not None and call.is_new_input and (store is None or call.unfinished):
         await keep_finished_results(call.graph, saver, config, bridge)
 
@@ -346,7 +348,7 @@ async def refuse_strays(call: RunCall, bridge: Bridge) -> None:
     if call.saver is not None and langgraph_config.thread_of(call.config) is not None:
         at: Any = {**call.config, "metadata": {}}
         state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
-        held = state.values.get("messages") or []
+        held = answers.messages_in(state.values)
     messages = answers.fitted(call.input["messages"], held, run.answers, named=run.named)
     call.input = {**call.input, "messages": messages}
 
@@ -458,7 +460,7 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
     waited = before is not None and before.stopped_because == "interrupted"
     if waited and not run.ran and not call.is_new_input and not call.poisoned:
         run.stopped = "interrupted"
-    if run.stopped == "failed" and call.saver is not None:
+    if run.stopped == "failed" and call.saver is not None and not call.spec.guest:
         await record_failure(run, call.saver, call.spec.name, error, bridge)
     await close_run(call, bridge, error)
     return error

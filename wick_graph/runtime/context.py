@@ -61,6 +61,8 @@ class AgentSpec:
     """Functions that change messages last before the model, and replies first after it."""
     beside: tuple[Beside, ...] = ()
     """Sources of tools that can change at run time."""
+    guest: bool = False
+    """The graph is the user's own: the engine records nothing of it, and adds no messages."""
     toolbox: Toolbox = field(init=False, repr=False)
     binder: Binder = field(init=False, repr=False, default_factory=Binder)
     recorded: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import Path
 from jsonschema import Draft202012Validator
+from langchain_core.messages import BaseMessage
 from langgraph.types import StateSnapshot
 from pydantic import (
     AfterValidator,
@@ -455,7 +456,7 @@ def state_answer(state: StateSnapshot) -> dict[str, Any]:
         "created_at": state.created_at,
         "next": [*state.next],
         "step": (state.metadata or {}).get("step"),
-        "messages": [to_wick(message) for message in messages],
+        "messages": [to_wick(m) if isinstance(m, BaseMessage) else m for m in messages],
         "values": {key: value for key, value in values.items() if key != "request"},
         "interrupts": [
             {"id": i.id, "value": shown_in(at.get(langgraph_config.THREAD_ID), i.value)}

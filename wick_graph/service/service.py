@@ -162,10 +162,12 @@ class Service:
         """Agents made in Python, by id; each tenant has its own copy."""
         for agent_id, agent in self.given.items():
             if agent.given_store is not None and not isinstance(agent.given_store, str):
-                raise ConfigError(
-                    f"the server keeps the threads of each tenant apart; leave store= of the agent "
-                    f"{agent_id} out, or make it a database URL"
+                remedy = (
+                    f"compile the graph {agent_id} without a checkpointer"
+                    if agent.spec.guest
+                    else f"leave store= of the agent {agent_id} out, or make it a database URL"
                 )
+                raise ConfigError(f"the server keeps the threads of each tenant apart; {remedy}")
             if self.options.auth and (what := shared_by(agent)):
                 raise ConfigError(
                     f"the tenants of the server would share the {what} of the agent {agent_id}; "

@@ -18,6 +18,7 @@ from wick_graph.backends.docker import DockerBackend
 from wick_graph.config import AgentConfig, AgentsFile, BackendConfig, folder_of
 from wick_graph.config.trusted import TENANTS
 from wick_graph.engine.agent import Agent
+from wick_graph.engine.guest import GuestAgent
 from wick_graph.errors import ConfigError, ModelError, WickError
 from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook
 from wick_graph.hooks.protocol import BaseHook
@@ -402,11 +403,11 @@ class TenantAgents(Mapping[str, Agent]):
             self._agents[below]  # else its first task would build it, on the event loop
         if not own and not off:
             return self._agents[agent_id]
-        if (given := self._agents.given.get(agent_id)) is not None:
-            return self._agents.copy_of(given, without=off)
+        if agent_id in self._agents.given:
+            return self._agents.copy_of(agent_id, without=off)
         hooks = [hook for hook in self._hooks(agent_id) if hook.name not in off]
         try:
-            made = build_agent(
+            return build_agent(
                 agent_id,
                 self.file,
                 store=lambda: self.store,
@@ -416,7 +417,6 @@ class TenantAgents(Mapping[str, Agent]):
                 mcp_servers=() if own else self._agents.servers_of(agent_id),
                 agents=None if own else self._agents,
             )
-            return self._agents.with_common(made)
         except ConfigError as error:
             if own:
                 raise ConfigError(str(error).split(": ", 1)[-1]) from None
@@ -425,6 +425,8 @@ class TenantAgents(Mapping[str, Agent]):
 
 def shared_by(agent: Agent) -> str:
     """Name what the copies of an agent made in Python share; empty if it is nothing of tenants."""
+    if isinstance(agent, GuestAgent):
+        return next((part for part in ("store", "cache") if getattr(agent.source, part)), "")
     if any(isinstance(hook, FilesystemHook | MemoryHook | SkillsHook) for hook in agent.hooks):
         return "files"
     below = any(isinstance(tool, FuncTool) and tool.agents for tool in agent.tools)

@@ -203,9 +203,13 @@ class ToolStore:
     A registered tool is offered from the next model call on, also in running runs. An agent's tool
     precedes one of the same name for all. The agent's and its hooks' own tools are never replaced.
     All methods are safe to call from any thread.
+
+    Args:
+        common: More tools to offer, after these; one of the same name as a tool here is not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, common: ToolStore | None = None) -> None:
+        self._common = common
         self._lock = threading.Lock()
         self._scopes: Mapping[str | None, _Tools] = MappingProxyType({})
 
@@ -239,11 +243,17 @@ class ToolStore:
         return name in held
 
     def at(self, agent: str) -> tuple[BoundTool, ...]:
-        """Return the tools for an agent, in order of registration."""
+        """Return the tools for an agent, in order of registration; common ones last."""
+        common = () if self._common is None else self._common.at(agent)
         if not self._scopes:
-            return ()
-        everywhere, own = self._scopes.get(None, {}), self._scopes.get(agent, {})
-        return tuple({**everywhere, **own}.values())
+            return common
+        mine = {**self._scopes.get(None, {}), **self._scopes.get(agent, {})}
+        return (*mine.values(), *(tool for tool in common if tool.name not in mine))
+
+    @property
+    def agents(self) -> builtins.list[str]:
+        """The agents that have tools of their own."""
+        return [agent for agent in self._scopes if agent is not None]
 
     def list(self, agent: str | None = None) -> builtins.list[BoundTool]:
         """Return the tools of one scope: of one agent, or those for all."""

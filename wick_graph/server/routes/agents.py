@@ -244,7 +244,8 @@ async def available(context: Reader, agent_id: AgentQuery = None) -> dict[str, A
     """List the tools of an agent, and where each comes from."""
     spec = (await context.agent(agent_id)).spec
     named = agent_id or context.tenant.agents.default_id
-    registered = {tool.name for tool in context.tenant.agents.tools.at(named)}
+    tools = context.tenant.agents.tools
+    registered = {tool.name for scope in (None, named) for tool in tools.list(scope)}
     brought = {
         str(getattr(tool, "name", "")): hook
         for hook, tools in spec.hooks.tool_sources
@@ -266,6 +267,8 @@ async def register(context: Admin, form: schemas.ToolForm) -> dict[str, Any]:
     accepted: `health` says so, and the tool works once the server answers.
     """
     _check_agent(context, form.agent_id)
+    if form.agent_id is not None and (await context.agent(form.agent_id)).spec.guest:
+        raise Problem(409, f"{form.agent_id} is a LangGraph graph, which brings its own tools")
     client = context.service.callbacks
     try:
         tool = HTTPTool(

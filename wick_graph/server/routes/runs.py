@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Path, Response
 
 from wick_graph import langgraph_config
-from wick_graph.engine.result import new_thread_id, result_of
+from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import MessageError
 from wick_graph.hooks.approvals import KIND, holds_decision, shown_in, signed
 from wick_graph.messages.validation import read_input
@@ -327,7 +327,7 @@ async def _ended(context: RequestContext, row: StreamRow) -> dict[str, Any]:
         found = [await agent.graph.aget_state(config)]
     for state in found:
         values = {**state.values, "__interrupt__": state.interrupts}
-        return run_answer(result_of(values, run, row.thread_id, agent.spec.model.name))
+        return run_answer(agent.read_result(values, run))
     raise Problem(409, "the run's steps were pruned", {"thread_id": row.thread_id})
 
 

@@ -29,9 +29,10 @@ _STEPS: Final = 10
 """Steps of a history in memory at once; each has copies of all messages up to it."""
 
 
-def encoded(step: Any) -> bytes:
-    """Write a step as JSON."""
-    return to_json(state_answer(step), inf_nan_mode="null", serialize_unknown=True)
+def encoded(step: Any, **more: Any) -> bytes:
+    """Write a step as JSON; bytes as base64, and what JSON has no form for as its text."""
+    shown = {**state_answer(step), **more}
+    return to_json(shown, inf_nan_mode="null", bytes_mode="base64", serialize_unknown=True)
 
 
 def _written(value: Any) -> Any:
@@ -82,12 +83,12 @@ async def delete(context: Runner, thread_id: schemas.ThreadIdPath) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/threads/{thread_id}/state")
-async def state(context: Reader, thread_id: schemas.ThreadIdPath) -> dict[str, Any]:
+@router.get("/threads/{thread_id}/state", response_model=dict[str, Any])
+async def state(context: Reader, thread_id: schemas.ThreadIdPath) -> Any:
     """Return a thread's latest state."""
     agent = await context.agent_of(thread_id)
-    config = _at(thread_id)
-    return {**state_answer(await agent.graph.aget_state(config)), "thread_id": thread_id}
+    found = await agent.graph.aget_state(_at(thread_id))
+    return Response(encoded(found, thread_id=thread_id), media_type="application/json")
 
 
 @router.get("/threads/{thread_id}/history", response_model=list[dict[str, Any]])
@@ -181,7 +182,9 @@ async def journal(
     limit: Limit = 200,
 ) -> list[dict[str, Any]]:
     """Return the journal of a thread: the moments of its runs."""
-    await context.thread(thread_id)
+    named = (await context.thread(thread_id)).agent
+    if named in context.tenant.agents and (await context.agent(named)).spec.guest:
+        raise Problem(409, f"{named} is a LangGraph graph; its runs are not recorded")
     found = Journal(context.saver, thread_id)
 
     def read() -> list[dict[str, Any]]:
