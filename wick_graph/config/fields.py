@@ -44,7 +44,7 @@ class Starts:
     @property
     def loads_code(self) -> bool:
         """Whether code is loaded even if an agent is only shown."""
-        return any(".middleware." in key for key in self.sections)
+        return any(".mcp_servers." not in key for key in self.sections)
 
     def lines(self) -> list[str]:
         """Describe each program and piece of code in one line."""
@@ -68,17 +68,60 @@ def _sections(agents: Any) -> Iterator[tuple[str, Any]]:
         for name, server in servers.items() if isinstance(servers, dict) else ():
             if isinstance(server, dict) and server.get("command"):
                 yield f"agents.{agent_id}.mcp_servers.{name}", server
-        middleware = agent.get("middleware")
-        for index, entry in enumerate(middleware if isinstance(middleware, list) else ()):
-            if isinstance(entry, dict):
-                yield f"agents.{agent_id}.middleware.{index}", entry
+        model, listed = agent.get("model"), ("tools", "hooks", "middleware")
+        if isinstance(model, dict) and "use" in model:
+            yield f"agents.{agent_id}.model", model
+        for key in listed:
+            entries = agent.get(key)
+            for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+                if isinstance(entry, dict) or (key == "tools" and is_code(entry)):
+                    yield f"agents.{agent_id}.{key}.{index}", entry
 
 
-def _shown(section: Mapping[str, Any]) -> str:
+def _shown(section: Any) -> str:
+    if isinstance(section, str):
+        return section
     if "command" in section:
         words = section["command"]
         return " ".join(map(str, words)) if isinstance(words, list) else str(words)
     return str(section.get("use", ""))
+
+
+# --- One's own code: `module:name`.
+
+
+REFERENCE: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+_FORM: Final = "write module:name, with a module beside the file or an installed one"
+
+
+def is_code(value: Any) -> bool:
+    """Say whether a value is meant to name code, as `module:name` does."""
+    return isinstance(value, str) and bool({":", "/", "\\"} & set(value))
+
+
+def check_code(text: str) -> str:
+    """Return the name of one's own code if it has the right form.
+
+    Raises:
+        ValueError: It is a path, or private, or has another form.
+    """
+    if "/" in text or "\\" in text or ".." in text or text.partition(":")[0].endswith(".py"):
+        raise ValueError(f"{show_key(text)} is a path; {_FORM}")
+    if not REFERENCE.fullmatch(text):
+        raise ValueError(f"{show_key(text)} names no code; {_FORM}")
+    if any(part.startswith("_") for part in re.split(r"[.:]", text)):
+        raise ValueError(f"{show_key(text)} is private; name something public")
+    return text
+
+
+def check_tool(name: str) -> str:
+    """Return a name under `tools:` if it may be of a built-in tool, or of one's own code.
+
+    Raises:
+        ValueError: It names code in another form than `module:name`.
+    """
+    return check_code(name) if is_code(name) else name
 
 
 # --- The database URL of a configuration; a relative SQLite file belongs to the YAML file's
@@ -177,7 +220,9 @@ NAME_TAG: Final = "\0name"
 
 BLOCK_TAG: Final = "\0block"
 
-UNION_TAGS: Final = frozenset({NAME_TAG, BLOCK_TAG})
+CODE_TAG: Final = "\0code"
+
+UNION_TAGS: Final = frozenset({NAME_TAG, BLOCK_TAG, CODE_TAG})
 """Steps that pydantic adds to a location and that no file has."""
 
 
@@ -315,6 +360,12 @@ def _each_expanded(value: Any, info: ValidationInfo) -> Any:
 def form_of(value: Any) -> str:
     """Return the tag of a model's form: a name or a block."""
     return BLOCK_TAG if isinstance(value, (dict, BaseModel)) else NAME_TAG
+
+
+def form_of_model(value: Any) -> str:
+    """Return the tag of a model's form: a name, a block, or one's own code."""
+    keys = value if isinstance(value, dict) else getattr(value, "model_fields_set", ())
+    return CODE_TAG if "use" in keys else form_of(value)
 
 
 Text = Annotated[str, Field(min_length=1)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wick_graph.backends import ExtraRoot, FileSystem, LocalBackend, Rules
 from wick_graph.backends.docker import BoxOptions, DockerBackend
-from wick_graph.config import AgentConfig, BackendConfig, BudgetConfig, place_of
+from wick_graph.config import AgentConfig, BackendConfig, BudgetConfig, ModelConfig, place_of
 from wick_graph.core.redaction import REDACTOR, Redactor
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.approvals import approval_hook
@@ -124,6 +124,6 @@ def budget_of(budget: float | BudgetConfig) -> Budget:
 def secrets_of(config: AgentConfig) -> list[str]:
     """List the keys that a configuration holds: of its models, fallbacks and search."""
     model = config.model
-    holders = () if isinstance(model, str) else (model, *model.fallbacks)
+    holders = (model, *model.fallbacks) if isinstance(model, ModelConfig) else ()
     keys = (getattr(holder, "api_key", None) for holder in (*holders, config.search))
     return [key.get_secret_value() for key in keys if key is not None]

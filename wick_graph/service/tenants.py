@@ -16,12 +16,12 @@ from typing import Any, Final
 from wick_graph.backends import LocalBackend
 from wick_graph.backends.docker import DockerBackend
 from wick_graph.config import AgentConfig, AgentsFile, BackendConfig, folder_of
+from wick_graph.config.schema import OwnCode
 from wick_graph.config.trusted import TENANTS
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, ModelError, WickError
-from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook
 from wick_graph.hooks.protocol import BaseHook
-from wick_graph.loading import Agents, backends_in, build_agent, hooks_of
+from wick_graph.loading import Agents, backends_in, build_agent, has_files, hooks_of
 from wick_graph.models.resolve import DEMO
 from wick_graph.models.spec import AUTO, PROVIDERS, parse
 from wick_graph.service.options import LOCAL, Problem, log
@@ -309,7 +309,9 @@ class TenantAgents(Mapping[str, Agent]):
             spec = parse(config.model_spec())
         except WickError as error:
             raise Problem(409, f"model: {error}") from None
-        known = {parse(one.model_spec()).provider for one in self._agents.config.agents.values()}
+        every = self._agents.config.agents.values()
+        named = [one for one in every if not isinstance(one.model, OwnCode)]
+        known = {parse(one.model_spec()).provider for one in named}
         if spec.provider == "scripted":
             if spec.name != DEMO:
                 raise Problem(409, "model: a script is a file of the server; name a model")
@@ -425,7 +427,7 @@ class TenantAgents(Mapping[str, Agent]):
 
 def shared_by(agent: Agent) -> str:
     """Name what the copies of an agent made in Python share; empty if it is nothing of tenants."""
-    if any(isinstance(hook, FilesystemHook | MemoryHook | SkillsHook) for hook in agent.hooks):
+    if any(map(has_files, agent.hooks)):
         return "files"
     below = any(isinstance(tool, FuncTool) and tool.agents for tool in agent.tools)
     if below or any(isinstance(hook, Background) for hook in agent.hooks):
