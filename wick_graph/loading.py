@@ -459,10 +459,18 @@ def server_of(
     return McpServer(name, target, timeout=config.timeout, idle=config.idle, only=config.tools)
 
 
-def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> list[BaseHook]:
+def hooks_of(
+    agent_id: str, file: AgentsFile, *, to_look_at: bool = False, inside: bool = False
+) -> list[BaseHook]:
     """Make the hooks that an agent's configuration enables.
 
     Creates the folder of its backend if it is missing, unless the agent is only inspected.
+
+    Args:
+        agent_id: The agent's id in the file.
+        file: The configuration.
+        to_look_at: Whether the agent is only inspected.
+        inside: Whether all its files are below the folder of its backend, whatever links say.
 
     Raises:
         ConfigError: The folder cannot be opened, or a hook cannot work as configured.
@@ -473,7 +481,8 @@ def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> li
     more: list[Any] = []
     key: tuple[str | int, ...] = ("backend",)
     try:
-        backend = backend_of(config, _workdir(config, file.base_dir, to_look_at), rules)
+        workdir = _workdir(config, file.base_dir, to_look_at)
+        backend = backend_of(config, workdir, rules, inside=inside)
         entries: list[tuple[str, int, OwnCode]] = [
             *(("hooks", index, entry) for index, entry in enumerate(config.hooks)),
             *(("middleware", index, entry) for index, entry in enumerate(config.middleware)),

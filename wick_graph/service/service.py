@@ -110,7 +110,9 @@ class Tenant:
                 tenant=name,
                 given=service.given,
                 common=service.tools,
-            )
+            ),
+            whole=lambda: service.file,
+            rules=lambda: service.callbacks,
         )
         self.saver: SqlSaver = self.agents.store
         self.runs = Runs(name, self.saver, service.options.limits, service.metrics_of(name))
