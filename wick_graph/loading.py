@@ -302,7 +302,12 @@ def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | Non
         tools: list[Any] = builtin(names, file.tools_dir, search=config.search)
     except ConfigError as error:
         raise file.error(("agents", agent_id, "tools"), str(error)) from None
-    tools += [*_own_tools(agent_id, file), *file.additions.tools]
+    if more := [*_own_tools(agent_id, file), *file.additions.tools]:
+        tools += more
+        try:
+            bind_tools(tools)
+        except ConfigError as error:
+            raise file.error(("agents", agent_id, "tools"), str(error)) from None
     unknown = next((name for name in config.subagents if name not in file.agents), None)
     if unknown is not None:
         hint = did_you_mean(unknown, file.agents)

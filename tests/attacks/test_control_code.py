@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.test_control_trust import home
+from tests.support.command import Folder
 from wick_graph.cli.app import call
 from wick_graph.config import code as loader
 from wick_graph.config import digest_of, is_trusted, load_config, trust
@@ -209,6 +210,58 @@ def test_a_module_is_hashed_or_not_loaded(app: Path) -> None:
     with load(app / "agents.yaml") as agents:
         (done,) = agents["default"].invoke("?").tool_calls
     assert "No module named 'own_hidden'" in done["error"]
+
+
+def test_a_part_of_a_package_that_appears_later_is_not_loaded(app: Path) -> None:
+    (app / "own_package/inner.py").write_text(
+        "def deep():\n"
+        "    try:\n"
+        "        from . import own_extra\n"
+        "    except ImportError as error:\n"
+        "        return f' without {error.name}'\n"
+        "    return own_extra.NAME\n",
+        "utf-8",
+    )
+    with load(app / "agents.yaml") as agents:
+        agent = agents["default"]
+        (app / "own_package/own_extra.py").write_text("NAME = 'evil'\n", "utf-8")
+        output = agent.invoke("?").tool_calls[0]["output"]
+    assert output == "me without own_package"
+
+
+def test_what_lies_where_the_command_starts_is_not_imported(app: Path) -> None:
+    """`python -m` puts this folder before all others."""
+    (app / "own_helper.py").write_text(
+        "import importlib\n"
+        "try:\n    NAME = importlib.import_module('own_' + 'hidden').NAME\n"
+        "except ImportError:\n    NAME = 'none'\n",
+        "utf-8",
+    )
+    folder = Folder(app)
+    done = folder.wick("run", "hello", "--trust")
+    assert (done.code, "none" in done.err, "hidden" in done.err) == (0, True, False), done.err
+
+
+def test_a_link_to_a_module_holds_where_it_leads(app: Path) -> None:
+    (app / "workspace").mkdir()
+    (app / "own_helper.py").rename(app / "workspace/real.py")
+    (app / "own_helper.py").symlink_to("workspace/real.py")
+    backend = "    backend: {type: local, execute: 'off'}\n"
+    (app / "agents.yaml").write_text(TEXT + backend, "utf-8")
+    (made,) = backends_in(hooks_of("default", load_config(app / "agents.yaml")))
+    with made, pytest.raises(Exception, match="governs agents"):
+        made.write("real.py", b"NAME = 'evil'")
+
+
+def test_a_person_sees_the_arguments_too(
+    app: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hooks = "    hooks: [{use: 'subprocess:run', args: {args: [rm, -rf, /, ü]}}]\n"
+    (app / "agents.yaml").write_text(TEXT + hooks, "utf-8")
+    monkeypatch.chdir(app)
+    assert call(["trust", "--show"]) == 0
+    said = capsys.readouterr().err
+    assert 'hooks.0: subprocess:run {"args": ["rm", "-rf", "/", "\\u00fc"]}' in said
 
 
 def test_trust_is_looked_at_again_before_code_is_loaded(app: Path) -> None:

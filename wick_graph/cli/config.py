@@ -62,7 +62,7 @@ def trust(
     output.print_line(digest)
 
 
-# --- `wick validate`: check a configuration; nothing in it is run.
+# --- `wick validate`: check a configuration; what it names is loaded only if it is trusted.
 
 
 def validate(

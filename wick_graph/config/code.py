@@ -38,6 +38,10 @@ MOST_BYTES: Final = 2**20
 INIT: Final = "__init__.py"
 
 
+_IMPORTS: Final[dict[tuple[bytes, str], tuple[str, ...]]] = {}
+"""What a source in a package imports, by its hash."""
+
+
 def split(reference: str) -> tuple[str, str]:
     """Split `module:name`; its form was checked when the file was read."""
     module, _, name = reference.partition(":")
@@ -68,12 +72,15 @@ def hashed_modules(base: Path, names: Iterable[str]) -> Modules:
     found: dict[str, bytes] = {}
     roots: dict[str, None] = {}
     left, seen = list(names), set[str]()
+    known: dict[str, Path | None] = {}
     while left:
         name = left.pop()
         if name in seen or not MODULE.fullmatch(name.removesuffix(".*")):
             continue
         seen.add(name)
-        root = root_of(name.partition(".")[0], base)
+        if (top := name.partition(".")[0]) not in known:
+            known[top] = root_of(top, base)
+        root = known[top]
         for package, path in _files(root, name.removesuffix(".*")) if root is not None else ():
             if name.endswith(".*") and path.name == INIT:  # its `__all__` may name any of them
                 left += (f"{package}.{one.stem}" for one in sorted(path.parent.glob("*.py")))
@@ -81,10 +88,14 @@ def hashed_modules(base: Path, names: Iterable[str]) -> Modules:
             if str(path) in found:
                 continue
             source = _read(path)
-            found[str(path)] = hashlib.sha256(source).digest()
+            digest = found[str(path)] = hashlib.sha256(source).digest()
             if len(found) > MOST_MODULES:
                 raise ConfigError(f"{name} imports more than {MOST_MODULES:,} modules beside it")
-            left += _imports(source, package)
+            if (digest, package) not in _IMPORTS:
+                if len(_IMPORTS) > MOST_MODULES:
+                    _IMPORTS.clear()
+                _IMPORTS[digest, package] = (*_imports(source, package),)
+            left += _IMPORTS[digest, package]
     return Modules(dict(sorted(found.items())), tuple(roots))
 
 
@@ -316,18 +327,25 @@ class _Beside(MetaPathFinder):
         """Find a hashed module; None for every other one."""
         short = name.rpartition(".")[2]
         for folder in self.roots if path is None else path:
-            for file in (f"{folder}/{short}/{INIT}", f"{folder}/{short}.py"):
-                if file in self.hashes:
-                    inner = [f"{folder}/{short}"] if file.endswith(f"/{INIT}") else None
-                    loader = _Source(name, file)
-                    return spec_from_file_location(
-                        name, file, loader=loader, submodule_search_locations=inner
-                    )
-            if any(one.startswith(f"{folder}/{short}/") for one in self.hashes):
+            inner = str(Path(folder, short))
+            package, module = str(Path(inner, INIT)), f"{inner}.py"
+            if package in self.hashes:
+                loader = _Source(name, package)
+                return spec_from_file_location(
+                    name, package, loader=loader, submodule_search_locations=[inner]
+                )
+            if module in self.hashes:
+                return spec_from_file_location(name, module, loader=_Source(name, module))
+            if self._holds(inner):
                 spec = ModuleSpec(name, None, is_package=True)
-                spec.submodule_search_locations = [f"{folder}/{short}"]
+                spec.submodule_search_locations = [inner]
                 return spec
+        if any(map(self._holds, path or ())):  # Python would find others in the package's folder
+            raise ModuleNotFoundError(f"No module named {name!r} was checked", name=name)
         return None
+
+    def _holds(self, folder: str) -> bool:
+        return any(one.startswith(f"{folder}{os.sep}") for one in self.hashes)
 
 
 class _Source(SourceFileLoader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -84,7 +85,8 @@ def _shown(section: Any) -> str:
     if "command" in section:
         words = section["command"]
         return " ".join(map(str, words)) if isinstance(words, list) else str(words)
-    return str(section.get("use", ""))
+    args = section.get("args")
+    return f"{section.get('use', '')}{f' {json.dumps(args, default=str)}' if args else ''}"
 
 
 # --- One's own code: `module:name`.
@@ -122,6 +124,30 @@ def check_tool(name: str) -> str:
         ValueError: It names code in another form than `module:name`.
     """
     return check_code(name) if is_code(name) else name
+
+
+def code_in(value: Any) -> Iterator[str]:
+    """Yield each `module:name` after a `use:` in arguments, at any depth."""
+    if isinstance(value, Mapping):
+        use = value.get("use")
+        if isinstance(use, str) and ":" in use and value.keys() <= {"use", "args"}:
+            yield use
+        for inner in value.values():
+            yield from code_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from code_in(inner)
+
+
+def check_args(args: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments if each `module:name` after a `use:` in them has the right form.
+
+    Raises:
+        ValueError: One has not.
+    """
+    for found in code_in(args):
+        check_code(found)
+    return args
 
 
 # --- The database URL of a configuration; a relative SQLite file belongs to the YAML file's
@@ -214,7 +240,7 @@ _TOOL_PATTERN: Final = re.compile(r"[a-zA-Z0-9_*?\[\]!-]{1,64}")
 
 AGENT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
-_HIDDEN: Final = ENV_FIELDS | {"params", "env", "headers"}
+_HIDDEN: Final = ENV_FIELDS | {"params", "env", "headers", "args"}
 
 NAME_TAG: Final = "\0name"
 

@@ -60,6 +60,7 @@ from wick_graph.config.fields import (
     Tokens,
     Variables,
     check_agent_id,
+    check_args,
     check_code,
     check_http_url,
     check_keys,
@@ -69,6 +70,7 @@ from wick_graph.config.fields import (
     check_regexes,
     check_store,
     check_tool,
+    code_in,
     form_of,
     form_of_model,
     is_code,
@@ -88,7 +90,7 @@ class OwnCode(Block):
     use: Annotated[Text, AfterValidator(check_code)]
     """`module:name`, with a module beside the file or an installed one: a class or a function that
     makes the object, or the object itself."""
-    args: dict[str, Any] = Field(default_factory=dict)
+    args: Annotated[dict[str, Any], AfterValidator(check_args)] = Field(default_factory=dict)
     """Arguments of the class or the function; a nested block with `use` and `args` makes an object
     too."""
 
@@ -99,7 +101,7 @@ class MiddlewareConfig(OwnCode):
     use: Annotated[Text, AfterValidator(check_tool)]
     """A class of `langchain.agents.middleware`, `deepagents.` and one of `deepagents`, or your own
     as `module:name`."""
-    args: dict[str, Any] = Field(default_factory=dict)
+    args: Annotated[dict[str, Any], AfterValidator(check_args)] = Field(default_factory=dict)
     """Arguments of its constructor; a nested block with `use` and `args` makes an object too."""
 
 
@@ -399,20 +401,7 @@ def _code_of(at: KeyPath, config: AgentConfig) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(config.model, OwnCode):
         entries.append(((*at, "model"), config.model))
     for key, entry in entries:
-        yield from ((key, one) for one in _code_in({"use": entry.use, "args": entry.args}))
-
-
-def _code_in(value: Any) -> Iterator[str]:
-    """Yield each `module:name` after a `use:` in arguments, at any depth."""
-    if isinstance(value, Mapping):
-        use = value.get("use")
-        if isinstance(use, str) and ":" in use and value.keys() <= {"use", "args"}:
-            yield use
-        for inner in value.values():
-            yield from _code_in(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _code_in(inner)
+        yield from ((key, one) for one in code_in({"use": entry.use, "args": entry.args}))
 
 
 @dataclass(frozen=True, slots=True)
