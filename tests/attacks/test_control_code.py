@@ -448,3 +448,20 @@ def test_a_server_that_reads_again_loads_nothing_new(app: Path, how: str) -> Non
         assert agents["default"].invoke("?").tool_calls[0]["output"] == "new"
     finally:
         service.close()
+
+
+def test_no_command_writes_a_module(open_path: Path, home: Path) -> None:
+    for name, text in FILES.items():
+        (open_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (open_path / name).write_text(text, "utf-8")
+    backend = "    backend: {type: local, workdir: ., execute: bwrap}\n"
+    (open_path / "agents.yaml").write_text(TEXT + backend, "utf-8")
+    try:
+        (made,) = backends_in(hooks_of("default", load_config(open_path / "agents.yaml")))
+    except ConfigError as error:
+        pytest.skip(str(error))
+    with made:
+        for name in IMPORTED:
+            made.exec(f"chmod 777 {name}; echo evil > {name}; mv {name} x; rm -f {name}")
+            made.exec(f"rm -rf own_package; echo evil > x; ln -f x {name}; cp x {name}")
+            assert (open_path / name).read_text("utf-8") == FILES[name]
