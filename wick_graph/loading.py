@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -29,18 +30,23 @@ from wick_graph.config import (
     store_of,
     trust_folder,
 )
-from wick_graph.config.trusted import PYCACHE
+from wick_graph.config.code import look_up
+from wick_graph.config.fields import is_code
+from wick_graph.config.schema import Additions, OwnCode
+from wick_graph.config.trusted import PYCACHE, CodeLoader
 from wick_graph.core.moments import JournalOptions
 from wick_graph.engine.agent import Agent
-from wick_graph.errors import ConfigError, did_you_mean
+from wick_graph.errors import ConfigError, WickError, did_you_mean
+from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook, compile_hooks
 from wick_graph.hooks.approvals import misspelt
-from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.hooks.from_config import activate, backend_of
 from wick_graph.hooks.protocol import BaseHook
-from wick_graph.middleware import make, must_hold_nothing
+from wick_graph.middleware import make, make_object, must_hold_nothing, own_hook
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent, delegation
+from wick_graph.tools import tool as make_tool
+from wick_graph.tools.bound import bind_tool, bind_tools
 from wick_graph.tools.builtin_tools import builtin
 from wick_graph.tools.mcp import McpServer, Target
 from wick_graph.tools.toolsets import ToolStore, Unasked
@@ -197,17 +203,27 @@ class _Unchanged:
         must_be_unchanged(self.file)
 
 
-def load(path: str | Path = "agents.yaml", *, model: str | None = None) -> Agents:
+def load(
+    path: str | Path = "agents.yaml",
+    *,
+    model: str | None = None,
+    hooks: Sequence[Any] = (),
+    tools: Sequence[Any] = (),
+) -> Agents:
     """Load the agents of a configuration file.
 
     Args:
         path: The YAML file; relative paths in it are relative to its folder.
         model: A model to use instead of those in the file.
+        hooks: Hooks for all agents, inside those that the file names.
+        tools: Tools for all agents, besides those that the file names.
 
     Raises:
         ConfigError: The file is invalid; the text names file, line and key path.
     """
-    return Agents(load_config(path), model=model)
+    compile_hooks(hooks)
+    bind_tools(tools)
+    return Agents(load_config(path).adding(Additions((*hooks,), (*tools,))), model=model)
 
 
 def build_agent(
@@ -240,7 +256,12 @@ def build_agent(
     config = file.agent(agent_id)
     tools = _tools_of(agent_id, file, agents)
     if not isinstance(model, ModelChoice):
-        model = resolve_model(model or config.model_spec(), base_dir=file.base_dir)
+        own = isinstance(config.model, OwnCode) and model is None
+        model = (
+            _own_model(agent_id, file)
+            if own
+            else resolve_model(model or config.model_spec(), base_dir=file.base_dir)
+        )
     hooks = hooks_of(agent_id, file) if hooks is None else hooks
     hooks = _with_background(hooks, config, agents)
     _check_approvals(agent_id, file, [*tools, *(tool for hook in hooks for tool in hook.tools({}))])
@@ -276,9 +297,16 @@ def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | Non
     try:
         if "ls" in config.tools and file.tools_dir != file.base_dir:
             _make_for_tools(file.tools_dir)
-        tools: list[Any] = builtin(config.tools, file.tools_dir, search=config.search)
+        names = [name for name in config.tools if not is_code(name)]
+        tools: list[Any] = builtin(names, file.tools_dir, search=config.search)
     except ConfigError as error:
         raise file.error(("agents", agent_id, "tools"), str(error)) from None
+    if more := [*_own_tools(agent_id, file), *file.additions.tools]:
+        tools += more
+        try:
+            bind_tools(tools)
+        except ConfigError as error:
+            raise file.error(("agents", agent_id, "tools"), str(error)) from None
     unknown = next((name for name in config.subagents if name not in file.agents), None)
     if unknown is not None:
         hint = did_you_mean(unknown, file.agents)
@@ -286,6 +314,83 @@ def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | Non
         raise file.error(key, f"there is no agent {unknown}{hint}")
     waits = _below(config, agents, background=False)
     return [*tools, delegation(waits)] if waits else tools
+
+
+def _own_tools(agent_id: str, file: AgentsFile) -> Iterator[Any]:
+    """Yield the tools of one's own that an agent names.
+
+    Raises:
+        ConfigError: One cannot be loaded, or is none.
+    """
+    load = code_loader(agent_id, file)
+    for index, name in enumerate(file.agent(agent_id).tools):
+        if not is_code(name):
+            continue
+        try:
+            found = load(name)
+            for one in found if isinstance(found, list | tuple) else (found,):
+                yield bind_tool(one).source if not inspect.isfunction(one) else make_tool(one)
+        except ConfigError as error:
+            raise file.error(("agents", agent_id, "tools", index), f"{name}: {error}") from None
+
+
+def _own_model(agent_id: str, file: AgentsFile) -> ModelChoice:
+    """Make the model of one's own that an agent names.
+
+    Raises:
+        ConfigError: It cannot be made, or is no chat model.
+    """
+    config = file.agent(agent_id)
+    assert isinstance(config.model, OwnCode)
+    use, args = config.model.use, config.model.args
+    load = code_loader(agent_id, file)
+    try:
+        made = make_object(use, args, file.base_dir, load)
+        if isinstance(made, str | Mapping):
+            raise ConfigError("it is a name, not a chat model; write the name under model:")
+        choice = resolve_model(made, base_dir=file.base_dir)
+    except ConfigError as error:
+        raise file.error(("agents", agent_id, "model"), f"{use}: {error}") from None
+    window = config.context_window
+    return choice if window is None else replace(choice, context_window=window)
+
+
+def code_loader(agent_id: str, file: AgentsFile) -> Callable[[str], Any]:
+    """Return what loads the code of one's own that an agent names.
+
+    Raises:
+        ConfigError: The code has changed since it was trusted.
+    """
+    if any(file.code(agent_id)):
+        return CodeLoader(file)
+    return lambda name: None  # it is never called
+
+
+def code_problems(file: AgentsFile, *, trusted: bool) -> Iterator[ConfigError]:
+    """Yield what is wrong with the code of one's own that a file names.
+
+    Args:
+        file: The configuration.
+        trusted: Whether to load the code; otherwise its source is read.
+    """
+    sound = True
+    for key, reference in file.code():
+        try:
+            look_up(reference, file.base_dir)
+        except ConfigError as error:
+            sound = False
+            yield file.error(key, str(error))
+    for agent_id, config in file.agents.items() if sound and trusted else ():
+        checks: list[Callable[[], Any]] = [partial(_tools_of, agent_id, file, None)]
+        if config.hooks or config.middleware:
+            checks.append(partial(hooks_of, agent_id, file, to_look_at=True))
+        if isinstance(config.model, OwnCode):
+            checks.append(partial(_own_model, agent_id, file))
+        for check in checks if any(file.code(agent_id)) else ():
+            try:
+                check()
+            except WickError as error:
+                yield ConfigError(str(error))
 
 
 def _make_for_tools(folder: Path) -> None:
@@ -358,28 +463,70 @@ def server_of(
     return McpServer(name, target, timeout=config.timeout, idle=config.idle, only=config.tools)
 
 
-def hooks_of(agent_id: str, file: AgentsFile, *, to_look_at: bool = False) -> list[BaseHook]:
+def hooks_of(
+    agent_id: str, file: AgentsFile, *, to_look_at: bool = False, inside: bool = False
+) -> list[BaseHook]:
     """Make the hooks that an agent's configuration enables.
 
     Creates the folder of its backend if it is missing, unless the agent is only inspected.
+
+    Args:
+        agent_id: The agent's id in the file.
+        file: The configuration.
+        to_look_at: Whether the agent is only inspected.
+        inside: Whether all its files are below the folder of its backend, whatever links say.
 
     Raises:
         ConfigError: The folder cannot be opened, or a hook cannot work as configured.
     """
     config = file.agent(agent_id)
     rules = Rules() if to_look_at else rules_of(config, file)
-    key = "backend"
+    load = code_loader(agent_id, file)
+    more: list[Any] = []
+    key: tuple[str | int, ...] = ("backend",)
     try:
-        backend = backend_of(config, _workdir(config, file.base_dir, to_look_at), rules)
-        key = "middleware"
-        for entry in config.middleware:
+        workdir = _workdir(config, file.base_dir, to_look_at)
+        backend = backend_of(config, workdir, rules, inside=inside)
+        entries: list[tuple[str, int, OwnCode]] = [
+            *(("hooks", index, entry) for index, entry in enumerate(config.hooks)),
+            *(("middleware", index, entry) for index, entry in enumerate(config.middleware)),
+        ]
+        for name, index, entry in entries:
+            key = (name, index)
             must_hold_nothing({"use": entry.use, "args": entry.args}, rules)
-        more = [make(entry.use, entry.args, file.base_dir) for entry in config.middleware]
-        key = "budget"
-        hooks = activate(config, backend)
+            maker = own_hook if name == "hooks" else make
+            more.append(maker(entry.use, entry.args, file.base_dir, load))
+        key = ("hooks",)
+        more += file.additions.hooks
+        _check_own(more, file, rules)
+        key = ("budget",)
+        hooks = _inside(activate(config, backend), more)
+        key = ("hooks",)
+        compile_hooks(hooks)
     except (ConfigError, OSError) as error:
-        raise file.error(("agents", agent_id, key), str(error)) from None
-    return _inside(hooks, more)
+        raise file.error(("agents", agent_id, *key), str(error)) from None
+    return hooks
+
+
+def _check_own(hooks: Sequence[Any], file: AgentsFile, rules: Rules) -> None:
+    """Keep the files of hooks made in Python from what governs agents, and tenants apart.
+
+    Raises:
+        ConfigError: Tenants would share the files of a hook.
+    """
+    for hook in hooks:
+        if isinstance(hook, FilesystemHook):
+            hook.keep_from(rules)
+        if has_files(hook) and file.tools_dir != file.base_dir:
+            raise ConfigError(
+                f"the tenants of the server would share the files of the hook {hook.name}; "
+                "declare backend:, skills: or memory: instead"
+            )
+
+
+def has_files(hook: Any) -> bool:
+    """Say whether a hook reads or writes files of its own."""
+    return isinstance(hook, FilesystemHook | MemoryHook | SkillsHook)
 
 
 def rules_of(config: AgentConfig, file: AgentsFile) -> Rules:
@@ -440,7 +587,13 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
         ConfigError: There is no such agent, or it names a tool that does not exist.
     """
     named = file.agent(agent_id).model
-    name = named if isinstance(named, str) else named.model
+    name = (
+        named
+        if isinstance(named, str)
+        else named.use
+        if isinstance(named, OwnCode)
+        else named.model
+    )
     stand_in = ModelChoice(model=FakeListChatModel(responses=[]), name=name)
     hooks = hooks_of(agent_id, file, to_look_at=True)
     nobody: Mapping[str, Any] = dict.fromkeys(file.agents)  # they get no tasks

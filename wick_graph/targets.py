@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
 import os
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from wick_graph.config import AgentsFile
+from wick_graph.config.code import MODULE, called, imported, named, one_only
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.guest import GuestAgent, is_graph
-from wick_graph.errors import ConfigError, did_you_mean
+from wick_graph.errors import ConfigError
 from wick_graph.loading import Agents
 from wick_graph.store import SqlSaver
 
@@ -26,8 +24,6 @@ _TARGET: Final = re.compile(r"(?P<place>[^\s:#]+):(?P<name>[^\W\d]\w*)(?:#(?P<ag
 _GRAPHS: Final = re.compile(r"(?P<place>\S*?langgraph\.json)(?:[:#](?P<name>\S+))?")
 
 _SETTING: Final = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)")
-
-_MODULE: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,7 @@ def parse_target(text: str) -> Target | None:
     if graphs := _GRAPHS.fullmatch(text):
         return Target(graphs["place"], graphs["name"] or "")
     found = _TARGET.fullmatch(text)
-    if found is None or not (found["place"].endswith(".py") or _MODULE.fullmatch(found["place"])):
+    if found is None or not (found["place"].endswith(".py") or MODULE.fullmatch(found["place"])):
         return None
     return Target(found["place"], found["name"], found["agent_id"])
 
@@ -83,12 +79,7 @@ def load_target(source: str, *, model: str | None = None) -> Agents:
 
 def _found(target: Target) -> Any:
     module = load_module(target.place)
-    try:
-        found = getattr(module, target.name)
-    except AttributeError:
-        hint = did_you_mean(target.name, [name for name in vars(module) if name[0] != "_"])
-        raise ConfigError(f"{target.place} has no {target.name}{hint}") from None
-    return _made(found, target.source)
+    return _made(named(module, target.name, target.place), target.source)
 
 
 def agents_of(found: Any, *, source: str, model: str | None = None) -> Agents:
@@ -233,50 +224,17 @@ def load_module(place: str) -> ModuleType:
         folder, name = path.resolve().parent, path.stem
     else:
         folder, name = Path.cwd().resolve(), place
-    top = name.partition(".")[0]
-    others = [entry for entry in sys.path if Path(entry).resolve() != folder]
-    here, elsewhere = _spec(top, [str(folder)]), _spec(top, others)
-    if here and elsewhere:
-        raise ConfigError(
-            f"{top} names two modules, {_origin(here)} and {_origin(elsewhere)}; rename one"
-        )
+    one_only(name.partition(".")[0], folder)
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name in (name, top):
-            raise ConfigError(
-                f"there is no module {name} in {folder} or among the installed ones"
-            ) from error
-        raise ConfigError(f"{place} needs {error.name}, which is not installed") from error
-    except (Exception, SystemExit) as error:  # whatever the module raises
-        raise ConfigError(f"{place} cannot be loaded ({type(error).__name__}: {error})") from error
-
-
-def _spec(name: str, folders: list[str]) -> ModuleSpec | None:
-    return PathFinder.find_spec(name, folders)
-
-
-def _origin(spec: ModuleSpec) -> str:
-    places = [*(spec.submodule_search_locations or ())]
-    return str(Path(spec.origin or (places[0] if places else spec.name)).resolve())
+    return imported(name, place, folder)
 
 
 def _made(found: Any, source: str) -> Any:
-    """Call a factory.
-
-    Raises:
-        ConfigError: It is a coroutine, needs arguments, or fails.
-    """
-    if isinstance(found, type) or not callable(found) or isinstance(found, Agent):
+    """Call a factory."""
+    if isinstance(found, type | Agent) or not callable(found):
         return found
-    if inspect.iscoroutinefunction(found):
-        raise ConfigError(f"{source} is async; name a plain function that returns the agent")
-    try:
-        return found()
-    except (Exception, SystemExit) as error:  # whatever the function raises
-        raise ConfigError(f"{source}() failed ({type(error).__name__}: {error})") from error
+    return called(found, source)
 
 
 def _kind(found: Any) -> str:

@@ -127,13 +127,13 @@ GUARDED: Final = (
         "loopback-is-public",
         "No spelling of loopback is reached.",
         ("test_no_spelling_of_loopback_is_reached",),
-        ("Client._address", "for address in addresses:", "for address in ():"),
+        ("Client.address", "for address in addresses:", "for address in ():"),
     ),
     mutant(
         "one-address-checked",
         "Every address of a name is checked.",
         ("test_a_name_with_one_private_address_is_refused",),
-        ("Client._address", "for address in addresses:", "for address in addresses[:1]:"),
+        ("Client.address", "for address in addresses:", "for address in addresses[:1]:"),
     ),
     mutant(
         "mapped-addresses-pass",

@@ -62,7 +62,7 @@ def trust(
     output.print_line(digest)
 
 
-# --- `wick validate`: check a configuration; nothing in it is run.
+# --- `wick validate`: check a configuration; what it names is loaded only if it is trusted.
 
 
 def validate(
@@ -95,7 +95,7 @@ def validate(
 
 
 def _problems(file: AgentsFile) -> list[str]:
-    """Find mistakes in names: of tools, of models, and the store's address."""
+    """Find mistakes in names: of tools, of models, of code, and the store's address."""
     from wick_graph.config import held_in
     from wick_graph.models.spec import parse
     from wick_graph.store.encryption import check_keys
@@ -119,6 +119,10 @@ def _problems(file: AgentsFile) -> list[str]:
         except WickError as error:
             found.append(str(file.error(("agents", agent_id, "model"), str(error))))
     try:
+        found += _code_problems(file) if any(file.code()) else []
+    except WickError as error:
+        found += str(error).splitlines()
+    try:
         dialect_of(file.store_url)
     except WickError as error:
         found.append(str(file.error(("store",), str(error))))
@@ -127,6 +131,15 @@ def _problems(file: AgentsFile) -> list[str]:
     except WickError as error:
         found.append(str(file.error(("store_keys",), str(error))))
     return list(dict.fromkeys(found))
+
+
+def _code_problems(file: AgentsFile) -> list[str]:
+    """Load the code that a trusted file names; read the source of any other."""
+    from wick_graph.config import digest_of, is_trusted
+    from wick_graph.loading import code_problems
+
+    trusted = is_trusted(file, digest_of(file))
+    return [*map(str, code_problems(file, trusted=trusted))]
 
 
 def _refuse(found: list[str], as_json: bool) -> None:

@@ -299,10 +299,11 @@ def load_trusted(
 
 
 def shown(file: AgentsFile) -> list[str]:
-    """Describe each thing that a file starts, and each folder it may run code from, in a line."""
-    from wick_graph.config.trusted import hashed_folders
+    """Describe each thing that a file starts, and where it may run code from, in a line each."""
+    from wick_graph.config.trusted import hashed
 
-    folders = [f"with everything in {folder}" for folder in hashed_folders(file)]
+    every = [(Path(one), one) for one in hashed(file)]
+    folders = [f"with {'everything in ' * path.is_dir()}{one}" for path, one in every]
     return [*file.starts.lines(), *folders]
 
 

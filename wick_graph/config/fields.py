@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +45,7 @@ class Starts:
     @property
     def loads_code(self) -> bool:
         """Whether code is loaded even if an agent is only shown."""
-        return any(".middleware." in key for key in self.sections)
+        return any(".mcp_servers." not in key for key in self.sections)
 
     def lines(self) -> list[str]:
         """Describe each program and piece of code in one line."""
@@ -68,17 +69,85 @@ def _sections(agents: Any) -> Iterator[tuple[str, Any]]:
         for name, server in servers.items() if isinstance(servers, dict) else ():
             if isinstance(server, dict) and server.get("command"):
                 yield f"agents.{agent_id}.mcp_servers.{name}", server
-        middleware = agent.get("middleware")
-        for index, entry in enumerate(middleware if isinstance(middleware, list) else ()):
-            if isinstance(entry, dict):
-                yield f"agents.{agent_id}.middleware.{index}", entry
+        model, listed = agent.get("model"), ("tools", "hooks", "middleware")
+        if isinstance(model, dict) and "use" in model:
+            yield f"agents.{agent_id}.model", model
+        for key in listed:
+            entries = agent.get(key)
+            for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+                if isinstance(entry, dict) or (key == "tools" and is_code(entry)):
+                    yield f"agents.{agent_id}.{key}.{index}", entry
 
 
-def _shown(section: Mapping[str, Any]) -> str:
+def _shown(section: Any) -> str:
+    if isinstance(section, str):
+        return section
     if "command" in section:
         words = section["command"]
         return " ".join(map(str, words)) if isinstance(words, list) else str(words)
-    return str(section.get("use", ""))
+    args = section.get("args")
+    return f"{section.get('use', '')}{f' {json.dumps(args, default=str)}' if args else ''}"
+
+
+# --- One's own code: `module:name`.
+
+
+REFERENCE: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+_FORM: Final = "write module:name, with a module beside the file or an installed one"
+
+
+def is_code(value: Any) -> bool:
+    """Say whether a value is meant to name code, as `module:name` does."""
+    return isinstance(value, str) and bool({":", "/", "\\"} & set(value))
+
+
+def check_code(text: str) -> str:
+    """Return the name of one's own code if it has the right form.
+
+    Raises:
+        ValueError: It is a path, or private, or has another form.
+    """
+    if "/" in text or "\\" in text or ".." in text or text.partition(":")[0].endswith(".py"):
+        raise ValueError(f"{show_key(text)} is a path; {_FORM}")
+    if not REFERENCE.fullmatch(text):
+        raise ValueError(f"{show_key(text)} names no code; {_FORM}")
+    if any(part.startswith("_") for part in re.split(r"[.:]", text)):
+        raise ValueError(f"{show_key(text)} is private; name something public")
+    return text
+
+
+def check_tool(name: str) -> str:
+    """Return a name under `tools:` if it may be of a built-in tool, or of one's own code.
+
+    Raises:
+        ValueError: It names code in another form than `module:name`.
+    """
+    return check_code(name) if is_code(name) else name
+
+
+def code_in(value: Any) -> Iterator[str]:
+    """Yield each `module:name` after a `use:` in arguments, at any depth."""
+    if isinstance(value, Mapping):
+        use = value.get("use")
+        if isinstance(use, str) and ":" in use and value.keys() <= {"use", "args"}:
+            yield use
+        for inner in value.values():
+            yield from code_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from code_in(inner)
+
+
+def check_args(args: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments if each `module:name` after a `use:` in them has the right form.
+
+    Raises:
+        ValueError: One has not.
+    """
+    for found in code_in(args):
+        check_code(found)
+    return args
 
 
 # --- The database URL of a configuration; a relative SQLite file belongs to the YAML file's
@@ -171,13 +240,15 @@ _TOOL_PATTERN: Final = re.compile(r"[a-zA-Z0-9_*?\[\]!-]{1,64}")
 
 AGENT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
-_HIDDEN: Final = ENV_FIELDS | {"params", "env", "headers"}
+_HIDDEN: Final = ENV_FIELDS | {"params", "env", "headers", "args"}
 
 NAME_TAG: Final = "\0name"
 
 BLOCK_TAG: Final = "\0block"
 
-UNION_TAGS: Final = frozenset({NAME_TAG, BLOCK_TAG})
+CODE_TAG: Final = "\0code"
+
+UNION_TAGS: Final = frozenset({NAME_TAG, BLOCK_TAG, CODE_TAG})
 """Steps that pydantic adds to a location and that no file has."""
 
 
@@ -315,6 +386,12 @@ def _each_expanded(value: Any, info: ValidationInfo) -> Any:
 def form_of(value: Any) -> str:
     """Return the tag of a model's form: a name or a block."""
     return BLOCK_TAG if isinstance(value, (dict, BaseModel)) else NAME_TAG
+
+
+def form_of_model(value: Any) -> str:
+    """Return the tag of a model's form: a name, a block, or one's own code."""
+    keys = value if isinstance(value, dict) else getattr(value, "model_fields_set", ())
+    return CODE_TAG if "use" in keys else form_of(value)
 
 
 Text = Annotated[str, Field(min_length=1)]

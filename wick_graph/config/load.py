@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from wick_graph.config.fields import UNION_TAGS, Reading, slug, starts_of
+from wick_graph.config.fields import CODE_TAG, UNION_TAGS, Reading, slug, starts_of
 from wick_graph.config.schema import (
     AgentConfig,
     AgentsFile,
@@ -25,6 +25,7 @@ from wick_graph.config.schema import (
     MiddlewareConfig,
     ModelConfig,
     ModelTarget,
+    OwnCode,
     RetentionConfig,
     SearchConfig,
     SkillsConfig,
@@ -55,6 +56,7 @@ _BLOCKS: Final[Mapping[str, type[BaseModel]]] = {
     "backend": BackendConfig,
     "skills": SkillsConfig,
     "memory": MemoryConfig,
+    "hooks": OwnCode,
     "middleware": MiddlewareConfig,
     "mcp_servers": McpServerConfig,
     "subagents": SubagentConfig,
@@ -64,8 +66,8 @@ _BLOCKS: Final[Mapping[str, type[BaseModel]]] = {
     "journal": JournalConfig,
 }
 
-_REFUSED: Final = frozenset({"hooks", "class_path"})
-"""Keys under which a file would name code to load; no file may use them."""
+_REFUSED: Final = frozenset({"class_path"})
+"""Keys under which other programs name code to load."""
 
 _SENTENCES: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "missing": lambda _: "is missing; add it",
@@ -124,20 +126,20 @@ def _in_file(details: ErrorDetails) -> KeyPath:
 def _text(path: KeyPath, details: ErrorDetails, places: Places) -> str:
     kind = details["type"]
     if kind == "extra_forbidden":
-        return _unknown(path, places)
+        return _unknown(path, places, OwnCode if CODE_TAG in details["loc"] else None)
     if path == ("agents",) and kind in ("missing", "too_short"):
         return "needs at least one agent, as agents: {default: {model: auto}}"
     sentence = _SENTENCES.get(kind)
     return sentence(details.get("ctx", {})) if sentence else "is not valid here"
 
 
-def _unknown(path: KeyPath, places: Places) -> str:
+def _unknown(path: KeyPath, places: Places, block: type[BaseModel] | None) -> str:
     key, parent = str(path[-1]), path[:-1]
     if key in _REFUSED:
-        return "code is never loaded from a configuration file; pass hooks= in Python"
+        return "unknown key; name your own code as module:name under tools, hooks or model"
     if not parent and key in AgentConfig.model_fields:
         return "unknown key here; move it under agents.<id> or defaults"
-    keys = list(_block(parent).model_fields)
+    keys = list((block or _block(parent)).model_fields)
     if parent and len(places.origin(path)) == 1 and places.lines:
         # the file is one agent: its keys and the file's own are side by side
         if key in AgentsFile.model_fields:
@@ -218,9 +220,11 @@ def describe(agents_file: AgentsFile) -> list[dict[str, Any]]:
     ]
 
 
-def _model_name(model: str | ModelConfig) -> str:
+def _model_name(model: str | ModelConfig | OwnCode) -> str:
     if isinstance(model, str):
         return model
+    if isinstance(model, OwnCode):
+        return model.use
     return f"{model.provider}:{model.model}" if model.provider else model.model
 
 

@@ -10,6 +10,7 @@
         ├── BudgetConfig  `budget:` as a block
         ├── JournalConfig `journal:` as a block
         ├── RetentionConfig
+        ├── OwnCode       one of `hooks:`, or `model:`
         ├── MiddlewareConfig
         ├── McpServerConfig
         ├── SubagentConfig
@@ -22,7 +23,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -44,6 +45,7 @@ from pydantic_core import core_schema
 from wick_graph.config.fields import (
     AGENT_ID,
     BLOCK_TAG,
+    CODE_TAG,
     DEFAULT_STORE,
     NAME_TAG,
     ApprovalRule,
@@ -58,6 +60,8 @@ from wick_graph.config.fields import (
     Tokens,
     Variables,
     check_agent_id,
+    check_args,
+    check_code,
     check_http_url,
     check_keys,
     check_once,
@@ -65,7 +69,11 @@ from wick_graph.config.fields import (
     check_patterns,
     check_regexes,
     check_store,
+    check_tool,
+    code_in,
     form_of,
+    form_of_model,
+    is_code,
     resolve_keys,
     resolve_store,
 )
@@ -76,12 +84,24 @@ from wick_graph.errors import ConfigError, did_you_mean
 # --- What surrounds an agent: middleware, servers, other agents.
 
 
-class MiddlewareConfig(Block):
+class OwnCode(Block):
+    """A hook or a model of one's own."""
+
+    use: Annotated[Text, AfterValidator(check_code)]
+    """`module:name`, with a module beside the file or an installed one: a class or a function that
+    makes the object, or the object itself."""
+    args: Annotated[dict[str, Any], AfterValidator(check_args)] = Field(default_factory=dict)
+    """Arguments of the class or the function; a nested block with `use` and `args` makes an object
+    too."""
+
+
+class MiddlewareConfig(OwnCode):
     """A middleware of LangChain or deepagents, run as a hook."""
 
-    use: Text
-    """A class of `langchain.agents.middleware`, or `deepagents.` and one of `deepagents`."""
-    args: dict[str, Any] = Field(default_factory=dict)
+    use: Annotated[Text, AfterValidator(check_tool)]
+    """A class of `langchain.agents.middleware`, `deepagents.` and one of `deepagents`, or your own
+    as `module:name`."""
+    args: Annotated[dict[str, Any], AfterValidator(check_args)] = Field(default_factory=dict)
     """Arguments of its constructor; a nested block with `use` and `args` makes an object too."""
 
 
@@ -260,11 +280,22 @@ class AgentConfig(Block):
     name: Annotated[str, Field(min_length=1, max_length=200)] = "default"
     """A name for people; by default the agent's id."""
     model: Annotated[
-        Annotated[Text, Tag(NAME_TAG)] | Annotated[ModelConfig, Tag(BLOCK_TAG)],
-        Discriminator(form_of),
+        Annotated[Text, Tag(NAME_TAG)]
+        | Annotated[ModelConfig, Tag(BLOCK_TAG)]
+        | Annotated[OwnCode, Tag(CODE_TAG)],
+        Discriminator(form_of_model),
     ] = "auto"
+    """A name, a block, or a block with `use` for a model of your own."""
     system_prompt: str = ""
-    tools: Annotated[Texts, AfterValidator(check_once)] = ()
+    tools: Annotated[
+        tuple[Annotated[Text, AfterValidator(check_tool)], ...],
+        Strict(False),
+        AfterValidator(check_once),
+    ] = ()
+    """Built-in tools by name, and your own as `module:name`: a function, a LangChain tool, or a
+    list of tools."""
+    hooks: Annotated[tuple[OwnCode, ...], Strict(False)] = ()
+    """Your own hooks, outermost first; they run inside the built-in ones and around middleware."""
     backend: BackendConfig | None = None
     skills: SkillsConfig | None = None
     memory: MemoryConfig | None = None
@@ -321,8 +352,18 @@ class AgentConfig(Block):
     allow_client_system: bool = True
     """Whether a caller's messages may have the role `system`."""
 
+    @model_validator(mode="after")
+    def _own_model(self) -> Self:
+        if isinstance(self.model, OwnCode) and (self.temperature, self.max_tokens) != (None, None):
+            raise ValueError(
+                "has temperature or max_tokens, which a model of your own ignores; give it args:"
+            )
+        return self
+
     def model_spec(self) -> str | dict[str, Any]:
         """Return the model with all its settings: a name if that is enough, else a map.
+
+        A model of one's own has its name only.
 
         The agent's `temperature`, `max_tokens` and `context_window` apply if the block under
         `model:` does not set its own. The map holds the API key in plain text.
@@ -333,6 +374,8 @@ class AgentConfig(Block):
             "context_window": self.context_window,
         }
         beside = {key: value for key, value in beside.items() if value is not None}
+        if isinstance(self.model, OwnCode):
+            return self.model.use
         if isinstance(self.model, str):
             return {"model": self.model, **beside} if beside else self.model
         return {**beside, **self.model.spec()}
@@ -347,6 +390,26 @@ class LimitsConfig(Block):
     """Concurrent requests, event streams included."""
     bytes_per_minute: Annotated[int, Field(ge=1)] = 256 * 2**20
     """Bytes of request bodies in a minute; a sixth of them at once."""
+
+
+def _code_of(at: KeyPath, config: AgentConfig) -> Iterator[tuple[KeyPath, str]]:
+    yield from (((*at, "tools", i), one) for i, one in enumerate(config.tools) if is_code(one))
+    entries: list[tuple[KeyPath, OwnCode]] = [
+        *(((*at, "hooks", i), one) for i, one in enumerate(config.hooks)),
+        *(((*at, "middleware", i), one) for i, one in enumerate(config.middleware)),
+    ]
+    if isinstance(config.model, OwnCode):
+        entries.append(((*at, "model"), config.model))
+    for key, entry in entries:
+        yield from ((key, one) for one in code_in({"use": entry.use, "args": entry.args}))
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What a program adds to all agents of a file."""
+
+    hooks: tuple[Any, ...] = ()
+    tools: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -384,6 +447,7 @@ class AgentsFile(Block):
     _path: Path | None = PrivateAttr(default=None)
     _starts: Starts = PrivateAttr(default_factory=Starts)
     _vouched: Vouched | None = PrivateAttr(default=None)
+    _additions: Additions = PrivateAttr(default_factory=Additions)
 
     def model_post_init(self, context: Any, /) -> None:
         """Copy what the reader knows about the file."""
@@ -433,6 +497,22 @@ class AgentsFile(Block):
     def starts(self) -> Starts:
         """The programs that the file starts, and the code that it loads."""
         return self._starts
+
+    @property
+    def additions(self) -> Additions:
+        """What a program adds to all agents of the file."""
+        return self._additions
+
+    def adding(self, additions: Additions) -> Self:
+        """Return the file with what a program adds to all its agents."""
+        made = self.model_copy()
+        made._additions = additions
+        return made
+
+    def code(self, agent_id: str | None = None) -> Iterator[tuple[KeyPath, str]]:
+        """Yield each `module:name` that the agents name, or one of them, with its place."""
+        for key in self.agents if agent_id is None else (agent_id,):
+            yield from _code_of(("agents", key), self.agents[key])
 
     @property
     def vouched(self) -> Vouched | None:
@@ -529,7 +609,7 @@ class AgentsFile(Block):
             )
             for key, config in wanted.items()
             for index, tool in enumerate(config.tools)
-            if tool not in names
+            if tool not in names and not is_code(tool)
         ]
         if wrong:
             raise ConfigError("\n".join(dict.fromkeys(wrong)))
@@ -539,6 +619,10 @@ class AgentsFile(Block):
 
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+_CODE: Final = {"type": "string", "pattern": r"^[^:/\\]+:[^:/\\]+$"}
+"""`module:name`."""
 
 
 class _Plain(GenerateJsonSchema):
@@ -562,7 +646,7 @@ def json_schema(tools: Iterable[str] = ()) -> dict[str, Any]:
     parts: dict[str, Any] = file.pop("$defs")
     agent = parts["AgentConfig"]
     if names := sorted(tools):
-        agent["properties"]["tools"]["items"] = {"enum": names}
+        agent["properties"]["tools"]["items"] = {"anyOf": [{"enum": names}, _CODE]}
     empty: Any = {"type": "null"}  # a key with nothing but comments below it
     agents, defaults = file["properties"]["agents"], file["properties"]["defaults"]
     agents["additionalProperties"] = {"anyOf": [agents["additionalProperties"], empty]}

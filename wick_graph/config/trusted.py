@@ -13,9 +13,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from wick_graph.config.code import Modules, hashed_modules, installed_code, load_object, split
+from wick_graph.config.fields import check_code
 from wick_graph.config.schema import AgentConfig, AgentsFile, BackendConfig, McpServerConfig
 from wick_graph.config.yaml_reader import one_line
 from wick_graph.errors import ConfigError
@@ -60,7 +63,8 @@ def place_of(config: AgentConfig, base_dir: Path, path: str, *, folder: Path | N
 def control_plane(file: AgentsFile) -> tuple[str, ...]:
     """List the files that govern the agents, and the folders, which end in `/`."""
     folder, _ = store_of(file)
-    found = [*folder, f"{trust_folder()}/"]
+    found = [*folder, f"{trust_folder()}/", *code_of(file).hashes]
+    found += installed_code(file.base_dir, (split(one)[0] for _, one in file.code()))
     if file.path is not None:
         found.append(str(file.path))
     found += _keys(file)
@@ -123,6 +127,48 @@ def trust_folder(env: Mapping[str, str] | None = None) -> Path:
     state = env.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return base / "wick_graph"
+
+
+def code_of(file: AgentsFile) -> Modules:
+    """Hash the modules beside a file that its agents name, and those that they import.
+
+    Raises:
+        ConfigError: A name means two modules, or there is too much to read.
+    """
+    found = Modules()
+    for key, reference in file.code():
+        try:
+            one = hashed_modules(file.base_dir, [split(reference)[0]])
+        except ConfigError as error:
+            raise file.error(key, str(error)) from None
+        found = Modules(
+            {**found.hashes, **one.hashes}, tuple(dict.fromkeys((*found.roots, *one.roots)))
+        )
+    return found
+
+
+class CodeLoader:
+    """Load what a file names as `module:name`.
+
+    Raises:
+        ConfigError: It has changed since it was trusted.
+    """
+
+    def __init__(self, file: AgentsFile) -> None:
+        self._base, self._modules = file.base_dir, code_of(file)
+        must_be_unchanged(file)
+
+    def __call__(self, reference: str) -> Any:
+        """Return an object by its name.
+
+        Raises:
+            ConfigError: It does not exist, or its module cannot be loaded.
+        """
+        try:
+            check_code(reference)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        return load_object(reference, self._base, self._modules)
 
 
 def code_folders() -> tuple[str, ...]:
@@ -222,13 +268,14 @@ def held_in(config: AgentConfig, file: AgentsFile) -> tuple[str, ...]:
 
 
 def hashed_entries(file: AgentsFile) -> dict[str, bytes]:
-    """Return the state of each entry of the hashed folders, by relative path.
+    """Return the state of each module and each entry of the hashed folders, by relative path.
 
     Raises:
         ConfigError: the folders hold too much, or a link leads to a folder that tools write.
     """
     base = os.path.realpath(file.base_dir)
-    return {os.path.relpath(path, base): kind for path, kind in _Walk(file).entries()}
+    every = chain(code_of(file).hashes.items(), _Walk(file).entries())
+    return {os.path.relpath(path, base): kind for path, kind in every}
 
 
 def digest_of_found(file: AgentsFile, found: Mapping[str, bytes]) -> str:
@@ -248,9 +295,9 @@ def first_change(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> str:
     return next((name for name in names if before.get(name) != now.get(name)), "")
 
 
-def hashed_folders(file: AgentsFile) -> list[str]:
-    """List the folders that the hash covers."""
-    return sorted({one.folder for one in reach_of(file) if one.hashed})
+def hashed(file: AgentsFile) -> list[str]:
+    """List the folders and modules that the hash covers."""
+    return sorted({*(one.folder for one in reach_of(file) if one.hashed), *code_of(file).hashes})
 
 
 def _refusal(folder: str) -> str:

@@ -338,7 +338,7 @@ class Agent(ChainStep):
         Name it in a `langgraph.json`. Without the agent's store there is no ledger of tool calls:
         a call that was running when the process died may run twice.
         """
-        return build_graph(self.spec)
+        return self.graph_over(None)
 
     def cancel(self, thread_id: str) -> bool:
         """Cancel the running run of a thread, in any process; return False if there is none.

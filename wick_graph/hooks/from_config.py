@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wick_graph.backends import ExtraRoot, FileSystem, LocalBackend, Rules
 from wick_graph.backends.docker import BoxOptions, DockerBackend
-from wick_graph.config import AgentConfig, BackendConfig, BudgetConfig, place_of
+from wick_graph.config import AgentConfig, BackendConfig, BudgetConfig, ModelConfig, place_of
 from wick_graph.core.redaction import REDACTOR, Redactor
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.approvals import approval_hook
@@ -53,7 +53,7 @@ def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[Bas
 
 
 def backend_of(
-    config: AgentConfig, workdir: Path, rules: Rules | None = None
+    config: AgentConfig, workdir: Path, rules: Rules | None = None, *, inside: bool = False
 ) -> LocalBackend | DockerBackend | None:
     """Open an agent's backend in a folder; return None if it has no backend.
 
@@ -61,6 +61,7 @@ def backend_of(
         config: The agent's configuration.
         workdir: The folder.
         rules: What its tools must not touch.
+        inside: Whether nothing outside the folder is opened; a link in it could lead there.
 
     Tools can read the folders of skills and write memory files, even outside the folder if the
     configuration gives an absolute path; a relative path never leads out of it. The first command
@@ -72,7 +73,7 @@ def backend_of(
     backend = config.backend
     if backend is None:
         return None
-    extra = tuple(_extra_roots(config, str(workdir)))
+    extra = () if inside else tuple(_extra_roots(config, str(workdir)))
     if backend.type == "docker":
         return docker_backend(backend, workdir, extra, rules)
     execute = None if backend.execute == "off" else backend.execute
@@ -124,6 +125,6 @@ def budget_of(budget: float | BudgetConfig) -> Budget:
 def secrets_of(config: AgentConfig) -> list[str]:
     """List the keys that a configuration holds: of its models, fallbacks and search."""
     model = config.model
-    holders = () if isinstance(model, str) else (model, *model.fallbacks)
+    holders = (model, *model.fallbacks) if isinstance(model, ModelConfig) else ()
     keys = (getattr(holder, "api_key", None) for holder in (*holders, config.search))
     return [key.get_secret_value() for key in keys if key is not None]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -28,9 +29,11 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert
 
 from wick_graph.backends import Root, Rules
 from wick_graph.backends.guard import Guard
+from wick_graph.config.code import called
 from wick_graph.core.request import ModelRequest, StateView, peek
 from wick_graph.core.state import reduce_messages
 from wick_graph.errors import ConfigError, WickError, did_you_mean
+from wick_graph.hooks.onion import compile_hooks
 from wick_graph.hooks.protocol import BaseHook, HookContext, Verdict
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.middleware.langchain_views import (
@@ -446,7 +449,7 @@ _LIBRARIES: Final = {
     "": ("langchain.agents.middleware",),
     "deepagents": ("deepagents.middleware", "deepagents.backends"),
 }
-"""Libraries with classes that a file can name; it never loads other code."""
+"""Libraries with classes that a file can name without their module."""
 
 _BLOCK: Final = frozenset({"use", "args"})
 
@@ -454,25 +457,60 @@ _MODELS: Final = ("model", "first_model", "additional_models")
 """Parameters that take models; their names are resolved like all others in the file."""
 
 
-def make(name: str, args: Mapping[str, Any], base_dir: Path) -> MiddlewareHook:
-    """Make a hook from a named middleware and its arguments.
+Load = Callable[[str], Any]
+"""Returns what `module:name` names."""
+
+
+def make(
+    name: str, args: Mapping[str, Any], base_dir: Path, load: Load | None = None
+) -> MiddlewareHook:
+    """Make a hook from a named middleware and its arguments; see `make_object`."""
+    return MiddlewareHook(make_object(name, args, base_dir, load))
+
+
+def own_hook(name: str, args: Mapping[str, Any], base_dir: Path, load: Load) -> Any:
+    """Make a hook of one's own; see `make_object`.
+
+    Raises:
+        ConfigError: It is no hook.
+    """
+    made = make_object(name, args, base_dir, load)
+    if isinstance(made, AgentMiddleware):
+        raise ConfigError(f"{name} is a LangChain middleware; write it under middleware:")
+    compile_hooks([made])
+    return made
+
+
+def make_object(
+    name: str, args: Mapping[str, Any], base_dir: Path, load: Load | None = None
+) -> Any:
+    """Make the object that a block with `use` and `args` describes.
 
     Args:
-        name: A public class of `langchain.agents.middleware`, or `deepagents.` and one of its own.
+        name: A public class of `langchain.agents.middleware`, `deepagents.` and one of its own, or
+            `module:name`, which may name an object too.
         args: Arguments by parameter name. A map of only `use` and `args` means an object that is
             made in the same way.
         base_dir: The folder for relative paths in the names of models.
+        load: Loads `module:name`; without it, no code is loaded.
 
     Raises:
         ConfigError: The class does not exist, its arguments do not fit, or it cannot run here.
     """
-    return MiddlewareHook(_made(name, args, base_dir))
-
-
-def _made(name: str, args: Mapping[str, Any], base_dir: Path) -> Any:
+    if ":" in name and load is not None:
+        found = load(name)
+        if inspect.isclass(found) or inspect.isroutine(found) or isinstance(found, partial):
+            return called(
+                found, name, *_arguments(found, args, partial(_own_value, base_dir, load))
+            )
+        if args:
+            raise ConfigError(
+                f"{name} is an object, which takes no args; name a class or a function"
+            )
+        return found
     cls = _class(name)
     try:
-        positional, named = _arguments(cls, args, base_dir)
+        positional, named = _arguments(cls, args, partial(_value, base_dir, load))
         return cls(*positional, **named)
     except WickError:
         raise
@@ -485,8 +523,8 @@ def _class(name: str) -> Any:
     library, _, short = name.rpartition(".")
     if library not in _LIBRARIES:
         raise ConfigError(
-            f"{name!r:.200} cannot be named here; use a class of langchain.agents.middleware, or "
-            "deepagents. and one of its own; pass all others as hooks= in Python"
+            f"{name!r:.200} cannot be named here; use a class of langchain.agents.middleware, "
+            "deepagents. and one of its own, or your own as module:name"
         )
     known: list[str] = []
     for place in _LIBRARIES[library]:
@@ -502,11 +540,14 @@ def _class(name: str) -> Any:
 
 
 def _arguments(
-    cls: Any, args: Mapping[str, Any], base_dir: Path
+    cls: Any, args: Mapping[str, Any], value: Callable[[str, Any], Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Divide arguments into positional and keyword ones; a list may give positional ones."""
-    values = {key: _value(key, item, base_dir) for key, item in args.items()}
-    parameters = inspect.signature(cls).parameters.values()
+    values = {key: value(key, item) for key, item in args.items()}
+    try:
+        parameters = inspect.signature(cls).parameters.values()
+    except ValueError:  # code in C may not say what it takes
+        return [], values
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
     if rest is None or rest not in values:
         return [], values
@@ -515,11 +556,17 @@ def _arguments(
     return [*positional, *values.pop(rest)], values
 
 
-def _value(key: str, item: Any, base_dir: Path) -> Any:
-    if isinstance(item, Mapping) and "use" in item and item.keys() <= _BLOCK:
-        return _made(str(item["use"]), item.get("args") or {}, base_dir)
-    if isinstance(item, list | tuple):
-        return [_value(key, part, base_dir) for part in item]
+def _value(base_dir: Path, load: Load | None, key: str, item: Any) -> Any:
     if isinstance(item, str) and key in _MODELS:
         return resolve_model(item, base_dir=base_dir).model
+    if key in _MODELS and isinstance(item, list | tuple):
+        return [_value(base_dir, load, key, part) for part in item]
+    return _own_value(base_dir, load, key, item)
+
+
+def _own_value(base_dir: Path, load: Load | None, key: str, item: Any) -> Any:
+    if isinstance(item, Mapping) and "use" in item and item.keys() <= _BLOCK:
+        return make_object(str(item["use"]), item.get("args") or {}, base_dir, load)
+    if isinstance(item, list | tuple):
+        return [_own_value(base_dir, load, key, part) for part in item]
     return item

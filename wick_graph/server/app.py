@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 
 from wick_graph import __version__
+from wick_graph.config.fields import UNION_TAGS
 from wick_graph.errors import WickError
 from wick_graph.server import schemas
 from wick_graph.server.guard import Guard, Traced, needed_by
@@ -181,7 +182,7 @@ def _sentence(found: Any) -> str:
     if place[:2] == ["body", "messages"] and len(place) > 2:
         named = f"message[{place[2]}]: " + ".".join(map(str, place[3:4]))
     else:
-        named = ".".join(map(str, place[1:] or place))
+        named = ".".join(str(step) for step in place[1:] or place if step not in UNION_TAGS)
     if found["type"] == "extra_forbidden":
         text = "unknown field"
     elif found["type"] == "missing":

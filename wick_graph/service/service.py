@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wick_graph.config import AgentsFile, digest_of, is_trusted, load_config
+from wick_graph.config.trusted import code_of
 from wick_graph.constants import SWEEP_INTERVAL_SECONDS
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import (
@@ -109,7 +110,9 @@ class Tenant:
                 tenant=name,
                 given=service.given,
                 common=service.tools,
-            )
+            ),
+            whole=lambda: service.file,
+            rules=lambda: service.callbacks,
         )
         self.saver: SqlSaver = self.agents.store
         self.runs = Runs(name, self.saver, service.options.limits, service.metrics_of(name))
@@ -177,8 +180,10 @@ class Service:
         self.model, self._path = model, path
         if file.vouched is None:  # creating the server trusts the file in its present state
             digest_of(file)
-        self._seen = _stamp(path) if path else ()
-        """The stamp of the file when it was read."""
+        self._seen: dict[str, Sequence[int]] = {}
+        """The stamps of the file and its modules when they were read."""
+        if path is not None:
+            self._watch(path, file)
         self.tracer = RequestTracer.exporting() if self.options.otel and not tracer else tracer
         """Records the spans of requests and runs, or None."""
         _ = self.callbacks  # report its mistakes now
@@ -341,11 +346,18 @@ class Service:
 
     async def _keep_reading(self, path: Path) -> None:
         while True:
-            now = await asyncio.to_thread(_stamp, path)
+            now = await asyncio.to_thread(_stamps, [*self._seen])
             if now != self._seen:
                 self._seen = now
                 await self._read_again(path)
             await asyncio.sleep(_READ)
+
+    def _watch(self, path: Path, file: AgentsFile) -> None:
+        """Watch the file, and the modules beside it that it names."""
+        known = self._seen.get(str(path))
+        self._seen = _stamps([str(path), *code_of(file).hashes])
+        if known is not None:  # what was written since is still to be read
+            self._seen[str(path)] = known
 
     async def _read_again(self, path: Path) -> None:
         """Reload the file, if it can be read and all its agents can be built."""
@@ -363,7 +375,8 @@ class Service:
         log.info("%s was reloaded: %s", path, ", ".join(file.agents))
 
     def _built(self, path: Path) -> tuple[AgentsFile, Agents]:
-        file = load_config(path)
+        file = load_config(path).adding(self.file.additions)
+        self._watch(path, file)
         digest = digest_of(file)
         known = self.file.vouched
         if (known is None or digest != known.digest) and not is_trusted(file, digest):
@@ -375,6 +388,10 @@ class Service:
         if (file.store_url, file.keys_source) != store:
             raise ConfigError(f"{path} names another store; restart the server to use it")
         return file, self.local.agents.of(file, built=True)
+
+
+def _stamps(paths: Sequence[str]) -> dict[str, Sequence[int]]:
+    return {path: _stamp(Path(path)) for path in paths}
 
 
 def _stamp(path: Path) -> Sequence[int]:

@@ -7,28 +7,38 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from wick_graph.backends import LocalBackend
+from wick_graph.backends import LocalBackend, Rules
 from wick_graph.backends.docker import DockerBackend
-from wick_graph.config import AgentConfig, AgentsFile, BackendConfig, folder_of
+from wick_graph.config import (
+    AgentConfig,
+    AgentsFile,
+    BackendConfig,
+    ModelConfig,
+    ModelTarget,
+    folder_of,
+    place_of,
+)
+from wick_graph.config.schema import OwnCode
 from wick_graph.config.trusted import TENANTS
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.guest import GuestAgent
-from wick_graph.errors import ConfigError, ModelError, WickError
-from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook
+from wick_graph.errors import ConfigError, ModelError, ToolError, WickError
 from wick_graph.hooks.protocol import BaseHook
-from wick_graph.loading import Agents, backends_in, build_agent, hooks_of
-from wick_graph.models.resolve import DEMO
-from wick_graph.models.spec import AUTO, PROVIDERS, parse
+from wick_graph.loading import Agents, backends_in, build_agent, has_files, hooks_of
+from wick_graph.models.resolve import DEMO, ModelChoice, resolve_model
+from wick_graph.models.spec import AUTO, PROVIDERS, ModelSpec, parse
 from wick_graph.service.options import LOCAL, Problem, log
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background
 from wick_graph.tools import FuncTool
+from wick_graph.web import Client
+from wick_graph.web.transport import clients
 
 # --- The configuration for one tenant: its own folders, isolated from the others.
 #
@@ -176,8 +186,14 @@ class TenantAgents(Mapping[str, Agent]):
     own agent.
     """
 
-    def __init__(self, agents: Agents) -> None:
+    def __init__(
+        self, agents: Agents, *, whole: Callable[[], AgentsFile], rules: Callable[[], Client]
+    ) -> None:
         self._agents = agents
+        self._whole = whole
+        """Returns the configuration as it is for the tenant `local`."""
+        self._rules = rules
+        """Returns what sends requests to addresses of callers."""
         self._own: dict[str, AgentConfig] = {}
         self._off: dict[str, frozenset[str]] = {}
         self._made: dict[str, Agent] = {}
@@ -242,6 +258,8 @@ class TenantAgents(Mapping[str, Agent]):
     def __getitem__(self, agent_id: str) -> Agent:
         if agent_id not in self:
             raise Problem(404, "agent not found")
+        if (known := self._made.get(agent_id)) is not None:
+            return known
         with self._building:
             if agent_id not in self._made:
                 try:
@@ -278,21 +296,45 @@ class TenantAgents(Mapping[str, Agent]):
         """
         return next(iter(backends_in(self._hooks(agent_id))), None)
 
+    async def check(self, config: AgentConfig, seconds: float) -> None:
+        """Refuse what a caller may not configure: models, addresses, paths, sub-agents.
+
+        Args:
+            config: An agent of the caller.
+            seconds: Time limit for looking up a host.
+
+        Raises:
+            Problem: It is refused; the text says what.
+        """
+        self._check_model(config)
+        check_parts(config)
+        for name in config.subagents:
+            if name not in self:
+                raise Problem(409, f"subagents: there is no agent {name}")
+        for target in models_of(config):
+            if not isinstance(target, str) and target.base_url is not None:
+                try:
+                    await self._rules().check(target.base_url, seconds)
+                except ToolError as error:
+                    raise Problem(409, f"model.base_url: {error}") from None
+
     def add(self, agent_id: str, config: AgentConfig) -> Agent:
-        """Add an agent for this tenant.
+        """Add an agent for this tenant that `check` has passed.
 
         Raises:
             Problem: The id is taken, or the agent cannot be built.
         """
-        self._check_model(config)
         with self._building:
             if agent_id in self:
                 raise Problem(409, "agent exists")
-            self._own[agent_id] = config
+            if len(self._own) >= _MOST_OWN:
+                raise Problem(409, f"there are {_MOST_OWN} agents of your own; remove one first")
+            self._own[agent_id] = self._placed(agent_id, config)
             try:
                 made = self._made[agent_id] = self._build(agent_id)
+                self._keep_apart()
             except Exception as error:
-                del self._own[agent_id]
+                self._forget(agent_id)
                 if isinstance(error, ModelError):
                     raise Problem(409, f"the agent cannot be built: {error}") from None
                 if isinstance(error, WickError):  # its text may name files and their contents
@@ -301,22 +343,27 @@ class TenantAgents(Mapping[str, Agent]):
             return made
 
     def _check_model(self, config: AgentConfig) -> None:
-        """Refuse a model that reads files of the server, such as scripts.
+        """Refuse a model that reads files of the server, such as scripts, or gets its secrets.
 
         Raises:
             Problem: A tenant may not use this model.
         """
-        try:
-            spec = parse(config.model_spec())
-        except WickError as error:
-            raise Problem(409, f"model: {error}") from None
-        known = {parse(one.model_spec()).provider for one in self._agents.config.agents.values()}
-        if spec.provider == "scripted":
-            if spec.name != DEMO:
-                raise Problem(409, "model: a script is a file of the server; name a model")
-        elif spec.provider not in {AUTO, *PROVIDERS, *known}:
-            names = ", ".join(name for name in PROVIDERS if name != "scripted")
-            raise Problem(409, f"model: use one of {names}, or a provider of agents.yaml")
+        every = self._agents.config.agents.values()
+        named = [one for one in every if not isinstance(one.model, OwnCode)]
+        known = {parse(one.model_spec()).provider for one in named}
+        for target in models_of(config):
+            try:
+                spec = parse(target if isinstance(target, str) else target.spec())
+            except WickError as error:
+                raise Problem(409, f"model: {error}") from None
+            if spec.provider == "scripted":
+                if spec.name != DEMO:
+                    raise Problem(409, "model: a script is a file of the server; name a model")
+            elif spec.provider not in {AUTO, *PROVIDERS, *known}:
+                names = ", ".join(name for name in PROVIDERS if name != "scripted")
+                raise Problem(409, f"model: use one of {names}, or a provider of agents.yaml")
+            if (why := _refusal(spec)) is not None:
+                raise Problem(409, f"model{why}")
 
     def _unbuilt(self, agent_id: str, error: Exception, status: int = 500) -> Problem:
         log.error("the agent %s cannot be built: %s", agent_id, error)
@@ -332,10 +379,41 @@ class TenantAgents(Mapping[str, Agent]):
             raise Problem(404, "agent not found")
         if agent_id not in self._own:
             raise Problem(409, "the agent is defined in the configuration file; remove it there")
-        del self._own[agent_id]
+        for key, config in self._own.items():
+            if agent_id in config.subagents and key != agent_id:
+                raise Problem(409, f"the agent {key} gives it tasks; remove that one first")
+        self._forget(agent_id)
+
+    def _forget(self, agent_id: str) -> None:
+        """Drop an agent of the tenant's own, and close its files."""
+        self._own.pop(agent_id, None)
         self._made.pop(agent_id, None)
         self._off.pop(agent_id, None)
-        self._kits.pop(agent_id, None)
+        for backend in backends_in(self._kits.pop(agent_id, [])):
+            self._opened.remove(backend)
+            backend.close()
+
+    def _placed(self, agent_id: str, config: AgentConfig) -> AgentConfig:
+        """Return an agent of the tenant's own with its files in the tenant's folder."""
+        file = self._whole()
+        file = file.model_copy(update={"agents": {**file.agents, agent_id: config}})
+        backend = config_for(file, self._agents.tenant).agents[agent_id].backend
+        return config.model_copy(update={"backend": backend})
+
+    def _keep_apart(self) -> None:
+        """Keep the tools of all agents from the skills of the tenant's own agents.
+
+        Raises:
+            ConfigError: Commands of another agent could write them.
+        """
+        file = self.file
+        paths = [
+            f"{place_of(config, file.base_dir, path)}/"
+            for config in self._own.values()
+            for path in (config.skills.paths if config.skills and config.backend else ())
+        ]
+        for backend in (*self._agents.backends, *self._opened) if paths else ():
+            backend.keep_from(Rules(control=tuple(paths)))
 
     def switch(self, agent_id: str, *, on: Sequence[str], off: Sequence[str]) -> list[str]:
         """Switch hooks of an agent on and off for this tenant; return the names that are on.
@@ -391,43 +469,132 @@ class TenantAgents(Mapping[str, Agent]):
             return given.hooks
         if agent_id not in self._kits:
             try:
-                made = self._kits[agent_id] = hooks_of(agent_id, self.file)
+                own = agent_id in self._own
+                made = self._kits[agent_id] = hooks_of(agent_id, self.file, inside=own)
             except WickError as error:
                 raise self._unbuilt(agent_id, error) from None
             self._opened += backends_in(made)
+            self._keep_apart()
         return self._kits[agent_id]
 
     def _build(self, agent_id: str) -> Agent:
+        for below in below_in(self.file, agent_id):
+            if below not in self._made:  # else its first task would build it, on the event loop
+                self._made[below] = self._build_one(below)
+        return self._build_one(agent_id)
+
+    def _build_one(self, agent_id: str) -> Agent:
         off, own = self._off.get(agent_id, frozenset()), agent_id in self._own
-        for below in () if own else below_in(self._agents.config, agent_id):
-            self._agents[below]  # else its first task would build it, on the event loop
         if not own and not off:
-            return self._agents[agent_id]
+            made = self._agents[agent_id]
+            self._keep_apart()
+            return made
         if agent_id in self._agents.given:
             return self._agents.copy_of(agent_id, without=off)
         hooks = [hook for hook in self._hooks(agent_id) if hook.name not in off]
+        model: str | ModelChoice | None = self._agents.model
+        if own and model is None:
+            model = self._model_of(self._own[agent_id])
         try:
-            return build_agent(
+            made = build_agent(
                 agent_id,
                 self.file,
                 store=lambda: self.store,
-                model=self._agents.model,
+                model=model,
                 hooks=hooks,
                 tool_store=self.tools,
                 mcp_servers=() if own else self._agents.servers_of(agent_id),
-                agents=None if own else self._agents,
+                agents=self if own else self._agents,
             )
+            if own:
+                self._agents.background += (
+                    one for one in made.hooks if isinstance(one, Background)
+                )
+            return made
         except ConfigError as error:
             if own:
                 raise ConfigError(str(error).split(": ", 1)[-1]) from None
             raise
+
+    def _model_of(self, config: AgentConfig) -> ModelChoice:
+        """Build the model of a tenant's own agent; its requests pass the rules for addresses."""
+        spec = _guarded(config.model_spec(), self._rules())
+        return resolve_model(spec, base_dir=self.file.base_dir)
+
+
+def _guarded(spec: Any, rules: Client) -> Any:
+    """Return a model's settings with clients that send its own key alone, to allowed addresses."""
+    if not isinstance(spec, Mapping):
+        return spec
+    made = {**spec, "fallbacks": [_guarded(one, rules) for one in spec.get("fallbacks", ())]}
+    if "base_url" in spec:
+        plain, async_ = clients(rules, {"Authorization": f"Bearer {spec['api_key'].strip()}"})
+        made["params"] = {
+            "http_client": plain,
+            "http_async_client": async_,
+            "openai_proxy": None,  # the clients use none
+        }
+    return made
+
+
+def models_of(config: AgentConfig) -> list[str | ModelTarget]:
+    """List an agent's model and its fallbacks."""
+    model = config.model
+    if isinstance(model, ModelConfig):
+        return [model, *model.fallbacks]
+    return [model] if isinstance(model, str) else []
+
+
+def _refusal(spec: ModelSpec) -> str | None:
+    """Say why a caller may not use a model, as the rest of a sentence."""
+    if spec.params:
+        return ".params: settings of the model's class are the server's; leave them out"
+    if any("${" in text for text in (spec.api_key or "", spec.base_url or "", spec.model)):
+        return ": variables are the server's; write the value itself"
+    if spec.api_key is not None and not (spec.api_key.isascii() and spec.api_key.isprintable()):
+        return ".api_key: has characters that no key has"
+    if spec.base_url is None:
+        return None
+    if spec.provider != "openai":
+        return ".base_url: is for provider openai, and servers compatible with it"
+    if not spec.api_key:
+        return ".base_url: needs an api_key of its own beside it; the server's keys never go there"
+    return None
+
+
+def check_parts(config: AgentConfig) -> None:
+    """Refuse paths outside the folder of a caller's agent, and parts that need a backend.
+
+    Raises:
+        Problem: Something is refused.
+    """
+    backend = config.backend
+    if backend is not None and backend.type == "docker" and "execute" in backend.model_fields_set:
+        raise Problem(400, "backend.execute: is for type: local; leave it out")
+    for key, block in (("skills", config.skills), ("memory", config.memory)):
+        if block is not None and backend is None:
+            raise Problem(400, f"{key}: needs a backend; add backend: {{type: local}}")
+        for path in block.paths if block is not None else ():
+            if not _INSIDE.fullmatch(path):
+                raise Problem(
+                    400, f"{key}.paths: {path!r:.80} is not a plain path below the agent's folder"
+                )
+            if key == "memory" and not path.endswith((".md", ".txt")):
+                raise Problem(400, f"memory.paths: {path!r:.80} is not a .md or .txt file")
+
+
+_INSIDE: Final = re.compile(r"\w[\w. -]{0,100}(/\w[\w. -]{0,100}){0,8}")
+"""A path without `.`, `..`, hidden names and roots."""
+
+_MOST_OWN: Final = 100
+"""Agents that a tenant may add."""
 
 
 def shared_by(agent: Agent) -> str:
     """Name what the copies of an agent made in Python share; empty if it is nothing of tenants."""
     if isinstance(agent, GuestAgent):
         return next((part for part in ("store", "cache") if getattr(agent.source, part)), "")
-    if any(isinstance(hook, FilesystemHook | MemoryHook | SkillsHook) for hook in agent.hooks):
+    if any(map(has_files, agent.hooks)):
         return "files"
     below = any(isinstance(tool, FuncTool) and tool.agents for tool in agent.tools)
     if below or any(isinstance(hook, Background) for hook in agent.hooks):

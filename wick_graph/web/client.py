@@ -229,8 +229,9 @@ class Client:
             # the certificate must match the name, whatever address the connection uses
             extensions={"sni_hostname": target.host.rstrip(".")},
         )
-        verify = self._certificates or _certificates() if target.scheme == "https" else False
-        async with httpx.AsyncHTTPTransport(verify=verify, trust_env=False) as transport:
+        async with httpx.AsyncHTTPTransport(
+            verify=self.verify(target), trust_env=False
+        ) as transport:
             response = await transport.handle_async_request(request)
             try:
                 return await self._answer(response, target)
@@ -265,11 +266,19 @@ class Client:
 
     async def _address(self, target: Target) -> str:
         """Return an address of the target; check all its addresses."""
+        return await asyncio.to_thread(self.address, target)
+
+    def address(self, target: Target) -> str:
+        """Return an address of the target; check all its addresses.
+
+        Raises:
+            RefusedError: One is not allowed.
+            ToolError: Its host cannot be found.
+        """
         if is_metadata(target.host):
             raise RefusedError(_never(target))
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             raise ToolError(f"the host {target.host} cannot be found") from None
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -284,6 +293,10 @@ class Client:
                     f"if it is meant, add {target.origin!r} to {self._key}"
                 )
         return addresses[0]
+
+    def verify(self, target: Target) -> ssl.SSLContext | bool:
+        """Return the trusted certificates for a target."""
+        return target.scheme == "https" and (self._certificates or _certificates())
 
     def _refusal(self, target: Target, address: str) -> str | None:
         if target.at(address) in self.allow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.unit.config.parsing import parse
 from wick_graph.config import agent_config, nearest, parse_config
 from wick_graph.errors import ConfigError
+
+FORM = "write module:name, with a module beside the file or an installed one"
 
 
 def refusal(text: str) -> str:
@@ -90,20 +93,61 @@ def refusal(text: str) -> str:
         pytest.param(
             'name: x\n"a\\nb\\tc": 1\n',
             'agents.yaml:2: "a\\nb\\tc": unknown key; valid keys: name, model, system_prompt, '
-            "tools, backend, skills, memory, protect, writable, context_window, max_iterations, "
-            "ttl, max_tokens, temperature, tool_timeout, deadline, retention, budget, approvals, "
-            "middleware, mcp_servers, subagents, search, journal, allow_client_system, store, "
-            "store_keys, callbacks, limits, defaults, agents",
+            "tools, hooks, backend, skills, memory, protect, writable, context_window, "
+            "max_iterations, ttl, max_tokens, temperature, tool_timeout, deadline, retention, "
+            "budget, approvals, middleware, mcp_servers, subagents, search, journal, "
+            "allow_client_system, store, store_keys, callbacks, limits, defaults, agents",
             id="F6-strange-key",
+        ),
+        pytest.param(
+            "agents:\n  a:\n    class_path: evil.Mod\n",
+            "agents.yaml:3: agents.a.class_path: unknown key; name your own code as module:name "
+            "under tools, hooks or model",
+            id="F9-class_path",
+        ),
+        pytest.param(
+            "agents:\n  a:\n    hooks: [evil.Mod]\n",
+            "agents.yaml:3: agents.a.hooks[0]: must be a block of keys",
+            id="F9-hooks",
+        ),
+        pytest.param(
+            "agents:\n  a:\n    model: {use: m:x, provider: y}\n",
+            "agents.yaml:3: agents.a.model.provider: unknown key; valid keys: use, args",
+            id="own-model",
+        ),
+        pytest.param(
+            "agents:\n  a:\n    temperature: 1\n    model: {use: m:x}\n",
+            "agents.yaml:2: agents.a: has temperature or max_tokens, which a model of your own "
+            "ignores; give it args:",
+            id="own-model-beside",
         ),
         *(
             pytest.param(
-                f"agents:\n  a:\n    {key}: [evil.Mod]\n",
-                f"agents.yaml:3: agents.a.{key}: code is never loaded from a configuration file; "
-                "pass hooks= in Python",
-                id=f"F9-{key}",
+                f"agents:\n  a:\n    {key}\n",
+                f"agents.yaml:3: agents.a.{at}: {json.dumps(name)} {why}",
+                id=f"{at}-{name}",
             )
-            for key in ("hooks", "class_path")
+            for name, why in {
+                "./mine.py:f": f"is a path; {FORM}",
+                "/etc/mine:f": f"is a path; {FORM}",
+                "../mine:f": f"is a path; {FORM}",
+                "..mine:f": f"is a path; {FORM}",
+                "mine.py:f": f"is a path; {FORM}",
+                "mine:f:g": f"names no code; {FORM}",
+                "mine:f()": f"names no code; {FORM}",
+                "mine:": f"names no code; {FORM}",
+                "mine:a.b": f"names no code; {FORM}",
+                "mine:__import__": "is private; name something public",
+                "mine:_f": "is private; name something public",
+                "_mine:f": "is private; name something public",
+                "mine.__main__:f": "is private; name something public",
+            }.items()
+            for key, at in {
+                f"tools: ['{name}']": "tools[0]",
+                f"hooks: [{{use: '{name}'}}]": "hooks[0].use",
+                f"middleware: [{{use: '{name}'}}]": "middleware[0].use",
+                f"model: {{use: '{name}'}}": "model.use",
+            }.items()
         ),
         pytest.param(
             "agents:\n  a:\n    tools:\n      - ls\n      - 7\n",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from wick_graph.config import AgentsFile, parse_config, yaml_reader
+from wick_graph.config import AgentsFile, ModelConfig, parse_config, yaml_reader
 from wick_graph.errors import ConfigError
 
 LIMIT = 256 * 1024
@@ -42,7 +42,7 @@ def refusal(text: str) -> str:
 def params(value: str) -> Any:
     """What a value means in free-form settings, where no model narrows it."""
     model = parse(f"model: {{model: m, params: {{value: {value}}}}}").agent().model
-    assert not isinstance(model, str)
+    assert isinstance(model, ModelConfig)
     return model.params["value"]
 
 

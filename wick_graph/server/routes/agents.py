@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import Field, ValidationError
+from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from wick_graph.backends import FileSystem
 from wick_graph.backends.protocol import Text
-from wick_graph.config import AgentConfig
-from wick_graph.config.fields import AGENT_ID, RESERVED_IDS
+from wick_graph.config import AgentConfig, MemoryConfig, ModelConfig, SkillsConfig
+from wick_graph.config.fields import AGENT_ID, BLOCK_TAG, NAME_TAG, RESERVED_IDS, form_of
 from wick_graph.errors import ConfigError, RefusedError, ToolError
 from wick_graph.hooks.onion import Hooks
 from wick_graph.hooks.prompt_files import BackendReader, is_missing
@@ -36,12 +37,50 @@ from wick_graph.web import Client
 agent_router: Final = APIRouter(tags=["agents"])
 
 
-class AgentForm(schemas.Form):
-    """An agent of the caller's tenant: the id, and the keys of agents.yaml."""
+_AgentId = Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")]
 
-    agent_id: Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")]
+_SERVERS: Final = ("workdir", "folder", "readable", "image", "docker_host")
+
+
+class BackendForm(schemas.Form):
+    """Where an agent's files are and where its commands run; the folder is the tenant's own."""
+
+    type: Literal["local", "docker"]
+    execute: Literal["auto", "require", "bwrap", "landlock", "off"] = "auto"
+    """As in agents.yaml; commands never run without a sandbox."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_what_is_asked(cls, given: Any) -> Any:
+        named = [key for key in _SERVERS if isinstance(given, dict) and key in given]
+        if named:
+            raise PydanticCustomError(
+                "server", "the server chooses {k}; leave it out", {"k": named[0]}
+            )
+        return given
+
+
+class SubagentForm(schemas.Form):
+    """An agent of the tenant to which this one can give tasks."""
+
+    description: Annotated[str, Field(max_length=4_000, pattern=schemas.VISIBLE)]
+    background: bool = False
+
+
+class AgentForm(schemas.Form):
+    """An agent of the caller's tenant: the id, and keys of agents.yaml."""
+
+    agent_id: _AgentId
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    model: Annotated[str, Field(pattern=schemas.VISIBLE)] | None = None
+    model: (
+        Annotated[
+            Annotated[str, Field(pattern=schemas.VISIBLE), Tag(NAME_TAG)]
+            | Annotated[ModelConfig, Tag(BLOCK_TAG)],
+            Discriminator(form_of),
+        ]
+        | None
+    ) = None
+    """A name, or a block; a `base_url` needs an `api_key` of its own."""
     system_prompt: str | None = None
     tools: (
         Annotated[
@@ -52,6 +91,13 @@ class AgentForm(schemas.Form):
     ) = None
     context_window: Annotated[int, Field(ge=1, le=10**9), schemas.FROM_WHOLE] | None = None
     max_iterations: Annotated[int, Field(ge=1, le=1000), schemas.FROM_WHOLE] | None = None
+    backend: BackendForm | None = None
+    skills: SkillsConfig | None = None
+    """Folders below that of the backend."""
+    memory: MemoryConfig | None = None
+    """Files below the folder of the backend."""
+    subagents: dict[_AgentId, SubagentForm] | None = None
+    """Agents of the tenant, by id."""
 
 
 @agent_router.get("/agents", response_model=list[schemas.AgentAnswer])
@@ -69,7 +115,7 @@ async def add(context: Admin, form: AgentForm) -> Any:
     """Add an agent for the caller's tenant, until the server stops."""
     if form.agent_id in RESERVED_IDS:
         raise Problem(400, f"agent_id: {form.agent_id!r} is reserved for the server's own paths")
-    given = form.model_dump(exclude={"agent_id"}, exclude_none=True)
+    given = form.model_dump(exclude={"agent_id"}, exclude_unset=True, exclude_none=True)
     if form.tools is not None:
         given["tools"] = [*dict.fromkeys(form.tools)]
     for name in form.tools or ():
@@ -80,6 +126,7 @@ async def add(context: Admin, form: AgentForm) -> Any:
     except ValidationError as error:
         found = error.errors()[0]
         raise Problem(400, f"{found['loc'][0]}: {found['msg']}") from None
+    await context.tenant.agents.check(config, _LOOK_UP_SECONDS)
     await asyncio.to_thread(context.tenant.agents.add, form.agent_id, config)
     return await _answer(context, form.agent_id)
 
