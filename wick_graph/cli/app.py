@@ -21,6 +21,7 @@ app = typer.Typer(
     name="wick",
     help="Run tool-calling agents; their loop is an explicit graph.",
     add_completion=False,
+    no_args_is_help=True,
     rich_markup_mode=None,  # plain help appears in half the time
     context_settings={"help_option_names": ["--help", "-h"]},
 )
@@ -92,6 +93,9 @@ def call(arguments: Sequence[str]) -> int:
         output.complain("cancelled")
         return output.CANCELLED
     except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
+            output.print_line(error.ctx.get_help())  # type: ignore[attr-defined]  # it has one
+            return 0
         output.complain(_usage(error))
         return output.REFUSED
     except WickError as error:

@@ -147,7 +147,8 @@ class Turns:
         result = self.view.result
         if result is None or result.stopped_because == "done":
             return
-        output.say(f"stopped: {why(result.stopped_because, self.agent, len(result.interrupts))}")
+        questions = len(result.interrupts)
+        output.say(f"stopped: {why(result.stopped_because, result.reason, questions)}")
         if not self.asks:
             show_flags(result.interrupts)
 
@@ -217,15 +218,20 @@ def show_flags(asked: Any) -> None:
             output.say(how_to_answer(question))
 
 
-def why(reason: str, agent: Agent, questions: int = 0) -> str:
-    """Describe in a few words why a run stopped."""
-    steps = agent.spec.max_iterations
+def why(because: str, reason: str | None = None, questions: int = 0) -> str:
+    """Describe in a few words why a run stopped.
+
+    Args:
+        because: As in a result.
+        reason: Which limit ended it, if it is known.
+        questions: The number of open questions.
+    """
     waits = f"the run waits for {questions} answer{'s' * (questions != 1)}"
     return {
-        "limit": f"limit: the agent may make {steps} model call{'s' * (steps != 1)} in one run",
+        "limit": f"limit: {reason or 'a limit of the agent ended the run'}",
         "empty": "empty: the model gave no answer",
         "interrupted": f"interrupted: {waits if questions else 'the run is at a breakpoint'}",
-    }.get(reason, reason)
+    }.get(because, because)
 
 
 # --- `wick run`: send a message to an agent and watch its run.
@@ -639,7 +645,7 @@ def _resume(
 ) -> int:
     """Print why the thread stopped; continue it, or list its questions. Return the exit code."""
     if not as_json:
-        _say_why(info, agents[where.agent_id], len(asked))
+        _say_why(info, len(asked))
     if asked and not answers and not as_json and watch.can_ask():
         answers = watch.ask(asked)
     if info.status == "waiting" and asked and not answers:
@@ -697,7 +703,7 @@ def _agent_of(info: ThreadInfo, agents: Agents) -> str:
     return info.agent or ""
 
 
-def _say_why(info: ThreadInfo, agent: Any, questions: int) -> None:
+def _say_why(info: ThreadInfo, questions: int) -> None:
     """Print why a thread stopped, as far as is known."""
     if info.status == "running":
         text = "its last run has no recorded end; its process died, or is still running"
@@ -705,9 +711,7 @@ def _say_why(info: ThreadInfo, agent: Any, questions: int) -> None:
         text = f"failed: {info.last_error or 'no reason recorded'}"
     else:
         reason = "interrupted" if info.status == "waiting" else info.stopped_because or "done"
-        text = why(reason, agent, questions)
-        if reason == "limit" and info.last_error:
-            text = f"limit: {info.last_error}"
+        text = why(reason, info.last_error, questions)
     output.say(f"stopped: {text}")
 
 

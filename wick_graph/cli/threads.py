@@ -367,7 +367,7 @@ def _on_disk(config: Path) -> int | None:
 # --- `wick threads`: list, show, delete and prune the threads of a store.
 
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
 @app.callback()
@@ -540,7 +540,9 @@ def _now(store: SqlSaver | None) -> datetime:
 
 
 store_app = typer.Typer(
-    help="Manage the store: encryption keys, checks, repair.", no_args_is_help=True
+    help="Manage the store: encryption keys, checks, repair.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 _TO: Final[Any] = typer.Option(

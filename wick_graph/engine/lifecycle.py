@@ -467,6 +467,7 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
             error = ThreadBusyError(f"{run.stop.text}; nothing more of this run was stored")
         elif run.stop.because:
             run.stopped = "limit" if run.stop.because == "limit" else "cancelled"
+            run.reason = run.stop.text if run.stopped == "limit" else ""
             await close_run(call, bridge, None)
             return None
     run.stopped = "cancelled" if isinstance(error, CANCELLED) else "failed"
@@ -565,7 +566,7 @@ def thread_status(call: RunCall, error: BaseException | None) -> dict[str, Any]:
         because = before.stopped_because or ("failed" if status == "failed" else "done")
         return {"status": status, "stopped_because": because, "error": before.last_error}
     stopped = run.stopped or "done"
-    text = run.stop.text if stopped == "limit" and run.stop.because else None
+    text = run.reason or None if stopped == "limit" else None
     if error is not None and stopped != "cancelled":
         text = REDACTOR.text(str(error) or type(error).__name__)
     status = {"interrupted": "waiting", "failed": "failed"}.get(stopped, "idle")

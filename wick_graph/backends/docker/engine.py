@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, missing_extra
 
 OWNER: Final = "wick-graph.owner"
 """Label of a container with the process that owns it."""
@@ -117,9 +117,7 @@ def sdk() -> Any:
     try:
         return importlib.import_module("docker")
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            "the docker backend needs the extra docker; pip install 'wick-graph[docker]'"
-        ) from error
+        raise ConfigError(missing_extra("the docker backend", "docker", "docker")) from error
 
 
 def reap(host: str | None = None) -> int:
