@@ -466,8 +466,8 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
         if run.stop.because == LOST:
             error = ThreadBusyError(f"{run.stop.text}; nothing more of this run was stored")
         elif run.stop.because:
-            run.stopped = "limit" if run.stop.because == "limit" else "cancelled"
-            run.reason = run.stop.text if run.stopped == "limit" else ""
+            late = run.stop.because == "limit"
+            run.stopped, run.reason = ("limit", run.stop.text) if late else ("cancelled", "")
             await close_run(call, bridge, None)
             return None
     run.stopped = "cancelled" if isinstance(error, CANCELLED) else "failed"
@@ -565,8 +565,7 @@ def thread_status(call: RunCall, error: BaseException | None) -> dict[str, Any]:
         status = "failed" if before.status == "running" else before.status
         because = before.stopped_because or ("failed" if status == "failed" else "done")
         return {"status": status, "stopped_because": because, "error": before.last_error}
-    stopped = run.stopped or "done"
-    text = run.reason or None if stopped == "limit" else None
+    stopped, text = run.stopped or "done", run.reason or None
     if error is not None and stopped != "cancelled":
         text = REDACTOR.text(str(error) or type(error).__name__)
     status = {"interrupted": "waiting", "failed": "failed"}.get(stopped, "idle")

@@ -57,9 +57,9 @@ def test_the_true_limit_is_named(wick: Wick, keys: str, why: str) -> None:
     code, _, err = wick("run", "--trust", "-t", "mine", "Go")
     assert code == 0
     assert f"stopped: limit: {why}\n" in err
+    assert f'"last_error": "{why}"' in wick("threads", "show", "mine", "--json")[1]
     again = wick("resume", "--trust", "mine")[2]
     assert f"stopped: limit: {why}\n" in again
-    assert f'"last_error": "{why}"' in wick("threads", "show", "mine", "--json")[1]
 
 
 def test_a_result_has_the_reason() -> None:
