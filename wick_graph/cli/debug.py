@@ -273,8 +273,8 @@ def _session(wanted: _Wanted, stack: ExitStack) -> tuple[Any, Any]:
     if past:
         store = stack.enter_context(opened(with_threads(wanted.config, wanted.thread)))
         thread = wanted.thread or _latest(store)
-        saver, _ = known(store, thread)
-        return stack.enter_context(DebugSession.open(saver, thread)), saver
+        saver, info = known(store, thread)
+        return stack.enter_context(DebugSession.open(saver, info.thread_id)), saver
     try:
         agent = _agent(wanted, stack, wanted.agent)
     except WickError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from wick_graph.cli import output
-from wick_graph.cli.select import DEFAULT_FILE, check_ids, known, looked_at, opened, read, unknown
+from wick_graph.cli.select import DEFAULT_FILE, known, looked_at, opened, read
 
 if TYPE_CHECKING:
     from wick_graph.exports.plain import Hider
@@ -61,11 +61,9 @@ def journal(
 
     if as_json and as_jsonl:
         raise ConfigError("--json and --jsonl exclude each other; pass one of them")
-    check_ids([thread_id])
     with opened(config) as store:
-        if store is None or store.threads.get(thread_id) is None:
-            raise unknown(thread_id)
-        found = Journal(store, thread_id)
+        store, info = known(store, thread_id)
+        found = Journal(store, info.thread_id)
         wanted: int | str | None = int(run) if run is not None and run.isdigit() else run
         moments = found.moments(wanted, kind, after, limit)
         if as_json or as_jsonl:
@@ -326,5 +324,5 @@ def _opened(
         return
     assert thread is not None
     with opened(config) as store:
-        saver, _ = known(store, thread)
-        yield Journal(saver, thread), saver
+        saver, info = known(store, thread)
+        yield Journal(saver, info.thread_id), saver

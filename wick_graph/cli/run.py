@@ -19,7 +19,14 @@ import typer
 from wick_graph import langgraph_config
 from wick_graph.cli import output, watch
 from wick_graph.cli.output import terminable
-from wick_graph.cli.select import DEFAULT_FILE, AgentArgument, load_trusted, pick, take_target
+from wick_graph.cli.select import (
+    DEFAULT_FILE,
+    AgentArgument,
+    known,
+    load_trusted,
+    pick,
+    take_target,
+)
 from wick_graph.cli.watch import (
     JsonLines,
     JsonResult,
@@ -615,12 +622,15 @@ class Wanted:
 
 
 def _go_on(wanted: Wanted, answered: Callable[..., dict[str, Any]], *, force: bool = False) -> None:
+    from wick_graph.store.saver import dialect_of
+
     with load_trusted(wanted.config, model=wanted.model, trust=wanted.trust) as agents:
-        info = _known(agents, wanted.thread_id)
-        asked = watch.in_order(_waiting(agents.store, wanted.thread_id))
+        there = dialect_of(agents.config.store_url).exists()  # never create a store
+        store, info = known(agents.store if there else None, wanted.thread_id)
+        asked = watch.in_order(_waiting(store, info.thread_id))
         answers = answered(asked)
         where = Where(
-            thread_id=wanted.thread_id,
+            thread_id=info.thread_id,
             agent_id=_agent_of(info, agents),
             config=wanted.config,
             model=wanted.model,
@@ -660,26 +670,6 @@ def _resume(
         turns.go_on(info.stopped_because, answers, force=force)
 
     return watched(agents, where, work, as_json, tokens)
-
-
-def _known(agents: Agents, thread_id: str) -> ThreadInfo:
-    """Find a thread; never create a store.
-
-    Raises:
-        ThreadNotFoundError: There is no such thread.
-    """
-    from wick_graph.engine.result import checked_thread_id
-    from wick_graph.errors import ThreadNotFoundError
-    from wick_graph.store.saver import dialect_of
-
-    checked_thread_id(thread_id)
-    there = dialect_of(agents.config.store_url).exists()
-    info = agents.store.threads.get(thread_id) if there else None
-    if info is None:
-        raise ThreadNotFoundError(
-            f"there is no thread {thread_id}; `wick threads list` shows the threads"
-        )
-    return info
 
 
 def _waiting(store: SqlSaver, thread_id: str) -> list[Any]:
