@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from langchain_core.language_models import FakeListChatModel
@@ -15,6 +19,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from wick_graph.backends import LocalBackend, Rules
 from wick_graph.backends.docker import DockerBackend
 from wick_graph.backends.docker.backend import make_folder
+from wick_graph.backends.docker.engine import MISSING as DOCKER_MISSING
 from wick_graph.config import (
     AgentConfig,
     AgentsFile,
@@ -30,18 +35,22 @@ from wick_graph.config import (
     trust_folder,
 )
 from wick_graph.config.trusted import PYCACHE
+from wick_graph.config.yaml_reader import KeyPath, one_line
 from wick_graph.core.moments import JournalOptions
 from wick_graph.engine.agent import Agent
-from wick_graph.errors import ConfigError, did_you_mean
+from wick_graph.errors import ConfigError, ModelError, WickError, did_you_mean
 from wick_graph.hooks.approvals import misspelt
 from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.hooks.from_config import activate, backend_of
 from wick_graph.hooks.protocol import BaseHook
-from wick_graph.middleware import make, must_hold_nothing
+from wick_graph.middleware import make, must_exist, must_hold_nothing
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.store import SqlSaver
+from wick_graph.store.encryption import check_keys
+from wick_graph.store.saver import dialect_of
 from wick_graph.subagents import Background, Subagent, delegation
-from wick_graph.tools.builtin_tools import builtin
+from wick_graph.tools.builtin_tools import BUILTINS, builtin
+from wick_graph.tools.mcp import MISSING as MCP_MISSING
 from wick_graph.tools.mcp import McpServer, Target
 from wick_graph.tools.toolsets import ToolStore, Unasked
 
@@ -168,13 +177,14 @@ class Agents(Mapping[str, Agent]):
     def _build(self, agent_id: str) -> Agent:
         if agent_id in self.given:
             return self.copy_of(self.given[agent_id])
+        models = check_agents(self.config, [agent_id], model=self.model)
         hooks = hooks_of(agent_id, self.config)
         self.backends += backends_in(hooks)
         made = build_agent(
             agent_id,
             self.config,
             store=lambda: self.store,
-            model=self.model,
+            model=models[agent_id],
             hooks=hooks,
             tool_store=self.tools,
             mcp_servers=self.servers_of(agent_id),
@@ -441,8 +451,7 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
         ConfigError: There is no such agent, or it names a tool that does not exist.
     """
     named = file.agent(agent_id).model
-    name = named if isinstance(named, str) else named.model
-    stand_in = ModelChoice(model=FakeListChatModel(responses=[]), name=name)
+    stand_in = _stand_in(named if isinstance(named, str) else named.model)
     hooks = hooks_of(agent_id, file, to_look_at=True)
     nobody: Mapping[str, Any] = dict.fromkeys(file.agents)  # they get no tasks
     store = InMemorySaver()  # without one, an agent with approvals would be refused
@@ -450,3 +459,188 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
     servers = tuple(Unasked(name) for name in file.agent(agent_id).mcp_servers)
     made.spec = replace(made.spec, beside=servers)
     return made
+
+
+def _stand_in(name: str) -> ModelChoice:
+    """Return a model that never answers."""
+    return ModelChoice(model=FakeListChatModel(responses=[]), name=name)
+
+
+# --- Whether agents can be made: the checks of `wick validate`, and of each start of an agent.
+
+
+class _Faults:
+    """The faults of a file, each a line with its place."""
+
+    def __init__(self, file: AgentsFile) -> None:
+        self.file = file
+        self.lines: list[str] = []
+        self.kinds: set[type[WickError]] = set()
+
+    def add(self, key: KeyPath, text: str, kind: type[WickError] = ConfigError) -> None:
+        """Add a fault; a text with a place keeps it."""
+        has_place = text.startswith(f"{one_line(self.file.source)}:")
+        self.lines += text.splitlines() if has_place else [str(self.file.error(key, text))]
+        self.kinds.add(kind)
+
+    @contextmanager
+    def at(self, *key: str | int) -> Iterator[None]:
+        """Take a refusal within the block as the fault of a key."""
+        try:
+            yield
+        except WickError as error:
+            kind = ModelError if isinstance(error, ModelError) else ConfigError
+            self.add(key, str(error), kind)
+        except OSError as error:
+            self.add(key, str(error))
+
+    def refuse(self) -> None:
+        """Raise what was found."""
+        if self.lines:
+            kind = self.kinds.pop() if len(self.kinds) == 1 else ConfigError
+            raise kind("\n".join(dict.fromkeys(self.lines)))
+
+
+def check_agents(
+    file: AgentsFile,
+    ids: Collection[str] | None = None,
+    *,
+    model: str | ModelChoice | None = None,
+    loads_code: bool = True,
+) -> dict[str, ModelChoice]:
+    """Check that agents of a file can be made, with the agents below them; make and start nothing.
+
+    Args:
+        file: The configuration.
+        ids: The agents; None for all.
+        model: A model to use instead of those in the file.
+        loads_code: Whether to make the middleware that the file names, since it is trusted.
+
+    Returns:
+        The models by agent.
+
+    Raises:
+        ConfigError: A line for each fault, with file, line and key.
+        ModelError: The same, if every fault is of a model.
+    """
+    faults = _Faults(file)
+    with faults.at("store"):
+        dialect_of(file.store_url)
+    with faults.at("store_keys"):
+        check_keys(file.keys_source)
+    wanted = [*(file.agents if ids is None else ids)]
+    models: dict[str, ModelChoice] = {}
+    given = resolve_model(model, base_dir=file.base_dir) if isinstance(model, str) else model
+    for agent_id in wanted:
+        choice = _check_agent(agent_id, file, faults, given, loads_code)
+        if choice is not None:
+            models[agent_id] = choice
+        below = file.agents[agent_id].subagents
+        wanted += [name for name in below if name in file.agents and name not in wanted]
+    faults.refuse()
+    return models
+
+
+def _check_agent(
+    agent_id: str, file: AgentsFile, faults: _Faults, model: ModelChoice | None, loads_code: bool
+) -> ModelChoice | None:
+    """Find the faults of one agent; return its model, if it has one."""
+    config, known = file.agent(agent_id), len(faults.lines)
+    at = partial(faults.at, "agents", agent_id)
+    with at("model"):
+        model = model or resolve_model(config.model_spec(), base_dir=file.base_dir)
+    with at("tools"):
+        file.check_tools(BUILTINS, agent_id)
+        builtin(config.tools, file.base_dir, search=config.search)
+    _check_names(agent_id, file, faults)
+    more: list[BaseHook] = []
+    for i, entry in enumerate(config.middleware):
+        with at("middleware", i):
+            must_hold_nothing({"use": entry.use, "args": entry.args}, rules_of(config, file))
+            if loads_code:
+                more.append(make(entry.use, entry.args, file.base_dir))
+            else:
+                must_exist(entry.use, entry.args)
+    with ExitStack() as stack:
+        backend = None
+        with at("backend"):
+            backend = _looked_backend(config, file, stack)
+        with at("budget"):
+            hooks = _inside(activate(config, backend), more)
+            if len(faults.lines) == known:
+                nobody: Mapping[str, Any] = dict.fromkeys(file.agents)
+                stand_in: dict[str, Any] = {
+                    "store": InMemorySaver(),
+                    "model": _stand_in("model"),
+                    "agents": nobody,
+                }
+                with at():
+                    build_agent(agent_id, file, hooks=hooks, **stand_in)
+    return model
+
+
+def _check_names(agent_id: str, file: AgentsFile, faults: _Faults) -> None:
+    """Find what an agent names and the file, or this machine, does not have."""
+    config, key = file.agent(agent_id), ("agents", agent_id)
+    for name in config.subagents:
+        if name not in file.agents:
+            hint = did_you_mean(name, file.agents)
+            faults.add((*key, "subagents", name), f"there is no agent {name}{hint}")
+    for block in ("skills", "memory"):
+        if getattr(config, block) is not None and config.backend is None:
+            text = "needs a backend, which reads its files; add backend: {type: local}"
+            faults.add((*key, block), text)
+    if config.mcp_servers and find_spec("mcp") is None:
+        faults.add((*key, "mcp_servers"), MCP_MISSING)
+    if config.backend is not None and config.backend.type == "docker" and not find_spec("docker"):
+        faults.add((*key, "backend"), DOCKER_MISSING)
+
+
+def _looked_backend(
+    config: AgentConfig, file: AgentsFile, stack: ExitStack
+) -> LocalBackend | DockerBackend | None:
+    """Open an agent's backend to check it, in a stand-in for its folder if that is missing."""
+    rules, settings = rules_of(config, file), config.backend
+    if settings is None:
+        return None
+    folder = folder_of(settings, file.base_dir)
+    place = folder
+    if not folder.is_dir():
+        _must_be_makeable(folder)
+        place = Path(stack.enter_context(TemporaryDirectory(prefix="wick-check-")))
+        readable = tuple(str(folder / one) for one in settings.readable)
+        settings = settings.model_copy(update={"readable": readable})
+        config = config.model_copy(update={"backend": settings})
+    try:
+        backend = backend_of(config, place, Rules())
+        assert backend is not None
+        stack.callback(backend.close)
+        if isinstance(backend, LocalBackend):
+            backend.must_keep(_moved(rules, str(folder), str(place)))
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(str(place), str(folder))) from None
+    return backend
+
+
+def _must_be_makeable(folder: Path) -> None:
+    """Refuse a folder that cannot be made."""
+    above = next(one for one in folder.parents if os.path.lexists(one))
+    reason = ""
+    if os.path.lexists(folder):
+        reason = "it is not a folder"
+    elif not above.is_dir():
+        reason = f"{above} is not a folder"
+    elif not os.access(above, os.W_OK | os.X_OK):
+        reason = f"{above} cannot be written"
+    if reason:
+        raise ConfigError(f"the folder {folder} cannot be made: {reason}; name another one")
+
+
+def _moved(rules: Rules, old: str, new: str) -> Rules:
+    """Return the rules for another place of a folder."""
+
+    def moved(path: str) -> str:
+        return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
+
+    named = ("control", "memory", "stores")
+    return replace(rules, **{name: tuple(map(moved, getattr(rules, name))) for name in named})

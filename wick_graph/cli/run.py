@@ -288,6 +288,7 @@ def run(
         else:
             agent_id, text = pick(named, agents.config), " ".join(words)
         text = _read(text)
+        agents[agent_id]  # a refusal of the file comes before all else
         where = Where(
             thread_id=thread_id,
             agent_id=agent_id,

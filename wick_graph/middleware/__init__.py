@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 from wick_graph.lazy import load_when_used
 
 if TYPE_CHECKING:
-    from wick_graph.middleware.adapter import MiddlewareHook, make, must_hold_nothing
+    from wick_graph.middleware.adapter import MiddlewareHook, make, must_exist, must_hold_nothing
 
-__all__ = ["MiddlewareHook", "make", "must_hold_nothing"]
+__all__ = ["MiddlewareHook", "make", "must_exist", "must_hold_nothing"]
 
 if not TYPE_CHECKING:
     __getattr__ = load_when_used(
-        __name__, {"wick_graph.middleware.adapter": ("MiddlewareHook", "make", "must_hold_nothing")}
+        __name__,
+        {
+            "wick_graph.middleware.adapter": (
+                "MiddlewareHook",
+                "make",
+                "must_exist",
+                "must_hold_nothing",
+            )
+        },
     )

@@ -469,6 +469,19 @@ def make(name: str, args: Mapping[str, Any], base_dir: Path) -> MiddlewareHook:
     return MiddlewareHook(_made(name, args, base_dir))
 
 
+def must_exist(name: str, args: Mapping[str, Any]) -> None:
+    """Refuse a class that does not exist, also in the arguments; make nothing.
+
+    Raises:
+        ConfigError: The class does not exist, or cannot be named in a file.
+    """
+    _class(name)
+    for item in args.values():
+        for part in item if isinstance(item, list | tuple) else (item,):
+            if isinstance(part, Mapping) and "use" in part and part.keys() <= _BLOCK:
+                must_exist(str(part["use"]), part.get("args") or {})
+
+
 def _made(name: str, args: Mapping[str, Any], base_dir: Path) -> Any:
     cls = _class(name)
     try:

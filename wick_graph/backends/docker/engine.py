@@ -17,6 +17,8 @@ OWNER: Final = "wick-graph.owner"
 
 USER: Final = "wick-graph.user"
 
+MISSING: Final = missing_extra("the docker backend", "docker", "docker")
+
 _USUAL: Final = "unix:///var/run/docker.sock"
 
 _CALL_SECONDS: Final = 60
@@ -117,7 +119,7 @@ def sdk() -> Any:
     try:
         return importlib.import_module("docker")
     except ModuleNotFoundError as error:
-        raise ConfigError(missing_extra("the docker backend", "docker", "docker")) from error
+        raise ConfigError(MISSING) from error
 
 
 def reap(host: str | None = None) -> int:
