@@ -34,7 +34,7 @@ from wick_graph.core.usage import Usage, usage_of
 from wick_graph.durations import seconds
 from wick_graph.engine import answers
 from wick_graph.engine.answers import keep_finished_results, record_failure
-from wick_graph.engine.thread_turn import acquire_thread, engine_store
+from wick_graph.engine.thread_turn import acquire_thread, engine_store, title_of
 from wick_graph.errors import (
     ConfigError,
     MessageError,
@@ -47,7 +47,6 @@ from wick_graph.errors import (
 )
 from wick_graph.journal.encode import MutationGuard
 from wick_graph.journal.run_start import Begun, Mode, about, start
-from wick_graph.messages import text_of
 from wick_graph.messages.base import dated
 from wick_graph.runtime.context import AgentSpec, EngineStore, Run
 from wick_graph.store import ThreadInfo
@@ -63,8 +62,6 @@ _OF_INVOKE: Final = ("values", ["updates", "values"])
 """Stream modes of LangGraph's `invoke`: its caller observes no step before the end."""
 
 _LONGEST_KEY: Final = 255
-
-_TITLE_CHARS: Final = 80
 
 _INPUT: Final = "wick_input"
 """Metadata key of the input's hash, for runs with an idempotency key."""
@@ -315,6 +312,8 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
         call.input = await answers.store_answers(call.input, saver, config, run, bridge)
     if saver is not None and call.is_new_input and (store is None or call.unfinished):
         await keep_finished_results(call.graph, saver, config, bridge)
+    elif saver is not None and not call.is_new_input:
+        await answers.drop_partial(run, saver, bridge)
 
 
 def attach_debugger(call: RunCall) -> None:
@@ -468,6 +467,7 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
         elif run.stop.because:
             late = run.stop.because == "limit"
             run.stopped, run.reason = ("limit", run.stop.text) if late else ("cancelled", "")
+            await answers.record_partial(run, call.saver, call.spec.name, bridge)
             await close_run(call, bridge, None)
             return None
     run.stopped = "cancelled" if isinstance(error, CANCELLED) else "failed"
@@ -476,6 +476,8 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
         run.stopped = "interrupted"
     if run.stopped == "failed" and call.saver is not None:
         await record_failure(run, call.saver, call.spec.name, error, bridge)
+    if run.stopped == "cancelled":
+        await answers.record_partial(run, call.saver, call.spec.name, bridge)
     await close_run(call, bridge, error)
     return error
 
@@ -586,18 +588,6 @@ def _dated(input: Any) -> Any:
         return input
     new = [dated(m) if isinstance(m, BaseMessage) and m.id is None else m for m in messages]
     return {**input, "messages": new}
-
-
-def title_of(input: Any) -> str | None:
-    """Make a thread's title from the first line of the first human message."""
-    messages = input.get("messages") if isinstance(input, dict) else None
-    for message in messages if isinstance(messages, list) else ():
-        human = isinstance(message, BaseMessage) and message.type == "human"
-        text = text_of(message) if human else ""
-        line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-        if line:
-            return line if len(line) <= _TITLE_CHARS else f"{line[: _TITLE_CHARS - 1]}…"
-    return None
 
 
 # --- idempotency: repeated calls -----------------------------------------------------------------
