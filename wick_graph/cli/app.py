@@ -10,9 +10,10 @@ from typing import Annotated, NoReturn
 import typer
 
 from wick_graph.cli import config, debug, export, graph, output, run, serve, threads
+from wick_graph.cli.chat import chat
 from wick_graph.cli.export import journal
 from wick_graph.cli.graph import hooks
-from wick_graph.cli.run import chat, resume
+from wick_graph.cli.run import resume
 from wick_graph.cli.serve import mcp, token_app, tools_app
 from wick_graph.cli.threads import store_app
 from wick_graph.errors import WickError

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,7 +18,6 @@ from wick_graph.cli import output, watch
 from wick_graph.cli.output import terminable
 from wick_graph.cli.select import (
     DEFAULT_FILE,
-    AgentArgument,
     known,
     load_trusted,
     pick,
@@ -38,7 +34,7 @@ from wick_graph.cli.watch import (
     in_order,
     program,
 )
-from wick_graph.errors import WickError
+from wick_graph.errors import ConfigError
 
 if TYPE_CHECKING:
     from wick_graph.config import AgentsFile
@@ -257,13 +253,13 @@ _THREAD_ID: Final[Any] = typer.Argument(
     metavar="THREAD", help="The thread's id.", show_default=False
 )
 
-_THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Continue this thread.")
+THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Continue this thread.")
 
 
 def run(
     words: Annotated[list[str], _TEXT],
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
-    thread: Annotated[str | None, _THREAD] = None,
+    thread: Annotated[str | None, THREAD] = None,
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
@@ -294,12 +290,26 @@ def run(
             agent_id=agent_id,
             config=config,
             model=model,
-            kept=_lasts(agents, agent_id),
+            kept=lasts(agents, agent_id),
             among_several=len(agents) > 1,
         )
         tokens = not as_json if stream is None else stream
         code = watched(agents, where, lambda turns: turns.say(text), as_json, tokens)
     raise typer.Exit(code)
+
+
+def lasts(agents: Agents, agent_id: str) -> bool:
+    """Return whether an agent's threads outlive the process."""
+    from wick_graph.store.saver import dialect_of
+
+    given = agents.given.get(agent_id)
+    if (
+        given is not None
+        and given.given_store is not None
+        and not isinstance(given.given_store, str)
+    ):
+        return False
+    return dialect_of(agents.config.store_url).lasts
 
 
 def _target(words: list[str]) -> tuple[str | None, list[str]]:
@@ -312,8 +322,6 @@ def _target(words: list[str]) -> tuple[str | None, list[str]]:
 
 def _split(words: list[str], file: AgentsFile) -> tuple[str, str]:
     """Separate the agent's id from the text."""
-    from wick_graph.errors import ConfigError
-
     if len(words) > 1:
         if words[0] not in file.agents:
             known = ", ".join(file.agents)
@@ -348,200 +356,6 @@ def _read(text: str) -> str:
         raise MessageError("the text is empty; say what the agent should do")
     read_input(text)
     return text
-
-
-# --- `wick chat`: chat with an agent at a terminal.
-
-
-_PROMPT: Final = "> "
-
-_HELP: Final = """\
-/help    show this help
-/thread  show this thread's id
-/resume  continue a run that was cancelled or waits for an answer
-/quit    quit; so does Ctrl-D
-Ctrl-C   cancel the current run"""
-
-_COMMAND: Final = re.compile(r"/[a-z]+")
-
-_KEPT_EVERY: Final = 60.0
-"""Seconds between two marks of the chat's thread as used."""
-
-
-def chat(
-    agent: AgentArgument = None,
-    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
-    thread: Annotated[str | None, _THREAD] = None,
-    model: Annotated[str | None, output.MODEL] = None,
-    trust: Annotated[bool, output.TRUST] = False,
-    debug: Annotated[bool, output.DEBUG] = False,
-) -> None:
-    """Chat with an agent at the terminal.
-
-    Ctrl-C cancels a run, Ctrl-D quits, /help lists the commands. Expired threads are deleted
-    meanwhile, but never the thread of the chat.
-    """
-    from wick_graph.engine.result import checked_thread_id
-    from wick_graph.errors import ConfigError
-
-    if not (watch.can_ask() and output.is_terminal(sys.stdout)):
-        raise ConfigError('wick chat needs a terminal; elsewhere use wick run "…"')
-    thread_id = checked_thread_id(thread)
-    named = take_target(agent)
-    with load_trusted(config, model=model, trust=trust) as agents:
-        for notice in agents.config.notices:
-            output.say(f"note: {notice}")
-        agent_id = pick(named, agents.config)
-        made = agents[agent_id]
-        if made.spec.model.notice:
-            output.say(made.spec.model.notice)
-        say_notices(made)
-        where = Where(
-            thread_id=thread_id,
-            agent_id=agent_id,
-            config=config,
-            model=model,
-            kept=_lasts(agents, agent_id),
-            among_several=len(agents) > 1,
-        )
-        ttl = agents.config.agent(agent_id).ttl
-        with (
-            agents.store.sweeper(),
-            _kept(agents.store, thread_id, ttl),
-            asyncio.Runner() as runner,
-        ):
-            _Chat(made, where, runner).loop()
-
-
-def _lasts(agents: Agents, agent_id: str) -> bool:
-    """Return whether an agent's threads outlive the process."""
-    from wick_graph.store.saver import dialect_of
-
-    given = agents.given.get(agent_id)
-    if (
-        given is not None
-        and given.given_store is not None
-        and not isinstance(given.given_store, str)
-    ):
-        return False
-    return dialect_of(agents.config.store_url).lasts
-
-
-@dataclass(slots=True)
-class _Chat:
-    agent: Agent
-    where: Where
-    runner: asyncio.Runner
-
-    def loop(self) -> None:
-        """Read and answer lines until the person quits."""
-        name = f"{self.where.agent_id} ({self.agent.spec.model.name})"
-        output.say(f"{name}, thread {self.where.thread_id}; /help lists the commands", dim=True)
-        self._guarded(lambda: self._resume() if self._asked() else None)
-        while True:
-            try:
-                text = watch.line(_PROMPT).strip()
-            except KeyboardInterrupt:
-                output.say("Ctrl-D quits")
-                continue
-            except EOFError:
-                output.say("")
-                break
-            if text == "/quit":
-                break
-            self._guarded(partial(self._take, text))
-        self.where.point(waits=bool(self._asked()))
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        """Do some work; neither its errors nor Ctrl-C end the chat."""
-        try:
-            work()
-        except KeyboardInterrupt:
-            output.say("stopped: cancelled; /resume continues it")
-        except WickError as error:
-            output.report(error)
-
-    def _take(self, text: str) -> None:
-        if not text:
-            return
-        if text == "/help":
-            output.say(_HELP)
-        elif text == "/thread":
-            self.where.point(waits=bool(self._asked()))
-        elif text == "/resume":
-            self._resume()
-        elif _COMMAND.fullmatch(text):
-            output.say(f"unknown command {text}; /help lists the commands")
-        else:
-            self._watched(lambda turns: turns.say(text))
-
-    def _resume(self) -> None:
-        # In the store's thread: Ctrl-C during a statement would be a database error.
-        info = self.runner.run(self.agent.threads.aget(self.where.thread_id))
-        if info is None or info.stopped_because == "done":
-            output.say("there is nothing to resume")
-            return
-        asked = self._asked()
-        answers = watch.ask(asked) if asked else {}
-        if answers or not asked:
-            self._watched(lambda turns: turns.go_on(info.stopped_because, answers))
-
-    def _watched(self, work: Any) -> None:
-        view = Live(tokens=True, asks=True)
-        turns = Turns(
-            agent=self.agent,
-            thread_id=self.where.thread_id,
-            view=view,
-            runner=self.runner,
-            asks=True,
-        )
-        try:
-            work(turns)
-        except KeyboardInterrupt:
-            view.end_line()
-            raise
-        if view.failed is not None:
-            output.report(view.failed)
-        turns.say_why()
-        if turns.waits:
-            output.say("/resume asks again; a new message continues without the answers", dim=True)
-
-    def _asked(self) -> list[Any]:
-        """List the open questions."""
-        from wick_graph import langgraph_config
-        from wick_graph.engine.answers import waiting
-
-        config: Any = langgraph_config.with_configurable(
-            None, **{langgraph_config.THREAD_ID: self.where.thread_id}
-        )
-        store: Any = self.agent.store
-        return waiting(self.runner.run(store.aget_tuple(config)))
-
-
-@contextmanager
-def _kept(store: SqlSaver, thread_id: str, ttl: float | None) -> Iterator[None]:
-    """Mark a thread as used regularly, so that it does not expire while a person thinks."""
-    from wick_graph.errors import StorageError
-
-    stop = threading.Event()
-    every = _KEPT_EVERY if ttl is None else min(ttl / 3, _KEPT_EVERY)
-
-    def keep() -> None:
-        while not stop.wait(every):
-            try:
-                store.threads.touch(thread_id)
-            except (
-                StorageError
-            ):  # it does not exist yet, or the database is busy: the next mark will do
-                continue
-
-    keeper = threading.Thread(target=keep, name="wick-chat", daemon=True)
-    keeper.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        keeper.join()
 
 
 # --- `wick resume`: continue a thread from where it stopped.
@@ -684,7 +498,6 @@ def _waiting(store: SqlSaver, thread_id: str) -> list[Any]:
 
 
 def _agent_of(info: ThreadInfo, agents: Agents) -> str:
-    from wick_graph.errors import ConfigError
 
     if info.agent not in agents.config.agents:
         raise ConfigError(
