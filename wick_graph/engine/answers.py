@@ -490,7 +490,7 @@ async def _put_beside(
     lease = run.writer.lease
     if run.thread_id is None or (lease is not None and lease.lost):
         return
-    with suppress(StorageError, ThreadBusyError):  # what ended the run is told anyway
+    with suppress(StorageError, ThreadBusyError):  # the caller learns of the end anyway
         saved = await _saved(saver, _head(run), bridge)
         if saved is None:
             return
