@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from langchain_core.language_models import FakeListChatModel
@@ -48,6 +50,7 @@ from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.store import SqlSaver
 from wick_graph.store.encryption import check_keys
 from wick_graph.store.saver import dialect_of
+from wick_graph.store.sqlite import Sqlite, check_file_header
 from wick_graph.subagents import Background, Subagent, delegation
 from wick_graph.tools.builtin_tools import BUILTINS, builtin
 from wick_graph.tools.mcp import MISSING as MCP_MISSING
@@ -525,7 +528,9 @@ def check_agents(
     """
     faults = _Faults(file)
     with faults.at("store"):
-        dialect_of(file.store_url)
+        dialect = dialect_of(file.store_url)
+        if isinstance(dialect, Sqlite) and dialect.path is not None:
+            check_file_header(dialect.path)
     with faults.at("store_keys"):
         check_keys(file.keys_source)
     wanted = [*(file.agents if ids is None else ids)]
@@ -605,9 +610,9 @@ def _looked_backend(
         return None
     folder = folder_of(settings, file.base_dir)
     place = folder
-    if not folder.is_dir():
-        _must_be_makeable(folder)
-        place = Path(stack.enter_context(TemporaryDirectory(prefix="wick-check-")))
+    if not os.path.isdir(folder):  # noqa: PTH112  # a name that is too long is no error here
+        place = _beside(folder)
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
         readable = tuple(str(folder / one) for one in settings.readable)
         settings = settings.model_copy(update={"readable": readable})
         config = config.model_copy(update={"backend": settings})
@@ -622,18 +627,27 @@ def _looked_backend(
     return backend
 
 
-def _must_be_makeable(folder: Path) -> None:
-    """Refuse a folder that cannot be made."""
-    above = next(one for one in folder.parents if os.path.lexists(one))
-    reason = ""
-    if os.path.lexists(folder):
-        reason = "it is not a folder"
-    elif not above.is_dir():
-        reason = f"{above} is not a folder"
-    elif not os.access(above, os.W_OK | os.X_OK):
-        reason = f"{above} cannot be written"
-    if reason:
-        raise ConfigError(f"the folder {folder} cannot be made: {reason}; name another one")
+def _beside(folder: Path) -> Path:
+    """Make a stand-in for a missing folder, where the folder would be made.
+
+    Only there it has the same file system, and the same way for the user of a sandbox.
+
+    Raises:
+        ConfigError: The folder could not be made.
+    """
+    try:
+        if os.path.lexists(folder):
+            raise FileExistsError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        with suppress(FileNotFoundError):
+            folder.lstat()  # fails for a name that no folder can have
+        above = next(one for one in folder.parents if os.path.lexists(one))
+        place = above / f".wick-check-{secrets.token_hex(4)}"
+        make_folder(place)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {folder} cannot be made ({error.strerror}); name another one"
+        ) from None
+    return place
 
 
 def _moved(rules: Rules, old: str, new: str) -> Rules:

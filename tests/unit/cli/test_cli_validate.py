@@ -131,11 +131,23 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "a folder that is a file": (
         AGENT % "backend: {type: local, workdir: agents.yaml}",
-        "agents.default.backend: the folder",
+        "agents.yaml cannot be made (Not a directory); name another one",
     ),
     "a folder below a file": (
         AGENT % "backend: {type: local, workdir: agents.yaml/work}",
-        "agents.yaml is not a folder; name another one",
+        "agents.yaml/work cannot be made (Not a directory); name another one",
+    ),
+    "a name that no folder can have": (
+        AGENT % f"backend: {{type: local, workdir: {'x' * 300}}}",
+        "cannot be made (File name too long); name another one",
+    ),
+    "a store that is a folder": (
+        "store: sqlite:///.\n" + AGENT % "name: x",
+        "agents.yaml:1: store:",
+    ),
+    "a store that is another file": (
+        "store: sqlite:///agents.yaml\n" + AGENT % "name: x",
+        "agents.yaml:1: store:",
     ),
     "a folder with the file": (
         AGENT % "backend: {type: local, execute: local, workdir: .}",
