@@ -18,6 +18,7 @@ from wick_graph.cli.run import THREAD, Turns, Where, lasts, say_notices
 from wick_graph.cli.select import (
     DEFAULT_FILE,
     AgentArgument,
+    find,
     known,
     load_trusted,
     pick,
@@ -187,7 +188,8 @@ class _Chat:
         """List the agent's threads, or go on with one of them."""
         own: Any = self.agent.store
         if thread_id:
-            _, info = self.runner.run(asyncio.to_thread(known, own, thread_id))
+            info = self.runner.run(asyncio.to_thread(find, own, thread_id))
+            info = info or known(own, thread_id)[1]
             if info.agent != self.where.agent_id:
                 raise ConfigError(f"thread {info.thread_id} belongs to the agent {info.agent}")
             self._move(info.thread_id)
