@@ -12,7 +12,7 @@ from langgraph.errors import GraphBubbleUp
 
 from wick_graph.core.moments import Abort, Directive, Moment, Replace, Skip, notify
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.core.request import ModelRequest, as_sent, position
+from wick_graph.core.request import AGENT, ModelRequest, as_sent, position
 from wick_graph.core.usage import usage_of
 from wick_graph.errors import MessageError, ModelError, describe
 from wick_graph.hooks.onion import Onion, apply, check_update
@@ -35,6 +35,9 @@ from wick_graph.types import StoppedBecause
 MAX_CALLS: Final = 32
 """Limit of calls per reply; further calls are answered with an error."""
 
+REASON_CHARS: Final = 500
+"""Length of a hook's words about its limit."""
+
 Writes = list[tuple[str, Any]]
 
 
@@ -49,7 +52,7 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
     if (given := _direct(state, ctx)) is not None:
         return [("messages", [given])]
     request, writes = await resolve_request(state, ctx)
-    reply = await _through_hooks(request, ctx, writes)
+    reply, is_models = await _through_hooks(request, ctx, writes)
     iteration = state.get("iteration", 0) + 1
     writes.append(("iteration", iteration))
     if is_empty(reply):  # storing it would make the thread invalid for every later call
@@ -61,6 +64,7 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
     reply, verdict = await _verdict(reply, state, ctx, writes)
     messages, stop = settle(reply, verdict, request.withheld, iteration >= ctx.spec.max_iterations)
     if stop == "limit":
+        ctx.run.reason = _limit_reason(reply, verdict, is_models, ctx)
         messages = _closed(messages, iteration, ctx)
     return [*writes, ("messages", messages), ("stop_reason", stop)]
 
@@ -90,8 +94,25 @@ def settle(
     return messages, "limit" if withheld or (last and reply.tool_calls) else ""
 
 
-async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:
+def _limit_reason(reply: AIMessage, verdict: Verdict, is_models: bool, ctx: NodeContext) -> str:
+    """Name the limit that ended the run; a hook's words name its own."""
+    if not verdict.end:
+        most = ctx.spec.max_iterations
+        return f"the agent may make {most} model call{'s' * (most != 1)} in one run"
+    texts = [message.text for message in (*verdict.then[-1:], *(() if is_models else (reply,)))]
+    words = " ".join(next(filter(None, texts), "").split())
+    return words.removeprefix("Stopped: ").rstrip(".")[:REASON_CHARS] or "a hook ended the run"
+
+
+async def _through_hooks(
+    request: ModelRequest, ctx: NodeContext, writes: Writes
+) -> tuple[AIMessage, bool]:
+    """Return the reply, and whether the model was called for it."""
+    called = False
+
     async def base(asked: ModelRequest) -> AIMessage:
+        nonlocal called
+        called = called or asked.purpose == AGENT
         return await _call(asked, ctx, writes)
 
     onion = Onion(
@@ -110,7 +131,7 @@ async def _through_hooks(request: ModelRequest, ctx: NodeContext, writes: Writes
     except Exception as error:
         raise ModelError(f"LLM call: {REDACTOR.text(describe(error))}") from error
     # A hook that saw it on the way out may still hold it, and change it at any time.
-    return private(bounded(reply)) if ctx.spec.hooks.wrap_model_call else reply
+    return (private(bounded(reply)) if ctx.spec.hooks.wrap_model_call else reply), called
 
 
 async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:

@@ -66,6 +66,11 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {guess}?" if guess else ""
 
 
+def missing_extra(what: str, package: str, extra: str) -> str:
+    """Phrase the refusal of a feature that needs an extra, with the command that installs it."""
+    return f'{what} needs {package}, which is not installed; run pip install "wick-graph[{extra}]"'
+
+
 class WickError(Exception):
     """Base of all errors; its text is one sentence: what is wrong, and what to do."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from wick_graph.backends import LocalBackend, Rules
 from wick_graph.backends.docker import DockerBackend
 from wick_graph.backends.docker.backend import make_folder
+from wick_graph.backends.docker.engine import MISSING as DOCKER_MISSING
 from wick_graph.config import (
     AgentConfig,
     AgentsFile,
@@ -31,23 +34,28 @@ from wick_graph.config import (
     trust_folder,
 )
 from wick_graph.config.code import look_up
-from wick_graph.config.fields import is_code
+from wick_graph.config.fields import code_in, is_code
 from wick_graph.config.schema import Additions, OwnCode
 from wick_graph.config.trusted import PYCACHE, CodeLoader
+from wick_graph.config.yaml_reader import KeyPath, one_line
 from wick_graph.core.moments import JournalOptions
 from wick_graph.engine.agent import Agent
-from wick_graph.errors import ConfigError, WickError, did_you_mean
+from wick_graph.errors import ConfigError, ModelError, WickError, did_you_mean
 from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook, compile_hooks
 from wick_graph.hooks.approvals import misspelt
-from wick_graph.hooks.from_config import activate, backend_of
+from wick_graph.hooks.from_config import activate, backend_of, checked_backend
 from wick_graph.hooks.protocol import BaseHook
-from wick_graph.middleware import make, make_object, must_hold_nothing, own_hook
+from wick_graph.middleware import make, make_object, must_exist, must_hold_nothing, own_hook
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.store import SqlSaver
+from wick_graph.store.encryption import check_keys
+from wick_graph.store.saver import dialect_of
+from wick_graph.store.sqlite import Sqlite, check_file_header
 from wick_graph.subagents import Background, Subagent, delegation
 from wick_graph.tools import tool as make_tool
 from wick_graph.tools.bound import bind_tool, bind_tools
-from wick_graph.tools.builtin_tools import builtin
+from wick_graph.tools.builtin_tools import BUILTINS, builtin
+from wick_graph.tools.mcp import MISSING as MCP_MISSING
 from wick_graph.tools.mcp import McpServer, Target
 from wick_graph.tools.toolsets import ToolStore, Unasked
 
@@ -174,13 +182,14 @@ class Agents(Mapping[str, Agent]):
     def _build(self, agent_id: str) -> Agent:
         if agent_id in self.given:
             return self.copy_of(agent_id)
+        models = check_agents(self.config, [agent_id], model=self.model, made_next=agent_id)
         hooks = hooks_of(agent_id, self.config)
         self.backends += backends_in(hooks)
         return build_agent(
             agent_id,
             self.config,
             store=lambda: self.store,
-            model=self.model,
+            model=models[agent_id],
             hooks=hooks,
             tool_store=self.tools,
             mcp_servers=self.servers_of(agent_id),
@@ -366,33 +375,6 @@ def code_loader(agent_id: str, file: AgentsFile) -> Callable[[str], Any]:
     return lambda name: None  # it is never called
 
 
-def code_problems(file: AgentsFile, *, trusted: bool) -> Iterator[ConfigError]:
-    """Yield what is wrong with the code of one's own that a file names.
-
-    Args:
-        file: The configuration.
-        trusted: Whether to load the code; otherwise its source is read.
-    """
-    sound = True
-    for key, reference in file.code():
-        try:
-            look_up(reference, file.base_dir)
-        except ConfigError as error:
-            sound = False
-            yield file.error(key, str(error))
-    for agent_id, config in file.agents.items() if sound and trusted else ():
-        checks: list[Callable[[], Any]] = [partial(_tools_of, agent_id, file, None)]
-        if config.hooks or config.middleware:
-            checks.append(partial(hooks_of, agent_id, file, to_look_at=True))
-        if isinstance(config.model, OwnCode):
-            checks.append(partial(_own_model, agent_id, file))
-        for check in checks if any(file.code(agent_id)) else ():
-            try:
-                check()
-            except WickError as error:
-                yield ConfigError(str(error))
-
-
 def _make_for_tools(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -487,15 +469,10 @@ def hooks_of(
     try:
         workdir = _workdir(config, file.base_dir, to_look_at)
         backend = backend_of(config, workdir, rules, inside=inside)
-        entries: list[tuple[str, int, OwnCode]] = [
-            *(("hooks", index, entry) for index, entry in enumerate(config.hooks)),
-            *(("middleware", index, entry) for index, entry in enumerate(config.middleware)),
-        ]
-        for name, index, entry in entries:
+        for name, index, entry in _named_hooks(config):
             key = (name, index)
             must_hold_nothing({"use": entry.use, "args": entry.args}, rules)
-            maker = own_hook if name == "hooks" else make
-            more.append(maker(entry.use, entry.args, file.base_dir, load))
+            more.append(_named_hook(name, entry, file, load))
         key = ("hooks",)
         more += file.additions.hooks
         _check_own(more, file, rules)
@@ -506,6 +483,20 @@ def hooks_of(
     except (ConfigError, OSError) as error:
         raise file.error(("agents", agent_id, *key), str(error)) from None
     return hooks
+
+
+def _named_hooks(config: AgentConfig) -> Iterator[tuple[str, int, OwnCode]]:
+    """Yield the hooks and the middleware that an agent names, each with its key and index."""
+    for name, entries in (("hooks", config.hooks), ("middleware", config.middleware)):
+        yield from ((name, index, entry) for index, entry in enumerate(entries))
+
+
+def _named_hook(
+    name: str, entry: OwnCode, file: AgentsFile, load: Callable[[str], Any]
+) -> BaseHook:
+    maker = own_hook if name == "hooks" else make
+    made: BaseHook = maker(entry.use, entry.args, file.base_dir, load)
+    return made
 
 
 def _check_own(hooks: Sequence[Any], file: AgentsFile, rules: Rules) -> None:
@@ -587,14 +578,10 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
         ConfigError: There is no such agent, or it names a tool that does not exist.
     """
     named = file.agent(agent_id).model
-    name = (
-        named
-        if isinstance(named, str)
-        else named.use
-        if isinstance(named, OwnCode)
-        else named.model
-    )
-    stand_in = ModelChoice(model=FakeListChatModel(responses=[]), name=name)
+    if isinstance(named, OwnCode):
+        stand_in = _stand_in(named.use)
+    else:
+        stand_in = _stand_in(named if isinstance(named, str) else named.model)
     hooks = hooks_of(agent_id, file, to_look_at=True)
     nobody: Mapping[str, Any] = dict.fromkeys(file.agents)  # they get no tasks
     store = InMemorySaver()  # without one, an agent with approvals would be refused
@@ -602,3 +589,174 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
     servers = tuple(Unasked(name) for name in file.agent(agent_id).mcp_servers)
     made.spec = replace(made.spec, beside=servers)
     return made
+
+
+def _stand_in(name: str) -> ModelChoice:
+    """Return a model that never answers."""
+    return ModelChoice(model=FakeListChatModel(responses=[]), name=name)
+
+
+# --- Whether agents can be made: the checks of `wick validate`, and of each start of an agent.
+
+
+class _Faults:
+    """The faults of a file, each a line with its place."""
+
+    def __init__(self, file: AgentsFile) -> None:
+        self.file = file
+        self.lines: list[str] = []
+        self.kinds: set[type[WickError]] = set()
+
+    def add(self, key: KeyPath, text: str, kind: type[WickError] = ConfigError) -> None:
+        """Add a fault; a text with a place keeps it."""
+        has_place = text.startswith(f"{one_line(self.file.source)}:")
+        self.lines += text.splitlines() if has_place else [str(self.file.error(key, text))]
+        self.kinds.add(kind)
+
+    @contextmanager
+    def at(self, *key: str | int) -> Iterator[None]:
+        """Take a refusal within the block as the fault of a key."""
+        try:
+            yield
+        except WickError as error:
+            kind = ModelError if isinstance(error, ModelError) else ConfigError
+            self.add(key, str(error), kind)
+        except OSError as error:
+            self.add(key, str(error))
+
+    def refuse(self) -> None:
+        """Raise what was found."""
+        if self.lines:
+            kind = self.kinds.pop() if len(self.kinds) == 1 else ConfigError
+            raise kind("\n".join(dict.fromkeys(self.lines)))
+
+
+def check_agents(
+    file: AgentsFile,
+    ids: Collection[str] | None = None,
+    *,
+    model: str | ModelChoice | None = None,
+    loads_code: bool = True,
+    made_next: str | None = None,
+) -> dict[str, ModelChoice]:
+    """Check that agents of a file can be made, with the agents below them; make and start nothing.
+
+    Args:
+        file: The configuration.
+        ids: The agents; None for all.
+        model: A model to use instead of those in the file.
+        loads_code: Whether to make the hooks and tools that the file names, since it is trusted.
+        made_next: The agent that is made right after this, and with it hooks of one's own; they
+            are not made twice.
+
+    Returns:
+        The models by agent.
+
+    Raises:
+        ConfigError: A line for each fault, with file, line and key.
+        ModelError: The same, if every fault is of a model.
+    """
+    faults = _Faults(file)
+    with faults.at("store"):
+        dialect = dialect_of(file.store_url)
+        if isinstance(dialect, Sqlite) and dialect.path is not None:
+            check_file_header(dialect.path)
+    with faults.at("store_keys"):
+        check_keys(file.keys_source)
+    wanted = [*(file.agents if ids is None else ids)]
+    models: dict[str, ModelChoice] = {}
+    given = resolve_model(model, base_dir=file.base_dir) if isinstance(model, str) else model
+    for agent_id in wanted:
+        loads = loads_code and agent_id != made_next
+        choice = _check_agent(agent_id, file, faults, given, loads_code, loads_own=loads)
+        if choice is not None:
+            models[agent_id] = choice
+        below = file.agents[agent_id].subagents
+        wanted += [name for name in below if name in file.agents and name not in wanted]
+    faults.refuse()
+    return models
+
+
+def _check_agent(
+    agent_id: str,
+    file: AgentsFile,
+    faults: _Faults,
+    model: ModelChoice | None,
+    loads_code: bool,
+    *,
+    loads_own: bool,
+) -> ModelChoice | None:
+    """Find the faults of one agent; return its model, if it has one."""
+    config, known = file.agent(agent_id), len(faults.lines)
+    at = partial(faults.at, "agents", agent_id)
+    own = [*file.code(agent_id)]
+    for key, reference in own:
+        with faults.at(*key):
+            look_up(reference, file.base_dir)
+    sound = len(faults.lines) == known
+    with at("model"):
+        if model is None and not isinstance(config.model, OwnCode):
+            model = resolve_model(config.model_spec(), base_dir=file.base_dir)
+        elif model is None and loads_code and sound:
+            model = _own_model(agent_id, file)
+    with at("tools"):
+        file.check_tools(BUILTINS, agent_id)
+        names = [name for name in config.tools if not is_code(name)]
+        builtin(names, file.base_dir, search=config.search)
+    _check_names(agent_id, file, faults)
+    more = _checked_hooks(agent_id, file, faults, loads_code, loads_own and sound)
+    with ExitStack() as stack:
+        backend = None
+        with at("backend"):
+            rules = rules_of(config, file)
+            backend = checked_backend(config, file.base_dir, rules, stack)
+        with at("budget"):
+            hooks = _inside(activate(config, backend), more)
+            if len(faults.lines) == known and (loads_own or not own):
+                nobody: Mapping[str, Any] = dict.fromkeys(file.agents)
+                stand_in: dict[str, Any] = {
+                    "store": InMemorySaver(),
+                    "model": _stand_in("model"),
+                    "agents": nobody,
+                }
+                with at():
+                    build_agent(agent_id, file, hooks=hooks, **stand_in)
+    return model
+
+
+def _checked_hooks(
+    agent_id: str, file: AgentsFile, faults: _Faults, loads_code: bool, loads_own: bool
+) -> list[BaseHook]:
+    """Find the faults of the hooks and the middleware that an agent names; return the hooks."""
+    config, more = file.agent(agent_id), []
+    rules = Rules()
+    with faults.at("agents", agent_id, "backend"):
+        rules = rules_of(config, file)
+    for name, index, entry in _named_hooks(config):
+        with faults.at("agents", agent_id, name, index):
+            must_hold_nothing({"use": entry.use, "args": entry.args}, rules)
+            if loads_own if any(code_in({"use": entry.use, "args": entry.args})) else loads_code:
+                more.append(_named_hook(name, entry, file, code_loader(agent_id, file)))
+            elif name == "middleware":
+                must_exist(entry.use, entry.args)
+    with faults.at("agents", agent_id, "hooks"):
+        more += file.additions.hooks
+        _check_own(more, file, rules)
+    return more
+
+
+def _check_names(agent_id: str, file: AgentsFile, faults: _Faults) -> None:
+    """Find what an agent names and the file, or this machine, does not have."""
+    config, key = file.agent(agent_id), ("agents", agent_id)
+    for name in config.subagents:
+        if name not in file.agents:
+            hint = did_you_mean(name, file.agents)
+            faults.add((*key, "subagents", name), f"there is no agent {name}{hint}")
+    for block in ("skills", "memory"):
+        if getattr(config, block) is not None and config.backend is None:
+            text = "needs a backend, which reads its files; add backend: {type: local}"
+            faults.add((*key, block), text)
+    if config.mcp_servers and find_spec("mcp") is None:
+        faults.add((*key, "mcp_servers"), MCP_MISSING)
+    if config.backend is not None and config.backend.type == "docker" and not find_spec("docker"):
+        faults.add((*key, "backend"), DOCKER_MISSING)

@@ -217,10 +217,10 @@ def test_validate_warns_of_an_opt_out(tmp_path: Path) -> None:
     file.write_text(
         "agents:\n"
         "  top:\n"
-        "    model: 'scripted:x.yaml'\n"
+        "    model: scripted:demo\n"
         "    approvals: {calculate: true}\n"
         "    subagents: {low: {description: Works, inherit_approvals: false}}\n"
-        "  low: {model: 'scripted:x.yaml', tools: [calculate]}\n"
+        "  low: {model: 'scripted:demo', tools: [calculate]}\n"
     )
     said = CliRunner().invoke(app, ["validate", "-c", str(file)])
     assert said.exit_code == 0

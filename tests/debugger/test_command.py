@@ -28,7 +28,7 @@ from wick_graph.testing import ScriptedModel
 
 def test_a_finished_thread_answers_a_script(journal: Journal, wick: Wick) -> None:
     script = "break tool:* if error; c; bt; why messages[1].content; rc; request"
-    code, out, err = wick("--thread", "t", "--batch", "-c", script)
+    code, out, err = wick("--thread", "t", "--batch", "-e", script)
     assert (code, err) == (0, "")
     assert out[0] == "  1  break tool:* if error"
     assert out[1].startswith("breakpoint 1")
@@ -53,17 +53,17 @@ def test_a_finished_thread_answers_a_script(journal: Journal, wick: Wick) -> Non
 def test_the_exit_code_says_how_a_script_ended(
     script: str, code: int, journal: Journal, wick: Wick
 ) -> None:
-    assert wick("-t", "t", "--batch", "-c", script)[0] == code
+    assert wick("-t", "t", "--batch", "-e", script)[0] == code
 
 
 def test_what_is_refused_does_not_hide_the_rest(journal: Journal, wick: Wick) -> None:
-    code, out, err = wick("-t", "t", "--batch", "-c", "nonsense; p 1 + 1")
+    code, out, err = wick("-t", "t", "--batch", "-e", "nonsense; p 1 + 1")
     assert (code, out) == (1, ["2"])
     assert err == "wick: there is no command 'nonsense'; `help` lists the commands\n"
 
 
 def test_a_condition_that_fails_stops_there_and_says_why(journal: Journal, wick: Wick) -> None:
-    _, out, _ = wick("-t", "t", "--batch", "-c", "b tools if nope > 1; c; p step")
+    _, out, _ = wick("-t", "t", "--batch", "-e", "b tools if nope > 1; c; p step")
     assert "nope" in "\n".join(out[1:3])
     assert out[-1] == "4"
 
@@ -100,17 +100,17 @@ def test_a_file_opens_without_its_store(
 ) -> None:
     write_wickrun(journal, saver, folder / "t.wickrun", Hider.of(journal))
     script = "catch error; c; p tool; why todos; request"
-    first = wick("-t", "t", "--batch", "-c", script)
+    first = wick("-t", "t", "--batch", "-e", script)
     saver.close()
     for name in ("store.db", "agents.yaml"):
         (folder / name).unlink()
-    again = wick("t.wickrun", "--batch", "-c", script)
+    again = wick("t.wickrun", "--batch", "-e", script)
     assert again == first
     assert again[0] == 3
 
 
 def test_the_last_thread_is_found(journal: Journal, wick: Wick) -> None:
-    code, out, _ = wick("--last", "--batch", "-c", "list 0")
+    code, out, _ = wick("--last", "--batch", "-e", "list 0")
     assert (code, "run of adder" in out[0]) == (0, True)
 
 
@@ -122,7 +122,7 @@ def test_mistakes_are_sentences(journal: Journal, wick: Wick, folder: Path) -> N
         (("nobody",), "nobody"),
         (("-t", "t", "-x", "none"), "none cannot be read"),
     ):
-        code, _, err = wick(*arguments, "--batch", "-c", "bt")
+        code, _, err = wick(*arguments, "--batch", "-e", "bt")
         assert code != 0
         assert said in err
         assert "Traceback" not in err
@@ -131,7 +131,7 @@ def test_mistakes_are_sentences(journal: Journal, wick: Wick, folder: Path) -> N
 def test_a_thread_without_a_journal_says_so(saver: SqlSaver, wick: Wick) -> None:
     agent, _ = agent_of(saver, journal="off")
     agent.invoke("add", thread_id="v")
-    code, out, err = wick("-t", "v", "--batch", "-c", "last; p len(messages); request")
+    code, out, err = wick("-t", "v", "--batch", "-e", "last; p len(messages); request")
     assert "recorded without a journal" in err
     assert "6" in out
     assert code == 1
@@ -168,10 +168,10 @@ def test_programs_get_an_object_a_line(journal: Journal, folder: Path) -> None:
 def test_a_script_that_cannot_be_taken_apart_is_refused_as_a_whole(
     journal: Journal, folder: Path, wick: Wick
 ) -> None:
-    code, out, err = wick("-t", "t", "--batch", "-c", "p 1; p {2; c")
+    code, out, err = wick("-t", "t", "--batch", "-e", "p 1; p {2; c")
     assert (code, out) == (2, [])
     assert "} is missing in 'p {2; c'" in err
-    done = run(folder, "-t", "t", "--mi", "-c", "p {2; c", given="p 3\nquit\n")
+    done = run(folder, "-t", "t", "--mi", "-e", "p {2; c", given="p 3\nquit\n")
     refused, three, _ = (json.loads(line) for line in done.stdout.splitlines())
     assert (refused["ok"], "is missing" in refused["error"]) == (False, True)
     assert (three["data"], done.returncode) == (3, 0)
@@ -196,16 +196,16 @@ def test_a_program_is_answered_before_it_says_more(journal: Journal, folder: Pat
 
 
 def test_who_has_no_agent_to_run_is_told_how_a_past_is_opened(journal: Journal, wick: Wick) -> None:
-    code, _, err = wick("t", "--batch", "-c", "bt")
+    code, _, err = wick("t", "--batch", "-e", "bt")
     assert (code, "no agent t" in err, "wick debug --thread ID" in err) == (2, True, True)
 
 
 def test_what_nobody_asked_is_not_answered(wick: Wick, folder: Path) -> None:
     (folder / "script.yaml").write_text("steps: [Done.]\n", encoding="utf-8")
-    assert wick("adder", "add", "--no-stop", "--batch", "-c", "c")[0] == 0
-    code, _, err = wick("--last", "--batch", "-c", "answer 5")
+    assert wick("adder", "add", "--no-stop", "--batch", "-e", "c")[0] == 0
+    code, _, err = wick("--last", "--batch", "-e", "answer 5")
     assert (code, "waits for no answer" in err) == (1, True)
-    assert wick("--last", "--batch", "-c", "info record")[1][-1].startswith("1 ")
+    assert wick("--last", "--batch", "-e", "info record")[1][-1].startswith("1 ")
 
 
 MADE = """\
@@ -236,12 +236,12 @@ def test_the_agent_that_is_named_is_the_one_looked_at(
     made: None, journal: Journal, wick: Wick, folder: Path
 ) -> None:
     script = "break made.py:6; c; p args.a; graph"
-    code, out, err = wick("made:agent", "-t", "t", "--batch", "-c", script)
+    code, out, err = wick("made:agent", "-t", "t", "--batch", "-e", script)
     assert (code, err) == (3, "")
     assert out[0] == "  1  break made.py:6"
     assert out[3] == "1"
     assert out[4].startswith("thread t · done")
-    code, _, err = wick("-t", "t", "--batch", "-c", "break made.py:6")
+    code, _, err = wick("-t", "t", "--batch", "-e", "break made.py:6")
     assert (code, "no hook or tool of this agent" in err) == (1, True)
 
 

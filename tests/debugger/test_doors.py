@@ -62,7 +62,7 @@ def through_python(spec: str, saver: SqlSaver) -> Found:
 def through_batch(spec: str, wick: Wick, many: int) -> Found:
     """Read the stops off what a script prints; the reason is the first word of its line."""
     script = "; ".join([spec, *["c", "p [seq]"] * many, "c"])
-    code, out, _ = wick("-t", "t", "--batch", "-c", script)
+    code, out, _ = wick("-t", "t", "--batch", "-e", script)
     found: Found = []
     reason = ""
     for line in out[1:]:

@@ -56,7 +56,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param(("debug", "-t", "t", "--batch", "-c", script), id=script)
+        pytest.param(("debug", "-t", "t", "--batch", "-e", script), id=script)
         for script in (
             "moments",
             "@error; bt; call; why messages[-1].content; state",
@@ -66,7 +66,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
         )
     ]
     + [
-        pytest.param(("debug", "-t", "t", "--mi", "-c", "moments; @error; call"), id="mi"),
+        pytest.param(("debug", "-t", "t", "--mi", "-e", "moments; @error; call"), id="mi"),
         pytest.param(("threads", "show", "t"), id="threads-show"),
         pytest.param(("threads", "show", "t", "--json"), id="threads-show-json"),
         pytest.param(("threads", "list"), id="threads-list"),
@@ -92,7 +92,7 @@ def test_programs_get_the_text_itself(
     evil: None, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", iter(["quit\n"]))
-    told = said("debug", "-t", "t", "--mi", "-c", "last; state messages[0].content").splitlines()
+    told = said("debug", "-t", "t", "--mi", "-e", "last; state messages[0].content").splitlines()
     assert json.loads(told[1])["data"] == f"Look at {EVIL}"
     assert json.loads(said("threads", "show", "t", "--json"))["messages"][0]["content"] == (
         f"Look at {EVIL}"

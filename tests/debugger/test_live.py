@@ -99,8 +99,8 @@ def test_a_run_is_held_before_the_second_of_three_calls(shell: Shell, code: Any)
 
 
 def test_what_was_kept_is_previewed_before_it_goes_on(wick: Wick, code: Any) -> None:
-    wick("made:agent", "add", "-b", "tool:add", "--batch", "-c", "c; detach keep")
-    told = wick("made:agent", "--last", "--batch", "-c", "last; preview")
+    wick("made:agent", "add", "-b", "tool:add", "--batch", "-e", "c; detach keep")
+    told = wick("made:agent", "--last", "--batch", "-e", "last; preview")
     assert told[0] == 0, told
     assert any(line.startswith("tool add: really called") for line in told[1])
     assert code.ran == []
@@ -202,26 +202,26 @@ def test_a_replay_calls_nothing_and_says_so(shell: Shell, code: Any) -> None:
 
 def test_an_agent_of_a_module_runs_from_the_command_line(code: Any, wick: Wick) -> None:
     script = "tbreak tool:add if args.a == 3; run add; c; p args.a; c"
-    exit_code, out, _ = wick("made:agent", "--batch", "-c", script)
+    exit_code, out, _ = wick("made:agent", "--batch", "-e", script)
     assert exit_code == 0
     assert "3" in out
     assert out[-1] == "Done."
-    assert wick("made:nothing", "--batch", "-c", "bt")[2].startswith("wick: made has no nothing")
+    assert wick("made:nothing", "--batch", "-e", "bt")[2].startswith("wick: made has no nothing")
 
 
 def test_an_input_on_the_command_line_is_held_at_its_entry(code: Any, wick: Wick) -> None:
-    _, out, _ = wick("made:agent", "add", "--batch", "-c", "bt")
+    _, out, _ = wick("made:agent", "add", "--batch", "-e", "bt")
     assert "agent adder" in "\n".join(out)
-    exit_code, out, _ = wick("made:agent", "add", "--no-stop", "--batch", "-c", "p 1")
+    exit_code, out, _ = wick("made:agent", "add", "--no-stop", "--batch", "-e", "p 1")
     assert (exit_code, "Done." in out) == (0, True)
 
 
 def test_what_is_kept_goes_on_in_another_process(code: Any, folder: Path, wick: Wick) -> None:
-    _, out, _ = wick("made:agent", "add", "--batch", "-c", "turn; detach keep")
+    _, out, _ = wick("made:agent", "add", "--batch", "-e", "turn; detach keep")
     with SqlSaver.from_url("sqlite:///store.db") as saver:
         (info,) = saver.threads.list()
         assert Journal(saver, info.thread_id).last() > 0
-    _, out, _ = wick("made:agent", "-t", info.thread_id, "--batch", "-c", "last; live; c")
+    _, out, _ = wick("made:agent", "-t", info.thread_id, "--batch", "-e", "last; live; c")
     assert out[-1] == "Done."
 
 

@@ -55,7 +55,7 @@ def test_a_finished_run_of_another_process_answers_all(tmp_path: Path) -> None:
     (tmp_path / "agents.yaml").write_text(
         "store: sqlite:///store.db\nagents:\n  adder: {model: openai:gpt-none}\n", encoding="utf-8"
     )
-    done = python(tmp_path, DEBUG, "--thread", "T", "--batch", "-c", SCRIPT)
+    done = python(tmp_path, DEBUG, "--thread", "T", "--batch", "-e", SCRIPT)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "  1  break tool:* if error"

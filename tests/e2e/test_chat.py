@@ -55,17 +55,75 @@ def test_a_talk(folder: Folder) -> None:
         ]
         assert say(terminal, "") == "\n> "
         helped = say(terminal, "/help")
-        assert re.findall(r"^(/\w+)  ", helped, re.M) == ["/help", "/thread", "/resume", "/quit"]
+        commands = ["help", "model", "thread", "threads", "new", "undo", "resume", "quit"]
+        assert re.findall(r"^/(\w+) .*  ", helped, re.M) == commands
         assert re.search(
             r"thread mine \(continue: .+ run -t mine \"…\"\)", say(terminal, "/thread")
         )
-        assert "unknown command /hlp; /help lists the commands" in say(terminal, "/hlp")
+        assert "unknown command /hlp; did you mean /help?" in say(terminal, "/hlp")
+        assert "unknown command /x; /help lists the commands" in say(terminal, "/x")
+        assert "/quit takes nothing behind it" in say(terminal, "/quit now")
         assert "there is nothing to resume" in say(terminal, "/resume")
         terminal.press("/quit\n")
         code, rest = terminal.end()
     assert code == 0
     assert re.search(r"thread mine \(continue: .+ run -t mine \"…\"\)\n\Z", rest)
     assert kinds(folder) == ["human", "ai", "human", "ai", "tool", "ai"]
+
+
+def test_the_last_turn_is_taken_back_and_threads_and_models_change(folder: Folder) -> None:
+    call = "{text: Let me see., calls: [{tool: calculate, args: {expression: 1+1}}]}"
+    folder.write(talk=f"steps: [First., {call}, Second., Third.]", brief="steps: [Brief.]")
+    folder.write(agents=AGENTS.replace("    max_iterations: 9\n", "    ttl: never\n"))
+    with folder.at_terminal("chat", "-t", "mine") as terminal:
+        terminal.wait_for(PROMPT)
+        assert "there is nothing to undo" in say(terminal, "/undo")
+        say(terminal, "One")
+        say(terminal, "Two")
+        undone = say(terminal, "/undo")
+        assert "what its tools have done stays done" in undone
+        assert "Thread mine keeps them (/threads mine)" in undone
+        other = re.search(r"^thread (th_\w+)$", undone, re.M)
+        assert other is not None
+        assert "Let me see." in say(terminal, "Three")
+        assert "the model is scripted:talk.yaml" in say(terminal, "/model")
+        assert "wick: The model 'nix' names no provider" in say(terminal, "/model nix")
+        assert "the model is scripted:brief.yaml" in say(terminal, "/model scripted:brief.yaml")
+        listed = say(terminal, "/threads")
+        assert f"* {other[1]}  One\n" in listed
+        assert "  mine  One" in listed
+        assert "thread mine" in say(terminal, "/threads min")
+        assert "there is no thread nope" in say(terminal, "/threads nope")
+        fresh = re.search(r"^thread (th_\w+)$", say(terminal, "/new"), re.M)
+        assert fresh is not None
+        assert "Brief." in say(terminal, "Four")
+        say(terminal, "/undo")
+        terminal.press("\x04")
+        code, rest = terminal.end()
+    assert code == 0
+    assert "-m scripted:brief.yaml" in rest
+    assert folder.messages("human") == [("human", "One"), ("human", "Two")]
+    assert folder.messages("human", thread_id=other[1]) == [("human", "One"), ("human", "Three")]
+    assert folder.messages("human", thread_id=fresh[1]) == [("human", "Four")]
+
+
+def test_the_part_of_a_reply_that_was_shown_before_ctrl_c_is_in_the_thread(folder: Folder) -> None:
+    folder.write(talk="{chunk_delay: 0.1, steps: ['one two three " + "four " * 300 + "']}")
+    folder.write(brief="{cursor: fifo, steps: [Brief.]}")
+    with folder.at_terminal("chat", "-t", "mine") as terminal:
+        terminal.wait_for(PROMPT)
+        shown = say(terminal, "Go", "three")
+        terminal.press("\x03")
+        shown += terminal.wait_for("stopped: cancelled; /resume continues it")
+        terminal.wait_for(PROMPT)
+        say(terminal, "/model scripted:brief.yaml")
+        assert "Brief." in say(terminal, "Shorter")
+        terminal.press("\x04")
+        terminal.end()
+    held = folder.messages()
+    assert [kind for kind, _ in held] == ["human", "ai", "human", "ai"]
+    assert held[1][1].startswith("one two three")
+    assert held[1][1].strip() in " ".join(shown.split())
 
 
 @pytest.mark.slow

@@ -150,7 +150,7 @@ def test_it_is_drawn_listed_and_debugged(folder: Folder) -> None:
     assert "word_count" in folder.wick("graph", "app:agent").out
     assert "no hooks" in folder.wick("hooks", "app:agent").out
     assert not (folder.path / "checkpoints").exists()
-    told = folder.wick("debug", "app:agent", "How many?", "--batch", "-c", "c; p iteration")
+    told = folder.wick("debug", "app:agent", "How many?", "--batch", "-e", "c; p iteration")
     assert told.out.splitlines()[-1] == "2"
 
 

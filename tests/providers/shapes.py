@@ -16,8 +16,11 @@ from langchain_core.messages import (
 from tests.providers.speech import Said
 from tests.providers.world import PICTURE, PNG, World, calls
 from tests.support.wire import Call
+from wick_graph import Agent
+from wick_graph.events import ChatModelStream
 from wick_graph.hooks import SummarizationHook
 from wick_graph.messages import agent_call, agent_response, error_message
+from wick_graph.testing import ScriptedModel
 
 
 @dataclass(frozen=True)
@@ -532,6 +535,28 @@ def _(world: World) -> None:
 @shape("a model call that failed, and a resume", "the same")
 def _(world: World) -> None:
     world.fail("Hi.", calls("add", text="So.", thought="Hmm."))
+    world.agent().resume(world.thread)
+
+
+def _cut(world: World) -> None:
+    """Take a turn whose reader leaves in the middle of the reply."""
+    slow = ScriptedModel(["One two three four five six."], chunk_delay=0.2)
+    events = Agent("tester", slow, store=world.store).stream("Count.", thread_id=world.thread)
+    for event in events:
+        if isinstance(event, ChatModelStream) and event.delta.strip():
+            break
+    events.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+@shape("a reply that was cut off", "the part that its reader got")
+def _(world: World) -> None:
+    _cut(world)
+    world.ask("Once more.")
+
+
+@shape("a reply that was cut off, and a resume", "the messages before it")
+def _(world: World) -> None:
+    _cut(world)
     world.agent().resume(world.thread)
 
 

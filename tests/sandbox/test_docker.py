@@ -292,7 +292,7 @@ def test_the_sdk_is_an_extra(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
-    assert done.stdout.strip().endswith("pip install 'wick-graph[docker]'")
+    assert done.stdout.strip().endswith('pip install "wick-graph[docker]"')
 
 
 def test_an_engine_that_shows_another_folder_is_refused(

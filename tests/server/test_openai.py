@@ -15,8 +15,9 @@ pytestmark = pytest.mark.xdist_group("openai")  # they share a server
 
 
 @pytest.fixture
-def client(shared: Served) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{shared.url}/v1", api_key="unused", max_retries=0)
+def client(shared: Served) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{shared.url}/v1", api_key="unused", max_retries=0) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +100,16 @@ def test_errors_are_openai_s(client: openai.OpenAI) -> None:
 
 
 def test_errors_before_a_route_are_openai_s_too(guarded: Served) -> None:
-    client = openai.OpenAI(base_url=f"{guarded.url}/v1", api_key="wrong", max_retries=0)
-    with pytest.raises(openai.AuthenticationError, match="a valid token is needed") as refused:
-        client.models.list()
-    assert refused.value.code == "invalid_api_key"
-    client = openai.OpenAI(base_url=f"{guarded.url}/v1", api_key=guarded.wick("token", "create"))
-    with pytest.raises(openai.NotFoundError, match="not found") as missing:
-        client.embeddings.create(model="default", input="x")
-    assert missing.value.type == "invalid_request_error"
+    with openai.OpenAI(base_url=f"{guarded.url}/v1", api_key="wrong", max_retries=0) as client:
+        with pytest.raises(openai.AuthenticationError, match="a valid token is needed") as refused:
+            client.models.list()
+        assert refused.value.code == "invalid_api_key"
+    with openai.OpenAI(
+        base_url=f"{guarded.url}/v1", api_key=guarded.wick("token", "create")
+    ) as client:
+        with pytest.raises(openai.NotFoundError, match="not found") as missing:
+            client.embeddings.create(model="default", input="x")
+        assert missing.value.type == "invalid_request_error"
 
 
 def chunks_of(text: str) -> list[Any]:
@@ -132,7 +135,7 @@ def ends(chunks: list[Any]) -> list[Any]:
     ("agent", "wanted"),
     [
         ("default", ["stop", "[DONE]"]),
-        ("careful", ["stop", "[DONE]"]),
+        ("careful", ["error"]),
         ("broken", ["error"]),
     ],
 )
@@ -150,11 +153,128 @@ def test_a_stream_has_one_end(openai_server: Served, agent: str, wanted: list[st
     assert bool(said) == (agent != "broken")
 
 
+NOT_DONE: list[tuple[str, Any]] = [
+    ("tools", [{"type": "function", "function": {"name": "f", "parameters": {}}}]),
+    ("tool_choice", "required"),
+    ("functions", [{"name": "f", "parameters": {}}]),
+    ("response_format", {"type": "json_object"}),
+    ("n", 2),
+    ("n", True),
+    ("logprobs", True),
+    ("top_logprobs", 3),
+    ("temperature", 0.2),
+    ("top_p", 0.5),
+    ("max_tokens", 5),
+    ("max_completion_tokens", 5),
+    ("stop", ["x"]),
+    ("seed", 7),
+    ("logit_bias", {"50256": -100}),
+    ("frequency_penalty", 1),
+    ("reasoning_effort", "low"),
+    ("modalities", ["text", "audio"]),
+    ("store", True),
+    ("web_search_options", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), NOT_DONE)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_it_does_not_do_is_refused_by_name(
+    client: openai.OpenAI, name: str, value: Any, stream: bool
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=f"{name}: not supported") as refused:
+        client.chat.completions.create(
+            model="default", messages=ASK, stream=stream, extra_body={name: value}
+        )
+    assert refused.value.param == name
+    assert refused.value.code == "unsupported_parameter"
+    assert refused.value.type == "invalid_request_error"
+
+
+def test_an_unknown_parameter_gets_the_nearest_name(client: openai.OpenAI) -> None:
+    for body, param, text in (
+        ({"temprature": 1}, "temprature", "did you mean temperature"),
+        ({"agent": "x"}, "agent", "unknown parameter; leave it out"),
+        ({"stream_options": {"include_cost": True}}, "stream_options", "unknown field"),
+        ({"stream": "yes"}, "stream", "stream"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=text) as refused:
+            client.chat.completions.create(model="default", messages=ASK, extra_body=body)
+        assert refused.value.param == param
+
+
+def test_a_message_holds_nothing_that_is_ignored(client: openai.OpenAI) -> None:
+    called = {"role": "assistant", "content": "", "function_call": {"name": "f", "arguments": ""}}
+    with pytest.raises(openai.BadRequestError, match="function_call: not supported") as refused:
+        client.chat.completions.create(model="default", messages=[called, *ASK])  # type: ignore[list-item]  # a wrong one
+    assert refused.value.param == "messages[0].function_call"
+
+
+def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
+    got = client.chat.completions.create(
+        model="default",
+        messages=ASK,
+        n=1,
+        tools=[],
+        tool_choice="none",
+        response_format={"type": "text"},
+        logprobs=False,
+        temperature=None,
+        stop=[],
+        user="anna",
+        metadata={"job": "7"},
+        safety_identifier="x",
+        prompt_cache_key="y",
+    )
+    assert got.choices[0].message.content == "It is 42."
+    echoed: Any = [*ASK, got.choices[0].message.model_dump(), *ASK]
+    assert client.chat.completions.create(model="default", messages=echoed).choices
+
+
+def threads_of(served: Served) -> int:
+    """Count the threads, each of which is a run that began."""
+    with served.http() as http:
+        return len(http.get("/threads", params={"limit": 200}).json())
+
+
+def test_a_run_that_failed_is_not_begun_again(openai_server: Served) -> None:
+    with openai.OpenAI(base_url=f"{openai_server.url}/v1", api_key="x") as client:
+        before = threads_of(openai_server)
+        with pytest.raises(openai.InternalServerError):
+            client.chat.completions.create(model="broken", messages=ASK)
+        assert threads_of(openai_server) == before + 1
+
+
+def test_a_run_that_waits_is_an_error_not_an_answer(shared: Served) -> None:
+    # with the client's own retries: none must run the agent again
+    with openai.OpenAI(base_url=f"{shared.url}/v1", api_key="unused") as client:
+        before = threads_of(shared)
+        with pytest.raises(openai.UnprocessableEntityError, match="waits for an approval") as waits:
+            client.chat.completions.create(model="careful", messages=ASK)
+        assert threads_of(shared) == before + 1
+        said: Any = waits.value.body
+        assert (said["code"], said["param"]) == ("waiting_for_answer", None)
+        assert said["interrupts"][0]["value"]["tool"] == "calculate"
+        assert waits.value.response.headers["x-thread-id"] == said["thread_id"]
+        with shared.http() as http:
+            assert len(http.get(f"/threads/{said['thread_id']}/approvals").json()) == 1
+
+
+def test_a_stream_of_a_run_that_waits_ends_with_the_error(client: openai.OpenAI) -> None:
+    stream = client.chat.completions.create(model="careful", messages=ASK, stream=True)
+    chunks: list[Any] = []
+    with pytest.raises(openai.APIError, match="waits for an approval") as waits:
+        chunks.extend(stream)
+    assert not any(chunk.choices[0].finish_reason for chunk in chunks)
+    said: Any = waits.value.body
+    assert said["interrupts"][0]["value"]["tool"] == "calculate"
+
+
 def test_a_failure_in_a_stream_is_raised(openai_server: Served) -> None:
-    client = openai.OpenAI(base_url=f"{openai_server.url}/v1", api_key="x", max_retries=0)
-    stream = client.chat.completions.create(model="broken", messages=ASK, stream=True)
-    with pytest.raises(openai.APIError, match="RuntimeError: no"):
-        list(stream)
+    with openai.OpenAI(base_url=f"{openai_server.url}/v1", api_key="x", max_retries=0) as client:
+        stream = client.chat.completions.create(model="broken", messages=ASK, stream=True)
+        with pytest.raises(openai.APIError, match="RuntimeError: no"):
+            list(stream)
 
 
 @pytest.mark.slow
@@ -167,6 +287,6 @@ def test_pings_keep_a_silent_stream_and_the_client_reads_past_them(openai_server
         ):
             text = http.post(path, json=asked).text
             assert text.count(": ping\n\n") >= 3, path
-    client = openai.OpenAI(base_url=f"{openai_server.url}/v1", api_key="x", max_retries=0)
-    stream = client.chat.completions.create(model="silent", messages=ASK, stream=True)
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "one two"
+    with openai.OpenAI(base_url=f"{openai_server.url}/v1", api_key="x", max_retries=0) as client:
+        stream = client.chat.completions.create(model="silent", messages=ASK, stream=True)
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "one two"

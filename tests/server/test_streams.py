@@ -314,3 +314,31 @@ def test_a_run_whose_events_are_forgotten_still_tells_its_end(server: Served, ag
     else:
         assert again.status_code == 409
         assert "the run has ended: failed" in again.json()["error"]
+
+
+def test_the_text_of_a_cancelled_run_is_in_its_thread_and_a_resume_gives_it_whole(
+    shared: Served,
+) -> None:
+    thread = "cut-off"
+    with shared.http() as http, shared.http() as other:
+        got: list[str] = []
+        with http.stream("POST", "/agents/slow/stream", json={**ASK, "thread_id": thread}) as sent:
+            for line in sent.iter_lines():
+                if not line.startswith("data: "):
+                    continue
+                event = json.loads(line.removeprefix("data: "))
+                if event["event"] == "on_chat_model_start":
+                    got.clear()
+                elif event["event"] == "on_chat_model_stream":
+                    got.append(event["data"]["delta"])
+                    if "word5" in got[-1]:
+                        run = sent.headers["x-run-id"]
+                        assert other.post(f"/runs/{run}/cancel").status_code == 200
+        state = other.get(f"/threads/{thread}/state").json()["messages"]
+        assert [m["role"] for m in state] == ["user", "assistant", "tool", "assistant"]
+        assert state[-1]["content"] == "".join(got)
+        assert "word119" not in state[-1]["content"]
+        whole = other.post("/agents/resume", json={"thread_id": thread})
+        assert whole.json()["response"].endswith("word119")
+        state = other.get(f"/threads/{thread}/state").json()["messages"]
+        assert [m["role"] for m in state] == ["user", "assistant", "tool", "assistant"]

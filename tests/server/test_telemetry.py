@@ -208,5 +208,5 @@ def test_without_the_extra_it_is_named() -> None:
         timeout=SECONDS,
     )
     assert done.returncode != 0
-    assert "pip install 'wick-graph[otel]'" in done.stderr
+    assert 'pip install "wick-graph[otel]"' in done.stderr
     assert "Traceback" not in done.stderr

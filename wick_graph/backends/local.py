@@ -519,6 +519,16 @@ class LocalBackend:
         """Save a whole result in the backend's own folder; return its path."""
         return f"{self.workdir}/{saved_results.keep_result(self._places.work, name, data)}"
 
+    def must_keep(self, rules: Rules) -> None:
+        """Check that commands cannot change what governs agents; make nothing.
+
+        Raises:
+            ConfigError: the working directory holds some, and the level cannot protect it.
+        """
+        sandbox = None if self._commands is None else self._commands.sandbox
+        if sandbox is not None and not sandbox.apart:
+            Guard(self._places.work, rules).must_be_apart(sandbox.level)
+
     def keep_from(self, rules: Rules) -> None:
         """Add files and folders that govern agents.
 

@@ -10,9 +10,10 @@ from typing import Annotated, NoReturn
 import typer
 
 from wick_graph.cli import config, debug, export, graph, output, run, serve, threads
+from wick_graph.cli.chat import chat
 from wick_graph.cli.export import journal
 from wick_graph.cli.graph import hooks
-from wick_graph.cli.run import chat, resume
+from wick_graph.cli.run import resume
 from wick_graph.cli.serve import mcp, token_app, tools_app
 from wick_graph.cli.threads import store_app
 from wick_graph.errors import WickError
@@ -21,6 +22,7 @@ app = typer.Typer(
     name="wick",
     help="Run tool-calling agents; their loop is an explicit graph.",
     add_completion=False,
+    no_args_is_help=True,
     rich_markup_mode=None,  # plain help appears in half the time
     context_settings={"help_option_names": ["--help", "-h"]},
 )
@@ -93,6 +95,9 @@ def call(arguments: Sequence[str]) -> int:
         output.complain("cancelled")
         return output.CANCELLED
     except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
+            output.print_line(error.ctx.get_help())  # type: ignore[attr-defined]  # it has one
+            return 0
         output.complain(_usage(error))
         return output.REFUSED
     except WickError as error:

@@ -68,86 +68,36 @@ def trust(
 def validate(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     as_json: Annotated[bool, output.AS_JSON] = False,
+    trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
-    """Check a configuration file.
+    """Check a configuration file, as a run does.
 
-    Reports every mistake with its file, line and key path.
+    Reports every mistake with its file, line and key path: also a missing package or key, and a
+    folder in which commands cannot run. Starts and stores nothing.
 
     Exit codes: 0 the file is valid, 2 it is not.
     """
-    from wick_graph.config import load_config
+    from wick_graph.config import digest_of, is_trusted, load_config
+    from wick_graph.loading import check_agents
 
     try:
         file = load_config(config)
-        found = _problems(file)
+        known = trust or not file.starts.loads_code or is_trusted(file, digest_of(file))
+        check_agents(file, loads_code=known)
     except WickError as error:
-        if not as_json:
-            raise
-        found = str(error).splitlines()
-    if found:
-        _refuse(found, as_json)
+        if as_json:
+            output.print_json({"ok": False, "errors": str(error).splitlines()})
+        else:
+            output.report(error)
+        raise typer.Exit(output.REFUSED) from None
+    if not known:
+        output.say("note: middleware is made, and its arguments checked, once the file is trusted")
     if as_json:
         output.print_json({"ok": True, **_summary(file)})
         return
     for line in _lines(file):
         output.print_line(line)
-
-
-def _problems(file: AgentsFile) -> list[str]:
-    """Find mistakes in names: of tools, of models, of code, and the store's address."""
-    from wick_graph.config import held_in
-    from wick_graph.models.spec import parse
-    from wick_graph.store.encryption import check_keys
-    from wick_graph.store.saver import dialect_of
-    from wick_graph.tools.builtin_tools import BUILTINS, SEARCH_NEEDED
-
-    found: list[str] = []
-    try:
-        file.check_tools(BUILTINS)
-    except WickError as error:
-        found += str(error).splitlines()
-    for agent_id, agent in file.agents.items():
-        if "internet_search" in agent.tools and agent.search is None:
-            found.append(str(file.error(("agents", agent_id, "tools"), SEARCH_NEEDED)))
-        try:
-            held_in(agent, file)
-        except WickError as error:
-            found.append(str(error))
-        try:
-            parse(agent.model_spec())
-        except WickError as error:
-            found.append(str(file.error(("agents", agent_id, "model"), str(error))))
-    try:
-        found += _code_problems(file) if any(file.code()) else []
-    except WickError as error:
-        found += str(error).splitlines()
-    try:
-        dialect_of(file.store_url)
-    except WickError as error:
-        found.append(str(file.error(("store",), str(error))))
-    try:
-        check_keys(file.keys_source)
-    except WickError as error:
-        found.append(str(file.error(("store_keys",), str(error))))
-    return list(dict.fromkeys(found))
-
-
-def _code_problems(file: AgentsFile) -> list[str]:
-    """Load the code that a trusted file names; read the source of any other."""
-    from wick_graph.config import digest_of, is_trusted
-    from wick_graph.loading import code_problems
-
-    trusted = is_trusted(file, digest_of(file))
-    return [*map(str, code_problems(file, trusted=trusted))]
-
-
-def _refuse(found: list[str], as_json: bool) -> None:
-    if as_json:
-        output.print_json({"ok": False, "errors": found})
-    else:
-        output.complain("\n".join(found))
-    raise typer.Exit(output.REFUSED)
 
 
 def _summary(file: AgentsFile) -> dict[str, Any]:

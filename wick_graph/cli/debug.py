@@ -59,7 +59,7 @@ _BREAK: Final[Any] = typer.Option(
 )
 
 _COMMAND: Final[Any] = typer.Option(
-    "--command", "-c", metavar="CMDS", help="Run these commands: 'CMD; CMD'."
+    "--command", "-e", metavar="CMDS", help="Run these commands: 'CMD; CMD'."
 )
 
 _SCRIPT: Final[Any] = typer.Option(
@@ -77,14 +77,6 @@ _RECORD: Final[Any] = typer.Option(
 )
 
 _BATCH: Final[Any] = typer.Option("--batch", help="Run the commands and exit with a code.")
-
-_CONFIG: Final[Any] = typer.Option(
-    "--config",
-    metavar="PATH",
-    help="Configuration file.",
-    callback=output.take_file,
-    show_default=True,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +118,7 @@ def debug(
     record: Annotated[Level | None, _RECORD] = None,
     batch: Annotated[bool, _BATCH] = False,
     mi: Annotated[bool, typer.Option("--mi", help="Speak JSON, one object per line.")] = False,
-    config: Annotated[Path, _CONFIG] = DEFAULT_FILE,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
@@ -285,7 +277,7 @@ def _session(wanted: _Wanted, stack: ExitStack) -> tuple[Any, Any]:
         thread = wanted.thread or _latest(store)
         saver, info = known(store, thread)
         refuse_graphs("debug", wanted.agent or info.agent)
-        return stack.enter_context(DebugSession.open(saver, thread)), saver
+        return stack.enter_context(DebugSession.open(saver, info.thread_id)), saver
     try:
         agent = _agent(wanted, stack, wanted.agent)
     except WickError:

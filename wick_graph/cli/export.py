@@ -13,14 +13,12 @@ import typer
 from wick_graph.cli import output
 from wick_graph.cli.select import (
     DEFAULT_FILE,
-    check_ids,
     known,
     looked_at,
     opened,
     read,
     refuse_graphs,
     target,
-    unknown,
 )
 
 if TYPE_CHECKING:
@@ -71,13 +69,11 @@ def journal(
 
     if as_json and as_jsonl:
         raise ConfigError("--json and --jsonl exclude each other; pass one of them")
-    check_ids([thread_id])
     refuse_graphs("journal")
     with opened(config) as store:
-        if store is None or (info := store.threads.get(thread_id)) is None:
-            raise unknown(thread_id)
+        store, info = known(store, thread_id)
         refuse_graphs("journal", info.agent)
-        found = Journal(store, thread_id)
+        found = Journal(store, info.thread_id)
         wanted: int | str | None = int(run) if run is not None and run.isdigit() else run
         moments = found.moments(wanted, kind, after, limit)
         if as_json or as_jsonl:
@@ -362,4 +358,4 @@ def _opened(
     with opened(config) as store:
         saver, info = known(store, thread)
         refuse_graphs("export", info.agent)
-        yield Journal(saver, thread), saver
+        yield Journal(saver, info.thread_id), saver

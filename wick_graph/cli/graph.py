@@ -231,7 +231,7 @@ def _run(agent: str | None, config: Path, thread_id: str) -> Picture:
     with opened(file) as found:
         store, info = known(found, thread_id)
         built = _of_thread(agent, config, info).graph_over(store)
-        return picture_of(built).with_run(overlay_of(built, thread_id))
+        return picture_of(built).with_run(overlay_of(built, info.thread_id))
 
 
 def _written(picture: Picture, form: Form, *, in_file: bool) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,7 +18,7 @@ from wick_graph.cli import output, watch
 from wick_graph.cli.output import terminable
 from wick_graph.cli.select import (
     DEFAULT_FILE,
-    AgentArgument,
+    known,
     load_trusted,
     pick,
     take_target,
@@ -38,7 +35,7 @@ from wick_graph.cli.watch import (
     in_order,
     program,
 )
-from wick_graph.errors import WickError
+from wick_graph.errors import ConfigError, ThreadNotFoundError
 
 if TYPE_CHECKING:
     from wick_graph.config import AgentsFile
@@ -157,7 +154,8 @@ class Turns:
         result = self.view.result
         if result is None or result.stopped_because == "done":
             return
-        output.say(f"stopped: {why(result.stopped_because, self.agent, len(result.interrupts))}")
+        questions = len(result.interrupts)
+        output.say(f"stopped: {why(result.stopped_because, result.reason, questions)}")
         if not self.asks:
             show_flags(result.interrupts)
 
@@ -227,15 +225,20 @@ def show_flags(asked: Any) -> None:
             output.say(how_to_answer(question))
 
 
-def why(reason: str, agent: Agent, questions: int = 0) -> str:
-    """Describe in a few words why a run stopped."""
-    steps = agent.spec.max_iterations
+def why(because: str, reason: str | None = None, questions: int = 0) -> str:
+    """Describe in a few words why a run stopped.
+
+    Args:
+        because: As in a result.
+        reason: Which limit ended it, if it is known.
+        questions: The number of open questions.
+    """
     waits = f"the run waits for {questions} answer{'s' * (questions != 1)}"
     return {
-        "limit": f"limit: the agent may make {steps} model call{'s' * (steps != 1)} in one run",
+        "limit": f"limit: {reason or 'a limit of the agent ended the run'}",
         "empty": "empty: the model gave no answer",
         "interrupted": f"interrupted: {waits if questions else 'the run is at a breakpoint'}",
-    }.get(reason, reason)
+    }.get(because, because)
 
 
 # --- `wick run`: send a message to an agent and watch its run.
@@ -254,13 +257,13 @@ _THREAD_ID: Final[Any] = typer.Argument(
     metavar="THREAD", help="The thread's id.", show_default=False
 )
 
-_THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Continue this thread.")
+THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Continue this thread.")
 
 
 def run(
     words: Annotated[list[str], _TEXT],
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
-    thread: Annotated[str | None, _THREAD] = None,
+    thread: Annotated[str | None, THREAD] = None,
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
@@ -285,18 +288,37 @@ def run(
         else:
             agent_id, text = pick(named, agents.config), " ".join(words)
         text = _read(text)
+        agents[agent_id]  # a refusal of the file comes before all else
         where = Where(
             thread_id=thread_id,
             agent_id=agent_id,
             config=config,
             model=model,
-            kept=_lasts(agents, agent_id),
+            kept=lasts(agents, agent_id),
             among_several=len(agents) > 1,
-            own=_has_own_store(agents, agent_id),
+            own=has_own_store(agents, agent_id),
         )
         tokens = not as_json if stream is None else stream
         code = watched(agents, where, lambda turns: turns.say(text), as_json, tokens)
     raise typer.Exit(code)
+
+
+def has_own_store(agents: Agents, agent_id: str) -> bool:
+    """Return whether an agent brings its store, instead of naming one."""
+    given = agents.given.get(agent_id)
+    return given is not None and not isinstance(given.given_store, str | None)
+
+
+def lasts(agents: Agents, agent_id: str) -> bool:
+    """Return whether an agent's threads outlive the process."""
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    from wick_graph.store.saver import dialect_of
+
+    if has_own_store(agents, agent_id):
+        own = agents.given[agent_id].given_store
+        return own is not False and not isinstance(own, InMemorySaver)
+    return dialect_of(agents.config.store_url).lasts
 
 
 def _target(words: list[str]) -> tuple[str | None, list[str]]:
@@ -309,8 +331,6 @@ def _target(words: list[str]) -> tuple[str | None, list[str]]:
 
 def _split(words: list[str], file: AgentsFile) -> tuple[str, str]:
     """Separate the agent's id from the text."""
-    from wick_graph.errors import ConfigError
-
     if len(words) > 1:
         if words[0] not in file.agents:
             known = ", ".join(file.agents)
@@ -345,210 +365,6 @@ def _read(text: str) -> str:
         raise MessageError("the text is empty; say what the agent should do")
     read_input(text)
     return text
-
-
-# --- `wick chat`: chat with an agent at a terminal.
-
-
-_PROMPT: Final = "> "
-
-_HELP: Final = """\
-/help    show this help
-/thread  show this thread's id
-/resume  continue a run that was cancelled or waits for an answer
-/quit    quit; so does Ctrl-D
-Ctrl-C   cancel the current run"""
-
-_COMMAND: Final = re.compile(r"/[a-z]+")
-
-_KEPT_EVERY: Final = 60.0
-"""Seconds between two marks of the chat's thread as used."""
-
-
-def chat(
-    agent: AgentArgument = None,
-    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
-    thread: Annotated[str | None, _THREAD] = None,
-    model: Annotated[str | None, output.MODEL] = None,
-    trust: Annotated[bool, output.TRUST] = False,
-    debug: Annotated[bool, output.DEBUG] = False,
-) -> None:
-    """Chat with an agent at the terminal.
-
-    Ctrl-C cancels a run, Ctrl-D quits, /help lists the commands. Expired threads are deleted
-    meanwhile, but never the thread of the chat.
-    """
-    from wick_graph.engine.result import checked_thread_id
-    from wick_graph.errors import ConfigError
-
-    if not (watch.can_ask() and output.is_terminal(sys.stdout)):
-        raise ConfigError('wick chat needs a terminal; elsewhere use wick run "…"')
-    thread_id = checked_thread_id(thread)
-    named = take_target(agent)
-    with load_trusted(config, model=model, trust=trust) as agents:
-        for notice in agents.config.notices:
-            output.say(f"note: {notice}")
-        agent_id = pick(named, agents.config)
-        made = agents[agent_id]
-        if made.spec.model.notice:
-            output.say(made.spec.model.notice)
-        say_notices(made)
-        where = Where(
-            thread_id=thread_id,
-            agent_id=agent_id,
-            config=config,
-            model=model,
-            kept=_lasts(agents, agent_id),
-            among_several=len(agents) > 1,
-            own=_has_own_store(agents, agent_id),
-        )
-        ttl = agents.config.agent(agent_id).ttl
-        with (
-            agents.store.sweeper(),
-            _kept(agents.store, thread_id, ttl),
-            asyncio.Runner() as runner,
-        ):
-            _Chat(made, where, runner).loop()
-
-
-def _lasts(agents: Agents, agent_id: str) -> bool:
-    """Return whether an agent's threads outlive the process."""
-    from langgraph.checkpoint.memory import InMemorySaver
-
-    from wick_graph.store.saver import dialect_of
-
-    if _has_own_store(agents, agent_id):
-        own = agents.given[agent_id].given_store
-        return own is not False and not isinstance(own, InMemorySaver)
-    return dialect_of(agents.config.store_url).lasts
-
-
-def _has_own_store(agents: Agents, agent_id: str) -> bool:
-    """Return whether an agent brings its store, instead of naming one."""
-    given = agents.given.get(agent_id)
-    return given is not None and not isinstance(given.given_store, str | None)
-
-
-@dataclass(slots=True)
-class _Chat:
-    agent: Agent
-    where: Where
-    runner: asyncio.Runner
-
-    def loop(self) -> None:
-        """Read and answer lines until the person quits."""
-        name = f"{self.where.agent_id} ({self.agent.spec.model.name})"
-        output.say(f"{name}, thread {self.where.thread_id}; /help lists the commands", dim=True)
-        self._guarded(lambda: self._resume() if self._asked() else None)
-        while True:
-            try:
-                text = watch.line(_PROMPT).strip()
-            except KeyboardInterrupt:
-                output.say("Ctrl-D quits")
-                continue
-            except EOFError:
-                output.say("")
-                break
-            if text == "/quit":
-                break
-            self._guarded(partial(self._take, text))
-        self.where.point(waits=bool(self._asked()))
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        """Do some work; neither its errors nor Ctrl-C end the chat."""
-        try:
-            work()
-        except KeyboardInterrupt:
-            output.say("stopped: cancelled; /resume continues it")
-        except WickError as error:
-            output.report(error)
-
-    def _take(self, text: str) -> None:
-        if not text:
-            return
-        if text == "/help":
-            output.say(_HELP)
-        elif text == "/thread":
-            self.where.point(waits=bool(self._asked()))
-        elif text == "/resume":
-            self._resume()
-        elif _COMMAND.fullmatch(text):
-            output.say(f"unknown command {text}; /help lists the commands")
-        else:
-            self._watched(lambda turns: turns.say(text))
-
-    def _resume(self) -> None:
-        from wick_graph.store import SqlSaver
-
-        store, info = self.agent.store, None
-        if isinstance(store, SqlSaver):
-            # In the store's thread: Ctrl-C during a statement would be a database error.
-            info = self.runner.run(store.threads.aget(self.where.thread_id))
-        because = "done" if info is None else info.stopped_because
-        asked = self._asked()
-        if because == "done" and not asked:
-            output.say("there is nothing to resume")
-            return
-        answers = watch.ask(asked) if asked else {}
-        if answers or not asked:
-            self._watched(lambda turns: turns.go_on(because, answers))
-
-    def _watched(self, work: Any) -> None:
-        view = Live(tokens=True, asks=True)
-        turns = Turns(
-            agent=self.agent,
-            thread_id=self.where.thread_id,
-            view=view,
-            runner=self.runner,
-            asks=True,
-        )
-        try:
-            work(turns)
-        except KeyboardInterrupt:
-            view.end_line()
-            raise
-        if view.failed is not None:
-            output.report(view.failed)
-        turns.say_why()
-        if turns.waits:
-            output.say("/resume asks again; a new message continues without the answers", dim=True)
-
-    def _asked(self) -> list[Any]:
-        """List the open questions."""
-        from wick_graph import langgraph_config
-        from wick_graph.engine.answers import waiting
-
-        config: Any = langgraph_config.with_configurable(
-            None, **{langgraph_config.THREAD_ID: self.where.thread_id}
-        )
-        store: Any = self.agent.store
-        return waiting(None if store is None else self.runner.run(store.aget_tuple(config)))
-
-
-@contextmanager
-def _kept(store: SqlSaver, thread_id: str, ttl: float | None) -> Iterator[None]:
-    """Mark a thread as used regularly, so that it does not expire while a person thinks."""
-    from wick_graph.errors import StorageError
-
-    stop = threading.Event()
-    every = _KEPT_EVERY if ttl is None else min(ttl / 3, _KEPT_EVERY)
-
-    def keep() -> None:
-        while not stop.wait(every):
-            try:
-                store.threads.touch(thread_id)
-            except (
-                StorageError
-            ):  # it does not exist yet, or the database is busy: the next mark will do
-                continue
-
-    keeper = threading.Thread(target=keep, name="wick-chat", daemon=True)
-    keeper.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        keeper.join()
 
 
 # --- `wick resume`: continue a thread from where it stopped.
@@ -630,12 +446,15 @@ class Wanted:
 
 
 def _go_on(wanted: Wanted, answered: Callable[..., dict[str, Any]], *, force: bool = False) -> None:
+    from wick_graph.store.saver import dialect_of
+
     with load_trusted(wanted.config, model=wanted.model, trust=wanted.trust) as agents:
-        info = _known(agents, wanted.thread_id)
-        asked = watch.in_order(_waiting(agents.store, wanted.thread_id))
+        there = dialect_of(agents.config.store_url).exists()  # never create a store
+        store, info = _known(agents, agents.store if there else None, wanted.thread_id)
+        asked = watch.in_order(_waiting(store, info.thread_id))
         answers = answered(asked)
         where = Where(
-            thread_id=wanted.thread_id,
+            thread_id=info.thread_id,
             agent_id=_agent_of(info, agents),
             config=wanted.config,
             model=wanted.model,
@@ -645,6 +464,18 @@ def _go_on(wanted: Wanted, answered: Callable[..., dict[str, Any]], *, force: bo
         tokens = not wanted.as_json if wanted.stream is None else wanted.stream
         code = _resume(agents, where, info, asked, answers, wanted.as_json, tokens, force=force)
     raise typer.Exit(code)
+
+
+def _known(agents: Agents, store: SqlSaver | None, thread_id: str) -> tuple[SqlSaver, ThreadInfo]:
+    try:
+        return known(store, thread_id)
+    except ThreadNotFoundError:
+        if not any(has_own_store(agents, agent_id) for agent_id in agents):
+            raise
+    raise ConfigError(
+        f"{target()} keeps its threads in its own checkpointer, where wick resume cannot look "
+        f"for {thread_id}; continue it with wick chat -t {thread_id}"
+    )
 
 
 def _resume(
@@ -660,7 +491,7 @@ def _resume(
 ) -> int:
     """Print why the thread stopped; continue it, or list its questions. Return the exit code."""
     if not as_json:
-        _say_why(info, agents[where.agent_id], len(asked))
+        _say_why(info, len(asked))
     if asked and not answers and not as_json and watch.can_ask():
         answers = watch.ask(asked)
     if info.status == "waiting" and asked and not answers:
@@ -677,31 +508,6 @@ def _resume(
     return watched(agents, where, work, as_json, tokens)
 
 
-def _known(agents: Agents, thread_id: str) -> ThreadInfo:
-    """Find a thread; never create a store.
-
-    Raises:
-        ThreadNotFoundError: There is no such thread.
-    """
-    from wick_graph.engine.result import checked_thread_id
-    from wick_graph.errors import ConfigError, ThreadNotFoundError
-    from wick_graph.store.saver import dialect_of
-
-    checked_thread_id(thread_id)
-    there = dialect_of(agents.config.store_url).exists()
-    info = agents.store.threads.get(thread_id) if there else None
-    if info is None and any(_has_own_store(agents, agent_id) for agent_id in agents):
-        raise ConfigError(
-            f"{target()} keeps its threads in its own checkpointer, where wick resume cannot look "
-            f"for {thread_id}; continue it with wick chat -t {thread_id}"
-        )
-    if info is None:
-        raise ThreadNotFoundError(
-            f"there is no thread {thread_id}; `wick threads list` shows the threads"
-        )
-    return info
-
-
 def _waiting(store: SqlSaver, thread_id: str) -> list[Any]:
     from wick_graph import langgraph_config
     from wick_graph.engine.answers import waiting
@@ -713,7 +519,6 @@ def _waiting(store: SqlSaver, thread_id: str) -> list[Any]:
 
 
 def _agent_of(info: ThreadInfo, agents: Agents) -> str:
-    from wick_graph.errors import ConfigError
 
     if info.agent not in agents.config.agents:
         raise ConfigError(
@@ -723,7 +528,7 @@ def _agent_of(info: ThreadInfo, agents: Agents) -> str:
     return info.agent or ""
 
 
-def _say_why(info: ThreadInfo, agent: Any, questions: int) -> None:
+def _say_why(info: ThreadInfo, questions: int) -> None:
     """Print why a thread stopped, as far as is known."""
     if info.status == "running":
         text = "its last run has no recorded end; its process died, or is still running"
@@ -731,9 +536,7 @@ def _say_why(info: ThreadInfo, agent: Any, questions: int) -> None:
         text = f"failed: {info.last_error or 'no reason recorded'}"
     else:
         reason = "interrupted" if info.status == "waiting" else info.stopped_because or "done"
-        text = why(reason, agent, questions)
-        if reason == "limit" and info.last_error:
-            text = f"limit: {info.last_error}"
+        text = why(reason, info.last_error, questions)
     output.say(f"stopped: {text}")
 
 

@@ -100,7 +100,7 @@ def with_threads(config: Path, thread_id: str | None) -> AgentsFile:
     if not config.is_file():
         return own
     with opened(own) as store:
-        if store is not None and (thread_id is None or store.threads.get(thread_id) is not None):
+        if store is not None and (thread_id is None or find(store, thread_id) is not None):
             return own
     return load_config(config)
 
@@ -209,38 +209,55 @@ def opened(config: Path | AgentsFile, *, make: bool = False) -> Iterator[SqlSave
         yield store
 
 
-def known(store: SqlSaver | None, thread_id: str) -> tuple[SqlSaver, ThreadInfo]:
-    """Find a thread.
+_CANDIDATES: Final = 5
+"""Threads that are named if a shortened id fits several."""
+
+
+def find(store: SqlSaver | None, thread_id: str, *, exact: bool = False) -> ThreadInfo | None:
+    """Find a thread by its id, or by a beginning of its id that fits no other thread.
+
+    Args:
+        store: The store; None if it does not exist yet.
+        thread_id: What a person has written; an exact id wins.
+        exact: Whether only an exact id counts.
+
+    Raises:
+        ConfigError: The text is no id, or fits several threads.
+    """
+    from wick_graph.engine.result import checked_thread_id
+    from wick_graph.errors import ConfigError
+
+    checked_thread_id(thread_id)
+    if store is None:
+        return None
+    info = store.threads.get(thread_id)
+    if info is not None or exact:
+        return info
+    found = store.threads.ids_from(thread_id, _CANDIDATES + 1)
+    if len(found) > 1:
+        shown = ", ".join(found[:_CANDIDATES]) + (", …" if len(found) > _CANDIDATES else "")
+        raise ConfigError(f"the thread id {thread_id} fits {shown}; write more of it")
+    return store.threads.get(found[0]) if found else None
+
+
+def known(
+    store: SqlSaver | None, thread_id: str, *, exact: bool = False
+) -> tuple[SqlSaver, ThreadInfo]:
+    """Find a thread as `find` does, and say which one if its id was shortened.
 
     Raises:
         ThreadNotFoundError: There is no such thread.
     """
-    check_ids([thread_id])
-    info = None if store is None else store.threads.get(thread_id)
-    if store is None or info is None:
-        raise unknown(thread_id)
-    return store, info
-
-
-def check_ids(thread_ids: list[str]) -> None:
-    """Check that thread ids are valid.
-
-    Raises:
-        ConfigError: One is not.
-    """
-    from wick_graph.engine.result import checked_thread_id
-
-    for thread_id in thread_ids:
-        checked_thread_id(thread_id)
-
-
-def unknown(thread_id: str) -> Exception:
-    """Make the error for an unknown thread."""
     from wick_graph.errors import ThreadNotFoundError
 
-    return ThreadNotFoundError(
-        f"there is no thread {thread_id}; `wick threads list` shows the threads"
-    )
+    info = find(store, thread_id, exact=exact)
+    if store is None or info is None:
+        raise ThreadNotFoundError(
+            f"there is no thread {thread_id}; `wick threads list` shows the threads"
+        )
+    if info.thread_id != thread_id:
+        output.say(f"thread {info.thread_id}", dim=True)
+    return store, info
 
 
 # --- Read a configuration; start its programs and code only after a person has trusted it.

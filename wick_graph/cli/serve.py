@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 # --- `wick token create|list|revoke`: access tokens of the server.
 
 
-token_app = typer.Typer(help="Manage access tokens of the server.", no_args_is_help=True)
+token_app = typer.Typer(
+    help="Manage access tokens of the server.", no_args_is_help=True, rich_markup_mode=None
+)
 
 _TENANT: Final[Any] = typer.Option(
     "--tenant", metavar="NAME", help="The tenant that the token belongs to."
@@ -177,12 +179,12 @@ def mcp(
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Run an MCP server that offers each agent as a tool."""
-    from wick_graph.errors import ConfigError
+    from wick_graph.errors import ConfigError, missing_extra
 
     try:
         from wick_graph.protocols.mcp import mcp_server
     except ImportError:
-        raise ConfigError('wick mcp needs the MCP SDK; pip install "wick-graph[mcp]"') from None
+        raise ConfigError(missing_extra("wick mcp", "the MCP SDK", "mcp")) from None
     _take(target)
     with load_trusted(config, model=model, trust=trust) as agents:
         if port is None:
@@ -196,7 +198,9 @@ def mcp(
 
 PORT: Final = 9100
 
-tools_app = typer.Typer(help="Serve Python functions as tools.", rich_markup_mode=None)
+tools_app = typer.Typer(
+    help="Serve Python functions as tools.", no_args_is_help=True, rich_markup_mode=None
+)
 
 _HOST: Final[Any] = typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
 
@@ -226,16 +230,14 @@ def serve_tools(
     Register them with `wick serve` by POST /agents/tools/register. No token is required: anyone
     who can reach the port may call the tools.
     """
-    from wick_graph.errors import ConfigError
+    from wick_graph.errors import ConfigError, missing_extra
 
     try:
         from wick_graph.server.tool_server import serve_tools
         from wick_graph.service.options import is_loopback
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"wick tools serve needs {error.name}; "
-            "install it with: pip install 'wick-graph[server]'"
-        ) from None
+        name = str(error.name)
+        raise ConfigError(missing_extra("wick tools serve", name, "server")) from None
 
     def ready(names: Sequence[str], origin: str) -> None:
         output.say(f"serving {', '.join(names)} on {origin}")
@@ -432,14 +434,12 @@ def _server() -> Any:
     Raises:
         ConfigError: A library that it needs is not installed.
     """
-    from wick_graph.errors import ConfigError
+    from wick_graph.errors import ConfigError, missing_extra
 
     try:
         import wick_graph.server.process
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"wick serve needs {error.name}; install it with: pip install 'wick-graph[server]'"
-        ) from None
+        raise ConfigError(missing_extra("wick serve", str(error.name), "server")) from None
     return wick_graph.server
 
 

@@ -182,7 +182,8 @@ def fork(
 
     checked_thread_id(target)
     with opened(config) as store:
-        store, _ = known(store, thread_id)
+        store, info = known(store, thread_id)
+        thread_id = info.thread_id
         made = store.threads.fork(thread_id, target, at)
         if as_json:
             output.print_json({"thread_id": target, "parent": thread_id, "steps": made.steps})
@@ -212,6 +213,7 @@ def export(
 
     with opened(config) as store:
         store, info = known(store, thread_id)
+        thread_id = info.thread_id
         export_thread(store, thread_id, file, plain=plain)
         if as_json:
             size = file.stat().st_size
@@ -270,7 +272,8 @@ def pin(
 ) -> None:
     """Keep a thread from expiring."""
     with opened(config) as store:
-        store, _ = known(store, thread_id)
+        store, info = known(store, thread_id)
+        thread_id = info.thread_id
         store.threads.pin(thread_id, not off)
         if as_json:
             output.print_json({"thread_id": thread_id, "pinned": not off})
@@ -289,7 +292,8 @@ def rename(
 ) -> None:
     """Change the title of a thread."""
     with opened(config) as store:
-        store, _ = known(store, thread_id)
+        store, info = known(store, thread_id)
+        thread_id = info.thread_id
         store.threads.rename(thread_id, title or None)
         if as_json:
             output.print_json({"thread_id": thread_id, "title": title or None})
@@ -367,7 +371,7 @@ def _on_disk(config: Path) -> int | None:
 # --- `wick threads`: list, show, delete and prune the threads of a store.
 
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
 @app.callback()
@@ -441,7 +445,7 @@ def show(
 
     with opened(config) as store:
         store, info = known(store, thread_id)
-        values, waits_for = state_of(store, thread_id)
+        values, waits_for = state_of(store, info.thread_id)
         messages = list(values.get("messages") or ())
         facts = {**facts_of(store, info), "usage": values.get("usage") or {}}
         if as_json:
@@ -466,11 +470,11 @@ def delete(
 ) -> None:
     """Delete threads permanently.
 
-    If one of them does not exist, none is deleted.
+    If one of them does not exist, none is deleted. With --yes, the ids must be whole.
     """
-    wanted = list(dict.fromkeys(thread_ids))
     with opened(config) as store:
-        infos = [known(store, thread_id)[1] for thread_id in wanted]
+        infos = [known(store, given, exact=yes)[1] for given in dict.fromkeys(thread_ids)]
+        wanted = list(dict.fromkeys(info.thread_id for info in infos))
         if not yes and not _agreed(infos):
             output.say("nothing is deleted")
             raise typer.Exit(output.FAILED)
@@ -540,7 +544,9 @@ def _now(store: SqlSaver | None) -> datetime:
 
 
 store_app = typer.Typer(
-    help="Manage the store: encryption keys, checks, repair.", no_args_is_help=True
+    help="Manage the store: encryption keys, checks, repair.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 _TO: Final[Any] = typer.Option(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage
 
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, missing_extra
 
 # --- Token usage: read from a message, summed over calls, runs and threads.
 
@@ -222,7 +222,7 @@ def _price_list() -> Any:
         import genai_prices  # noqa: PLC0415  # an optional extra
     except ImportError as error:
         raise ConfigError(
-            "prices need the package genai-prices: pip install 'wick-graph[cost]', "
+            f"{missing_extra('a budget in dollars', 'genai-prices', 'cost')}, "
             "or give the budget in tokens"
         ) from error
     return genai_prices

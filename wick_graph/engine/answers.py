@@ -12,13 +12,14 @@ and remove none.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.base import WRITES_IDX_MAP, BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.constants import END
@@ -47,6 +48,7 @@ from wick_graph.hooks.approvals import (
     signed,
 )
 from wick_graph.messages import error_message, is_failure
+from wick_graph.messages.base import MARK_KEY, PARTIAL, dated, is_partial
 from wick_graph.messages.validation import UNNAMED
 from wick_graph.runtime.context import EngineStore, Run
 from wick_graph.store import ThreadInfo
@@ -440,39 +442,68 @@ async def _saved(saver: BaseCheckpointSaver[Any], config: Any, bridge: Bridge) -
     return await bridge.call(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
 
 
-# --- Writes beside a thread's last checkpoint: failure records, results of an interrupted step.
+# --- Writes beside a thread's last checkpoint: failure records, partial replies, finished results.
 #
 # A failed run's record, a message of the role `error`, is stored as a write without a task. So the
 # failed step stays open: the run can continue from there, finished calls keep their results, and
-# each later reader or run finds the record among the messages.
+# each later reader or run finds the record among the messages. A cancelled run leaves the part of
+# its reply that its reader got in the same way. A new message finds it in the thread; a resumed
+# run takes it out, since its model gives the whole reply again.
 
 
 async def record_failure(
     run: Run, saver: BaseCheckpointSaver[Any], agent: str, error: BaseException, bridge: Bridge
 ) -> None:
     """Store the record of a run's failure, if its thread can still be written."""
-    lease = run.writer.lease
-    lost = lease is not None and lease.lost
-    if run.thread_id is None or not run.ran or lost or not is_failure(error):
-        return
-    where: Any = langgraph_config.with_configurable(
-        None, **{langgraph_config.THREAD_ID: run.thread_id, langgraph_config.CHECKPOINT_NS: ""}
-    )
-    with suppress(StorageError, ThreadBusyError):  # the failure itself is raised anyway
-        saved: Any = await bridge.call(
-            lambda: saver.get_tuple(where), lambda: saver.aget_tuple(where)
-        )
-        if saved is None:
-            return
-        at: Any = langgraph_config.with_configurable(
-            saved.config, **{langgraph_config.WRITER: run.writer}
-        )
+    if run.ran and is_failure(error):
         record = error_message(
             REDACTOR.text(str(error) or type(error).__name__),
             agent,
             metadata={"error_type": type(error).__name__, "run_id": run.run_id},
         )
-        writes, task = [*_earlier(saved), ("messages", [record])], langgraph_config.NULL_TASK_ID
+        await _put_beside(run, saver, record, bridge)
+
+
+async def record_partial(
+    run: Run, saver: BaseCheckpointSaver[Any] | None, agent: str, bridge: Bridge
+) -> None:
+    """Store what the reader got of a reply that was cut off, as the assistant's message."""
+    text = "" if run.reader is None else run.reader.partial
+    if saver is not None and run.ran and text.strip():
+        mark = {MARK_KEY: {"own": True, PARTIAL: True}}
+        cut = AIMessage(text, name=agent, id=str(uuid.uuid4()), response_metadata=mark)
+        await _put_beside(run, saver, dated(cut), bridge)
+
+
+async def drop_partial(run: Run, saver: BaseCheckpointSaver[Any], bridge: Bridge) -> None:
+    """Take the part of a reply out of a thread that continues from before this reply."""
+    saved = None if run.thread_id is None else await _saved(saver, _head(run), bridge)
+    written = [] if saved is None else [v for name, v in _earlier(saved) if name == "messages"]
+    last = next((m for value in reversed(written) for m in reversed(_listed(value))), None)
+    if isinstance(last, AIMessage) and is_partial(last):
+        await _put_beside(run, saver, RemoveMessage(id=last.id or ""), bridge)
+
+
+def _head(run: Run) -> Any:
+    where = {langgraph_config.THREAD_ID: run.thread_id, langgraph_config.CHECKPOINT_NS: ""}
+    return langgraph_config.with_configurable(None, **where)
+
+
+async def _put_beside(
+    run: Run, saver: BaseCheckpointSaver[Any], message: BaseMessage, bridge: Bridge
+) -> None:
+    """Store a message beside the head of a run's thread, if that can still be written."""
+    lease = run.writer.lease
+    if run.thread_id is None or (lease is not None and lease.lost):
+        return
+    with suppress(StorageError, ThreadBusyError):  # the caller learns of the end anyway
+        saved = await _saved(saver, _head(run), bridge)
+        if saved is None:
+            return
+        at: Any = langgraph_config.with_configurable(
+            saved.config, **{langgraph_config.WRITER: run.writer}
+        )
+        writes, task = [*_earlier(saved), ("messages", [message])], langgraph_config.NULL_TASK_ID
         await bridge.uninterruptible(
             lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
         )
@@ -533,7 +564,7 @@ def with_records(saved: Any, supersteps: Sequence[Sequence[Any]]) -> Sequence[Se
         message
         for channel, value in (() if saved is None else _earlier(saved))
         if channel == "messages" and not isinstance(value, Overwrite)
-        for message in (value if isinstance(value, list) else [value])
+        for message in _listed(value)
     ]
     if not records or not supersteps or not supersteps[0]:
         return supersteps

@@ -36,7 +36,7 @@ from wick_graph.durations import seconds
 from wick_graph.engine import answers
 from wick_graph.engine.answers import keep_finished_results, record_failure
 from wick_graph.engine.result import new_thread_id
-from wick_graph.engine.thread_turn import acquire_thread, engine_store, give_back
+from wick_graph.engine.thread_turn import acquire_thread, engine_store, give_back, title_of
 from wick_graph.errors import (
     ConfigError,
     MessageError,
@@ -49,7 +49,6 @@ from wick_graph.errors import (
 )
 from wick_graph.journal.encode import MutationGuard
 from wick_graph.journal.run_start import Begun, Mode, about, start
-from wick_graph.messages import text_of
 from wick_graph.messages.base import dated
 from wick_graph.runtime.context import AgentSpec, EngineStore, Run
 from wick_graph.store import ThreadInfo
@@ -65,8 +64,6 @@ _OF_INVOKE: Final = ("values", ["updates", "values"])
 """Stream modes of LangGraph's `invoke`: its caller observes no step before the end."""
 
 _LONGEST_KEY: Final = 255
-
-_TITLE_CHARS: Final = 80
 
 _INPUT: Final = "wick_input"
 """Metadata key of the input's hash, for runs with an idempotency key."""
@@ -302,6 +299,8 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
         return
     if saver is not None and call.is_new_input and (store is None or call.unfinished):
         await keep_finished_results(call.graph, saver, config, bridge)
+    elif saver is not None and not call.is_new_input:
+        await answers.drop_partial(run, saver, bridge)
 
 
 def attach_debugger(call: RunCall) -> None:
@@ -453,7 +452,9 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
         if run.stop.because == LOST:
             error = ThreadBusyError(f"{run.stop.text}; nothing more of this run was stored")
         elif run.stop.because:
-            run.stopped = "limit" if run.stop.because == "limit" else "cancelled"
+            late = run.stop.because == "limit"
+            run.stopped, run.reason = ("limit", run.stop.text) if late else ("cancelled", "")
+            await answers.record_partial(run, call.saver, call.spec.name, bridge)
             await close_run(call, bridge, None)
             return None
     run.stopped = "cancelled" if isinstance(error, CANCELLED) else "failed"
@@ -462,6 +463,8 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
         run.stopped = "interrupted"
     if run.stopped == "failed" and call.saver is not None and not call.spec.guest:
         await record_failure(run, call.saver, call.spec.name, error, bridge)
+    if run.stopped == "cancelled":
+        await answers.record_partial(run, call.saver, call.spec.name, bridge)
     await close_run(call, bridge, error)
     return error
 
@@ -536,8 +539,7 @@ def thread_status(call: RunCall, error: BaseException | None) -> dict[str, Any]:
         status = "failed" if before.status == "running" else before.status
         because = before.stopped_because or ("failed" if status == "failed" else "done")
         return {"status": status, "stopped_because": because, "error": before.last_error}
-    stopped = run.stopped or "done"
-    text = run.stop.text if stopped == "limit" and run.stop.because else None
+    stopped, text = run.stopped or "done", run.reason or None
     if error is not None and stopped != "cancelled":
         text = REDACTOR.text(str(error) or type(error).__name__)
     status = {"interrupted": "waiting", "failed": "failed"}.get(stopped, "idle")
@@ -558,18 +560,6 @@ def _dated(input: Any) -> Any:
         return input
     new = [dated(m) if isinstance(m, BaseMessage) and m.id is None else m for m in messages]
     return {**input, "messages": new}
-
-
-def title_of(input: Any) -> str | None:
-    """Make a thread's title from the first line of the first human message."""
-    messages = input.get("messages") if isinstance(input, dict) else None
-    for message in messages if isinstance(messages, list) else ():
-        human = isinstance(message, BaseMessage) and message.type == "human"
-        text = text_of(message) if human else ""
-        line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-        if line:
-            return line if len(line) <= _TITLE_CHARS else f"{line[: _TITLE_CHARS - 1]}…"
-    return None
 
 
 # --- idempotency: repeated calls -----------------------------------------------------------------

@@ -28,6 +28,8 @@ class Result:
     thread_id: str
     """Pass it to the next call to continue the same conversation."""
     stopped_because: StoppedBecause
+    reason: str = ""
+    """Which limit ended the run, in a sentence, if `stopped_because` is `limit`."""
     model: str
     """The model that gave the answer."""
     messages: list[BaseMessage] = field(repr=False)
@@ -67,6 +69,7 @@ class Result:
             "run_id": self.run_id,
             "response": self.text,
             "stopped_because": self.stopped_because,
+            **({"reason": self.reason} if self.reason else {}),
             "model": self.model,
             "messages": [to_wick(m) for m in self.messages],
             "tool_calls": self.tool_calls,
@@ -90,6 +93,7 @@ def result_of(values: Mapping[str, Any], run: Run, thread_id: str, model: str) -
         text=last.text if answered and last is not None else "",
         thread_id=thread_id,
         stopped_because=run.stopped or "done",
+        reason=run.reason,
         model=run.model or model,
         messages=messages,
         todos=list(values.get("todos") or ()),

@@ -107,6 +107,20 @@ class _EventListener:
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         self.run_id, self.thread_id, self.tokens = run_id, thread_id, tokens
         self._reply: Event | None = None
+        self._got: list[str] = []
+
+    @property
+    def partial(self) -> str:
+        """The text that the reader has got of a reply that is not stored yet."""
+        return "".join(self._got)
+
+    def got(self, event: Event) -> Event:
+        """Note what the reader gets."""
+        if type(event) is ChatModelStream:
+            self._got.append(event.delta)
+        elif isinstance(event, ChatModelStart | ChatModelRetry | ChatModelEnd):
+            self._got.clear()
+        return event
 
     def record(self, moment: Moment) -> None:
         """Deliver the event of a moment, if it has one."""
@@ -310,7 +324,7 @@ def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]
     future = THREADS.submit(work)
     try:
         while True:
-            event = listener.events.get()
+            event = listener.got(listener.events.get())
             yield event
             if isinstance(event, Done | Failed):
                 return
@@ -341,7 +355,7 @@ async def aread(
     task = asyncio.create_task(work())
     try:
         while True:
-            event = listener.take() or await listener.get()
+            event = listener.got(listener.take() or await listener.get())
             yield event
             if isinstance(event, Done | Failed):
                 return

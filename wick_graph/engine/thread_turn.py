@@ -16,12 +16,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from langchain_core.messages import BaseMessage
+
 from wick_graph.core.bridge import Bridge
 from wick_graph.core.stopping import LOST
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError
+from wick_graph.messages import text_of
 from wick_graph.runtime.context import EngineStore, Run
 from wick_graph.store.leases import PLACE, Asking, Lease, Leases, Suspected, Waiting
 from wick_graph.store.saver import SqlSaver
+
+_TITLE_CHARS: Final = 80
 
 GRACE_SECONDS: Final = 5.0
 """Grace period of a run that was asked to stop, before it is fenced off."""
@@ -243,3 +248,15 @@ async def _ended_by_itself(leases: Leases, thread: str, epoch: int, bridge: Brid
         await bridge.sleep(_FIRST_SECONDS)
         waited += _FIRST_SECONDS
     return False
+
+
+def title_of(input: Any) -> str | None:
+    """Make a thread's title from the first line of the first human message."""
+    messages = input.get("messages") if isinstance(input, dict) else None
+    for message in messages if isinstance(messages, list) else ():
+        human = isinstance(message, BaseMessage) and message.type == "human"
+        text = text_of(message) if human else ""
+        line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+        if line:
+            return line if len(line) <= _TITLE_CHARS else f"{line[: _TITLE_CHARS - 1]}…"
+    return None

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import secrets
+import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 from wick_graph.backends import ExtraRoot, FileSystem, LocalBackend, Rules
 from wick_graph.backends.docker import BoxOptions, DockerBackend
-from wick_graph.config import AgentConfig, BackendConfig, BudgetConfig, ModelConfig, place_of
+from wick_graph.backends.docker.backend import make_folder
+from wick_graph.config import (
+    AgentConfig,
+    BackendConfig,
+    BudgetConfig,
+    ModelConfig,
+    folder_of,
+    place_of,
+)
 from wick_graph.core.redaction import REDACTOR, Redactor
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.approvals import approval_hook
@@ -128,3 +142,75 @@ def secrets_of(config: AgentConfig) -> list[str]:
     holders = (model, *model.fallbacks) if isinstance(model, ModelConfig) else ()
     keys = (getattr(holder, "api_key", None) for holder in (*holders, config.search))
     return [key.get_secret_value() for key in keys if key is not None]
+
+
+# --- The backend of an agent that is only checked.
+
+
+def checked_backend(
+    config: AgentConfig, base_dir: Path, rules: Rules, stack: ExitStack
+) -> LocalBackend | DockerBackend | None:
+    """Open an agent's backend to check it, in a stand-in for its folder if that is missing.
+
+    Args:
+        config: The agent.
+        base_dir: The folder at which relative paths start.
+        rules: What its tools must not touch.
+        stack: Closes the backend, and removes the stand-in.
+
+    Raises:
+        ConfigError: The backend cannot be opened, or the rules cannot be kept there.
+    """
+    settings = config.backend
+    if settings is None:
+        return None
+    folder = folder_of(settings, base_dir)
+    place = folder
+    if not os.path.isdir(folder):  # noqa: PTH112  # a name that is too long is no error here
+        place = _beside(folder)
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        readable = tuple(str(folder / one) for one in settings.readable)
+        settings = settings.model_copy(update={"readable": readable})
+        config = config.model_copy(update={"backend": settings})
+    try:
+        backend = backend_of(config, place, Rules())
+        assert backend is not None
+        stack.callback(backend.close)
+        if isinstance(backend, LocalBackend):
+            backend.must_keep(_moved(rules, str(folder), str(place)))
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(str(place), str(folder))) from None
+    return backend
+
+
+def _beside(folder: Path) -> Path:
+    """Make a stand-in for a missing folder, where the folder would be made.
+
+    Only there it has the same file system, and the same way for the user of a sandbox.
+
+    Raises:
+        ConfigError: The folder could not be made.
+    """
+    try:
+        if os.path.lexists(folder):
+            raise FileExistsError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        with suppress(FileNotFoundError):
+            folder.lstat()  # fails for a name that no folder can have
+        above = next(one for one in folder.parents if os.path.lexists(one))
+        place = above / f".wick-check-{secrets.token_hex(4)}"
+        make_folder(place)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {folder} cannot be made ({error.strerror}); name another one"
+        ) from None
+    return place
+
+
+def _moved(rules: Rules, old: str, new: str) -> Rules:
+    """Return the rules for another place of a folder."""
+
+    def moved(path: str) -> str:
+        return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
+
+    named = ("control", "memory", "stores")
+    return replace(rules, **{name: tuple(map(moved, getattr(rules, name))) for name in named})

@@ -206,6 +206,9 @@ TIMESTAMP_KEY: Final = "timestamp"
 """Where `additional_kwargs` holds the time of creation, in ISO 8601 and UTC."""
 
 MARK_KEY: Final = "wick"
+
+PARTIAL: Final = "partial"
+"""In the mark of a reply that was cut off: the text is what its reader got."""
 """Where `response_metadata` of a reply holds what the engine notes about it."""
 
 NAME_GIVEN: Final = "name_given"
@@ -273,6 +276,12 @@ def is_named_by_engine(message: BaseMessage) -> bool:
         return False
     mark = message.response_metadata.get(MARK_KEY)
     return isinstance(mark, dict) and NAME_GIVEN not in mark
+
+
+def is_partial(message: BaseMessage) -> bool:
+    """Tell whether a message is the part of a reply that its reader got before a cancellation."""
+    mark = message.response_metadata.get(MARK_KEY)
+    return isinstance(message, AIMessage) and isinstance(mark, dict) and mark.get(PARTIAL) is True
 
 
 # --- Tool names as every provider accepts them.

@@ -17,6 +17,7 @@ from wick_graph.messages.base import (
     ROLE_TOOL,
     ROLE_USER,
     copy_message,
+    is_partial,
     role_of,
 )
 from wick_graph.messages.build import AnyCall
@@ -73,6 +74,8 @@ def _shown(message: BaseMessage) -> str:
             f"  → invalid_tool_call: {bad['name']}(id={bad['id']}, args={bad['args']})"
             for bad in message.invalid_tool_calls
         ]
+    if is_partial(message):
+        lines.append("  (cut off here: the run was cancelled)")
     return "\n".join(lines) + "\n\n"
 
 

@@ -11,11 +11,12 @@ if TYPE_CHECKING:
         MiddlewareHook,
         make,
         make_object,
+        must_exist,
         must_hold_nothing,
         own_hook,
     )
 
-__all__ = ["MiddlewareHook", "make", "make_object", "must_hold_nothing", "own_hook"]
+__all__ = ["MiddlewareHook", "make", "make_object", "must_exist", "must_hold_nothing", "own_hook"]
 
 if not TYPE_CHECKING:
     __getattr__ = load_when_used(__name__, {"wick_graph.middleware.adapter": (*__all__,)})

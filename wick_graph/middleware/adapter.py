@@ -481,6 +481,20 @@ def own_hook(name: str, args: Mapping[str, Any], base_dir: Path, load: Load) -> 
     return made
 
 
+def must_exist(name: str, args: Mapping[str, Any]) -> None:
+    """Refuse a class that does not exist, also in the arguments; make nothing.
+
+    Raises:
+        ConfigError: The class does not exist, or cannot be named in a file.
+    """
+    if ":" not in name:  # one's own code is looked up by its source
+        _class(name)
+    for item in args.values():
+        for part in item if isinstance(item, list | tuple) else (item,):
+            if isinstance(part, Mapping) and "use" in part and part.keys() <= _BLOCK:
+                must_exist(str(part["use"]), part.get("args") or {})
+
+
 def make_object(
     name: str, args: Mapping[str, Any], base_dir: Path, load: Load | None = None
 ) -> Any:

@@ -19,7 +19,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from pydantic import ValidationError
 
 from wick_graph.constants import LOOP_MAX_TOKENS
-from wick_graph.errors import ModelError
+from wick_graph.errors import ModelError, missing_extra
 from wick_graph.messages.base import changed_copy
 from wick_graph.messages.content import PICTURES, content_text, picture_of
 from wick_graph.models.spec import ModelSpec, unknown_provider
@@ -219,10 +219,8 @@ def load(name: str) -> None:
     try:
         importlib.import_module(provider.module)
     except ImportError:
-        raise ModelError(
-            f"Models of {name} need a package that is not installed: "
-            f'pip install "wick-graph[{provider.extra}]".'
-        ) from None
+        package = provider.module.replace("_", "-")
+        raise ModelError(missing_extra(f"a model of {name}", package, provider.extra)) from None
 
 
 def key_of(provider: Provider, env: Mapping[str, str]) -> str:
@@ -291,8 +289,8 @@ def _create(spec: ModelSpec, langchain: str, arguments: dict[str, Any]) -> BaseC
         found = re.search(r"pip install ([\w-]+)", str(error))
         package = found[1] if found else f"langchain-{spec.provider.replace('_', '-')}"
         raise ModelError(
-            f"Models of {spec.provider} need a package that is not installed: "
-            f"pip install {package}."
+            f"a model of {spec.provider} needs {package}, which is not installed; "
+            f"run pip install {package}"
         ) from None
     except ValidationError as error:
         raise ModelError(f"{spec.name} cannot be built: {_first(error)}.") from None

@@ -126,6 +126,8 @@ class Run:
     """Whether the router has decided to end."""
     stopped: StoppedBecause | Literal[""] = ""
     """Why the run ended; empty while it runs."""
+    reason: str = ""
+    """Which limit ended the run, in a sentence; empty without one."""
     stop: Stop = field(default_factory=Stop, repr=False)
     """The request to stop the run."""
     deadline: float | None = None

@@ -22,7 +22,7 @@ from wick_graph.server.protocols import openai
 from wick_graph.server.routes import agents, operations, runs, threads
 from wick_graph.server.routes.agents import file_router, tool_router
 from wick_graph.server.routes.runs import approval_router
-from wick_graph.service.options import Problem, error_body, problem_of
+from wick_graph.service.options import OPENAI_PATH, Problem, error_body, problem_of
 from wick_graph.service.service import Service
 
 ROUTES: Final = (
@@ -173,7 +173,12 @@ def _routes() -> Iterator[APIRoute]:
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return _answer(request, Problem(400, _sentence(error.errors()[0])))
+    found = error.errors()[0]
+    where, *names = found["loc"]
+    named = where == "body" and names and isinstance(names[0], str)
+    openai_s = request.url.path.startswith(OPENAI_PATH)
+    more = {"param": names[0]} if named and openai_s else {}
+    return _answer(request, Problem(400, _sentence(found), more))
 
 
 def _sentence(found: Any) -> str:

@@ -122,7 +122,7 @@ _STATUS: Final[tuple[tuple[type[WickError], int], ...]] = (
     (NothingWaitsError, 409),
 )
 
-_OPENAI: Final = "/v1/"
+OPENAI_PATH: Final = "/v1/"
 """Path prefix of OpenAI's API; its errors have OpenAI's format."""
 
 _CODES: Final = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
@@ -144,7 +144,7 @@ class Problem(Exception):  # an answer, not a failure
 
 def error_body(problem: Problem, path: str) -> dict[str, Any]:
     """Return the JSON of an error answer, in the format of a path's clients."""
-    return openai_error(problem) if path.startswith(_OPENAI) else problem.body()
+    return openai_error(problem) if path.startswith(OPENAI_PATH) else problem.body()
 
 
 def openai_error(problem: Problem) -> dict[str, Any]:

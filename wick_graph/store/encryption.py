@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, Self
 
 from sqlalchemy import select
 
-from wick_graph.errors import StorageError
+from wick_graph.errors import StorageError, missing_extra
 from wick_graph.store import row_format, statements
 from wick_graph.store.dialect import Database, Dialect, Now
 from wick_graph.store.row_format import PLAIN, Seals
@@ -208,9 +208,7 @@ NOBODY: Final = 0
 MARK: Final = b"seal"
 """The key of the row that marks a store as encrypted."""
 
-_MISSING: Final = (
-    "an encrypted store needs cryptography, which is not installed; install wick-graph[encrypt]"
-)
+_MISSING: Final = missing_extra("an encrypted store", "cryptography", "encrypt")
 
 
 class Sealing(Protocol):

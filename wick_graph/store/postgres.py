@@ -21,7 +21,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql import Executable, Insert
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from wick_graph.errors import StorageError
+from wick_graph.errors import StorageError, missing_extra
 from wick_graph.store import statements
 from wick_graph.store.dialect import Database, Dialect, Now, Rows, Synchronous, ThreadRow
 from wick_graph.store.digests import MIGRATIONS, Account, Migration
@@ -42,9 +42,7 @@ _SCHEMA: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 _TIMEOUT: Final = re.compile(r"[0-9]+(ms|s|min)?")
 
-_MISSING: Final = (
-    "a PostgreSQL store needs psycopg, which is not installed; install wick-graph[postgres]"
-)
+_MISSING: Final = missing_extra("a PostgreSQL store", "psycopg", "postgres")
 
 
 @dataclass(frozen=True, slots=True)

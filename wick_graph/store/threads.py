@@ -230,6 +230,19 @@ class Threads:
         with self._core.reading() as db:
             return [self._row_info(row) for row in db.execute(*compiled(query.limit(limit)))]
 
+    def ids_from(self, start: str, limit: int = 10) -> builtins.list[str]:
+        """Return the ids that begin with a text, in order."""
+        first = _key(start)
+        after = first + b"\x7f"  # no id has this character, or a later one
+        query = select(threads.c.thread).where(
+            threads.c.tenant == self._core.tenant,
+            threads.c.thread >= first,
+            threads.c.thread < after,
+        )
+        with self._core.reading() as db:
+            rows = db.execute(*compiled(query.order_by(threads.c.thread).limit(limit)))
+            return [bytes_text(bytes(row[0])) for row in rows]
+
     def delete(self, thread_id: str) -> bool:
         """Delete a thread with all its rows; False if there was none."""
         _key(thread_id)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from langchain_core.messages import ToolMessage
 
 from wick_graph.core.bridge import ENGINE_LOOP
-from wick_graph.errors import ConfigError, ToolError
+from wick_graph.errors import ConfigError, ToolError, missing_extra
 from wick_graph.tools.arguments import check_foreign
 from wick_graph.tools.bound import BoundTool, bind_tool
 from wick_graph.tools.protocol import ToolContext
@@ -103,7 +103,7 @@ T = TypeVar("T")
 CONNECT_SECONDS: Final = 30.0
 """Seconds for a server to start and initialise."""
 
-MISSING: Final = 'mcp_servers needs the MCP SDK; pip install "wick-graph[mcp]"'
+MISSING: Final = missing_extra("mcp_servers", "the MCP SDK", "mcp")
 
 
 @dataclass(frozen=True, slots=True)

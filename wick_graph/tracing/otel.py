@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, missing_extra
 
 # --- A recorder of OpenTelemetry spans, named by the GenAI conventions.
 
@@ -69,9 +69,7 @@ class OtelRecorder:
         try:
             from opentelemetry import context, trace  # noqa: PLC0415  # an optional extra
         except ImportError as error:
-            raise ConfigError(
-                "OtelRecorder needs OpenTelemetry: pip install 'wick-graph[otel]'"
-            ) from error
+            raise missing() from error
         self.content = content
         self._trace, self._context = trace, context
         self._tracer = tracer or trace.get_tracer("wick_graph")
@@ -255,4 +253,4 @@ class RequestSpan:
 
 def missing() -> ConfigError:
     """Return the error that names the extra."""
-    return ConfigError("traces need OpenTelemetry: pip install 'wick-graph[otel]'")
+    return ConfigError(missing_extra("an OTLP trace", "OpenTelemetry", "otel"))

@@ -39,7 +39,6 @@ def wick(
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        pytest.param([], "missing command", id="nothing"),
         pytest.param(["rnu"], "no such command 'rnu'", id="command"),
         pytest.param(["run"], "missing argument 'TEXT'; see wick run --help", id="no words"),
         pytest.param(["run", ""], "the text is empty; say what", id="empty text"),

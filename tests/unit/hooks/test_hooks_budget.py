@@ -195,7 +195,7 @@ def test_a_budget_of_nothing_is_refused(wrong: Any) -> None:
 
 def test_without_the_extra_a_budget_in_dollars_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    with pytest.raises(ConfigError, match=r"pip install 'wick-graph\[cost\]'"):
+    with pytest.raises(ConfigError, match=r'pip install "wick-graph\[cost\]"'):
         BudgetHook(Budget(usd=1))
     BudgetHook(Budget(tokens=1))
 

@@ -10,12 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, missing_extra
 
 OWNER: Final = "wick-graph.owner"
 """Label of a container with the process that owns it."""
 
 USER: Final = "wick-graph.user"
+
+MISSING: Final = missing_extra("the docker backend", "docker", "docker")
 
 _USUAL: Final = "unix:///var/run/docker.sock"
 
@@ -117,9 +119,7 @@ def sdk() -> Any:
     try:
         return importlib.import_module("docker")
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            "the docker backend needs the extra docker; pip install 'wick-graph[docker]'"
-        ) from error
+        raise ConfigError(MISSING) from error
 
 
 def reap(host: str | None = None) -> int:

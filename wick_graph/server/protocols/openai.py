@@ -11,6 +11,7 @@ from fastapi import APIRouter, Header, Path, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from starlette.responses import JSONResponse
 
+from wick_graph.errors import did_you_mean
 from wick_graph.messages.validation import read_history
 from wick_graph.server import schemas
 from wick_graph.server.guard import Reader, RequestContext, Runner
@@ -24,19 +25,18 @@ from wick_graph.store.server_rows import StreamRow
 # --- Convert runs to OpenAI's JSON: whole answers, and chunks of streamed ones.
 
 
-_ENDS: Final = {"done": "stop", "limit": "length", "empty": "stop", "interrupted": "stop"}
+_ENDS: Final = {"done": "stop", "limit": "length", "empty": "stop"}
 
-_WAITS: Final = "(the run waits for an answer; see interrupts)"
+_WAITING: Final = "interrupted"
 
 _DONE: Final = b"data: [DONE]\n\n"
 
 
 def completion(row: StreamRow, model: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's result; what OpenAI's format cannot express is under `wick`."""
-    text = answer["response"] or (_WAITS if answer["interrupted"] else "")
     choice = {
         "index": 0,
-        "message": {"role": "assistant", "content": text, "refusal": None},
+        "message": {"role": "assistant", "content": answer["response"], "refusal": None},
         "logprobs": None,
         "finish_reason": _ENDS.get(answer["stopped_because"], "stop"),
     }
@@ -46,6 +46,24 @@ def completion(row: StreamRow, model: str, answer: Mapping[str, Any]) -> dict[st
         "usage": usage_of(answer["usage"]),
         "wick": {key: answer[key] for key in ("thread_id", "run_id", "tool_calls", "interrupts")},
     }
+
+
+def unanswered(row: StreamRow, interrupts: Sequence[Mapping[str, Any]]) -> Problem:
+    """Return the error of a run that waits for an answer: no client may take it for one.
+
+    It is a 422 since OpenAI's client sends a request that got 409 again.
+    """
+    more = {
+        "code": "waiting_for_answer",
+        "thread_id": row.thread_id,
+        "run_id": row.run_id,
+        "interrupts": list(interrupts),
+    }
+    text = (
+        "the run has no answer yet: it waits for an approval or for the answer to a question; "
+        f"decide it (GET /threads/{row.thread_id}/approvals)"
+    )
+    return Problem(422, text, more)
 
 
 class Chunks:
@@ -60,11 +78,12 @@ class Chunks:
     def __init__(
         self, row: StreamRow, model: str, usage: Callable[[], Mapping[str, int]] | None
     ) -> None:
+        self._row = row
         self._head = _head(row, model, "chat.completion.chunk")
         self._usage = usage
         if usage is not None:
             self._head["usage"] = None
-        self._said = False
+        self._asked: list[Mapping[str, Any]] = []
         self.ended = False
 
     def begin(self) -> bytes:
@@ -75,8 +94,9 @@ class Chunks:
         """Return the lines for an event; empty for most events."""
         data = event.get("data", {})
         if event["event"] == "on_chat_model_stream":
-            self._said = True
             return self._chunk({"content": data["delta"]})
+        if event["event"] == "interrupt":
+            self._asked.append(data)
         if event["event"] == "error":
             return self.fail(Problem(500, data["error"]))
         return self._end(data["stopped_because"]) if event["event"] == "done" else b""
@@ -89,10 +109,10 @@ class Chunks:
         return _line(openai_error(problem))
 
     def _end(self, why: str) -> bytes:
+        if why == _WAITING:
+            return self.fail(unanswered(self._row, self._asked))
         self.ended = True
-        waits = why == "interrupted" and not self._said
-        lines = self._chunk({"content": _WAITS}) if waits else b""
-        lines += self._chunk({}, _ENDS.get(why, "stop"))
+        lines = self._chunk({}, _ENDS.get(why, "stop"))
         if self._usage is not None:
             lines += _line({**self._head, "choices": [], "usage": usage_of(self._usage())})
         return lines + _DONE
@@ -162,14 +182,75 @@ class ChatMessage(BaseModel):
 class StreamOptions(BaseModel):
     """What a stream contains besides the text."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
-    include_usage: bool = False
+    model_config = ConfigDict(extra="forbid", strict=True)
+    include_usage: bool | None = False
+    include_obfuscation: Literal[False] | None = None
+
+
+_SAYS_NOTHING: Final[Mapping[str, tuple[Any, ...]]] = {
+    "audio": (),
+    "frequency_penalty": (0,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "max_completion_tokens": (),
+    "max_tokens": (),
+    "modalities": (["text"],),
+    "moderation": (),
+    "n": (1,),
+    "parallel_tool_calls": (True, False),
+    "prediction": (),
+    "presence_penalty": (0,),
+    "prompt_cache_options": (),
+    "prompt_cache_retention": (),
+    "reasoning_effort": (),
+    "response_format": ({"type": "text"},),
+    "seed": (),
+    "service_tier": ("auto", "default"),
+    "stop": ([],),
+    "store": (False,),
+    "temperature": (),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "top_p": (1,),
+    "verbosity": (),
+    "web_search_options": (),
+}
+"""OpenAI's parameters that the server does not have, and the values, besides null, that ask for
+nothing."""
+
+_LABELS: Final = ("metadata", "prompt_cache_key", "safety_identifier", "user")
+"""Parameters that mark a request in OpenAI's own records; no answer depends on them."""
+
+_DOES: Final = ("model", "messages", "stream", "stream_options")
+
+_OF_MESSAGES: Final = ("role", "content", "name", "tool_calls", "tool_call_id")
+
+_ECHOED: Final = ("annotations", "refusal")
+"""Parts of an answer that clients send back with it."""
+
+
+def _asks_nothing(name: str, value: Any) -> bool:
+    is_bool = isinstance(value, bool)
+    known = _SAYS_NOTHING.get(name, ())
+    return any(value == one and is_bool is isinstance(one, bool) for one in known)
+
+
+def _described(schema: dict[str, Any]) -> None:
+    """Add what else a request may hold to its JSON schema, which then refuses what we refuse."""
+    for name, values in _SAYS_NOTHING.items():
+        schema["properties"][name] = {"enum": [*values, None]}
+    for name in _LABELS:
+        schema["properties"][name] = {"description": "Has no effect."}
+    schema["additionalProperties"] = False
 
 
 class ChatForm(BaseModel):
-    """A request in OpenAI's format; model settings are ignored, the agent has its own."""
+    """A request in OpenAI's format; what the server does not do is refused by name."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra=_described)
     model: Annotated[str, Field(min_length=1, max_length=200)]
     messages: Annotated[
         list[ChatMessage], Field(fail_fast=True, min_length=1, max_length=schemas.MESSAGES)
@@ -213,7 +294,7 @@ class ModelsAnswer(BaseModel):
 
 _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": OpenAIError}
-    for status in (400, 401, 403, 404, 408, 409, 413, 415, 429, 500, 503)
+    for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 }
 
 _ANSWER: Final[Any] = {
@@ -244,6 +325,7 @@ async def complete(
     thread_id: Annotated[schemas.ThreadIdText | None, Header(alias="X-Thread-Id")] = None,
 ) -> Response:
     """Ask an agent in OpenAI's format."""
+    _must_be_doable(form)
     _check(context, form.model)
     messages = await _messages(context, form, thread_id)
     request = RunRequest(agent_id=form.model, kind="message", messages=messages)
@@ -251,10 +333,45 @@ async def complete(
     assert isinstance(run, DetachedRun)
     headers = {"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id}
     if form.stream:
-        usage = form.stream_options is not None and form.stream_options.include_usage
+        usage = form.stream_options is not None and bool(form.stream_options.include_usage)
         return _stream(context, run, Chunks(run.row, form.model, _used(run) if usage else None))
-    answer = await finished(context, run)
+    try:
+        answer = await finished(context, run)
+        if answer["interrupted"]:
+            raise unanswered(run.row, answer["interrupts"])
+    except Problem as problem:
+        problem.headers = {**headers, **problem.headers, **_ONCE}
+        raise
     return JSONResponse(completion(run.row, form.model, answer), headers=headers)
+
+
+_ONCE: Final = {"x-should-retry": "false"}
+"""OpenAI's clients obey it: to send the request again would run the agent again."""
+
+
+def _must_be_doable(form: ChatForm) -> None:
+    """Refuse what a request asks for and the server does not do.
+
+    Raises:
+        Problem: It names the parameter.
+    """
+    for name, value in (form.model_extra or {}).items():
+        if name in _LABELS or value is None or _asks_nothing(name, value):
+            continue
+        if name not in _SAYS_NOTHING:
+            hint = did_you_mean(name, (*_DOES, *_LABELS, *_SAYS_NOTHING))
+            raise _refused(name, f"unknown parameter{hint or '; leave it out'}")
+        raise _refused(name, "not supported; leave it out (settings and tools are the agent's own)")
+    for i, message in enumerate(form.messages):
+        for name, value in (message.model_extra or {}).items():
+            if value is not None and name not in (*_OF_MESSAGES, *_ECHOED):
+                hint = did_you_mean(name, _OF_MESSAGES) or "; leave it out"
+                raise _refused(f"messages[{i}].{name}", f"not supported{hint}")
+
+
+def _refused(name: str, why: str) -> Problem:
+    more = {"param": name[:200], "code": "unsupported_parameter"}
+    return Problem(400, f"{name[:200]}: {why}", more)
 
 
 def _check(context: RequestContext, model: str) -> None:
