@@ -712,6 +712,8 @@ def _check_agent(
             backend = checked_backend(config, file.base_dir, rules, stack)
         with at("budget"):
             hooks = _inside(activate(config, backend), more)
+            with at("hooks"):
+                compile_hooks(hooks)
             if len(faults.lines) == known and (loads_own or not own):
                 nobody: Mapping[str, Any] = dict.fromkeys(file.agents)
                 stand_in: dict[str, Any] = {

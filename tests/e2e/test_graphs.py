@@ -183,13 +183,13 @@ def test_its_own_checkpointer_is_kept(wick: Wick, folder: Path) -> None:
     done = wick("run", "-t", "mem", "guests:own", "Hi")
     assert (done.out, "in memory" in done.err) == ("1 so far\n", True)
     for number in (1, 3):  # LangGraph's own, without async methods
-        done = wick("run", "-t", "lg", "guests:file", "Hi")
+        done = wick("run", "-t", "own-file", "guests:file", "Hi")
         assert (done.code, done.out) == (0, f"{number} so far\n"), done.err
-    assert "run -t lg guests:file" in done.err
+    assert "run -t own-file guests:file" in done.err
     for number in (1, 3):
         assert wick("run", "-t", "db", "guests:kept", "Hi").out == f"{number} so far\n"
     assert (folder / "own.db").exists()
-    lost = wick("resume", "--app", "guests:file", "lg")
+    lost = wick("resume", "--app", "guests:file", "own-file")
     assert (lost.code, "keeps its threads in its own checkpointer" in lost.err) == (2, True)
 
 

@@ -194,7 +194,7 @@ def test_the_library_is_asked_for_only_where_there_are_keys(
     monkeypatch.delitem(sys.modules, "wick_graph.store.cipher")
     for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(StorageError, match=r"install wick-graph\[encrypt\]"):
+    with pytest.raises(StorageError, match=r'install "wick-graph\[encrypt\]"'):
         SqlSaver.from_url(url, keys=KEYS)
     assert not path.exists()
     with SqlSaver.from_url(url) as saver:

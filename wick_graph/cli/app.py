@@ -27,6 +27,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 
+
+@app.callback()
+def begin() -> None:
+    """Forget what an earlier command of this process named."""
+    output.NAMED.set(output.Named())
+
+
 app.command("run", options_metavar="[OPTIONS] [AGENT]")(run.run)
 
 app.command("resume", options_metavar="[OPTIONS]")(resume)
@@ -82,7 +89,6 @@ def main() -> NoReturn:
 def call(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; report every error as a sentence."""
     output.Debug.on = False
-    output.NAMED.set(output.Named())
     try:
         command = typer.main.get_command(app)
         with command.make_context("wick", list(arguments)) as context:

@@ -92,7 +92,7 @@ def validate(
             output.report(error)
         raise typer.Exit(output.REFUSED) from None
     if not known:
-        output.say("note: middleware is made, and its arguments checked, once the file is trusted")
+        output.say("note: the code that it names runs, and is checked, once the file is trusted")
     if as_json:
         output.print_json({"ok": True, **_summary(file)})
         return
