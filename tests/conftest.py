@@ -39,7 +39,7 @@ BY_NIGHT: Final = re.compile(
     r"|attacks/test_commands_ending\.py::.*\[container-(?:C1-(?!sleeps)|C2-(?!setsid))"
     r"|attacks/test_control_commands\.py::.*\[container-(?!appended|links made)"
     r"|store/test_store_kill\.py::.*sqlite-foreign"
-    r"|unit/backends/test_backends_atomic\.py::test_fifty_kills"
+    r"|backends/test_backends_atomic\.py::test_fifty_kills"
 )
 """Many real processes that are killed, of which a sister test runs each time; `make test-slow` runs
 them all."""

@@ -160,6 +160,27 @@ def test_the_map_names_the_ground() -> None:
     assert set(re.findall(r"(\w+)\.py", line)) == GROUND
 
 
+# --- where the tests of a package are ------------------------------------------------------------
+
+ELSEWHERE = {
+    "client": "server/test_client.py",
+    "nodes": "engine",
+    "protocols": "mcp",
+    "runtime": "durability",
+    "service": "server",
+    "tracing": "server/test_telemetry.py",
+    "web": "attacks",
+}
+"""Packages whose tests are in a folder of another name: one server, loop or attack tests both."""
+
+
+def test_each_package_has_its_tests() -> None:
+    packages = {path.parent.name for path in (ROOT / "wick_graph").glob("*/__init__.py")}
+    own = {name for name in packages if [*(ROOT / "tests" / name).rglob("test_*.py")]}
+    assert packages - own == set(ELSEWHERE)
+    assert [place for place in ELSEWHERE.values() if not (ROOT / "tests" / place).exists()] == []
+
+
 # --- keys and commands ---------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from typer.testing import CliRunner
 
 from tests.engine.support import wild
-from tests.unit.hooks.test_approvals_crashes import life
+from tests.hooks.test_approvals_crashes import life
 from wick_graph import Agent, tool
 from wick_graph.cli.app import app
 from wick_graph.hooks.approvals import ApprovalHook, Approve, Reject

@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, StateUpdate, interrupt
 
-from tests.unit.hooks.test_approvals_crashes import life
+from tests.hooks.test_approvals_crashes import life
 from wick_graph import Agent, BaseHook, tool
 from wick_graph.debug import DebugSession
 from wick_graph.debug.policy import Policy

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.config.parsing import parse
+from tests.config.parsing import parse
 from wick_graph.config import load_config
 from wick_graph.errors import ConfigError
 

@@ -12,7 +12,7 @@ import pytest
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 
-from tests.unit.testing.scripted_doors import DOORS, ask
+from tests.testing.scripted_doors import DOORS, ask
 from wick_graph.errors import ConfigError
 from wick_graph.testing import (
     ModelCall,

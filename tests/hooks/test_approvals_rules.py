@@ -9,7 +9,7 @@ import pytest
 
 import wick_graph
 from tests.engine.support import wild
-from tests.unit.hooks.approving import Box
+from tests.hooks.approving import Box
 from wick_graph import Agent
 from wick_graph.config import parse_config
 from wick_graph.errors import ConfigError

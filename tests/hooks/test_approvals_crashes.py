@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.hooks.approving import ON
+from tests.hooks.approving import ON
 from wick_graph import Agent, BaseHook, ToolResult, tool
 from wick_graph.engine.answers import waiting
 from wick_graph.hooks.approvals import ApprovalHook, Approve, Reject

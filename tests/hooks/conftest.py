@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.engine.support import Door, async_door, sync_door
+from tests.hooks.filing import MemoryFiles
 from tests.sandbox.fixtures import backend_at
-from tests.unit.hooks.filing import MemoryFiles
 from wick_graph.backends import LocalBackend
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.support import Door, async_door, sync_door, wild
-from tests.unit.hooks.filing import MemoryFiles, one, run, told
+from tests.hooks.filing import MemoryFiles, one, run, told
 from wick_graph.backends import ExtraRoot, FileSystem, LocalBackend
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.filesystem import FilesystemHook

@@ -10,7 +10,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_core.tracers._streaming import _StreamingCallbackHandler
 from langgraph.graph import END, START, MessagesState, StateGraph
 
-from tests.unit.testing.scripted_doors import DOORS, ask
+from tests.testing.scripted_doors import DOORS, ask
 from wick_graph.errors import ConfigError
 from wick_graph.testing import Lane, ScriptedModel, UnexpectedModelCall, When
 

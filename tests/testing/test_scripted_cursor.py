@@ -23,7 +23,7 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 
-from tests.unit.testing.scripted_doors import DOORS, ask
+from tests.testing.scripted_doors import DOORS, ask
 from wick_graph.errors import ConfigError
 from wick_graph.models.scripted.reply import ScriptedCut
 from wick_graph.testing import (

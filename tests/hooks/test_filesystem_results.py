@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.support import Door, async_door, sync_door, wild
-from tests.unit.hooks.filing import one, run, told
+from tests.hooks.filing import one, run, told
 from wick_graph import Agent
 from wick_graph.backends import FileSystem, LocalBackend, saved_results
 from wick_graph.constants import MAX_RESULT_CHARS, RESULT_HEAD_CHARS, RESULT_TAIL_CHARS

@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from tests.engine.support import Door, wild
-from tests.unit.hooks.approving import ON, Box
+from tests.hooks.approving import ON, Box
 from wick_graph import Agent, BaseHook, events, tool
 from wick_graph.errors import RunError
 from wick_graph.hooks.approvals import ApprovalHook, Approve, Edit, Reject, Respond, call_hash

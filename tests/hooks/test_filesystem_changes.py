@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.engine.support import Door, async_door, sync_door, wild
-from tests.unit.hooks.filing import run, told
+from tests.hooks.filing import run, told
 from wick_graph import Agent, BaseHook, ToolResult
 from wick_graph.backends import FileSystem, LocalBackend
 from wick_graph.errors import HookError, ToolError

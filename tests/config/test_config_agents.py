@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.unit.config.parsing import parse
+from tests.config.parsing import parse
 from wick_graph.config import AgentConfig, BackendConfig, ModelConfig, describe, load_config, slug
 from wick_graph.errors import ConfigError
 
-REPO = Path(__file__).parents[3]
+REPO = Path(__file__).parents[2]
 
 CODE_ASSISTANT = """\
 name: code-assistant
