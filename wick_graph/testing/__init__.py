@@ -77,36 +77,12 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
+    _RECORDED = ("RecordingModel", "ReplayModel")
     __getattr__ = load_when_used(
         __name__,
         {
             "wick_graph.exports.testfile": ("replay_file",),
-            "wick_graph.models.scripted": (
-                "Lane",
-                "ModelCall",
-                "ScriptFailure",
-                "ScriptMismatch",
-                "ScriptedModel",
-                "Step",
-                "StepLike",
-                "UnconsumedSteps",
-                "UnexpectedModelCall",
-                "When",
-                "attempts",
-                "call",
-                "calls",
-                "context_overflow",
-                "cut_stream",
-                "delay",
-                "empty",
-                "error",
-                "malformed_args",
-                "rate_limit",
-                "respond",
-                "text",
-                "timeout",
-                "unknown_tool",
-            ),
-            "wick_graph.testing.recorded": ("RecordingModel", "ReplayModel"),
+            "wick_graph.models.scripted": (*({*__all__} - {"replay_file", *_RECORDED}),),
+            "wick_graph.testing.recorded": _RECORDED,
         },
     )

@@ -64,36 +64,18 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
+    _REPLY = (
+        "ModelCall",
+        "ScriptFailure",
+        "ScriptMismatch",
+        "UnconsumedSteps",
+        "UnexpectedModelCall",
+    )
     __getattr__ = load_when_used(
         __name__,
         {
             "wick_graph.models.scripted.model": ("ScriptedModel",),
-            "wick_graph.models.scripted.reply": (
-                "ModelCall",
-                "ScriptFailure",
-                "ScriptMismatch",
-                "UnconsumedSteps",
-                "UnexpectedModelCall",
-            ),
-            "wick_graph.models.scripted.script": (
-                "Lane",
-                "Step",
-                "StepLike",
-                "When",
-                "attempts",
-                "call",
-                "calls",
-                "context_overflow",
-                "cut_stream",
-                "delay",
-                "empty",
-                "error",
-                "malformed_args",
-                "rate_limit",
-                "respond",
-                "text",
-                "timeout",
-                "unknown_tool",
-            ),
+            "wick_graph.models.scripted.reply": _REPLY,
+            "wick_graph.models.scripted.script": (*({*__all__} - {"ScriptedModel", *_REPLY}),),
         },
     )
