@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.command import Folder
+from tests.support.command import Folder, Inside
 from wick_graph.targets import Target, load_target, parse_target
 
 APP = '''
@@ -63,23 +63,29 @@ SAID = "Three, says counter."
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def processes(tmp_path: Path) -> Folder:
+    """The folder, with a process for each command."""
     (tmp_path / "app.py").write_text(APP, "utf-8")
     return Folder(tmp_path)
 
 
-def test_a_run_goes_on_in_the_next_process(folder: Folder) -> None:
-    first = folder.wick("run", "app:agent", "How many?")
+@pytest.fixture
+def folder(processes: Folder, capfd: pytest.CaptureFixture[str]) -> Inside:
+    return Inside(processes.path, capfd)
+
+
+def test_a_run_goes_on_in_the_next_process(processes: Folder) -> None:
+    first = processes.wick("run", "app:agent", "How many?")
     assert (first.code, first.out.strip()) == (0, SAID)
     thread = re.search(r"thread (\S+) \(continue: .* run -t (\S+) app:agent ", first.err)
     assert thread is not None
-    again = folder.wick("run", "-t", thread[1], "app:agent", "And now?")
+    again = processes.wick("run", "-t", thread[1], "app:agent", "And now?")
     assert (again.code, again.out.strip()) == (0, SAID)
-    rows = json.loads(folder.wick("threads", "--app", "app:agent", "list", "--json").out)
+    rows = json.loads(processes.wick("threads", "--app", "app:agent", "list", "--json").out)
     assert [row["thread_id"] for row in rows] == [thread[1]]
-    told = folder.wick("journal", "--app", "app:agent", thread[1]).out
+    told = processes.wick("journal", "--app", "app:agent", thread[1]).out
     assert told.count("run of counter") == 2
-    done = folder.wick("resume", "--app", "app:agent", thread[1])
+    done = processes.wick("resume", "--app", "app:agent", thread[1])
     assert (done.code, "there is nothing to resume" in done.err) == (0, True)
 
 
@@ -200,10 +206,9 @@ def test_targets_are_told_from_texts(text: str, target: Target | None) -> None:
     assert parse_target(text) == target
 
 
-def test_agents_in_a_program(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder.path)
+def test_agents_in_a_program(folder: Inside) -> None:
     path = str(folder.path / "app.py")
-    with load_target(f"{path}:agents") as agents:
+    with folder.entered(), load_target(f"{path}:agents") as agents:
         assert [*agents] == ["counter", "billing"]
         assert agents["billing"].invoke("?", thread_id="t").text == "Three, says clerk."
         info = agents.store.threads.get("t")
@@ -221,10 +226,10 @@ def served(folder: Folder, *args: str) -> tuple[subprocess.Popen[Any], str]:
     return process, found[2]
 
 
-def test_a_server_keeps_tenants_apart_and_takes_runs_up(folder: Folder) -> None:
-    process, url = served(folder, "app:agents")
+def test_a_server_keeps_tenants_apart_and_takes_runs_up(processes: Folder) -> None:
+    process, url = served(processes, "app:agents")
     create = ("token", "create", "--app", "app:agents", "--tenant")
-    tokens = [folder.wick(*create, name).out.strip() for name in ("anna", "bert")]
+    tokens = [processes.wick(*create, name).out.strip() for name in ("anna", "bert")]
     ask = {"messages": [{"role": "user", "content": "How many?"}], "thread_id": "t"}
     with httpx.Client(base_url=url, trust_env=False) as http:
         first, second = ({"Authorization": f"Bearer {token}"} for token in tokens)
@@ -234,7 +239,7 @@ def test_a_server_keeps_tenants_apart_and_takes_runs_up(folder: Folder) -> None:
         assert http.get("/threads/t", headers=second).status_code == 404
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
-    assert (folder.path / "checkpoints" / "wick.db").exists()
+    assert (processes.path / "checkpoints" / "wick.db").exists()
 
 
 def test_a_test_is_exported_for_the_agent_of_the_target(folder: Folder) -> None:

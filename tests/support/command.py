@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import json
 import os
 import pty
@@ -11,12 +12,17 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 from tests.source import ROOT
 from tests.support import forked
+from wick_graph.cli.app import call
 from wick_graph.store import SqlSaver, ThreadInfo
 
 SECONDS = 60
@@ -96,6 +102,34 @@ class Folder:
         process = self.start(*args, script=script, **own)
         os.close(slave)
         return Terminal(master, process)
+
+
+@dataclass
+class Inside(Folder):
+    """A folder whose commands run in this process: for all that does not need another one."""
+
+    captured: pytest.CaptureFixture[str]
+
+    def wick(self, *args: str) -> Ended:
+        """Run a command with nobody at its ends, as the first one of its process."""
+        with self.entered():
+            self.captured.readouterr()
+            return Ended(call(args), *self.captured.readouterr())
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Work in the folder; forget its modules afterwards."""
+        path, place = sys.path[:], Path.cwd()
+        os.chdir(self.path)
+        try:
+            yield
+        finally:
+            os.chdir(place)
+            sys.path[:] = path
+            for name, module in [*sys.modules.items()]:
+                if str(getattr(module, "__file__", "")).startswith(f"{self.path}/"):
+                    del sys.modules[name]
+            importlib.invalidate_caches()
 
 
 def _take(slave: int) -> None:
