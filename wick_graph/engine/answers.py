@@ -55,6 +55,8 @@ from wick_graph.store import ThreadInfo
 
 _NODE: Final = "tools"
 
+_MODEL: Final = "model"
+
 _NOTHING: Final = object()
 
 _CONTROL: Final = frozenset({ERROR, INTERRUPT, RESUME})
@@ -465,14 +467,28 @@ async def record_failure(
 
 
 async def record_partial(
-    run: Run, saver: BaseCheckpointSaver[Any] | None, agent: str, bridge: Bridge
+    run: Run,
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    saver: BaseCheckpointSaver[Any],
+    agent: str,
+    bridge: Bridge,
 ) -> None:
-    """Store what the reader got of a reply that was cut off, as the assistant's message."""
+    """Store what the reader got of a reply that was cut off, as the assistant's message.
+
+    A reader may be behind: after the step of `model`, the thread has the whole reply.
+    """
     text = "" if run.reader is None else run.reader.partial
-    if saver is not None and run.ran and text.strip():
-        mark = {MARK_KEY: {"own": True, PARTIAL: True}}
-        cut = AIMessage(text, name=agent, id=str(uuid.uuid4()), response_metadata=mark)
-        await _put_beside(run, saver, dated(cut), bridge)
+    if not (run.ran and text.strip()):
+        return
+    at: Any = langgraph_config.with_configurable(
+        _head(run), **{langgraph_config.CHECKPOINTER: saver}
+    )
+    with suppress(StorageError):
+        state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+        if _MODEL in state.next:
+            mark = {MARK_KEY: {"own": True, PARTIAL: True}}
+            cut = AIMessage(text, name=agent, id=str(uuid.uuid4()), response_metadata=mark)
+            await _put_beside(run, saver, dated(cut), bridge)
 
 
 async def drop_partial(run: Run, saver: BaseCheckpointSaver[Any], bridge: Bridge) -> None:
