@@ -257,3 +257,29 @@ def test_edits_forks_and_messages_sent_back_take_it_as_a_message(
             agent.graph.update_state(fork, {"messages": [AIMessage("Edited.")]}, as_node="model")
             held = agent.graph.get_state(fork).values["messages"]
             assert [m.text for m in held] == ["Count.", read, "Edited."]
+
+
+def test_a_resume_after_an_edit_takes_it_out_of_the_thread_too(store: Any) -> None:
+    model = slow(REPLY, REPLY)
+    with Agent("counts", model, store=store) as agent:
+        cut(agent)
+        agent.graph.update_state(AT, {"todos": []}, as_node="modify_request")
+        assert [kind for kind, _ in thread(agent)] == ["human", "ai"]
+        assert agent.resume("t").text == REPLY
+        assert asked(model) == [("human", "Count.")]
+        assert thread(agent) == [("human", "Count."), ("ai", REPLY)]
+
+
+def test_a_run_from_an_earlier_checkpoint_leaves_it_where_it_is(store: Any) -> None:
+    model = slow("Hello.", REPLY, "Hi.", REPLY)
+    model.cursor = "fifo"
+    with Agent("counts", model, store=store) as agent:
+        agent.invoke("Hello?", thread_id="t")
+        start = [s.config for s in agent.graph.get_state_history(AT) if s.next == ("model",)][-1]
+        read = cut(agent)
+        head: Any = agent.graph.get_state(AT).config
+        assert agent.graph.invoke(None, start)["messages"][-1].text == "Hi."
+        held = agent.graph.get_state(head).values["messages"]
+        assert [m.text for m in held] == ["Hello?", "Hello.", "Count.", read]
+        again = agent.graph.invoke(None, head)["messages"]
+        assert [m.text for m in again] == ["Hello?", "Hello.", "Count.", REPLY]

@@ -300,7 +300,7 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
     if saver is not None and call.is_new_input and (store is None or call.unfinished):
         await keep_finished_results(call.graph, saver, config, bridge)
     elif saver is not None and not call.is_new_input:
-        await answers.drop_partial(run, saver, bridge)
+        await answers.drop_partial(run, call.graph, saver, config, bridge)
 
 
 def attach_debugger(call: RunCall) -> None:
