@@ -48,8 +48,9 @@ def _merged(commands: Sequence[Mapping[str, Any]], held: Sequence[BaseMessage]) 
     """
     update: dict[str, Any] = {}
     for key, value in [pair for command in commands for pair in command["update"]]:
-        both = [*update.get(key, ()), *value] if key in update and _are_messages(value) else value
-        update[key] = both
+        new = [value] if key == "messages" and _is_message(value) else value
+        known = update.get(key, ())
+        update[key] = [*known, *new] if _are_messages(known) and _are_messages(new) else new
     if _are_messages(update.get("messages")):
         update["messages"] = _with_answers(update["messages"], held)
     goto = [to for command in commands for to in command["goto"]]
@@ -73,7 +74,11 @@ def _with_answers(sent: list[BaseMessage], held: Sequence[BaseMessage]) -> list[
 
 
 def _are_messages(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, BaseMessage) for one in value)
+    return isinstance(value, list) and all(map(_is_message, value))
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, BaseMessage)
 
 
 async def compose(

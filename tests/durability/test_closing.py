@@ -14,13 +14,14 @@ from langgraph.types import interrupt
 from tests.durability.test_runs import SECONDS, Background, Held, through
 from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent, BaseHook, events, tool
+from wick_graph.engine import answers, lifecycle
 from wick_graph.engine.thread_turn import GRACE_SECONDS
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
 from wick_graph.store.leases import Leases
 from wick_graph.store.threads import Threads
-from wick_graph.testing import ScriptedModel, call
+from wick_graph.testing import ScriptedModel, call, error
 
 ON: Any = {"configurable": {"thread_id": "t"}}
 
@@ -242,3 +243,37 @@ def test_a_tool_that_blocks_is_left_behind_and_counts_as_unknown(url: str, door:
         assert [m.text for m in agent.graph.get_state(ON).values["messages"]] == [
             m.text for m in done.messages
         ]
+
+
+@pytest.mark.parametrize("at", ["the record", "the pruning", "the reason"])
+async def test_a_cancellation_at_the_very_end_gives_the_thread_back(
+    url: str, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[Any] = [error("no")] if at == "the record" else ["one", "two"]
+    with Agent(model=ScriptedModel(steps), store=url, keep_latest=1) as agent:
+        there = asyncio.Event()
+
+        def held(real: Callable[..., Any]) -> Callable[..., Any]:
+            async def wait(*args: Any, **kwargs: Any) -> Any:
+                there.set()
+                await asyncio.sleep(0.2)
+                return await real(*args, **kwargs)
+
+            return wait
+
+        if at == "the record":
+            monkeypatch.setattr(answers, "_saved", held(answers._saved))
+        elif at == "the pruning":
+            monkeypatch.setattr(Threads, "akeep_latest", held(Threads.akeep_latest))
+        else:
+            agent.invoke("go", thread_id="t")
+            monkeypatch.setattr(lifecycle, "final_reason", held(lifecycle.final_reason))
+        last = at == "the reason"
+        run = agent.aresume("t") if last else agent.ainvoke("go", thread_id="t")
+        task = asyncio.ensure_future(run)
+        await there.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert agent.threads.get("t").status == ("failed" if at == "the record" else "idle")
+        assert store_of(agent).leases.epoch("t") is None

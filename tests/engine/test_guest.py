@@ -275,3 +275,12 @@ def test_messages_that_are_plain_dicts_are_read() -> None:
         for _ in range(2):
             given = {"role": "user", "content": "Hi", "id": "m1"}
             assert agent.invoke(given, thread_id="t").text == "Loose."
+
+
+def test_a_reply_that_was_cut_off_adds_nothing_to_the_graphs_thread() -> None:
+    model = ScriptedModel(["one two three four five"], chunk_delay=0.05)
+    with guest(chain(lambda state: {"messages": [model.invoke(state["messages"])]})) as agent:
+        told: Any = agent.stream("Count.", thread_id="t")
+        assert next(one for one in told if isinstance(one, events.ChatModelStream)).delta
+        told.close()
+        assert [m.type for m in agent.resume("t").messages] == ["human", "ai"]

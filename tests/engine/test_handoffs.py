@@ -128,6 +128,27 @@ def test_two_hand_overs_of_one_reply_go_to_both(door: Callable[..., Any]) -> Non
     assert state["active"] == "carl"  # the last call's
 
 
+@pytest.mark.parametrize("bare", ["both", "first", "second"])
+def test_messages_outside_a_list_follow_each_other_too(bare: str) -> None:
+    def leaver(name: str) -> StructuredTool:
+        def leave(tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+            """Leave."""
+            answer: Any = tool_msg(name, tool_call_id, name)
+            answer = answer if bare in ("both", name) else [answer]
+            return Command(graph=Command.PARENT, goto="after", update={"messages": answer})
+
+        return StructuredTool.from_function(leave, name=name)
+
+    model = ScriptedModel([calls(("first", {}), ("second", {}))])
+    agent = Agent("leaves", model, tools=[leaver("first"), leaver("second")], store=False)
+    outer = StateGraph(MessagesState)
+    outer.add_node("agent", agent.graph)
+    outer.add_node("after", lambda state: {"messages": [AIMessage("After.")]})
+    outer.add_edge(START, "agent")
+    said = [message.text for message in outer.compile().invoke(GO)["messages"]]
+    assert said == ["Go.", "first", "second", "After."]
+
+
 @DOORS
 def test_an_agent_may_come_back(door: Callable[..., Any]) -> None:
     script = ScriptedModel([call("to_bob"), "Thanks."], cursor="fifo")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from wick_graph import Agent
+from wick_graph import Agent, BaseHook, ModelRequest
 from wick_graph.events import ChatModelStream, Done, Failed
 from wick_graph.messages.base import is_partial
 from wick_graph.messages.chain import pretty_print
@@ -142,6 +143,59 @@ def test_a_cancellation_from_elsewhere_stores_it_too(store: Any) -> None:
         assert thread(agent) == [("human", "Count."), ("ai", "".join(got))]
 
 
+def leave_behind(agent: Agent, reached: threading.Event) -> str:
+    """Leave at the first piece of a reply, when the run has gone on to another step."""
+    events: Any = agent.stream("Count.", thread_id="t")
+    read = next(e.delta for e in events if isinstance(e, ChatModelStream))
+    assert reached.wait(10)
+    events.close()
+    return str(read)
+
+
+def aleave_behind(agent: Agent, reached: threading.Event) -> str:
+    """Do the same in a loop."""
+
+    async def leave() -> str:
+        events: Any = agent.astream("Count.", thread_id="t")
+        async for event in events:
+            if isinstance(event, ChatModelStream):
+                assert await asyncio.to_thread(reached.wait, 10)
+                await events.aclose()
+                return event.delta
+        raise AssertionError
+
+    return asyncio.run(leave())
+
+
+@pytest.mark.parametrize("leave", [leave_behind, aleave_behind])
+@pytest.mark.parametrize("step", ["tools", "model"])
+def test_a_reader_that_is_behind_gets_no_stored_reply_twice(
+    store: Any, leave: Leave, step: str
+) -> None:
+    reached = threading.Event()
+
+    class Signal(BaseHook):
+        async def wrap_model_call(self, request: ModelRequest, next: Any) -> Any:
+            if len(request.messages) > 1:
+                reached.set()
+            return await next(request)
+
+    def stay(seconds: float) -> str:
+        """Stay."""
+        if seconds:
+            reached.set()
+            time.sleep(seconds)
+        return "stayed"
+
+    first = calls(("stay", {"seconds": 0.3 if step == "tools" else 0}), text=REPLY)
+    model = ScriptedModel([first, delay(60, "Never.")])
+    with Agent("counts", model, tools=[stay], hooks=[Signal()], store=store) as agent:
+        assert leave(agent, reached) != REPLY
+        said = [text for kind, text in thread(agent) if kind == "ai"]
+        assert said == [REPLY]
+        assert agent.graph.get_state(AT).next == (step,)
+
+
 def test_a_deadline_cuts_off_likewise(store: Any) -> None:
     with Agent("counts", slow(" ".join([REPLY] * 9)), store=store) as agent:
         events = [*agent.stream("Count.", thread_id="t", deadline=0.6)]
@@ -203,3 +257,29 @@ def test_edits_forks_and_messages_sent_back_take_it_as_a_message(
             agent.graph.update_state(fork, {"messages": [AIMessage("Edited.")]}, as_node="model")
             held = agent.graph.get_state(fork).values["messages"]
             assert [m.text for m in held] == ["Count.", read, "Edited."]
+
+
+def test_a_resume_after_an_edit_takes_it_out_of_the_thread_too(store: Any) -> None:
+    model = slow(REPLY, REPLY)
+    with Agent("counts", model, store=store) as agent:
+        cut(agent)
+        agent.graph.update_state(AT, {"todos": []}, as_node="modify_request")
+        assert [kind for kind, _ in thread(agent)] == ["human", "ai"]
+        assert agent.resume("t").text == REPLY
+        assert asked(model) == [("human", "Count.")]
+        assert thread(agent) == [("human", "Count."), ("ai", REPLY)]
+
+
+def test_a_run_from_an_earlier_checkpoint_leaves_it_where_it_is(store: Any) -> None:
+    model = slow("Hello.", REPLY, "Hi.", REPLY)
+    model.cursor = "fifo"
+    with Agent("counts", model, store=store) as agent:
+        agent.invoke("Hello?", thread_id="t")
+        start = [s.config for s in agent.graph.get_state_history(AT) if s.next == ("model",)][-1]
+        read = cut(agent)
+        head: Any = agent.graph.get_state(AT).config
+        assert agent.graph.invoke(None, start)["messages"][-1].text == "Hi."
+        held = agent.graph.get_state(head).values["messages"]
+        assert [m.text for m in held] == ["Hello?", "Hello.", "Count.", read]
+        again = agent.graph.invoke(None, head)["messages"]
+        assert [m.text for m in again] == ["Hello?", "Hello.", "Count.", REPLY]

@@ -222,6 +222,19 @@ async def test_a_child_is_cancelled_with_its_parent(store: SqlSaver) -> None:
     assert {info.status for info in store.threads.list()} <= {"idle", "failed"}
 
 
+def test_a_child_goes_on_where_its_parents_reader_left(store: SqlSaver) -> None:
+    child = Agent("child", ScriptedModel(["one two three four"], chunk_delay=0.05), store=store)
+    parent = agent_of("parent", store, give("child", "count"), "Done.", child=child)
+    told: Any = parent.stream("Go", thread_id="th_top")
+    for event in told:
+        if isinstance(event, SubagentEvent) and isinstance(event.inner, ChatModelStream):
+            break
+    told.close()
+    result = parent.resume("th_top")
+    assert [m.text for m in result.messages if m.type == "tool"] == ["one two three four"]
+    assert result.text == "Done."
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

@@ -55,6 +55,8 @@ from wick_graph.store import ThreadInfo
 
 _NODE: Final = "tools"
 
+_MODEL: Final = "model"
+
 _NOTHING: Final = object()
 
 _CONTROL: Final = frozenset({ERROR, INTERRUPT, RESUME})
@@ -465,23 +467,51 @@ async def record_failure(
 
 
 async def record_partial(
-    run: Run, saver: BaseCheckpointSaver[Any] | None, agent: str, bridge: Bridge
+    run: Run,
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    saver: BaseCheckpointSaver[Any],
+    agent: str,
+    bridge: Bridge,
 ) -> None:
-    """Store what the reader got of a reply that was cut off, as the assistant's message."""
+    """Store what the reader got of a reply that was cut off, as the assistant's message.
+
+    A reader may be behind: after the step of `model`, the thread has the whole reply.
+    """
     text = "" if run.reader is None else run.reader.partial
-    if saver is not None and run.ran and text.strip():
-        mark = {MARK_KEY: {"own": True, PARTIAL: True}}
-        cut = AIMessage(text, name=agent, id=str(uuid.uuid4()), response_metadata=mark)
-        await _put_beside(run, saver, dated(cut), bridge)
+    if not (run.ran and text.strip()):
+        return
+    at: Any = langgraph_config.with_configurable(
+        _head(run), **{langgraph_config.CHECKPOINTER: saver}
+    )
+    with suppress(StorageError):
+        state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+        if _MODEL in state.next:
+            mark = {MARK_KEY: {"own": True, PARTIAL: True}}
+            cut = AIMessage(text, name=agent, id=str(uuid.uuid4()), response_metadata=mark)
+            await _put_beside(run, saver, dated(cut), bridge)
 
 
-async def drop_partial(run: Run, saver: BaseCheckpointSaver[Any], bridge: Bridge) -> None:
-    """Take the part of a reply out of a thread that continues from before this reply."""
-    saved = None if run.thread_id is None else await _saved(saver, _head(run), bridge)
-    written = [] if saved is None else [v for name, v in _earlier(saved) if name == "messages"]
-    last = next((m for value in reversed(written) for m in reversed(_listed(value))), None)
-    if isinstance(last, AIMessage) and is_partial(last):
-        await _put_beside(run, saver, RemoveMessage(id=last.id or ""), bridge)
+async def drop_partial(
+    run: Run,
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    saver: BaseCheckpointSaver[Any],
+    config: Any,
+    bridge: Bridge,
+) -> None:
+    """Take the part of a reply out of a thread that continues from before this reply.
+
+    The run may continue from an earlier checkpoint, and an update may have stored the part.
+    """
+    if run.thread_id is None:
+        return
+    named = langgraph_config.configurable(config).get(langgraph_config.CHECKPOINT_ID)
+    at: Any = _head(run)
+    at = at if named is None else langgraph_config.with_configurable(at, checkpoint_id=named)
+    look: Any = langgraph_config.with_configurable(at, **{langgraph_config.CHECKPOINTER: saver})
+    state: Any = await bridge.call(lambda: graph.get_state(look), lambda: graph.aget_state(look))
+    held = messages_in(state.values)
+    if state.next and held and is_partial(held[-1]):
+        await _put_beside(run, saver, RemoveMessage(id=held[-1].id or ""), bridge, at)
 
 
 def _head(run: Run) -> Any:
@@ -490,17 +520,17 @@ def _head(run: Run) -> Any:
 
 
 async def _put_beside(
-    run: Run, saver: BaseCheckpointSaver[Any], message: BaseMessage, bridge: Bridge
+    run: Run, saver: BaseCheckpointSaver[Any], message: BaseMessage, bridge: Bridge, at: Any = None
 ) -> None:
-    """Store a message beside the head of a run's thread, if that can still be written."""
+    """Store a message beside a checkpoint, by default its thread's head, if that is possible."""
     lease = run.writer.lease
     if run.thread_id is None or (lease is not None and lease.lost):
         return
     with suppress(StorageError, ThreadBusyError):  # the caller learns of the end anyway
-        saved = await _saved(saver, _head(run), bridge)
+        saved = await _saved(saver, _head(run) if at is None else at, bridge)
         if saved is None:
             return
-        at: Any = langgraph_config.with_configurable(
+        at = langgraph_config.with_configurable(
             saved.config, **{langgraph_config.WRITER: run.writer}
         )
         writes, task = [*_earlier(saved), ("messages", [message])], langgraph_config.NULL_TASK_ID

@@ -300,7 +300,7 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
     if saver is not None and call.is_new_input and (store is None or call.unfinished):
         await keep_finished_results(call.graph, saver, config, bridge)
     elif saver is not None and not call.is_new_input:
-        await answers.drop_partial(run, saver, bridge)
+        await answers.drop_partial(run, call.graph, saver, config, bridge)
 
 
 def attach_debugger(call: RunCall) -> None:
@@ -422,11 +422,16 @@ def leaves_untouched(call: RunCall) -> Iterator[None]:
 async def finish_run(call: RunCall, bridge: Bridge) -> None:
     """Close a run after LangGraph's loop returned without an error."""
     run = call.run
-    if call.previous is None and not run.ended:
-        run.stopped = "interrupted"
-        if not run.ran and not call.is_new_input:
-            run.stopped = await final_reason(call, bridge)
-    await close_run(call, bridge, None)
+    try:
+        if call.previous is None and not run.ended:
+            run.stopped = "interrupted"
+            if not run.ran and not call.is_new_input:
+                run.stopped = await final_reason(call, bridge)
+    except BaseException:
+        call.untouched = True  # why it had stopped is not known
+        raise
+    finally:
+        await close_run(call, bridge, None)
 
 
 async def final_reason(call: RunCall, bridge: Bridge) -> StoppedBecause:
@@ -454,19 +459,28 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
         elif run.stop.because:
             late = run.stop.because == "limit"
             run.stopped, run.reason = ("limit", run.stop.text) if late else ("cancelled", "")
-            await answers.record_partial(run, call.saver, call.spec.name, bridge)
-            await close_run(call, bridge, None)
+            await _record_and_close(call, bridge, None)
             return None
     run.stopped = "cancelled" if isinstance(error, CANCELLED) else "failed"
     waited = before is not None and before.stopped_because == "interrupted"
     if waited and not run.ran and not call.is_new_input and not call.poisoned:
         run.stopped = "interrupted"
-    if run.stopped == "failed" and call.saver is not None and not call.spec.guest:
-        await record_failure(run, call.saver, call.spec.name, error, bridge)
-    if run.stopped == "cancelled":
-        await answers.record_partial(run, call.saver, call.spec.name, bridge)
-    await close_run(call, bridge, error)
+    await _record_and_close(call, bridge, error)
     return error
+
+
+async def _record_and_close(call: RunCall, bridge: Bridge, error: BaseException | None) -> None:
+    """Store what a failure or a cancellation leaves, and close the run in any case."""
+    run, graph, saver, name = call.run, call.graph, call.saver, call.spec.name
+    try:
+        if saver is None or call.spec.guest:
+            return
+        if run.stopped == "failed" and error is not None:
+            await record_failure(run, saver, name, error, bridge)
+        elif run.stopped in ("cancelled", "limit"):
+            await answers.record_partial(run, graph, saver, name, bridge)
+    finally:
+        await close_run(call, bridge, error)
 
 
 async def close_run(call: RunCall, bridge: Bridge, error: BaseException | None) -> None:
@@ -482,7 +496,11 @@ async def close_run(call: RunCall, bridge: Bridge, error: BaseException | None) 
     lease = run.writer.lease
     if store is None or lease is None:  # it never acquired the thread
         return
-    late = await prune(call, store, bridge) if error is None and not lease.lost else None
+    late, cut = None, None
+    try:
+        late = await prune(call, store, bridge) if error is None and not lease.lost else None
+    except asyncio.CancelledError as cancelled:  # it goes on when the thread is given back
+        cut = cancelled
     if late is not None:
         error, run.stopped = late, "failed"
         notify_end(run, late)
@@ -499,8 +517,8 @@ async def close_run(call: RunCall, bridge: Bridge, error: BaseException | None) 
         with suppress(StorageError):
             await give_back(leases, lease, charges, bridge)
         raise refused
-    if late is not None:
-        raise late
+    if (first := late or cut) is not None:
+        raise first
 
 
 def notify_end(run: Run, error: BaseException | None) -> None:

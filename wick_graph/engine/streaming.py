@@ -107,12 +107,15 @@ class _EventListener:
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         self.run_id, self.thread_id, self.tokens = run_id, thread_id, tokens
         self._reply: Event | None = None
+        self._begun: Event | None = None
+        """The start of a call until its reply is stored; the reader may be behind."""
+        self._reached: Event | None = None
         self._got: list[str] = []
 
     @property
     def partial(self) -> str:
-        """The text that the reader has got of a reply that is not stored yet."""
-        return "".join(self._got)
+        """The text that the reader has got of a reply that is not known to be stored."""
+        return "".join(self._got) if self._reached is self._begun else ""
 
     def got(self, event: Event) -> Event:
         """Note what the reader gets."""
@@ -120,6 +123,7 @@ class _EventListener:
             self._got.append(event.delta)
         elif isinstance(event, ChatModelStart | ChatModelRetry | ChatModelEnd):
             self._got.clear()
+            self._reached = event if type(event) is ChatModelStart else self._reached
         return event
 
     def record(self, moment: Moment) -> None:
@@ -137,8 +141,10 @@ class _EventListener:
         event = to_event(moment, self.run_id, self.thread_id)
         reply = self._reply
         if reply is not None and (event is not None or _is_later(moment)):
-            self._reply = None
+            self._reply = self._begun = None
             self._notify(reply, moment)
+        if type(event) is ChatModelStart:
+            self._begun = event
         if type(event) is ChatModelEnd:
             self._reply = event
         elif event is not None:

@@ -245,7 +245,10 @@ class Child:
         context.run(
             var_child_runnable_config.set, None
         )  # a child is not part of the parent's graph
-        return await asyncio.create_task(work(), context=context)
+        result = await asyncio.create_task(work(), context=context)
+        if result.stopped_because in ("cancelled", "limit"):
+            run_of(self.ctx.config).stop.check()  # it ended with its parent: that is no answer
+        return result
 
     def _reader(self) -> Callable[[Event], Awaitable[None]] | None:
         """Return how to pass an event to the parent's reader, if there is one."""
@@ -341,6 +344,7 @@ def delegation(
         try:
             result = await child.answer(args["task"])
         except RunCancelled:
+            run_of(ctx.config).stop.check()
             raise ToolError(f"{name} was stopped") from None
         except WickError as error:
             return _failed(error, child, args["task"])
