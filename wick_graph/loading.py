@@ -52,6 +52,7 @@ from wick_graph.store.encryption import check_keys
 from wick_graph.store.saver import dialect_of
 from wick_graph.store.sqlite import Sqlite, check_file_header
 from wick_graph.subagents import Background, Subagent, delegation
+from wick_graph.tools import FuncTool
 from wick_graph.tools import tool as make_tool
 from wick_graph.tools.bound import bind_tool, bind_tools
 from wick_graph.tools.builtin_tools import BUILTINS, builtin
@@ -314,6 +315,9 @@ def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | Non
         tools += more
         try:
             bind_tools(tools)
+            above = (one for one in tools if isinstance(one, FuncTool) and one.agents)
+            if file.tools_dir != file.base_dir and (tool := next(above, None)) is not None:
+                raise ConfigError(_shared_agents(f"the tool {tool.name}"))
         except ConfigError as error:
             raise file.error(("agents", agent_id, "tools"), str(error)) from None
     unknown = next((name for name in config.subagents if name not in file.agents), None)
@@ -503,16 +507,27 @@ def _check_own(hooks: Sequence[Any], file: AgentsFile, rules: Rules) -> None:
     """Keep the files of hooks made in Python from what governs agents, and tenants apart.
 
     Raises:
-        ConfigError: Tenants would share the files of a hook.
+        ConfigError: Tenants would share the files or the sub-agents of a hook.
     """
     for hook in hooks:
         if isinstance(hook, FilesystemHook):
             hook.keep_from(rules)
-        if has_files(hook) and file.tools_dir != file.base_dir:
+        if file.tools_dir == file.base_dir:
+            continue
+        if has_files(hook):
             raise ConfigError(
                 f"the tenants of the server would share the files of the hook {hook.name}; "
                 "declare backend:, skills: or memory: instead"
             )
+        if isinstance(hook, Background):
+            raise ConfigError(_shared_agents(f"the hook {hook.name}"))
+
+
+def _shared_agents(what: str) -> str:
+    return (
+        f"the tenants of the server would share the sub-agents of {what}; "
+        "declare subagents: instead"
+    )
 
 
 def has_files(hook: Any) -> bool:

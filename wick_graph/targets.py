@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from langgraph.graph import StateGraph
+
 from wick_graph.config import AgentsFile
 from wick_graph.config.code import MODULE, called, imported, named, one_only
 from wick_graph.engine.agent import Agent
@@ -22,6 +24,8 @@ from wick_graph.store import SqlSaver
 
 _TARGET: Final = re.compile(r"(?P<place>[^\s:#]+):(?P<name>[^\W\d]\w*)(?:#(?P<agent_id>\S+))?")
 _GRAPHS: Final = re.compile(r"(?P<place>\S*?langgraph\.json)(?:[:#](?P<name>\S+))?")
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 _SETTING: Final = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)")
 
@@ -103,6 +107,8 @@ def agents_of(found: Any, *, source: str, model: str | None = None) -> Agents:
     if not isinstance(given, Mapping) or not given:
         raise ConfigError(f"{source} is {_kind(found)}; name an agent, or a mapping of agents")
     own = {str(key): as_agent(str(key), agent, source) for key, agent in given.items()}
+    if len(own) < len(given):
+        raise ConfigError(f"{source}: two of its keys are one id as a text; rename one")
     stores = {agent.given_store for agent in own.values() if isinstance(agent.given_store, str)}
     if len(stores) > 1:
         raise ConfigError(f"{source}: its agents have different stores; give all of them one URL")
@@ -142,7 +148,7 @@ def _graphs_in(target: Target) -> dict[str, Any]:
     path = Path(target.place)
     try:
         given = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read ({error}); name a langgraph.json") from None
     graphs = given.get("graphs") if isinstance(given, dict) else None
     if not isinstance(graphs, dict) or not graphs:
@@ -176,14 +182,29 @@ def _set_up(given: Mapping[str, Any], path: Path, folder: Path) -> None:
     """Append the local `dependencies` to `sys.path`, and set the variables of `env`.
 
     A variable that the environment has already keeps its value. Packages are not installed.
+
+    Raises:
+        ConfigError: One of the two keys is of another form.
     """
-    for entry in given.get("dependencies") or ():
-        local = str((folder / str(entry)).resolve()) if str(entry).startswith(".") else ""
+    entries, env = given.get("dependencies") or [], given.get("env") or {}
+    if not isinstance(entries, list) or not all(_plain(entry) for entry in entries):
+        raise ConfigError(f'{path}: dependencies is not a list of texts; write ["."]')
+    for entry in entries:
+        local = str((folder / entry).resolve()) if entry.startswith(".") else ""
         if local and local not in sys.path:
             sys.path.append(local)
-    env = given.get("env") or {}
-    for name, value in (env if isinstance(env, dict) else _settings(folder / str(env))).items():
-        os.environ.setdefault(str(name), str(value))
+    if not isinstance(env, dict) and not _plain(env):
+        raise ConfigError(f'{path}: env is neither a file nor variables; write ".env"')
+    for name, given_value in (env if isinstance(env, dict) else _settings(folder / env)).items():
+        value = str(given_value) if type(given_value) in (int, float) else given_value
+        if not (_plain(value) and _plain(name) and name) or "=" in name:
+            raise ConfigError(f"{path}: env: {name!r:.80} cannot be set; write NAME and a text")
+        os.environ.setdefault(name, value)
+
+
+def _plain(found: Any) -> bool:
+    """Return whether the system takes a text."""
+    return isinstance(found, str) and "\0" not in found and not _SURROGATE.search(found)
 
 
 def _settings(path: Path) -> dict[str, str]:
@@ -241,4 +262,6 @@ def _kind(found: Any) -> str:
     if isinstance(found, type):
         return f"the class {found.__name__}"
     name = type(found).__name__
+    if isinstance(found, StateGraph):
+        return f"a {name} that is not compiled"
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -78,6 +78,7 @@ mute = mute.add_edge("n", "o").compile()
 built = StateGraph(MessagesState)
 mixed = {"own": Agent("own", ScriptedModel(["Mine."])), "graph": plain}
 inner = mixed["own"].graph
+doubled = {1: plain, "1": mixed["own"]}
 
 def make():
     with open("made.txt", "a") as file:
@@ -245,8 +246,12 @@ def test_a_thread_of_an_agent_keeps_its_state(wick: Wick) -> None:
     [
         ("guests:silent", "the graph silent has no messages among its input"),
         ("guests:mute", "the graph mute has no messages among its output"),
-        ("guests:built", "guests:built is a StateGraph; name an agent, or a mapping"),
+        (
+            "guests:built",
+            "guests:built is a StateGraph that is not compiled; name an agent, or a mapping",
+        ),
         ("guests:inner", "own is the graph of an agent; name the agent instead"),
+        ("guests:doubled", "two of its keys are one id as a text"),
     ],
 )
 def test_what_is_no_such_graph(wick: Wick, target: str, sentence: str) -> None:
@@ -352,6 +357,15 @@ def test_a_langgraph_json_is_read_when_it_is_named(wick: Wick, project: Path) ->
         ('{"graphs": {"a": "./x.py:g"}, "env": "no.env"}', ":a", "no.env cannot be read"),
         ('{"graphs": {"a": "./x.py:g"}, "env": "bad.env"}', ":a", "bad.env:1: write NAME=value"),
         ('{"graphs": {"a": "./x.py:g"}}', ":a", "there is no file"),
+        ("[" * 100_000, "", "cannot be read"),
+        ('{"graphs": {"a": "./x.py:g"}, "env": 5}', ":a", "env is neither a file nor variables"),
+        ('{"graphs": {"a": "./x.py:g"}, "env": {"A=B": "x"}}', ":a", "'A=B' cannot be set"),
+        ('{"graphs": {"a": "./x.py:g"}, "env": {"": "x"}}', ":a", "'' cannot be set"),
+        ('{"graphs": {"a": "./x.py:g"}, "env": {"A": null}}', ":a", "'A' cannot be set"),
+        ('{"graphs": {"a": "./x.py:g"}, "env": {"A": "\\u0000"}}', ":a", "'A' cannot be set"),
+        ('{"graphs": {"a": "./x.py:g"}, "env": {"A": "\\ud800"}}', ":a", "'A' cannot be set"),
+        ('{"graphs": {"a": "./x.py:g"}, "dependencies": 7}', ":a", "dependencies is not a list"),
+        ('{"graphs": {"a": "./x.py:g"}, "dependencies": [".\\u0000"]}', ":a", "is not a list of"),
     ],
 )
 def test_what_is_wrong_in_it_is_one_sentence(

@@ -291,3 +291,34 @@ async def test_a_closed_tenant_leaves_no_container(
     finally:
         client.close()
         service.local.close()
+
+
+TEAM = """
+from langchain_core.language_models import FakeListChatModel
+from wick_graph import Agent
+from wick_graph.subagents import Background, Subagent, delegation
+
+below = {"clerk": Subagent(Agent("clerk", FakeListChatModel(responses=["Done."])), "Files.")}
+give = delegation(below)
+
+def later():
+    return Background(below)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "own"),
+    [
+        ("team_tools", "tools: [team_tools:give]"),
+        ("team_hooks", "hooks: [{use: team_hooks:later}]"),
+    ],
+)
+def test_tenants_never_share_the_sub_agents_of_ones_own_code(
+    tmp_path: Path, module: str, own: str
+) -> None:
+    (tmp_path / f"{module}.py").write_text(TEAM, "utf-8")
+    text = f"agents:\n  boss:\n    model: scripted:demo\n    {own}\n"
+    file = parse_config(text, source="agents.yaml", base_dir=tmp_path)
+    assert build_agent("boss", file, store=False)
+    with pytest.raises(ConfigError, match=r"would share the sub-agents of the (tool|hook)"):
+        build_agent("boss", config_for(file, "bob"), store=False)
