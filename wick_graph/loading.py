@@ -86,6 +86,8 @@ class Agents(Mapping[str, Agent]):
         self.given: Mapping[str, Agent] = given or {}
         """Agents made in Python, by id."""
         self._made: dict[str, Agent] = {}
+        self._models: dict[str, ModelChoice] = {}
+        """Models of agents that were checked and are not made yet: a model may be costly."""
         self.background: list[Background] = []
         """Background tasks that agents of this file have started in this process."""
         self._servers: list[tuple[str, McpServerConfig, McpServer, _Unchanged]] = []
@@ -128,7 +130,7 @@ class Agents(Mapping[str, Agent]):
         """
         _ = self.store
         made = copy(self)
-        made.config, made._made = config, {}
+        made.config, made._made, made._models = config, {}, {}
         return made
 
     def close(self) -> None:
@@ -143,6 +145,7 @@ class Agents(Mapping[str, Agent]):
             self._saver.close()
             self._saver = None
             self._made.clear()
+            self._models.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -183,14 +186,17 @@ class Agents(Mapping[str, Agent]):
     def _build(self, agent_id: str) -> Agent:
         if agent_id in self.given:
             return self.copy_of(agent_id)
-        models = check_agents(self.config, [agent_id], model=self.model, made_next=agent_id)
+        if agent_id not in self._models:
+            self._models |= check_agents(
+                self.config, [agent_id], model=self.model, made_next=agent_id
+            )
         hooks = hooks_of(agent_id, self.config)
         self.backends += backends_in(hooks)
         return build_agent(
             agent_id,
             self.config,
             store=lambda: self.store,
-            model=models[agent_id],
+            model=self._models.pop(agent_id),
             hooks=hooks,
             tool_store=self.tools,
             mcp_servers=self.servers_of(agent_id),

@@ -94,6 +94,12 @@ def model(steps=("done",)):
 
 
 instance = ScriptedModel(["an object"] * 9)
+counted = []
+
+
+def costly():
+    counted.append(1)
+    return model()
 '''
 PREFIX = "own_e2e"
 
@@ -183,6 +189,17 @@ def test_each_form_is_taken_where_it_belongs(folder: Folder) -> None:
         assert [*below.spec.toolbox.at({})][:2] == ["whisper", "extra"]
         assert "last" in below.spec.hooks.names
         assert agent.invoke("?").text == "an object"
+
+
+def test_a_model_is_made_once_for_each_agent_also_below_others(folder: Folder) -> None:
+    own = f"model: {{use: '{PREFIX}:costly'}}"
+    agents = [
+        f"  {name}: {{{own}, subagents: {{{below}: {{description: x}}}}}}"
+        for name, below in ("ab", "bc", "ca")
+    ]
+    with loaded(folder, "\n".join(["agents:", *agents])) as made:
+        assert [made[name].name for name in "abc"] == ["a", "b", "c"]
+        assert sys.modules[PREFIX].counted == [1, 1, 1]
 
 
 WRONG = {
