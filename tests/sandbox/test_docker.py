@@ -44,7 +44,9 @@ def boxes(container_engine: ContainerEngine, tmp_path: Path) -> Iterator[Sandbox
 def named(client: Any, user: str) -> list[Any]:
     """Return a user's containers."""
     return [
-        c for c in client.containers.list(all=True) if c.name.startswith(f"wick-sandbox-{user}-")
+        c
+        for c in client.containers.list(all=True, ignore_removed=True)
+        if c.name.startswith(f"wick-sandbox-{user}-")
     ]
 
 
