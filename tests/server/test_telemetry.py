@@ -24,7 +24,7 @@ from wick_graph.config import load_config
 from wick_graph.server import ServerOptions, Service, create_app
 from wick_graph.tracing.otel import RequestTracer
 
-ASK = {"messages": [{"role": "user", "content": "What is 21*2, by the way 4711?"}]}
+ASK = {"messages": [{"role": "user", "content": "What is 21*2, by the way zwetschge?"}]}
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CALLER = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 
@@ -81,7 +81,7 @@ async def test_the_spans_of_a_run_belong_to_its_request(
     for span in spans:
         assert f"{span.context.trace_id:032x}" == TRACE
         assert span is request or (span.parent and span.parent.span_id) == request.context.span_id
-        assert "4711" not in span.to_json()
+        assert "zwetschge" not in span.to_json()
     runs = {told(span)["wick.run_id"] for span in spans if span is not request}
     assert runs == {got.json()["run_id"]}
 

@@ -40,7 +40,7 @@ agents:
     skills: {paths: [FOLDER/kept]}
 """
 SKILL = "---\nname: knit\ndescription: Knit a scarf.\n---\nTwo needles.\n"
-SECRET = "anna's secret 4711"
+SECRET = "anna's zwetschge"
 NAMES = ("Anna", "a..b", "CON", "bert.txt", "a" * 64)
 
 
@@ -157,7 +157,7 @@ def test_no_tool_and_no_command_leads_to_another_tenant(
     done = got.json()
     assert len(done["tool_calls"]) == 12
     told = json.dumps([(call["output"], call["error"]) for call in done["tool_calls"]])
-    for word in ("4711", "of local", "SQLite format"):
+    for word in ("zwetschge", "of local", "SQLite format"):
         assert word not in told
     *_, shell = done["tool_calls"]
     if "execute" in bert.get("/agents/default").json()["tools"]:
