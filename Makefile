@@ -43,8 +43,8 @@ type: $(BIN)/.test        ## check types
 
 all: lint type test
 
-test-slow: $(BIN)/.test   ## the tests that `make test` leaves out: those that take long, and the sisters of others
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --timeout 600 $(ARGS)
+test-slow: $(BIN)/.test   ## the tests that `make test` leaves out: those that take long, the sisters of others, and all examples
+	@WICK_NIGHT=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or hypothesis" --timeout 600 $(ARGS)
 
 nightly:                  ## all that takes hours: slow tests, mutants, LangGraph's tests on each store, attacks, 3,000 kills
 	@$(MAKE) --keep-going test-slow mutants test-langgraph attack test-kill SECONDS=3600 TRIALS=1000

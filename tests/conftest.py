@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import re
+import ssl
 from typing import Final
 from zlib import crc32
 
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.sandbox.fixtures import container_engine
+from tests.support.often import often
 from tests.support.postgres import postgres_server, postgres_url
 from tests.support.provider import provider
 
@@ -40,37 +43,74 @@ BY_NIGHT: Final = re.compile(
     r"|attacks/test_control_commands\.py::.*\[container-(?!appended|links made)"
     r"|store/test_store_kill\.py::.*sqlite-foreign"
     r"|backends/test_backends_atomic\.py::test_fifty_kills"
+    r"|store/test_store_kill\.py"
+    r"|e2e/test_targets\.py::test_a_server_keeps_tenants_apart_and_takes_runs_up"
+    r"|subagents/test_background\.py::test_a_task_whose_process_was_killed"
+    r"|durability/test_restarts\.py::test_(?:the_command_runs_a_poisoned|what_a_child_gets_done)"
+    r"|server/test_callbacks\.py::test_a_name_that_leads_inside_later"
+    r"|e2e/test_delegation\.py::test_the_picture_shows"
+    r"|debug/test_durable\.py::test_a_stop_is_gone_on_with_in_another_process\[(?!M7)"
+    r"|attacks/test_commands_limits\.py::test_the_limit_of_processes"
+    r"|store/test_store_concurrency\.py::test_a_fork_while"
+    r"|durability/test_ownership\.py::test_w5"
+    r"|attacks/test_grep\.py::.*pattern[1-9]"
 )
 """Many real processes that are killed, of which a sister test runs each time; `make test-slow` runs
 them all."""
 
 
-settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "project", max_examples=often(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("project")  # how long a draw takes on a busy machine says nothing of a test
+
+
+DOORS: Final = re.compile(r"\[(postgres|container)\b")
+"""What costs a server or a container for each case: each file runs a third of them each time."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs by night: what is named above, and of sisters all but some."""
-    cases: dict[str, list[pytest.Item]] = {}
+    """Mark what runs by night, of sisters all but some, and what shares a server."""
+    cases: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
+        name, door = item.nodeid.partition("[")[0], DOORS.search(item.nodeid)
         if BY_NIGHT.search(item.nodeid):
             item.add_marker(pytest.mark.slow)
-        elif item.get_closest_marker("sisters"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for name, found in cases.items():
-        marker = found[0].get_closest_marker("sisters")
-        every = next(iter(marker.args if marker else ()), len(found))
+        elif marker := item.get_closest_marker("sisters"):
+            cases.setdefault((name, next(iter(marker.args), 0)), []).append(item)
+        elif door:
+            cases.setdefault((f"{name.partition('::')[0]} {door[1]}", 3), []).append(item)
+        if file := _shares(item):
+            item.add_marker(pytest.mark.xdist_group(file))
+    for (name, every), found in cases.items():
+        found.sort(key=lambda item: item.nodeid)
+        every = every or len(found)
         first = crc32(name.encode()) % min(every, len(found))  # so that not all take the same door
         for at, item in enumerate(found):
             if at % every != first:
                 item.add_marker(pytest.mark.slow)
 
 
+def _shares(item: pytest.Item) -> str | None:
+    """Return the file of a test that shares what is made once for it; one process runs them."""
+    if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
+        return None
+    made = item._fixtureinfo.name2fixturedefs.values()
+    shared = any(one.scope == "module" and one.baseid for found in made for one in found)
+    return item.nodeid.partition("::")[0] if shared else None
+
+
 def pytest_collection_finish() -> None:
     """Let no garbage collection look through ten thousand tests: it takes seconds, and pages."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_list_of_authorities() -> None:
+    """Let each HTTP client share what takes it 20 ms to read, though no test leaves loopback."""
+    ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 
 
 @pytest.fixture(autouse=True)

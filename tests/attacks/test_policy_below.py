@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -11,12 +10,11 @@ from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
-from typer.testing import CliRunner
 
 from tests.engine.support import wild
 from tests.hooks.test_approvals_crashes import life
+from tests.support.command import Inside
 from wick_graph import Agent, tool
-from wick_graph.cli.app import app
 from wick_graph.hooks.approvals import ApprovalHook, Approve, Reject
 from wick_graph.runtime.tool_ledger import CANNOT_ASK
 from wick_graph.store import SqlSaver
@@ -212,7 +210,8 @@ def test_a_background_task_is_bound(store: SqlSaver) -> None:
     assert family.paid == []
 
 
-def test_validate_warns_of_an_opt_out(tmp_path: Path) -> None:
+def test_validate_warns_of_an_opt_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wick = Inside(tmp_path, capsys).wick
     file = tmp_path / "agents.yaml"
     file.write_text(
         "agents:\n"
@@ -222,12 +221,12 @@ def test_validate_warns_of_an_opt_out(tmp_path: Path) -> None:
         "    subagents: {low: {description: Works, inherit_approvals: false}}\n"
         "  low: {model: 'scripted:demo', tools: [calculate]}\n"
     )
-    said = CliRunner().invoke(app, ["validate", "-c", str(file)])
-    assert said.exit_code == 0
+    said = wick("validate", "-c", str(file))
+    assert said.code == 0
     warning = (
         "agents.top.subagents.low: inherit_approvals is false, so low runs without approval "
         "what top must ask for"
     )
-    assert f"note: {warning}" in said.output
-    said = CliRunner().invoke(app, ["validate", "-c", str(file), "--json"])
-    assert json.loads(said.output)["notices"] == [warning]
+    assert f"note: {warning}" in said.out + said.err
+    said = wick("validate", "-c", str(file), "--json")
+    assert said.json["notices"] == [warning]

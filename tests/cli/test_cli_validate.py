@@ -285,6 +285,7 @@ def test_python_refuses_in_the_same_words(wick: Wick, tmp_path: Path) -> None:
         assert said == "".join(f"wick: {line}\n" for line in str(wrong.value).splitlines())
 
 
+@pytest.mark.sisters
 @pytest.mark.parametrize("name", ["provider", "a folder with the file", "a right one"])
 def test_the_command_itself(tmp_path: Path, name: str) -> None:
     folder = Folder(tmp_path).write(agents=FILES[name][0])

@@ -121,7 +121,7 @@ PLAIN = "model: {model: m, api_key: sk-123}\n"
         pytest.param("agents: {a: {model: {model: m, fallbacks: [{model: n, api_key: k}]}}}",
                      "agents.a.model.fallbacks[0].api_key", id="fallback"),
         pytest.param("name: x\nstore: postgresql://u:pw@h/d", "store", id="password-in-url"),
-        pytest.param("model: {model: m, api_key: '${X:-sk-zwetschge}'}", "model.api_key", id="default"),
+        pytest.param("model: {model: m, api_key: '${X:-sk-kiwi}'}", "model.api_key", id="default"),
         pytest.param("model: {model: m, api_key: '${X}'}", None, id="from-environment"),
         pytest.param("name: x\nstore: postgresql://u:${X}@h/d", None, id="url-from-environment"),
         pytest.param("name: x\nmax_tokens: 5", None, id="max-tokens"),
@@ -135,7 +135,7 @@ def test_a_file_that_everyone_can_change(tmp_path: Path, text: str, secret: str 
     (notice,) = load_config(file, env={"X": "x"}).notices
     assert notice.startswith(f"{file} can be changed by every user of this machine")
     assert (f"holds a secret in plain text ({secret})" in notice) == (secret is not None)
-    assert "zwetschge" not in notice
+    assert "kiwi" not in notice
 
 
 @pytest.mark.parametrize(("text", "warned"), [(PLAIN, True), ("name: x\n", False)])

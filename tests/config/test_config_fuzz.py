@@ -9,6 +9,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.often import often
 from wick_graph.config import AgentConfig, AgentsFile, describe, parse_config
 from wick_graph.errors import ConfigError
 
@@ -61,7 +62,9 @@ def check(text: str) -> None:
 
 
 # examples come in any length of time on a busy machine: bounded by count, not by a deadline
-bounded = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+bounded = settings(
+    max_examples=often(150), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @bounded

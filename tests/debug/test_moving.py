@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.debug.conftest import Opener
 from tests.debug.support import WAIT, World
+from tests.support.often import often
 from wick_graph.debug import DebugSession
 from wick_graph.debug.cursor import INVERSE
 from wick_graph.errors import DebugError, ExpressionError
@@ -85,7 +86,7 @@ def replayed(long: DebugSession) -> Iterator[DebugSession]:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, id=f"M2-{kind}") for kind in ("long", "replayed")]
 )
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=often(60), suppress_health_check=list(HealthCheck))
 @given(start=st.integers(0, 10_000), program=PROGRAMS, stops=STOPS)
 def test_forwards_then_backwards_is_the_same_moment(
     kind: str,

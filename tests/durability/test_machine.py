@@ -27,6 +27,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.types import interrupt
 
+from tests.support.often import often
 from tests.support.postgres import with_schema
 from wick_graph import Agent, SqlSaver
 from wick_graph.errors import ModelError, ThreadNotFoundError
@@ -239,7 +240,7 @@ class Machine(RuleBasedStateMachine):
 
 
 EXAMPLES = settings(
-    max_examples=20,
+    max_examples=often(50),
     stateful_step_count=12,
     deadline=None,
     derandomize=True,

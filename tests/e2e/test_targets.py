@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.support.command import Folder, Inside
+from wick_graph.cli import select
 from wick_graph.targets import Target, load_target, parse_target
 
 APP = '''
@@ -93,6 +94,13 @@ def test_a_run_goes_on_in_the_next_process(processes: Folder) -> None:
 def test_a_target_is_written_in_other_ways(folder: Folder, target: str) -> None:
     done = folder.wick("run", target, "How many?")
     assert (done.code, done.out.strip()) == (0, SAID)
+
+
+def test_what_one_command_names_is_forgotten_by_the_next(folder: Folder) -> None:
+    assert folder.wick("run", "app:agent", "How many?").code == 0
+    assert select.target() is None
+    refused = folder.wick("run", "How many?")
+    assert (refused.code, "agents.yaml" in refused.err) == (2, True)
 
 
 def test_an_agent_of_a_mapping_has_its_id(folder: Folder) -> None:

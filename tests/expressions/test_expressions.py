@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.often import often
 from wick_graph.errors import ExpressionError
 from wick_graph.expressions import compile_expression, glob_match
 
@@ -363,7 +364,7 @@ PARTS = [
 MORE = [".", ",", ":", " + ", " - ", " * ", " / ", " % ", " == ", " < ", " in ", " and ", " not "]
 
 
-@settings(max_examples=300)
+@settings(max_examples=often(300))
 @given(st.lists(st.sampled_from(PARTS + MORE), max_size=14).map("".join), JSON, JSON)
 def test_whatever_is_written_is_a_value_or_one_kind_of_error(text: str, a: Any, b: Any) -> None:
     found = value_or_error(text, {"a": a, "b": b})
@@ -378,7 +379,7 @@ def value_or_error(text: str, names: dict[str, Any]) -> Any:
         return str(error)
 
 
-@settings(max_examples=200)
+@settings(max_examples=often(200))
 @given(st.text(max_size=40))
 def test_any_text_at_all_is_read_without_harm(text: str) -> None:
     found = value_or_error(text, {})

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.picture.geometry import faults
 from tests.picture.samples import NAMES, RUN, picture
+from tests.support.often import often
 from wick_graph.picture import svg, text
 from wick_graph.picture.layout import arrange
 from wick_graph.picture.layout_rows import Layout, Link, Metrics, Rect, Route, Size
@@ -66,7 +67,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[Size], list[Link], Metrics]:
     return boxes, links, replace(FORMS[form], wrap=wrap)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=often(300), deadline=None)
 @given(graphs())
 def test_any_graph_is_laid_out_well_and_always_alike(
     graph: tuple[list[Size], list[Link], Metrics],

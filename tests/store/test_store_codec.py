@@ -49,6 +49,7 @@ from ormsgpack import Ext
 from pydantic import BaseModel
 
 from tests.store.store_graphs import config, looping_graph
+from tests.support.often import often
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver, StoredObject
 from wick_graph.store.allowlist import AllowList
@@ -112,7 +113,7 @@ data = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=often(150), deadline=None)
 @given(data)
 def test_nested_data(value: Any) -> None:
     assert same(through(value), value)

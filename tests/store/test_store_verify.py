@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sqlite3
 from collections.abc import Callable
@@ -10,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.store.conftest import Outside
 from tests.store.encrypted import KEYS, fill
 from tests.store.goldens import OPENED, content, fill_plain, unpacked
 from tests.store.test_store_sharing import Line, message
-from wick_graph.cli.app import app
+from tests.support.command import Ended, Inside
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.digests import TABLES
@@ -336,30 +334,34 @@ def folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path.parent
 
 
-def test_the_commands(folder: Path, path: Path, filled: str) -> None:
-    run = CliRunner().invoke
-    whole = run(app, ["store", "verify", "--json"])
-    assert whole.exit_code == 0, whole.output
-    assert json.loads(whole.stdout)["findings"] == []
+def test_the_commands(
+    folder: Path, path: Path, filled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str) -> Ended:
+        return Inside(folder, capsys).wick("store", *words)
+
+    whole = run("verify", "--json")
+    assert whole.code == 0, whole.err
+    assert whole.json["findings"] == []
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("DELETE FROM writes WHERE rid = (SELECT max(rid) FROM writes)")
     db.close()
-    found = run(app, ["store", "verify", "--json"])
-    assert found.exit_code == 1
-    ((one),) = json.loads(found.stdout)["findings"]
+    found = run("verify", "--json")
+    assert found.code == 1
+    ((one),) = found.json["findings"]
     assert (one["table"], one["what"]) == ("writes", "1 row is missing")
     assert one["thread"]
     assert one["step"]
-    text = run(app, ["store", "verify"])
-    assert text.exit_code == 1
-    assert "1 row is missing" in text.stdout
-    saved = run(app, ["store", "repair", "--to", "new.db", "--json"])
-    assert saved.exit_code == 1
-    assert json.loads(saved.stdout)["threads"] == 7
+    text = run("verify")
+    assert text.code == 1
+    assert "1 row is missing" in text.out
+    saved = run("repair", "--to", "new.db", "--json")
+    assert saved.code == 1
+    assert saved.json["threads"] == 7
     assert verified(f"sqlite:///{folder / 'new.db'}").is_whole
-    again = run(app, ["store", "repair", "--to", "new.db"])
-    assert again.exit_code != 0
+    again = run("repair", "--to", "new.db")
+    assert again.code != 0
     path.write_bytes(b"nothing that SQLite knows" * 100)
-    broken = run(app, ["store", "verify", "--json"])
-    assert broken.exit_code == 1
-    assert "not a SQLite database" in json.loads(broken.stdout)["findings"][0]["what"]
+    broken = run("verify", "--json")
+    assert broken.code == 1
+    assert "not a SQLite database" in broken.json["findings"][0]["what"]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.often import often
 from wick_graph.errors import ToolError
 from wick_graph.tools import bind_tool, calculate
 from wick_graph.tools.builtin_tools import MAX_DIGITS, add, evaluate
@@ -145,7 +146,7 @@ def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=often(300), deadline=None)
 @given(st.recursive(NUMBERS, _grow, max_leaves=8))
 def test_it_agrees_with_python(expression: str) -> None:
     names = {name: getattr(math, name) for name in ("floor", "ceil", "sin", "sqrt")}
@@ -162,7 +163,7 @@ def test_it_agrees_with_python(expression: str) -> None:
         assert evaluate(expression) == expected
 
 
-@settings(max_examples=200, deadline=2_000)
+@settings(max_examples=often(200), deadline=2_000)
 @given(st.text(alphabet="0123456789.+-*/%()e ,pisqrtfactorial_", max_size=60))
 def test_nothing_but_a_tool_error_comes_out(expression: str) -> None:
     with contextlib.suppress(ToolError):

@@ -28,12 +28,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def begin() -> None:
-    """Forget what an earlier command of this process named."""
-    output.NAMED.set(output.Named())
-
-
 app.command("run", options_metavar="[OPTIONS] [AGENT]")(run.run)
 
 app.command("resume", options_metavar="[OPTIONS]")(resume)
@@ -89,6 +83,7 @@ def main() -> NoReturn:
 def call(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; report every error as a sentence."""
     output.Debug.on = False
+    named = output.NAMED.set(output.Named())
     try:
         command = typer.main.get_command(app)
         with command.make_context("wick", list(arguments)) as context:
@@ -112,6 +107,8 @@ def call(arguments: Sequence[str]) -> int:
     except Exception as error:  # a bug here, or in a tool or model during set-up
         output.report(error)
         return output.FAILED
+    finally:
+        output.NAMED.reset(named)
     return 0
 
 
