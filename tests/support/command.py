@@ -80,10 +80,14 @@ class Folder:
         own = {"PYTHONPATH": str(ROOT), "OLLAMA_HOST": nowhere, "COLUMNS": "100", "NO_COLOR": "1"}
         return {**kept, **own, "TERM": "dumb", "INPUTRC": "/dev/null"}
 
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "wick_graph"]
+
     def start(self, *args: str, script: str = "", **more: Any) -> subprocess.Popen[bytes]:
         """Start the command, or a Python script of the folder."""
-        command = [sys.executable, *([script] if script else ["-m", "wick_graph"]), *args]
-        return forked.Popen(command, cwd=self.path, env=self.env, **more)
+        command = [sys.executable, script] if script else self.command
+        return forked.Popen([*command, *args], cwd=self.path, env=self.env, **more)
 
     def wick(self, *args: str) -> Ended:
         """Run a command with nobody at its ends."""
@@ -103,19 +107,6 @@ class Folder:
         os.close(slave)
         return Terminal(master, process)
 
-
-@dataclass
-class Inside(Folder):
-    """A folder whose commands run in this process: for all that does not need another one."""
-
-    captured: pytest.CaptureFixture[str]
-
-    def wick(self, *args: str) -> Ended:
-        """Run a command with nobody at its ends, as the first one of its process."""
-        with self.entered():
-            self.captured.readouterr()
-            return Ended(call(args), *self.captured.readouterr())
-
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Work in the folder; forget its modules afterwards."""
@@ -130,6 +121,19 @@ class Inside(Folder):
                 if str(getattr(module, "__file__", "")).startswith(f"{self.path}/"):
                     del sys.modules[name]
             importlib.invalidate_caches()
+
+
+@dataclass
+class Inside(Folder):
+    """A folder whose commands run in this process: for all that does not need another one."""
+
+    captured: pytest.CaptureFixture[str]
+
+    def wick(self, *args: str) -> Ended:
+        """Run a command with nobody at its ends, as the first one of its process."""
+        with self.entered():
+            self.captured.readouterr()
+            return Ended(call(args), *self.captured.readouterr())
 
 
 def _take(slave: int) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wick_graph.cli import config, debug, export, graph, output, run, serve, threads
+from wick_graph.cli import config, debug, export, graph, init, output, run, serve, threads
 from wick_graph.cli.chat import chat
 from wick_graph.cli.export import journal
 from wick_graph.cli.graph import hooks
@@ -33,6 +33,8 @@ def begin() -> None:
     """Forget what an earlier command of this process named."""
     output.NAMED.set(output.Named())
 
+
+app.command("init")(init.init)
 
 app.command("run", options_metavar="[OPTIONS] [AGENT]")(run.run)
 
