@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -49,6 +50,8 @@ _OPERATORS: Final = frozenset({"**", "//", "+", "-", "*", "/", "%"})
 _BEFORE_OPERAND: Final = frozenset({"(", "+", "-"})
 
 _CALL: Final = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(\s*(?=\)|[A-Za-z_]\w*\s*=)")
+
+_MOST_CALLS: Final = 100
 
 _ARGUMENT: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*")
 
@@ -163,22 +166,18 @@ def reply_to(
     return " ".join(filter(None, (_WHO, missing, _HOW))), ()
 
 
-def calls_in(question: str) -> tuple[list[tuple[str, dict[str, Any]]], str]:
-    """Find the calls that a text writes out, with arguments in JSON; return the text without them.
-
-    `find_order(number="A-17")` is one, as a stream shows it.
-    """
+def calls_in(question: str) -> list[tuple[str, dict[str, Any]]]:
+    """Find the calls that a text writes out as a stream shows them: `find_order(number="A-17")`."""
     found: list[tuple[str, dict[str, Any]]] = []
-    rest, at = "", 0
-    for match in _CALL.finditer(question):
+    at = 0
+    for match in islice(_CALL.finditer(question), _MOST_CALLS):
         if match.start() < at:
             continue  # a part of the call before
         args, end = _arguments(question, match.end())
         if end:
             found.append((match[1], args))
-            rest += question[at : match.start()] + ";"
             at = end
-    return found, rest + question[at:]
+    return found
 
 
 def _arguments(text: str, at: int) -> tuple[dict[str, Any], int]:
@@ -225,8 +224,9 @@ def folder(question: str) -> str | None:
 
 
 def _wishes(question: str) -> list[tuple[str, dict[str, Any]]]:
-    wishes, question = calls_in(question)
-    wishes += [("calculate", {"expression": one}) for one in expressions(question)]
+    if wishes := calls_in(question):
+        return wishes
+    wishes = [("calculate", {"expression": one}) for one in expressions(question)]
     place = folder(question)
     return wishes if place is None else [*wishes, ("ls", {"path": place})]
 
