@@ -3,7 +3,7 @@
 - A `python` block is a program. If its first line is a comment with a file's name (`# hello.py`),
   it is kept under that name, as is a block of any other language, so that later blocks find it.
   Where a line ends in `# → text`, the text must be among what the program prints, in order.
-- A `console` or `bash` block that starts with `$ wick` or `$ python` is a session. The commands
+- A `console` or `bash` block that starts with `$ wick`, `$ python`, `$ cd` or `$ curl` is a session. The commands
   run in `bash`, and where output is shown it is compared: `…` stands for any text in its line, and
   alone on a line for any lines.
   A command that is `wick` alone runs in this process, which saves its start. `wick serve` runs until
@@ -79,7 +79,7 @@ class Block:
     @property
     def is_session(self) -> bool:
         shown = self.language in ("console", "bash", "shell", "sh")
-        return shown and re.match(r"\$ (\w+=\S+ )*(wick|python|cd) ", self.text) is not None
+        return shown and re.match(r"\$ (\w+=\S+ )*(wick|python|cd|curl) ", self.text) is not None
 
 
 def blocks_of(text: str, document: str) -> list[Block]:
