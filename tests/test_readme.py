@@ -51,7 +51,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_NOT_RUN = 4
 SECONDS = 60
 SHOWN_PORT = 8000
-UNSET = ("_API_KEY", "WICK_MODEL", "XDG_STATE_HOME", "OPENAI_BASE_URL")
+UNSET = ("_API_KEY", "WICK_MODEL", "XDG_STATE_HOME", "PYTHONPATH", "OPENAI_BASE_URL")
 PROMPT = "> "
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^ *```", re.M | re.S)

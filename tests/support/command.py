@@ -23,6 +23,7 @@ import pytest
 from tests.source import ROOT
 from tests.support import forked
 from wick_graph.cli.app import call
+from wick_graph.config import code
 from wick_graph.store import SqlSaver, ThreadInfo
 
 SECONDS = 60
@@ -111,12 +112,14 @@ class Folder:
     def entered(self) -> Iterator[None]:
         """Work in the folder; forget its modules afterwards."""
         path, place = sys.path[:], Path.cwd()
+        beside = code._BESIDE.hashes, code._BESIDE.roots
         os.chdir(self.path)
         try:
             yield
         finally:
             os.chdir(place)
             sys.path[:] = path
+            code._BESIDE.hashes, code._BESIDE.roots = beside
             for name, module in [*sys.modules.items()]:
                 if str(getattr(module, "__file__", "")).startswith(f"{self.path}/"):
                     del sys.modules[name]
