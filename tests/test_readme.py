@@ -3,12 +3,11 @@
 - A `python` block is a program. If its first line is a comment with a file's name (`# hello.py`),
   it is kept under that name, as is a block of any other language, so that later blocks find it.
   Where a line ends in `# → text`, the text must be among what the program prints, in order.
-- A `console` or `bash` block that starts with `$ wick`, `$ python`, `$ cd` or `$ curl` is a session. The commands
-  run in `bash`, and where output is shown it is compared: `…` stands for any text in its line, and
-  alone on a line for any lines.
-  A command that is `wick` alone runs in this process, which saves its start. `wick serve` runs until
-  the end of the page, on a free port in place of 8000; in `wick chat` the lines behind `> ` are
-  typed at a terminal. `cd` is for the rest of the page.
+- A `console` or `bash` block that starts with `$` and `wick`, `python`, `cd` or `curl` is a
+  session. The commands run in `bash`, and where output is shown it is compared: `…` stands for any text in
+  its line, and alone on a line for any lines. A command that is `wick` alone runs in this process,
+  which saves its start. `wick serve` runs until the end of the page, on a free port in place of
+  8000; in `wick chat` the lines behind `> ` are typed at a terminal; `cd` is for the whole page.
 - A `yaml` block is a part of agents.yaml: keys of an agent or of the file. It is read as such.
 - A block under `<!-- no-run: reason -->` is left out.
 
@@ -21,14 +20,16 @@ from __future__ import annotations
 import io
 import os
 import re
+import runpy
 import shlex
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +46,13 @@ from tests.support.command import Folder
 from wick_graph.cli.app import app, call
 from wick_graph.config import AgentsFile, parse_config
 
-LONG = ("debugging.md", "messages.md", "python.md", "testing.md")
+LONG = ("debugging.md", "first-agent.md", "messages.md", "python.md", "testing.md")
 """Pages whose blocks take longest; they run by night."""
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_NOT_RUN = 4
 SECONDS = 60
 SHOWN_PORT = 8000
+OR_CODE = ' || echo "exit code $?"'
 UNSET = ("_API_KEY", "WICK_MODEL", "XDG_STATE_HOME", "PYTHONPATH", "OPENAI_BASE_URL")
 PROMPT = "> "
 
@@ -132,6 +134,7 @@ class Desk:
     def __init__(self, folder: Path, bin_: Path, *, learns: bool = False) -> None:
         self.folder = folder
         self.bin = bin_
+        self.learns = learns
         self.own = not bin_.exists()
         self.port = SHOWN_PORT
         self._open = ExitStack()
@@ -181,6 +184,9 @@ class Desk:
 
     def shell(self, command: str, shown: list[str]) -> tuple[int, str]:
         """Run a command line, and play what is shown below it."""
+        if command.startswith("wick debug ") and command.endswith(OR_CODE):
+            code, printed = self.shell(command.removesuffix(OR_CODE), shown)
+            return 0, f"{printed}exit code {code}\n" if code else printed
         words = plain_words(command)
         if words[:1] == ["cd"]:
             self.folder /= words[1]
@@ -190,18 +196,37 @@ class Desk:
         if words[:2] == ["wick", "chat"]:
             return self._chat(words[1:], shown)
         if words[:1] == ["wick"] and self.own:
-            return self._inside(words[1:])
+            return self._inside(words, lambda: call(words[1:]))
         return self.run(["bash", "-c", command])
 
     def here(self, text: str) -> str:
         """Replace the port that a document shows by the one of its server."""
         return text.replace(f":{SHOWN_PORT}", f":{self.port}")
 
-    def _inside(self, args: list[str]) -> tuple[int, str]:
+    def python(self, name: str) -> tuple[int, str]:
+        """Run a program of the folder; those of tutorials in this process, which saves its start.
+
+        Others may leave open what only the end of a process closes.
+        """
+        if not (self.own and self.learns):
+            return self.run([str(self.bin / "python"), name])
+
+        def program() -> int:
+            sys.path.insert(0, str(self.folder))
+            try:
+                runpy.run_path(name, run_name="__main__")
+            except BaseException:
+                traceback.print_exc()
+                return 1
+            return 0
+
+        return self._inside(["python", name], program)
+
+    def _inside(self, argv: list[str], program: Callable[[], int]) -> tuple[int, str]:
         said = io.StringIO()
         with (
             patch.dict(os.environ, self.env, clear=True),
-            patch.object(sys, "argv", [str(self.bin / "wick"), *args]),
+            patch.object(sys, "argv", [str(self.bin / argv[0]), *argv[1:]]),
             patch.object(sys, "stdin", io.StringIO()),
             Folder(self.folder).entered(),
             redirect_stdout(said),
@@ -209,7 +234,7 @@ class Desk:
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # as `main` does
-            code = call(args)
+            code = program()
         return code, said.getvalue()
 
     def _free_port(self) -> int:
@@ -286,7 +311,7 @@ def follow(block: Block, desk: Desk) -> None:
     if block.language == "python":
         name = block.file_name or f"line_{block.line}.py"
         (desk.folder / name).write_text(text, encoding="utf-8")
-        code, printed = desk.run([str(desk.bin / "python"), name])
+        code, printed = desk.python(name)
         assert code == 0, f"{where} ended with {code}:\n{printed}"
         told = "".join(f".*{re.escape(text)}" for text in PRINTED.findall(block.text))
         assert re.match(told, printed, re.DOTALL), f"{where} printed:\n{printed}"

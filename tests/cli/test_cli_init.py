@@ -16,6 +16,7 @@ from tests.server.test_process import mounted, of_stream, plain
 from tests.source import ROOT
 from tests.support.command import Inside
 from wick_graph import Agent, Server, load
+from wick_graph.config import load_config
 from wick_graph.hooks import ApprovalHook
 from wick_graph.tools.builtin_tools import builtin
 
@@ -46,7 +47,7 @@ def content(folder: Path) -> dict[str, bytes | str]:
 
 
 def test_it_writes_an_agent_that_runs_at_once(folder: Inside) -> None:
-    assert "write one with wick init" in folder.wick("run", "Hello").err
+    assert "no such file; run wick init" in folder.wick("run", "Hello").err
     made = folder.wick("init", "a desk")
     assert (made.code, made.err) == (0, "")
     last = made.out.splitlines()[-1]
@@ -144,14 +145,17 @@ def test_what_it_writes_has_good_types_and_passes_its_tests(folder: Inside) -> N
         assert checked.returncode == 0, checked.stdout
 
 
-QUESTION = 'find_order(number="A-17")'
+QUESTION = "Where is my order A-17?"
+SCRIPT = "steps: [{call: find_order, args: {number: A-17}}, It was sent on Monday.]"
+MODEL = "scripted:talk.yaml"
 
 
 @pytest.fixture
 def entered(folder: Inside, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inside]:
     """The folder of a first agent, in which the test works."""
     folder.wick("init")
-    monkeypatch.setenv("WICK_MODEL", "scripted:demo")
+    folder.write(talk=SCRIPT)
+    monkeypatch.setenv("WICK_MODEL", MODEL)
     with folder.entered():
         sys.path.insert(0, str(folder.path))
         yield folder
@@ -164,7 +168,8 @@ def by_python() -> Agent:
 
     return Agent(
         "default",
-        "scripted:demo",
+        MODEL,
+        system_prompt=load_config("agents.yaml").agents["default"].system_prompt,
         tools=[*builtin(["calculate"], Path.cwd()), mytools.find_order, mytools.refund],
         hooks=[ApprovalHook({"refund": "amount > 50"}), myhooks.HideCards()],
     )
