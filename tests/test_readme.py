@@ -4,10 +4,11 @@
   it is kept under that name, as is a block of any other language, so that later blocks find it.
   Where a line ends in `# → text`, the text must be among what the program prints, in order.
 - A `console` or `bash` block that starts with `$` and `wick`, `python`, `cd` or `curl` is a
-  session. The commands run in `bash`, and where output is shown it is compared: `…` stands for any text in
-  its line, and alone on a line for any lines. A command that is `wick` alone runs in this process,
-  which saves its start. `wick serve` runs until the end of the page, on a free port in place of
-  8000; in `wick chat` the lines behind `> ` are typed at a terminal; `cd` is for the whole page.
+  session. The commands run in `bash`, and where output is shown it is compared: `…` stands for any
+  text in its line, and alone on a line for any lines. A command that is `wick` alone runs in this
+  process, which saves its start. `wick serve` runs until the end of the page, on a free port in
+  place of 8000; in `wick chat` the lines behind `> ` are typed at a terminal; `cd` is for the whole
+  page.
 - A `yaml` block is a part of agents.yaml: keys of an agent or of the file. It is read as such.
 - A block under `<!-- no-run: reason -->` is left out.
 

@@ -71,6 +71,8 @@ def test_it_writes_an_agent_that_runs_at_once(folder: Inside) -> None:
 
 def test_it_says_as_json_what_it_did(folder: Inside) -> None:
     (folder.path / ".gitignore").write_text("mine\n", "utf-8")
+    (folder.path / "-d").mkdir()
+    assert folder.wick("init", "--json", "--", "-d").json["next"].startswith("cd -- -d && ")
     made = folder.wick("init", "--json").json
     assert made["files"] == FILES[:-1]
     assert made["next"].startswith(("wick run", "python"))

@@ -49,7 +49,8 @@ def init(
     file = load_config(folder / DEFAULT_FILE)
     digest = digest_of(file)
     trust(file, digest)
-    there = [] if folder.resolve() == Path.cwd() else [shlex.join(["cd", str(folder)])]
+    place = ["--"] * str(folder).startswith("-") + [str(folder)]
+    there = [] if folder.resolve() == Path.cwd() else [shlex.join(["cd", *place])]
     then = " && ".join([*there, shlex.join([*program(), "run", _QUESTION])])
     if as_json:
         paths = [str(folder / name) for name in written]
