@@ -27,6 +27,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import traceback
 import warnings
@@ -224,8 +225,8 @@ class Desk:
         return self._inside(["python", name], program)
 
     def _inside(self, argv: list[str], program: Callable[[], int]) -> tuple[int, str]:
-        said = io.StringIO()
         with (
+            tempfile.TemporaryFile("w+", encoding="utf-8") as said,  # a program's own may write it
             patch.dict(os.environ, self.env, clear=True),
             patch.object(sys, "argv", [str(self.bin / argv[0]), *argv[1:]]),
             patch.object(sys, "stdin", io.StringIO()),
@@ -236,7 +237,8 @@ class Desk:
         ):
             warnings.simplefilter("ignore")  # as `main` does
             code = program()
-        return code, said.getvalue()
+            said.seek(0)
+            return code, said.read()
 
     def _free_port(self) -> int:
         with socket.socket() as found:
