@@ -508,7 +508,15 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "store.sharing",
         "store.transactions",
     ),
-    "command": ("cli.chat", "cli.config", "cli.debug", "cli.graph", "cli.serve", "cli.threads"),
+    "command": (
+        "cli.chat",
+        "cli.config",
+        "cli.debug",
+        "cli.graph",
+        "cli.init",
+        "cli.serve",
+        "cli.threads",
+    ),
     "extra": ("store.postgres", "tools.mcp_transport"),
     "hook": (
         "hooks.budget",

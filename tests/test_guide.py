@@ -17,6 +17,7 @@ from tests.test_architecture import GROUND, LAYERS
 from wick_graph.cli.app import app
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+TUTORIALS = sorted(ROOT.glob("docs/tutorials/*.md"))
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 MAP = re.compile(r"^ {2}([\w/.]+)(?: +→ ([\w ]+?))?(?: {2,}|$)", re.M)
@@ -83,7 +84,7 @@ def anchors(path: Path) -> frozenset[str]:
     return frozenset(made)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *TUTORIALS], ids=lambda path: path.name)
 def test_each_link_leads_somewhere(document: Path) -> None:
     broken = []
     for target in LINK.findall(FENCE.sub("", read(document))):

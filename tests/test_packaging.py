@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import time
 import tomllib
 import venv
 import zipfile
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.source import MODULES, PACKAGE, ROOT, imports, tree_files
+from tests.test_readme import Desk, blocks_of, follow
 
 COME_WITH = {
     "pydantic_core": frozenset({"pydantic-core"}),
@@ -263,6 +265,23 @@ def test_a_users_own_nodes_package_stays_theirs(installed: Path, tmp_path: Path)
 def test_installed_command_starts(installed: Path, tmp_path: Path) -> None:
     wick = installed.parent / ("wick.exe" if os.name == "nt" else "wick")
     assert metadata()["project"]["version"] in run(wick, "version", cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_first_tutorial_takes_less_than_ten_minutes(
+    installed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Follow each step as a new user does: an empty folder, the wheel alone, real processes."""
+    page = ROOT / "docs" / "tutorials" / "first-agent.md"
+    began = time.monotonic()
+    with Desk(tmp_path / "empty", installed.parent, learns=True) as desk:
+        for block in blocks_of(page.read_text(encoding="utf-8"), page.name):
+            follow(block, desk)
+    took = time.monotonic() - began
+    with capsys.disabled():
+        print(f"\nthe steps of the first tutorial took {took:.0f} s")
+    assert took < 600
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     latin.write_bytes(b"name: x\nsystem_prompt: caf\xe9\n")
     big.write_bytes(b"#" * (256 * 1024 + 1))
     expected = {
-        tmp_path / "none.yaml": ": no such file; create it or name another one",
+        tmp_path / "none.yaml": ": no such file; run wick init, or name another one",
         tmp_path: ": is a folder; name the file in it",
         pipe: ": is not a regular file; name another one",
         Path("/dev/zero"): ": is not a regular file; name another one",

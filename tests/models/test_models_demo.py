@@ -19,7 +19,7 @@ from langchain_core.messages import (
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from wick_graph.models.demo import DemoModel, demo_model, expressions, folder
+from wick_graph.models.demo import DemoModel, calls_in, demo_model, expressions, folder
 
 
 @tool
@@ -235,3 +235,30 @@ def test_expressions_are_found_in_a_text(question: str, found: list[str]) -> Non
 )
 def test_the_folder_is_found_in_a_question(question: str, found: str | None) -> None:
     assert folder(question) == found
+
+
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        ('find_order(number="A-17")', [("find_order", {"number": "A-17"})]),
+        ("Go: now( ), please", [("now", {})]),
+        (
+            'f(a=1.5, b=[true, null] ,c = {"d": "(x=1)"}) and g(a=-2) + 1',
+            [("f", {"a": 1.5, "b": [True, None], "c": {"d": "(x=1)"}}), ("g", {"a": -2})],
+        ),
+        ("f(a=1 b=2) g(a=f(b=1))", [("f", {"b": 1})]),
+        ("f(a=1", []),
+        ("f(1) f(a='x') f(a=NaN) f(a=1,) x.f(a=1) f(a=x)", []),
+        ("f(a=" + "[" * 100_000, []),
+        ("f(a=" * 20_000, []),
+    ],
+)
+def test_calls_are_found_in_a_text(question: str, found: list[Any]) -> None:
+    assert calls_in(question) == found
+
+
+def test_a_call_that_is_written_out_is_made_and_no_other() -> None:
+    question = 'Which files are here? calculate(expression="6*7"), and 1+1.'
+    made = [(c["name"], c["args"]) for c in ask(question, calculate, ls).tool_calls]
+    assert made == [("calculate", {"expression": "6*7"})]
+    assert "needs `pay`" in ask("pay(amount=3)", calculate).text

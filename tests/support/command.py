@@ -23,6 +23,7 @@ import pytest
 from tests.source import ROOT
 from tests.support import forked
 from wick_graph.cli.app import call
+from wick_graph.config import code
 from wick_graph.store import SqlSaver, ThreadInfo
 
 SECONDS = 60
@@ -80,10 +81,14 @@ class Folder:
         own = {"PYTHONPATH": str(ROOT), "OLLAMA_HOST": nowhere, "COLUMNS": "100", "NO_COLOR": "1"}
         return {**kept, **own, "TERM": "dumb", "INPUTRC": "/dev/null"}
 
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "wick_graph"]
+
     def start(self, *args: str, script: str = "", **more: Any) -> subprocess.Popen[bytes]:
         """Start the command, or a Python script of the folder."""
-        command = [sys.executable, *([script] if script else ["-m", "wick_graph"]), *args]
-        return forked.Popen(command, cwd=self.path, env=self.env, **more)
+        command = [sys.executable, script] if script else self.command
+        return forked.Popen([*command, *args], cwd=self.path, env=self.env, **more)
 
     def wick(self, *args: str) -> Ended:
         """Run a command with nobody at its ends."""
@@ -103,6 +108,23 @@ class Folder:
         os.close(slave)
         return Terminal(master, process)
 
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Work in the folder; forget its modules afterwards."""
+        path, place = sys.path[:], Path.cwd()
+        beside = code._BESIDE.hashes, code._BESIDE.roots
+        os.chdir(self.path)
+        try:
+            yield
+        finally:
+            os.chdir(place)
+            sys.path[:] = path
+            code._BESIDE.hashes, code._BESIDE.roots = beside
+            for name, module in [*sys.modules.items()]:
+                if str(getattr(module, "__file__", "")).startswith(f"{self.path}/"):
+                    del sys.modules[name]
+            importlib.invalidate_caches()
+
 
 @dataclass
 class Inside(Folder):
@@ -115,21 +137,6 @@ class Inside(Folder):
         with self.entered():
             self.captured.readouterr()
             return Ended(call(args), *self.captured.readouterr())
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Work in the folder; forget its modules afterwards."""
-        path, place = sys.path[:], Path.cwd()
-        os.chdir(self.path)
-        try:
-            yield
-        finally:
-            os.chdir(place)
-            sys.path[:] = path
-            for name, module in [*sys.modules.items()]:
-                if str(getattr(module, "__file__", "")).startswith(f"{self.path}/"):
-                    del sys.modules[name]
-            importlib.invalidate_caches()
 
 
 def _take(slave: int) -> None:

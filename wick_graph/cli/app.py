@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wick_graph.cli import config, debug, export, graph, output, run, serve, threads
+from wick_graph.cli import config, debug, export, graph, init, output, run, serve, threads
 from wick_graph.cli.chat import chat
 from wick_graph.cli.export import journal
 from wick_graph.cli.graph import hooks
@@ -27,6 +27,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 
+
+app.command("init")(init.init)
 
 app.command("run", options_metavar="[OPTIONS] [AGENT]")(run.run)
 

@@ -235,7 +235,7 @@ def _read(file: Path, shown: str) -> tuple[str, os.stat_result]:
         # check before opening: to open a pipe would wait for its writer
         data = _first_bytes(file) if stat.S_ISREG(status.st_mode) else b""
     except FileNotFoundError:
-        raise ConfigError(f"{shown}: no such file; create it or name another one") from None
+        raise ConfigError(f"{shown}: no such file; run wick init, or name another one") from None
     except OSError as exc:
         raise ConfigError(f"{shown}: cannot be read: {exc.strerror or exc}") from exc
     except ValueError:

@@ -1,8 +1,9 @@
 """The scripted demo model: serves if there is no model, and never pretends to be one.
 
-It passes the arithmetic of a question to `calculate` and a question about files to `ls`, and
-answers with the results. It computes nothing itself and keeps no state: everything follows from
-the last user message and the messages after it.
+It makes the calls that a question writes out, such as `find_order(number="A-17")`, passes its
+arithmetic to `calculate` and a question about files to `ls`, and answers with the results. It
+computes nothing itself and keeps no state: everything follows from the last user message and the
+messages after it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -23,7 +25,8 @@ from wick_graph.models.scripted.reply import Draft, DraftCall, estimate_usage, t
 
 _WHO: Final = (
     "This is the scripted demo model, not a language model: it can pass arithmetic such as 21*2 to "
-    "the tool `calculate` and list a folder with the tool `ls`."
+    "the tool `calculate`, list a folder with the tool `ls`, and make a call that you write out, "
+    'such as calculate(expression="21*2").'
 )
 
 _HOW: Final = (
@@ -45,6 +48,17 @@ _TOKEN: Final = re.compile(
 _OPERATORS: Final = frozenset({"**", "//", "+", "-", "*", "/", "%"})
 
 _BEFORE_OPERAND: Final = frozenset({"(", "+", "-"})
+
+_CALL: Final = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(\s*(?=\)|[A-Za-z_]\w*\s*=)")
+
+_MOST_CALLS: Final = 100
+
+_ARGUMENT: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*")
+
+_BETWEEN: Final = re.compile(r"\s*([,)])")
+
+_VALUES: Final = json.JSONDecoder(parse_constant=int)
+"""Read arguments; NaN and Infinity are refused, as they are no JSON."""
 
 _FILES: Final = re.compile(r"\b(files?|folders?|director(y|ies)|here)\b", re.IGNORECASE)
 
@@ -152,6 +166,37 @@ def reply_to(
     return " ".join(filter(None, (_WHO, missing, _HOW))), ()
 
 
+def calls_in(question: str) -> list[tuple[str, dict[str, Any]]]:
+    """Find the calls that a text writes out as a stream shows them: `find_order(number="A-17")`."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    at = 0
+    for match in islice(_CALL.finditer(question), _MOST_CALLS):
+        if match.start() < at:
+            continue  # a part of the call before
+        args, end = _arguments(question, match.end())
+        if end:
+            found.append((match[1], args))
+            at = end
+    return found
+
+
+def _arguments(text: str, at: int) -> tuple[dict[str, Any], int]:
+    """Read arguments up to the parenthesis; return them with the place behind it, or 0."""
+    args: dict[str, Any] = {}
+    if text[at : at + 1] == ")":
+        return args, at + 1
+    while named := _ARGUMENT.match(text, at):
+        try:
+            args[named[1]], at = _VALUES.raw_decode(text, named.end())
+        except (ValueError, RecursionError):
+            return {}, 0
+        sign = _BETWEEN.match(text, at)
+        if sign is None or sign[1] == ")":
+            return args, sign.end() if sign else 0
+        at = sign.end()
+    return {}, 0
+
+
 def expressions(question: str) -> list[str]:
     """Find the arithmetic in a text: each longest stretch that is an expression by itself."""
     plain = _THOUSANDS.sub("", _DATE.sub(";", question.translate(_SIGNS)))
@@ -179,9 +224,9 @@ def folder(question: str) -> str | None:
 
 
 def _wishes(question: str) -> list[tuple[str, dict[str, Any]]]:
-    wishes: list[tuple[str, dict[str, Any]]] = [
-        ("calculate", {"expression": one}) for one in expressions(question)
-    ]
+    if wishes := calls_in(question):
+        return wishes
+    wishes = [("calculate", {"expression": one}) for one in expressions(question)]
     place = folder(question)
     return wishes if place is None else [*wishes, ("ls", {"path": place})]
 
