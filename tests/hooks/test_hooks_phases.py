@@ -24,7 +24,7 @@ TABLES = {
     "journal.page_format.PHASE_CODES": [*PHASE_CODES],
     "picture.read.NODE_OF": [*NODE_OF],
     "docs/moment.schema.json": SCHEMA["hook_phase"]["enum"],
-    "docs/hooks.md": re.findall(r"^\| `(\w+)\(", (ROOT / "docs/hooks.md").read_text("utf-8"), re.M),
+    "docs/how-to/hooks.md": re.findall(r"^\| `(\w+)\(", (ROOT / "docs/how-to/hooks.md").read_text("utf-8"), re.M),
 }
 
 

@@ -1,0 +1,181 @@
+"""Build the site: `python -m tests.support.site.build [FOLDER]`, or `make docs`.
+
+Zensical checks it strictly: a link to no page or no heading, a name in no docstring, an unknown
+option end the build. No page loads anything from another host, and the search works from the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from tests.source import ROOT
+from tests.support.site import pages, pictures, reference
+
+FOLDER: Final = ROOT / "build" / "docs"
+ASSETS: Final = Path(__file__).parent
+SHIM: Final = "https://unpkg.com/iframe-worker/shim"
+"""What Zensical's pages load for their search if they are opened from the disk."""
+FOREIGN: Final = re.compile(
+    r"""<(?:script|link|img|iframe|source|video|audio|object|embed|use|image)\b[^>]*?
+        \b(?:src|srcset|href|data|xlink:href)\s*=\s*["']?\s*(?P<address>(?:https?:)?//[^\s"'>]+)
+      | (?:@import\s+|url\()\s*["']?(?P<style>(?:https?:)?//[^\s"')]+)""",
+    re.I | re.X,
+)
+"""An address of another host that a page or a style sheet would load."""
+
+
+def config() -> dict[str, Any]:
+    """Return the settings of the site."""
+    titles = dict(zip(pages.PARTS.values(), pages.PARTS, strict=True))
+    listed = [{titles[part]: list(names)} for part, names in pages.parts().items()]
+    python = {
+        "options": {
+            "docstring_style": "google",
+            "heading_level": 3,
+            "show_root_heading": True,
+            "show_root_full_path": False,
+            "show_source": False,
+            "show_bases": False,
+            "members_order": "source",
+            "separate_signature": True,
+            "show_signature_annotations": True,
+            "line_length": 88,
+            "summary": False,
+            "merge_init_into_class": True,
+            "filters": ["!^_"],
+            "docstring_section_style": "list",
+            "show_if_no_docstring": False,
+            "signature_crossrefs": False,
+        },
+        "paths": [str(ROOT)],
+    }
+    return {
+        "site_name": "wick_graph",
+        "docs_dir": "pages",
+        "site_dir": "site",
+        "use_directory_urls": False,
+        "extra_css": ["assets/site.css"],
+        "nav": [{"Home": "index.md"}, *listed],
+        "theme": {
+            "font": False,
+            "language": "en",
+            "features": [
+                *("navigation.tabs", "navigation.sections", "navigation.indexes"),
+                *("navigation.top", "navigation.footer", "content.code.copy", "search.highlight"),
+            ],
+            "palette": [
+                {"media": "(prefers-color-scheme: light)", "scheme": "default"}
+                | {"toggle": {"icon": "lucide/sun", "name": "Dark"}},
+                {"media": "(prefers-color-scheme: dark)", "scheme": "slate"}
+                | {"toggle": {"icon": "lucide/moon", "name": "Light"}},
+            ],
+        },
+        "plugins": {
+            "search": {},
+            "offline": {},
+            "mkdocstrings": {"handlers": {"python": python}},
+        },
+        "markdown_extensions": {
+            "tables": {},
+            "toc": {
+                "permalink": True,
+                "toc_depth": 3,
+                "slugify": {"object": "pymdownx.slugs.slugify", "kwds": {"case": "lower"}},
+            },
+            "pymdownx.highlight": {"pygments_lang_class": True},
+            "pymdownx.superfences": {},
+        },
+    }
+
+
+def write(folder: Path) -> None:
+    """Write the sources of the site: pages, pictures, files, settings."""
+    shutil.rmtree(folder, ignore_errors=True)
+    made, files = pages.pages()
+    root = folder / "pages"
+    for place, text in made.items():
+        _put(root / place, text)
+    for file in sorted(files):
+        goal = root / ("" if file.startswith("docs/pictures/") else "files")
+        _put(goal / file.removeprefix("docs/"), (ROOT / file).read_text("utf-8"))
+    _put(root / "files" / "openapi.json", json.dumps(reference.described(), indent=1))
+    for name, text in pictures.made().items():
+        _put(root / name, text)
+    _put(root / "assets" / "site.css", (ASSETS / "site.css").read_text("utf-8"))
+    _put(folder / "zensical.toml", _toml(config()))
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _toml(settings: dict[str, Any]) -> str:
+    """Write settings as TOML: JSON's values are TOML's, and inline tables nest."""
+
+    def value(given: Any) -> str:
+        if isinstance(given, dict):
+            inner = ", ".join(f"{json.dumps(key)} = {value(each)}" for key, each in given.items())
+            return f"{{ {inner} }}" if inner else "{}"
+        if isinstance(given, list):
+            return f"[{', '.join(map(value, given))}]"
+        return json.dumps(given)
+
+    return "\n".join(["[project]", *(f"{key} = {value(each)}" for key, each in settings.items())])
+
+
+def build(folder: Path = FOLDER) -> Path:
+    """Build the site strictly; return the folder with its pages."""
+    write(folder)
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "zensical.toml"]
+    done = subprocess.run(command, cwd=folder, text=True, stdout=-1, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise SystemExit(f"the site is not built:\n{done.stdout}")
+    site = folder / "site"
+    _search_from_disk(site)
+    if found := foreign(site):
+        raise SystemExit("pages load from other hosts:\n" + "\n".join(found))
+    return site
+
+
+def _search_from_disk(site: Path) -> None:
+    """Let the search work from the disk, where browsers refuse a worker's file.
+
+    The worker's own text goes into a script, from which a worker may be made anywhere.
+    """
+    (worker,) = site.glob("assets/javascripts/workers/search.*.js")
+    text = json.dumps(worker.read_text("utf-8")).replace("</", "<\\/")
+    script = (
+        "if (location.protocol === 'file:') {\n"
+        f"const text = {text};\n"
+        "const Real = window.Worker;\n"
+        "window.Worker = function () {\n"
+        "  return new Real(URL.createObjectURL(new Blob([text], {type: 'text/javascript'})));\n"
+        "};\n}\n"
+    )
+    (site / "assets" / "javascripts" / "worker.js").write_text(script, encoding="utf-8")
+    for html in site.rglob("*.html"):
+        up = "../" * len(html.relative_to(site).parents[1:])
+        said = html.read_text("utf-8")
+        html.write_text(said.replace(SHIM, f"{up}assets/javascripts/worker.js"), encoding="utf-8")
+
+
+def foreign(site: Path) -> list[str]:
+    """Name each address of another host that a page or a style sheet of a site loads."""
+    return [
+        f"{path.relative_to(site)}: {found['address'] or found['style']}"
+        for path in sorted(site.rglob("*"))
+        if path.suffix in (".html", ".css", ".svg")
+        for found in FOREIGN.finditer(path.read_text("utf-8"))
+    ]
+
+
+if __name__ == "__main__":
+    built = build(*map(Path, sys.argv[1:2]))
+    sys.stdout.write(f"{built.relative_to(ROOT) if built.is_relative_to(ROOT) else built}/index.html\n")
