@@ -18,7 +18,7 @@ ODD = re.compile(
 )
 """Each has a plain form: name the actor, say "if", use an active verb."""
 
-DOCS = ("README.md", "AGENTS.md", "CHANGELOG.md", "SECURITY.md", "agents.yaml", "docs/*.md")
+DOCS = ("README.md", "AGENTS.md", "CHANGELOG.md", "SECURITY.md", "agents.yaml", "docs/**/*.md")
 
 
 def said_in(source: str) -> list[tuple[int, str]]:

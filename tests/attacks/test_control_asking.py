@@ -174,7 +174,7 @@ def test_the_list_names_what_it_must() -> None:
     for name in (".husky", ".pre-commit-config.yaml", ".mcp.json", "CLAUDE.md", "AGENTS.md"):
         assert name in OBEYED
     said = (ROOT / "docs" / "how-to" / "sandbox.md").read_text("utf-8")
-    assert [name for name in OBEYED if f"`{name}`" not in said] == [], "docs/how-to/sandbox.md lists all"
+    assert [name for name in OBEYED if f"`{name}`" not in said] == [], "sandbox.md lists all"
 
 
 SAMPLE = """\

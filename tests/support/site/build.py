@@ -6,11 +6,13 @@ option end the build. No page loads anything from another host, and the search w
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +23,11 @@ FOLDER: Final = ROOT / "build" / "docs"
 ASSETS: Final = Path(__file__).parent
 SHIM: Final = "https://unpkg.com/iframe-worker/shim"
 """What Zensical's pages load for their search if they are opened from the disk."""
-FOREIGN: Final = re.compile(
-    r"""<(?:script|link|img|iframe|source|video|audio|object|embed|use|image)\b[^>]*?
-        \b(?:src|srcset|href|data|xlink:href)\s*=\s*["']?\s*(?P<address>(?:https?:)?//[^\s"'>]+)
-      | (?:@import\s+|url\()\s*["']?(?P<style>(?:https?:)?//[^\s"')]+)""",
-    re.I | re.X,
-)
-"""An address of another host that a page or a style sheet would load."""
+LOADING: Final = {"src", "srcset", "href", "xlink:href", "data", "poster"}
+"""Attributes whose addresses a browser loads, at all elements but links."""
+HOST: Final = re.compile(r"\s*(https?:)?//", re.I)
+STYLE: Final = re.compile(r"(?:@import\s+|url\()\s*[\"']?\s*((?:https?:)?//[^\s\"')]+)", re.I)
+"""An address of another host that a style loads."""
 
 
 def config() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def config() -> dict[str, Any]:
     python = {
         "options": {
             "docstring_style": "google",
-            "heading_level": 3,
+            "heading_level": 2,
             "show_root_heading": True,
             "show_root_full_path": False,
             "show_source": False,
@@ -133,15 +133,20 @@ def _toml(settings: dict[str, Any]) -> str:
 def build(folder: Path = FOLDER) -> Path:
     """Build the site strictly; return the folder with its pages."""
     write(folder)
-    command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "zensical.toml"]
-    done = subprocess.run(command, cwd=folder, text=True, stdout=-1, stderr=subprocess.STDOUT)
-    if done.returncode:
-        raise SystemExit(f"the site is not built:\n{done.stdout}")
-    site = folder / "site"
+    site = zensical(folder)
     _search_from_disk(site)
     if found := foreign(site):
         raise SystemExit("pages load from other hosts:\n" + "\n".join(found))
     return site
+
+
+def zensical(folder: Path) -> Path:
+    """Build the written sources of a site; a warning is an error."""
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "zensical.toml"]
+    done = subprocess.run(command, cwd=folder, text=True, stdout=-1, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise SystemExit(f"the site is not built:\n{done.stdout}")
+    return folder / "site"
 
 
 def _search_from_disk(site: Path) -> None:
@@ -160,22 +165,38 @@ def _search_from_disk(site: Path) -> None:
         "};\n}\n"
     )
     (site / "assets" / "javascripts" / "worker.js").write_text(script, encoding="utf-8")
-    for html in site.rglob("*.html"):
-        up = "../" * len(html.relative_to(site).parents[1:])
-        said = html.read_text("utf-8")
-        html.write_text(said.replace(SHIM, f"{up}assets/javascripts/worker.js"), encoding="utf-8")
+    for page in site.rglob("*.html"):
+        up = "../" * len(page.relative_to(site).parents[1:])
+        said = page.read_text("utf-8")
+        page.write_text(said.replace(SHIM, f"{up}assets/javascripts/worker.js"), encoding="utf-8")
+
+
+class Loaded(HTMLParser):
+    """The addresses of other hosts that a page loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found = STYLE.findall(html.unescape(text))
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "a":
+            given = (value for name, value in attrs if name in LOADING and value)
+            self.found += [value for value in given if HOST.match(value)]
 
 
 def foreign(site: Path) -> list[str]:
     """Name each address of another host that a page or a style sheet of a site loads."""
     return [
-        f"{path.relative_to(site)}: {found['address'] or found['style']}"
+        f"{path.relative_to(site)}: {address}"
         for path in sorted(site.rglob("*"))
         if path.suffix in (".html", ".css", ".svg")
-        for found in FOREIGN.finditer(path.read_text("utf-8"))
+        for address in Loaded(path.read_text("utf-8")).found
     ]
 
 
 if __name__ == "__main__":
     built = build(*map(Path, sys.argv[1:2]))
-    sys.stdout.write(f"{built.relative_to(ROOT) if built.is_relative_to(ROOT) else built}/index.html\n")
+    sys.stdout.write(
+        f"{built.relative_to(ROOT) if built.is_relative_to(ROOT) else built}/index.html\n"
+    )

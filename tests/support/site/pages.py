@@ -11,7 +11,7 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from tests.source import ROOT, tree_files
@@ -43,8 +43,8 @@ ORDER: Final = {
         *("checkpointer", "sandbox", "server", "testing", "debugging"),
     ),
     "reference": (
-        *("configuration", "agents-yaml", "cli", "commands", "http", "python", "events"),
-        *("errors", "providers"),
+        *("configuration", "agents-yaml", "cli", "commands", "http", "events", "errors"),
+        *("providers", *(name.replace(".", "-") for name in reference.DOORS)),
     ),
     "explanation": ("graph", "durability", "journal", "threat-model", "comparison"),
     "project": ("changes", "working-on-it", "benchmarks"),
@@ -55,9 +55,12 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "reference/agents-yaml.md": reference.agents_yaml,
     "reference/commands.md": reference.commands,
     "reference/http.md": reference.http,
-    "reference/python.md": reference.python,
     "reference/events.md": reference.events,
     "reference/errors.md": reference.errors,
+    **{
+        f"reference/{name.replace('.', '-')}.md": partial(reference.python, name)
+        for name in reference.DOORS
+    },
 }
 PICTURE: Final = re.compile(r"<!-- picture: ([\w-]+) \| ([^\n]+?) -->")
 """A picture that the build makes: its name, and what a reader who cannot see it needs."""
@@ -80,6 +83,10 @@ def sources() -> Mapping[str, str]:
 def parts() -> dict[str, list[str]]:
     """Return the navigation: each part with its pages, its index first."""
     there = {*sources().values(), *GENERATED}
+    for file, place in sources().items():
+        if place != "index.md" and place.partition("/")[0] not in ORDER:
+            parts = ", ".join(f"docs/{folder}" for folder in ORDER)
+            raise SystemExit(f"{file} is in no part of the site; move it to one of {parts}")
     made = {}
     for folder in PARTS.values():
         known = [f"{folder}/{name}.md" for name in ("index", *ORDER[folder])]
@@ -92,7 +99,7 @@ def pages() -> tuple[dict[str, str], set[str]]:
     """Return the text of each page by its place, and the other files that pages link to."""
     files = set[str]()
     made = {
-        place: _relinked((ROOT / file).read_text("utf-8"), file, place, files)
+        place: relinked((ROOT / file).read_text("utf-8"), file, place, files)
         for file, place in sources().items()
     }
     made |= {place: make() for place, make in GENERATED.items()}
@@ -110,23 +117,22 @@ def _contents(made: Mapping[str, str], folder: str, listed: list[str]) -> str:
     """List the pages of a part, each with its first sentence."""
     rows = [""]
     for page in listed[1:]:
-        first = _first_sentence(made[page])
+        first = first_sentence(made[page])
         name = page.removeprefix(f"{folder}/")
         rows.append(f"- [{title_of(made[page])}]({name}){': ' if first else ''}{first}")
     return "\n".join(rows) + "\n"
 
 
-def _first_sentence(text: str) -> str:
+def first_sentence(text: str) -> str:
     """Return the sentence that a page begins with, without links; empty if it begins otherwise."""
-    body = re.sub(r"<!--.*?-->", "", text.partition("\n# ")[2] or text, flags=re.S)
-    for block in re.split(r"\n\s*\n", body)[1:]:
-        if re.match(r"[A-Z`]", block) and not block.startswith("```"):
-            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(block.split()))
-            return re.split(r"(?<=[.:!?])\s", plain)[0].rstrip(":.") + "."
-    return ""
+    first = re.search(r"^# .+\n+(?:> )?([\w`][^|]*?)(?:\n\n|\Z)", text, re.M)
+    if not first or first[1].startswith("```"):
+        return ""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first[1].replace("> ", "").split()))
+    return re.split(r"(?<=[.:!?])\s", plain)[0].rstrip(":.") + "."
 
 
-def _relinked(text: str, file: str, place: str, files: set[str]) -> str:
+def relinked(text: str, file: str, place: str, files: set[str]) -> str:
     """Point the links of a page to the same targets on the site; leave code as it is."""
 
     def link(found: re.Match[str]) -> str:
@@ -140,7 +146,13 @@ def _relinked(text: str, file: str, place: str, files: set[str]) -> str:
             goal = posixpath.join("files", goal)
         if found[1].startswith("!"):
             goal = goal.removeprefix("files/")
-        return found[1] + os.path.relpath(goal, posixpath.dirname(place) or ".") + mark + anchor + found[3]
+        return (
+            found[1]
+            + os.path.relpath(goal, posixpath.dirname(place) or ".")
+            + mark
+            + anchor
+            + found[3]
+        )
 
     kept: list[str] = []
 

@@ -53,24 +53,17 @@ def made() -> dict[str, str]:
         _wick(desk, "export", "--thread", "monday", "--to", "html", "-o", "recording.html")
         return {
             "pictures/run.svg": (desk / "run.svg").read_text("utf-8"),
-            "pictures/debugger.svg": terminal(f'$ wick debug --thread monday -e "{SCRIPT}"\n{shown}'),
+            "pictures/debugger.svg": terminal(
+                f'$ wick debug --thread monday -e "{SCRIPT}"\n{shown}'
+            ),
             "files/recording.html": (desk / "recording.html").read_text("utf-8"),
         }
-
-
-def agent() -> str:
-    """Draw the agent `default` of the checkout's agents.yaml: the README's picture."""
-    with tempfile.TemporaryDirectory() as name:
-        desk = Path(name)
-        (desk / "agents.yaml").write_text((ROOT / "agents.yaml").read_text("utf-8"), "utf-8")
-        _wick(desk, "graph", "-o", "agent.svg")
-        return (desk / "agent.svg").read_text("utf-8")
 
 
 def terminal(text: str) -> str:
     """Draw what a terminal shows."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
-    for line in text.rstrip().splitlines():
+    for line in [*text.rstrip().splitlines(), ""]:
         style = "bold cyan" if line.startswith(("$", "▶")) else "red" if "✕" in line else ""
         console.print(Text(line, style=style), soft_wrap=False)
     return console.export_svg(title="wick debug", code_format=FRAME, unique_id="wick")
@@ -81,7 +74,12 @@ def _wick(desk: Path, *words: str) -> str:
 
 
 def _run(desk: Path, *words: str, fails: bool = False) -> str:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": str(WIDTH), "WICK_MODEL": "scripted:demo"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": str(WIDTH),
+        "WICK_MODEL": "scripted:demo",
+    }
     command = [sys.executable, *words]
     done = subprocess.run(command, cwd=desk, env=env, text=True, stdout=-1, stderr=-2, timeout=120)
     if done.returncode and not fails:

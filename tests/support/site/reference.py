@@ -20,15 +20,15 @@ from wick_graph.server import Service, create_app
 Lines = Iterator[str]
 
 DOORS: Final = {
-    "wick_graph": wick_graph.__doc__ or "",
-    "wick_graph.hooks": "",
-    "wick_graph.testing": "",
-    "wick_graph.client": "",
-    "wick_graph.debug": "",
-    "wick_graph.tools": "",
-    "wick_graph.store": "",
+    "wick_graph": "What most programs import, from agents to the store.",
+    "wick_graph.hooks": "Built-in hooks, and what hooks of your own need beside `BaseHook`.",
+    "wick_graph.tools": "Built-in tools, and how tools are bound and described.",
+    "wick_graph.testing": "Models that play a script, recordings, and faults, for tests.",
+    "wick_graph.debug": "The debugger as a library.",
+    "wick_graph.client": "The client of a server.",
+    "wick_graph.store": "The checkpointer, its threads and its keys.",
 }
-"""The packages whose names people import."""
+"""The packages that people import from, and what each has."""
 
 
 def page(title: str, *parts: Iterable[str]) -> str:
@@ -50,7 +50,7 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Escape a prose text of the code, whose brackets and stars are no markup."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(p if p.startswith("`") else re.sub(r"([<\[\]*_{])", r"\\\1", p) for p in parts)
@@ -69,22 +69,25 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Lines:
 # --- agents.yaml and HTTP: JSON schemas ----------------------------------------------------------
 
 
-def kind(schema: Mapping[str, Any], link: Mapping[str, str]) -> str:
+def kind(
+    schema: Mapping[str, Any], link: Mapping[str, str], titles: Mapping[str, str] | None = None
+) -> str:
     """Say in a word or two what a schema accepts; `link` maps the shapes that have a section."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        return f"[{name}](#{link[name]})" if name in link else name
+        shown = (titles or {}).get(name, name)
+        return f"[{shown}](#{link[name]})" if name in link else shown
     for union in ("anyOf", "oneOf", "allOf"):
         if union in schema:
-            return " or ".join(dict.fromkeys(kind(each, link) for each in schema[union]))
+            return " or ".join(dict.fromkeys(kind(each, link, titles) for each in schema[union]))
     if "const" in schema:
         return code(json.dumps(schema["const"]))
     if "enum" in schema:
         return ", ".join(code(str(value)) for value in schema["enum"])
     if schema.get("type") == "array":
-        return f"list of {kind(schema.get('items', {}), link)}"
+        return f"list of {kind(schema.get('items', {}), link, titles)}"
     if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), dict):
-        return f"mapping to {kind(schema['additionalProperties'], link)}"
+        return f"mapping to {kind(schema['additionalProperties'], link, titles)}"
     return f"{schema.get('type', 'anything')}{_bounds(schema)}".replace("object", "mapping")
 
 
@@ -94,15 +97,22 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     return f" {', '.join(said)}" if said else ""
 
 
-def fields(schema: Mapping[str, Any], link: Mapping[str, str]) -> Lines:
+def fields(
+    schema: Mapping[str, Any], link: Mapping[str, str], titles: Mapping[str, str] | None = None
+) -> Lines:
     """Yield the table of a shape's keys."""
     needed = schema.get("required", ())
 
     def row(key: str, value: Mapping[str, Any]) -> tuple[str, ...]:
         default = value.get("default")
         shown = "needed" if key in needed else "" if default in (None, "") else json.dumps(default)
-        about = cell(_safe(value.get("description", "")))
-        return (code(key), kind(value, link), shown if shown == "needed" else code(shown), about)
+        about = cell(safe(value.get("description", "")))
+        return (
+            code(key),
+            kind(value, link, titles),
+            shown if shown == "needed" else code(shown),
+            about,
+        )
 
     rows = (row(key, value) for key, value in schema.get("properties", {}).items())
     yield from table(("key", "value", "default", "what it is"), rows)
@@ -111,20 +121,27 @@ def fields(schema: Mapping[str, Any], link: Mapping[str, str]) -> Lines:
 def agents_yaml() -> str:
     """Return every key of agents.yaml, from its JSON schema."""
     schema = json.loads((ROOT / "docs" / "agents.schema.json").read_text("utf-8"))["$defs"]
-    titles = {"AgentsFile": "The file", "AgentConfig": "An agent"}
-    shapes = {**{name: schema[name] for name in titles}, **schema}
+    first = {"AgentsFile": "The file", "AgentConfig": "An agent"}
+    shapes = {**{name: schema[name] for name in first}, **schema}
     shapes.pop("SingleAgent")  # an agent and the file in one: both are described
-    link = {name: titles.get(name, name).lower().replace(" ", "-") for name in shapes}
+    titles = {name: _words(name.removesuffix("Config")) for name in shapes} | first
+    link = {name: title.lower().replace(" ", "-") for name, title in titles.items()}
 
     def sections() -> Lines:
-        yield "Every key of agents.yaml, from the schema that checks it. [agents.yaml](configuration.md)"
-        yield "explains the file; editors read [the schema](../files/agents.schema.json)."
+        yield "Every key of agents.yaml, from the schema that checks it."
+        yield "[The page on the file](configuration.md) says how they work together; editors read"
+        yield "[the schema](../files/agents.schema.json)."
         yield ""
         for name, shape in shapes.items():
-            yield from (f"## {titles.get(name, name)}", "", shape.get("description", ""), "")
-            yield from fields(shape, link)
+            yield from (f"## {titles[name]}", "", safe(shape.get("description", "")), "")
+            yield from fields(shape, link, titles)
 
     return page("Keys of agents.yaml", sections())
+
+
+def _words(name: str) -> str:
+    """Write a class's name as words: `McpServer` is "Mcp server"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).capitalize()
 
 
 def described() -> dict[str, Any]:
@@ -146,31 +163,31 @@ def http() -> str:
             lines += _operation(f"{method.upper()} {path}", operation, link)
 
     def sections() -> Lines:
-        yield "Every request that `wick serve` answers, from its OpenAPI description: the server gives it at"
-        yield "`GET /openapi.json`, and [here it is as a file](../files/openapi.json). [The server](../how-to/server.md)"
-        yield "explains tokens, streams and tenants."
+        yield "Every request that `wick serve` answers, from its OpenAPI description. A server"
+        yield "gives it at `GET /openapi.json`; [here it is as a file](../files/openapi.json)."
+        yield "[The server](../how-to/server.md) explains tokens, streams and tenants."
         yield ""
         for tag, lines in by_tag.items():
             yield from (f"## {tag.capitalize() if tag != 'openai' else 'OpenAI'}", "", *lines)
         yield from ("## Shapes", "")
         for name, shape in sorted(shapes.items()):
-            yield from (f"### {name}", "", _safe(shape.get("description", "")), "")
+            yield from (f"### {name}", "", safe(shape.get("description", "")), "")
             yield from fields(shape, link)
 
     return page("HTTP", sections())
 
 
 def _operation(title: str, operation: Mapping[str, Any], link: Mapping[str, str]) -> Lines:
-    yield from (f"### `{title}`", "", _safe(operation.get("description", "")), "")
+    yield from (f"### `{title}`", "", safe(operation.get("description", "")), "")
     bodies = operation.get("requestBody", {}).get("content", {})
     for media, body in bodies.items():
         yield from (f"Body: {kind(body.get('schema', {}), link)}, as `{media}`.", "")
     rows = (
-        (code(p["name"]), p["in"], kind(p["schema"], link), cell(_safe(p.get("description", ""))))
+        (code(p["name"]), p["in"], kind(p["schema"], link), cell(safe(p.get("description", ""))))
         for p in operation.get("parameters", ())
     )
     yield from table(("parameter", "in", "value", "what it is"), rows)
-    good, bad = [], []
+    good, bad = list[str](), list[str]()
     for status, answer in sorted(operation["responses"].items()):
         kinds = [kind(c.get("schema", {}), link) for c in answer.get("content", {}).values()]
         told = f"{status}: {' or '.join(kinds) or 'nothing'}"
@@ -186,8 +203,8 @@ def commands() -> str:
     """Return every command with its arguments and options, from the commands themselves."""
 
     def sections() -> Lines:
-        yield "Every command and option, as `--help` prints them. [The command `wick`](cli.md) is the short form, and says"
-        yield "how commands work together."
+        yield "Every command and option, as `--help` prints them. [The command `wick`](cli.md) is"
+        yield "the short form, and says how commands work together."
         yield ""
         yield from _command("wick", typer.main.get_command(app), None, 1)
 
@@ -200,9 +217,9 @@ def _command(name: str, command: Any, above: Any, depth: int) -> Lines:
         if above:
             yield from (f"{'#' * min(depth, 3)} {here.command_path}", "")
             yield from ("```text", command.get_usage(here).removeprefix("Usage: "), "```", "")
-            yield from (_safe(command.help or ""), "")
+            yield from (safe(command.help or ""), "")
             records = [p.get_help_record(here) for p in command.params if not p.hidden]
-            rows = ((code(names), cell(_safe(said))) for names, said in filter(None, records))
+            rows = ((code(names), cell(safe(said))) for names, said in filter(None, records))
             yield from table(("argument or option", "what it does"), rows)
         for each in sorted(inner):
             yield from _command(each, inner[each], here, depth + 1)
@@ -213,7 +230,7 @@ def _command(name: str, command: Any, above: Any, depth: int) -> Lines:
 
 def names_of(package: str) -> list[str]:
     """Return what `__all__` of a package names, in its order, without what the door has."""
-    door = set() if package == "wick_graph" else {*wick_graph.__all__}
+    door = set[str]() if package == "wick_graph" else {*wick_graph.__all__}
     for node in ast.walk(MODULES[package].tree):
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
@@ -222,23 +239,13 @@ def names_of(package: str) -> list[str]:
     return []
 
 
-def python() -> str:
-    """Return the page on Python; mkdocstrings fills it from the docstrings."""
-
-    def sections() -> Lines:
-        yield "What you import, from its docstrings. `from wick_graph import …` is the door; the other packages"
-        yield "have what their uses need."
-        yield ""
-        for package in DOORS:
-            yield from (f"## {package}", "")
-            for name in names_of(package):
-                if name not in ("__version__", "events"):
-                    yield from (f"::: {package}.{name}", "")
-
-    return page("Python", sections())
+def python(package: str) -> str:
+    """Return the page on a package; mkdocstrings fills it from the docstrings."""
+    names = [name for name in names_of(package) if name not in ("__version__", "events")]
+    return page(package, [DOORS[package], ""], (f"::: {package}.{name}\n" for name in names))
 
 
-# --- tables that stand in docstrings -------------------------------------------------------------
+# --- events and errors: tables of docstrings -----------------------------------------------------
 
 
 def events() -> str:
