@@ -52,8 +52,7 @@ def test_each_named_page_is_there() -> None:
 
 
 def test_each_link_between_pages_resolves(made: dict[str, str]) -> None:
-    files = {name.removeprefix("docs/") for name in pages.pages()[1]}
-    there = {*made, *(f"files/{name}" for name in files), "files/openapi.json", *files}
+    there = {*made, *map(pages.file_place, pages.pages()[1]), "files/openapi.json"}
     there |= {f"pictures/{name}.svg" for name in ("run", "debugger")}
     broken = []
     for page, text in made.items():
@@ -85,6 +84,14 @@ def test_links_keep_their_goal_and_code_stays_as_it_is() -> None:
         *text.splitlines()[2:],
     ]
     assert files == {"docs/agents.schema.json"}
+
+
+@pytest.mark.parametrize(
+    "target", ["nothing.md", "../x.md", "/etc/hostname", "docs", "checkpoints/wick.db"]
+)
+def test_a_link_to_no_file_of_the_checkout_is_named(target: str) -> None:
+    with pytest.raises(SystemExit, match=f"^README.md: the link {re.escape(target)} leads to no"):
+        pages.relinked(f"[a]({target})", "README.md", "index.md", set())
 
 
 @pytest.mark.parametrize(
@@ -203,6 +210,18 @@ def test_a_link_to_another_host_loads_nothing(tmp_path: Path) -> None:
     assert build.foreign(tmp_path) == []
 
 
+def test_an_address_that_leads_to_no_file_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "a b.svg").write_text("<svg/>", "utf-8")
+    good = '<img src="a%20b.svg"><a href="?q#x">x</a><a href="a.html#y">y</a><a href="mailto:x@y">'
+    (tmp_path / "a.html").write_text(f'{good}<img src="b.svg"><a href="../b/c.html">z</a>', "utf-8")
+    assert sorted(build.lost(tmp_path)) == ["a.html: ../b/c.html", "a.html: b.svg"]
+
+
+def test_a_page_without_a_title_is_refused() -> None:
+    with pytest.raises(SystemExit, match=r"begins with no title: 'x'; write `# …` above it"):
+        pages.title_of("x")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_site_is_built_strictly_and_needs_no_other_host(tmp_path: Path) -> None:
@@ -212,7 +231,8 @@ def test_the_site_is_built_strictly_and_needs_no_other_host(tmp_path: Path) -> N
         text = (site / page).with_suffix(".html").read_text("utf-8")
         assert "<h1" in text, page
         assert build.SHIM not in text
-    assert "Continue a stopped thread" in (site / "reference/wick_graph.html").read_text("utf-8")
+    (first, *_) = str(Agent.resume.__doc__).splitlines()
+    assert first in (site / "reference/wick_graph.html").read_text("utf-8")
     assert build.foreign(site) == []
     shown = (site / "pictures/debugger.svg").read_text("utf-8")
     assert "plain-words" in shown

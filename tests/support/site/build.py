@@ -15,6 +15,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from tests.source import ROOT
 from tests.support.site import pages, pictures, reference
@@ -102,8 +103,7 @@ def write(folder: Path) -> None:
     for place, text in made.items():
         _put(root / place, text)
     for file in sorted(files):
-        goal = root / ("" if file.startswith("docs/pictures/") else "files")
-        _put(goal / file.removeprefix("docs/"), (ROOT / file).read_text("utf-8"))
+        _put(root / pages.file_place(file), (ROOT / file).read_text("utf-8"))
     _put(root / "files" / "openapi.json", json.dumps(reference.described(), indent=1))
     for name, text in pictures.made().items():
         _put(root / name, text)
@@ -135,8 +135,12 @@ def build(folder: Path = FOLDER) -> Path:
     write(folder)
     site = zensical(folder)
     _search_from_disk(site)
-    if found := foreign(site):
-        raise SystemExit("pages load from other hosts:\n" + "\n".join(found))
+    for fault, found in (
+        ("pages load from other hosts; put the files into the site", foreign(site)),
+        ("addresses lead to no file; correct them", lost(site)),
+    ):
+        if found:
+            raise SystemExit("\n".join([f"{fault}:", *found]))
     return site
 
 
@@ -171,18 +175,18 @@ def _search_from_disk(site: Path) -> None:
         page.write_text(said.replace(SHIM, f"{up}assets/javascripts/worker.js"), encoding="utf-8")
 
 
-class Loaded(HTMLParser):
-    """The addresses of other hosts that a page loads."""
+class Addresses(HTMLParser):
+    """The addresses in a page: what it loads, and what it links to."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found = STYLE.findall(html.unescape(text))
+        self.loaded = STYLE.findall(html.unescape(text))
+        self.linked = list[str]()
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag != "a":
-            given = (value for name, value in attrs if name in LOADING and value)
-            self.found += [value for value in given if HOST.match(value)]
+        given = [value for name, value in attrs if name in LOADING and value]
+        (self.linked if tag == "a" else self.loaded).extend(given)
 
 
 def foreign(site: Path) -> list[str]:
@@ -191,8 +195,23 @@ def foreign(site: Path) -> list[str]:
         f"{path.relative_to(site)}: {address}"
         for path in sorted(site.rglob("*"))
         if path.suffix in (".html", ".css", ".svg")
-        for address in Loaded(path.read_text("utf-8")).found
+        for address in Addresses(path.read_text("utf-8")).loaded
+        if HOST.match(address)
     ]
+
+
+def lost(site: Path) -> list[str]:
+    """Name each address of a page that leads to no file of the site; Zensical checks pages only."""
+    found = []
+    for path in sorted(site.rglob("*.html")):
+        page = Addresses(path.read_text("utf-8"))
+        for address in {*page.loaded, *page.linked}:
+            parts = urlsplit(address)
+            file = unquote(parts.path)  # servers show the page 404 under any address
+            goal = site / file.lstrip("/") if path.name == "404.html" else path.parent / file
+            if not (parts.scheme or parts.netloc or goal.exists()):
+                found.append(f"{path.relative_to(site)}: {address}")
+    return found
 
 
 if __name__ == "__main__":

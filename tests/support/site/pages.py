@@ -70,12 +70,18 @@ _CODE: Final = re.compile(r"`[^`\n]+`")
 
 
 @cache
+def checkout() -> frozenset[str]:
+    """Return the files that a page may link to: those of the checkout, and no links from it."""
+    return frozenset(file for file in tree_files() if not (ROOT / file).is_symlink())
+
+
+@cache
 def sources() -> Mapping[str, str]:
     """Map each written page of the checkout to its place on the site."""
     written = {
         file: file.removeprefix("docs/")
-        for file in tree_files()
-        if file.startswith("docs/") and file.endswith(".md") and (ROOT / file).is_file()
+        for file in checkout()
+        if file.startswith("docs/") and file.endswith(".md")
     }
     return {**written, **ELSEWHERE}
 
@@ -110,7 +116,10 @@ def pages() -> tuple[dict[str, str], set[str]]:
 
 def title_of(text: str) -> str:
     """Return the title of a page, in plain words."""
-    return re.sub(r"[`*]", "", re.search(r"^# (.+)$", text, re.M)[1])  # type: ignore[index]
+    title = re.match(r"\s*# (.+)", text)
+    if not title:
+        raise SystemExit(f"a page begins with no title: {text[:60]!r}; write `# …` above it")
+    return re.sub(r"[`*]", "", title[1])
 
 
 def _contents(made: Mapping[str, str], folder: str, listed: list[str]) -> str:
@@ -132,27 +141,32 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=[.:!?])\s", plain)[0].rstrip(":.") + "."
 
 
+def file_place(file: str) -> str:
+    """Return where a file that is no page lies on the site."""
+    name = file.removeprefix("docs/")
+    return name if name.startswith("pictures/") else f"files/{name}"
+
+
 def relinked(text: str, file: str, place: str, files: set[str]) -> str:
-    """Point the links of a page to the same targets on the site; leave code as it is."""
+    """Point the links of a page to the same targets on the site; leave code as it is.
+
+    Raises:
+        SystemExit: A link leads to no file of the checkout.
+    """
 
     def link(found: re.Match[str]) -> str:
         target, mark, anchor = found[2].partition("#")
         if re.match(r"\w+:", target) or not target:
             return found[0]
         there = posixpath.normpath(posixpath.join(posixpath.dirname(file), target))
-        goal = sources().get(there) or there.removeprefix("docs/")
-        if there not in sources():
+        goal = sources().get(there, "")
+        if not goal:
+            if there not in checkout():
+                raise SystemExit(f"{file}: the link {found[2]} leads to no file; correct it")
             files.add(there)
-            goal = posixpath.join("files", goal)
-        if found[1].startswith("!"):
-            goal = goal.removeprefix("files/")
-        return (
-            found[1]
-            + os.path.relpath(goal, posixpath.dirname(place) or ".")
-            + mark
-            + anchor
-            + found[3]
-        )
+            goal = file_place(there)
+        near = os.path.relpath(goal, posixpath.dirname(place) or ".")
+        return f"{found[1]}{near}{mark}{anchor}{found[3]}"
 
     kept: list[str] = []
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 import io
 import os
 import re
-import subprocess
-import sys
-import tempfile
+import runpy
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.text import Text
 
 from tests.source import ROOT
+from wick_graph.cli.app import call
 
 PAGE: Final = ROOT / "docs" / "how-to" / "debugging.md"
 BLOCK: Final = re.compile(r"^```(?:python|yaml)\n# (bank\.py|agents\.yaml)\n(.*?)^```", re.M | re.S)
@@ -42,21 +44,20 @@ FRAME: Final = """\
 
 def made() -> dict[str, str]:
     """Return the pictures, and the recording as a page, by their places on the site."""
-    with tempfile.TemporaryDirectory() as name:
-        desk = Path(name)
+    settings = {"COLUMNS": str(WIDTH), "WICK_MODEL": "scripted:demo", "NO_COLOR": "1"}
+    with TemporaryDirectory() as name, chdir(name), patch.dict(os.environ, settings):
         for file, text in BLOCK.findall(PAGE.read_text("utf-8")):
-            (desk / file).write_text(text, encoding="utf-8")
-        _run(desk, "bank.py")
-        debug = ["debug", "--thread", "monday", "--batch", "-e", SCRIPT]
-        shown = "".join(_run(desk, "-m", "wick_graph", *debug, fails=True))
-        _wick(desk, "graph", "bank", "--thread", "monday", "-o", "run.svg")
-        _wick(desk, "export", "--thread", "monday", "--to", "html", "-o", "recording.html")
+            Path(file).write_text(text, encoding="utf-8")
+        with redirect_stdout(io.StringIO()):
+            runpy.run_path("bank.py")
+        shown = _wick("debug", "--thread", "monday", "--batch", "-e", SCRIPT)
+        _wick("graph", "bank", "--thread", "monday", "-o", "run.svg")
+        _wick("export", "--thread", "monday", "--to", "html", "-o", "recording.html")
+        typed = f'$ wick debug --thread monday -e "{SCRIPT}"'
         return {
-            "pictures/run.svg": (desk / "run.svg").read_text("utf-8"),
-            "pictures/debugger.svg": terminal(
-                f'$ wick debug --thread monday -e "{SCRIPT}"\n{shown}'
-            ),
-            "files/recording.html": (desk / "recording.html").read_text("utf-8"),
+            "pictures/run.svg": Path("run.svg").read_text("utf-8"),
+            "pictures/debugger.svg": terminal(f"{typed}\n{shown}"),
+            "files/recording.html": Path("recording.html").read_text("utf-8"),
         }
 
 
@@ -69,19 +70,10 @@ def terminal(text: str) -> str:
     return console.export_svg(title="wick debug", code_format=FRAME, unique_id="wick")
 
 
-def _wick(desk: Path, *words: str) -> str:
-    return _run(desk, "-m", "wick_graph", *words)
-
-
-def _run(desk: Path, *words: str, fails: bool = False) -> str:
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "COLUMNS": str(WIDTH),
-        "WICK_MODEL": "scripted:demo",
-    }
-    command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=desk, env=env, text=True, stdout=-1, stderr=-2, timeout=120)
-    if done.returncode and not fails:
-        raise SystemExit(f"wick {' '.join(words)} ended with {done.returncode}:\n{done.stdout}")
-    return done.stdout
+def _wick(*words: str) -> str:
+    """Run a command; return what it prints. The debugger ends with 3 at a breakpoint."""
+    with redirect_stdout(io.StringIO()) as said:
+        code = call([*words])
+    if code not in (0, 3):
+        raise SystemExit(f"wick {' '.join(words)} ended with {code}:\n{said.getvalue()}")
+    return said.getvalue()
