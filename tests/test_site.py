@@ -217,6 +217,13 @@ def test_an_address_that_leads_to_no_file_is_seen(tmp_path: Path) -> None:
     assert sorted(build.lost(tmp_path)) == ["a.html: ../b/c.html", "a.html: b.svg"]
 
 
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.md").write_text("mine", "utf-8")
+    with pytest.raises(SystemExit, match="holds something else than a site"):
+        build.write(tmp_path)
+    assert (tmp_path / "thesis.md").read_text("utf-8") == "mine"
+
+
 def test_a_page_without_a_title_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"begins with no title: 'x'; write `# …` above it"):
         pages.title_of("x")

@@ -21,6 +21,7 @@ from tests.source import ROOT
 from tests.support.site import pages, pictures, reference
 
 FOLDER: Final = ROOT / "build" / "docs"
+SETTINGS: Final = "zensical.toml"
 ASSETS: Final = Path(__file__).parent
 SHIM: Final = "https://unpkg.com/iframe-worker/shim"
 """What Zensical's pages load for their search if they are opened from the disk."""
@@ -97,6 +98,8 @@ def config() -> dict[str, Any]:
 
 def write(folder: Path) -> None:
     """Write the sources of the site: pages, pictures, files, settings."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / SETTINGS).exists():
+        raise SystemExit(f"{folder} holds something else than a site; name another folder")
     shutil.rmtree(folder, ignore_errors=True)
     made, files = pages.pages()
     root = folder / "pages"
@@ -108,7 +111,7 @@ def write(folder: Path) -> None:
     for name, text in pictures.made().items():
         _put(root / name, text)
     _put(root / "assets" / "site.css", (ASSETS / "site.css").read_text("utf-8"))
-    _put(folder / "zensical.toml", _toml(config()))
+    _put(folder / SETTINGS, _toml(config()))
 
 
 def _put(path: Path, text: str) -> None:
@@ -125,7 +128,7 @@ def _toml(settings: dict[str, Any]) -> str:
             return f"{{ {inner} }}" if inner else "{}"
         if isinstance(given, list):
             return f"[{', '.join(map(value, given))}]"
-        return json.dumps(given)
+        return json.dumps(given, ensure_ascii=False)
 
     return "\n".join(["[project]", *(f"{key} = {value(each)}" for key, each in settings.items())])
 
@@ -146,7 +149,7 @@ def build(folder: Path = FOLDER) -> Path:
 
 def zensical(folder: Path) -> Path:
     """Build the written sources of a site; a warning is an error."""
-    command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "zensical.toml"]
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", SETTINGS]
     done = subprocess.run(command, cwd=folder, text=True, stdout=-1, stderr=subprocess.STDOUT)
     if done.returncode:
         raise SystemExit(f"the site is not built:\n{done.stdout}")
