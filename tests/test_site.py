@@ -117,6 +117,7 @@ def test_the_reference_names_each_key_command_and_request(made: dict[str, str]) 
     keys = {key for shape in shapes.values() for key in shape.get("properties", ())}
     page = made["reference/agents-yaml.md"]
     assert [key for key in keys if f"| <code>{key}</code> |" not in page] == []
+    assert re.findall(r"^\|.*\| +\|$", page, re.M) == [], "say in config/schema.py what it is"
     api = reference.described()
     page = made["reference/http.md"]
     requests = [f"{m.upper()} {path}" for path, ops in api["paths"].items() for m in ops]

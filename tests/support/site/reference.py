@@ -124,6 +124,10 @@ def agents_yaml() -> str:
     first = {"AgentsFile": "The file", "AgentConfig": "An agent"}
     shapes = {**{name: schema[name] for name in first}, **schema}
     shapes.pop("SingleAgent")  # an agent and the file in one: both are described
+    for value in (v for shape in shapes.values() for v in shape["properties"].values()):
+        below = re.search(r"#/\$defs/(\w+)", json.dumps(value))
+        if below:
+            value.setdefault("description", schema[below[1]].get("description", ""))
     titles = {name: _words(name.removesuffix("Config")) for name in shapes} | first
     link = {name: title.lower().replace(" ", "-") for name, title in titles.items()}
 
@@ -189,7 +193,8 @@ def _operation(title: str, operation: Mapping[str, Any], link: Mapping[str, str]
     yield from table(("parameter", "in", "value", "what it is"), rows)
     good, bad = list[str](), list[str]()
     for status, answer in sorted(operation["responses"].items()):
-        kinds = [kind(c.get("schema", {}), link) for c in answer.get("content", {}).values()]
+        forms = answer.get("content", {}).items()
+        kinds = [kind(c["schema"], link) if c.get("schema") else code(m) for m, c in forms]
         told = f"{status}: {' or '.join(kinds) or 'nothing'}"
         (good if status < "4" else bad).append(told if status < "4" else status)
     yield f"Answers {'; '.join(good)}." + (f" Errors: {', '.join(bad)}." if bad else "")
