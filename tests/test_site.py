@@ -13,7 +13,7 @@ import typer.main
 
 import wick_graph
 from tests.source import ROOT
-from tests.support.site import build, pages, reference
+from tests.support.site import SiteError, build, pages, reference
 from tests.test_guide import FENCE, anchors_of
 from wick_graph import Agent
 from wick_graph.cli.app import app, call
@@ -41,7 +41,7 @@ def test_every_page_is_in_the_navigation_once(made: dict[str, str]) -> None:
 def test_a_page_in_no_part_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = {**pages.sources(), "docs/other/new.md": "other/new.md"}
     monkeypatch.setattr(pages, "sources", lambda: lost)
-    with pytest.raises(SystemExit, match=r"docs/other/new\.md .* no part .* docs/how-to"):
+    with pytest.raises(SiteError, match=r"docs/other/new\.md .* no part .* docs/how-to"):
         pages.parts()
 
 
@@ -90,7 +90,7 @@ def test_links_keep_their_goal_and_code_stays_as_it_is() -> None:
     "target", ["nothing.md", "../x.md", "/etc/hostname", "docs", "checkpoints/wick.db"]
 )
 def test_a_link_to_no_file_of_the_checkout_is_named(target: str) -> None:
-    with pytest.raises(SystemExit, match=f"^README.md: the link {re.escape(target)} leads to no"):
+    with pytest.raises(SiteError, match=f"^README.md: the link {re.escape(target)} leads to no"):
         pages.relinked(f"[a]({target})", "README.md", "index.md", set())
 
 
@@ -220,13 +220,13 @@ def test_an_address_that_leads_to_no_file_is_seen(tmp_path: Path) -> None:
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.md").write_text("mine", "utf-8")
-    with pytest.raises(SystemExit, match="holds something else than a site"):
+    with pytest.raises(SiteError, match="holds something else than a site"):
         build.write(tmp_path)
     assert (tmp_path / "thesis.md").read_text("utf-8") == "mine"
 
 
 def test_a_page_without_a_title_is_refused() -> None:
-    with pytest.raises(SystemExit, match=r"begins with no title: 'x'; write `# …` above it"):
+    with pytest.raises(SiteError, match=r"begins with no title: 'x'; write `# …` above it"):
         pages.title_of("x")
 
 
@@ -250,5 +250,5 @@ def test_the_site_is_built_strictly_and_needs_no_other_host(tmp_path: Path) -> N
     faults = ("[x](how-to/nothing.md)", "[x](how-to/hooks.md#nothing)", "::: wick_graph.Nothing")
     for fault in faults:
         index.write_text(f"{whole}\n\n{fault}\n", "utf-8")
-        with pytest.raises(SystemExit, match="the site is not built"):
+        with pytest.raises(SiteError, match="the site is not built"):
             build.zensical(tmp_path / "docs")

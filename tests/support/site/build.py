@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from tests.source import ROOT
-from tests.support.site import pages, pictures, reference
+from tests.support.site import SiteError, pages, pictures, reference
 
 FOLDER: Final = ROOT / "build" / "docs"
 SETTINGS: Final = "zensical.toml"
@@ -99,7 +99,7 @@ def config() -> dict[str, Any]:
 def write(folder: Path) -> None:
     """Write the sources of the site: pages, pictures, files, settings."""
     if folder.exists() and any(folder.iterdir()) and not (folder / SETTINGS).exists():
-        raise SystemExit(f"{folder} holds something else than a site; name another folder")
+        raise SiteError(f"{folder} holds something else than a site; name another folder")
     shutil.rmtree(folder, ignore_errors=True)
     made, files = pages.pages()
     root = folder / "pages"
@@ -143,7 +143,7 @@ def build(folder: Path = FOLDER) -> Path:
         ("addresses lead to no file; correct them", lost(site)),
     ):
         if found:
-            raise SystemExit("\n".join([f"{fault}:", *found]))
+            raise SiteError("\n".join([f"{fault}:", *found]))
     return site
 
 
@@ -152,7 +152,7 @@ def zensical(folder: Path) -> Path:
     command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", SETTINGS]
     done = subprocess.run(command, cwd=folder, text=True, stdout=-1, stderr=subprocess.STDOUT)
     if done.returncode:
-        raise SystemExit(f"the site is not built:\n{done.stdout}")
+        raise SiteError(f"the site is not built:\n{done.stdout}")
     return folder / "site"
 
 
@@ -218,7 +218,10 @@ def lost(site: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    built = build(*map(Path, sys.argv[1:2]))
+    try:
+        built = build(*map(Path, sys.argv[1:2]))
+    except SiteError as fault:
+        sys.exit(str(fault))
     sys.stdout.write(
         f"{built.relative_to(ROOT) if built.is_relative_to(ROOT) else built}/index.html\n"
     )

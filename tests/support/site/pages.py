@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import Final
 
 from tests.source import ROOT, tree_files
-from tests.support.site import reference
+from tests.support.site import SiteError, reference
 
 ELSEWHERE: Final = {
     "README.md": "index.md",
@@ -92,7 +92,7 @@ def parts() -> dict[str, list[str]]:
     for file, place in sources().items():
         if place != "index.md" and place.partition("/")[0] not in ORDER:
             parts = ", ".join(f"docs/{folder}" for folder in ORDER)
-            raise SystemExit(f"{file} is in no part of the site; move it to one of {parts}")
+            raise SiteError(f"{file} is in no part of the site; move it to one of {parts}")
     made = {}
     for folder in PARTS.values():
         known = [f"{folder}/{name}.md" for name in ("index", *ORDER[folder])]
@@ -118,7 +118,7 @@ def title_of(text: str) -> str:
     """Return the title of a page, in plain words."""
     title = re.match(r"\s*# (.+)", text)
     if not title:
-        raise SystemExit(f"a page begins with no title: {text[:60]!r}; write `# …` above it")
+        raise SiteError(f"a page begins with no title: {text[:60]!r}; write `# …` above it")
     return re.sub(r"[`*]", "", title[1])
 
 
@@ -151,7 +151,7 @@ def relinked(text: str, file: str, place: str, files: set[str]) -> str:
     """Point the links of a page to the same targets on the site; leave code as it is.
 
     Raises:
-        SystemExit: A link leads to no file of the checkout.
+        SiteError: A link leads to no file of the checkout.
     """
 
     def link(found: re.Match[str]) -> str:
@@ -162,7 +162,7 @@ def relinked(text: str, file: str, place: str, files: set[str]) -> str:
         goal = sources().get(there, "")
         if not goal:
             if there not in checkout():
-                raise SystemExit(f"{file}: the link {found[2]} leads to no file; correct it")
+                raise SiteError(f"{file}: the link {found[2]} leads to no file; correct it")
             files.add(there)
             goal = file_place(there)
         near = os.path.relpath(goal, posixpath.dirname(place) or ".")

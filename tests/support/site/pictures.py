@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.source import ROOT
+from tests.support.site import SiteError
 from wick_graph.cli.app import call
 
 PAGE: Final = ROOT / "docs" / "how-to" / "debugging.md"
@@ -75,5 +76,5 @@ def _wick(*words: str) -> str:
     with redirect_stdout(io.StringIO()) as said:
         code = call([*words])
     if code not in (0, 3):
-        raise SystemExit(f"wick {' '.join(words)} ended with {code}:\n{said.getvalue()}")
+        raise SiteError(f"wick {' '.join(words)} ended with {code}:\n{said.getvalue()}")
     return said.getvalue()
