@@ -1,4 +1,4 @@
-# Four verbs to develop (fmt, lint, type, test), one to see it work (run). Each makes .venv first.
+# Five verbs to develop (fmt, lint, type, test, docs), one to see it work (run). Each makes .venv first.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,7 +9,7 @@ TRIALS ?= 1000
 SECONDS ?= 600
 export ASK
 
-.PHONY: run test cov fmt lint type all attack nightly test-slow test-langgraph test-local-llm mutants bench bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type docs all attack nightly test-slow test-langgraph test-local-llm mutants bench bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -40,6 +40,9 @@ lint: $(BIN)/.test        ## check form
 
 type: $(BIN)/.test        ## check types
 	@$(BIN)/mypy
+
+docs: $(BIN)/.test        ## build the documentation in build/docs/site; a broken link is an error
+	@$(BIN)/python -m tests.support.site.build
 
 all: lint type test
 

@@ -18,8 +18,8 @@ ODD = re.compile(
 )
 """Each has a plain form: name the actor, say "if", use an active verb."""
 
-DOCS = ("README.md", "AGENTS.md", "CHANGELOG.md", "SECURITY.md", "agents.yaml", "docs/*.md",
-        "docs/tutorials/*.md", "wick_graph/cli/starter/*.txt")  # fmt: skip
+DOCS = ("README.md", "AGENTS.md", "CHANGELOG.md", "SECURITY.md", "agents.yaml", "docs/**/*.md",
+        "wick_graph/cli/starter/*.txt")  # fmt: skip
 
 
 def said_in(source: str) -> list[tuple[int, str]]:

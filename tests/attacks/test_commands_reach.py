@@ -38,7 +38,7 @@ def test_secrets_of_the_machine_are_out_of_reach(confined: Cell, _: int) -> None
 
 @pytest.mark.parametrize("_", [pytest.param(0, id="C7-local")])
 def test_local_is_said_to_be_no_boundary(_: int) -> None:
-    text = " ".join((ROOT / "docs" / "sandbox.md").read_text("utf-8").split())
+    text = " ".join((ROOT / "docs" / "how-to" / "sandbox.md").read_text("utf-8").split())
     assert "**`local`** is not a sandbox" in text
     assert "can read every file that the program can read" in text
 
@@ -221,5 +221,5 @@ def test_a_trick_around_a_list_of_commands_meets_the_sandbox(confined: Cell, tri
 
 @pytest.mark.parametrize("_", [pytest.param(0, id="C23-said")])
 def test_a_list_of_commands_is_said_to_be_no_boundary(_: int) -> None:
-    text = " ".join((ROOT / "docs" / "sandbox.md").read_text("utf-8").split())
+    text = " ".join((ROOT / "docs" / "how-to" / "sandbox.md").read_text("utf-8").split())
     assert "is a convenience, not a boundary" in text

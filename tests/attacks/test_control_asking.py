@@ -173,8 +173,8 @@ def test_the_list_names_what_it_must() -> None:
         assert name in OBEYED
     for name in (".husky", ".pre-commit-config.yaml", ".mcp.json", "CLAUDE.md", "AGENTS.md"):
         assert name in OBEYED
-    said = (ROOT / "docs" / "sandbox.md").read_text("utf-8")
-    assert [name for name in OBEYED if f"`{name}`" not in said] == [], "docs/sandbox.md lists all"
+    said = (ROOT / "docs" / "how-to" / "sandbox.md").read_text("utf-8")
+    assert [name for name in OBEYED if f"`{name}`" not in said] == [], "sandbox.md lists all"
 
 
 SAMPLE = """\

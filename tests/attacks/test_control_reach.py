@@ -317,6 +317,6 @@ def test_a_python_that_heeds_no_variable_has_its_caches_hashed(
 
 
 def test_the_source_is_where_it_is_said_to_be() -> None:
-    said = (ROOT / "docs" / "sandbox.md").read_text("utf-8")
+    said = (ROOT / "docs" / "how-to" / "sandbox.md").read_text("utf-8")
     assert f"{trusted.MOST_FILES:,} files" in said
     assert f"{trusted.MOST_BYTES // 2**20} MiB" in said

@@ -17,6 +17,7 @@ from wick_graph.picture.read import NODE_OF
 from wick_graph.testing import ScriptedModel
 
 SCHEMA = json.loads((ROOT / "docs" / "moment.schema.json").read_text("utf-8"))["properties"]
+PAGE = (ROOT / "docs" / "how-to" / "hooks.md").read_text("utf-8")
 TABLES = {
     "hooks.onion.TITLES": [*TITLES],
     "hooks.onion.Hooks": [f.name for f in fields(Hooks) if f.name in PHASES],
@@ -24,7 +25,7 @@ TABLES = {
     "journal.page_format.PHASE_CODES": [*PHASE_CODES],
     "picture.read.NODE_OF": [*NODE_OF],
     "docs/moment.schema.json": SCHEMA["hook_phase"]["enum"],
-    "docs/hooks.md": re.findall(r"^\| `(\w+)\(", (ROOT / "docs/hooks.md").read_text("utf-8"), re.M),
+    "docs/how-to/hooks.md": re.findall(r"^\| `(\w+)\(", PAGE, re.M),
 }
 
 

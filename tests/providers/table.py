@@ -12,7 +12,7 @@ from typing import Final
 from tests.providers.shapes import SHAPES, Shape
 from tests.providers.world import COLUMNS
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "providers.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "providers.md"
 BEGIN, END = "<!-- matrix: begin -->\n", "<!-- matrix: end -->\n"
 
 

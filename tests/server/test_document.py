@@ -1,4 +1,4 @@
-"""What docs/server.md shows, against a real server."""
+"""What docs/how-to/server.md shows, against a real server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.server.support import Served
 from tests.source import ROOT
 from tests.test_readme import PRINTED, Block, blocks_of
 
-TEXT = (ROOT / "docs" / "server.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "how-to" / "server.md").read_text("utf-8")
 PYTHON = [
     block for block in blocks_of(TEXT, "server.md") if block.language == "python" and block.reason
 ]

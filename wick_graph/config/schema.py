@@ -160,15 +160,19 @@ class ModelTarget(Block):
     provider: Text | None = None
     """`openai`, `anthropic`, …; may also be part of `model`, as `provider:model`."""
     model: Text
+    """The model's name, as its provider writes it."""
     base_url: Annotated[str, AfterValidator(check_http_url)] | None = None
     """Root of an OpenAI-compatible server."""
     api_key: Annotated[SecretStr, Field(min_length=1)] | None = None
+    """By default the provider's variable of the environment, such as OPENAI_API_KEY."""
     temperature: Temperature | None = None
+    """How freely the model words its replies; by default as the provider sets it."""
     max_tokens: Tokens | None = None
     """Most tokens of one reply."""
     timeout: Limit | None = None
     """Seconds for one request; None for the default of the provider's client."""
     context_window: Tokens | None = None
+    """Tokens that the model can read; by default what is known of it."""
     retries: Annotated[int, Field(ge=0, le=20)] | None = None
     """Further attempts after a transient failure; None is the engine's default."""
     params: dict[str, Any] = Field(default_factory=dict)
@@ -207,6 +211,7 @@ class BackendConfig(Block):
     """Where an agent's files are and where its commands run."""
 
     type: Literal["local", "docker"]
+    """`local`: a folder of this machine; `docker`: a container that mounts a folder."""
     workdir: Text | None = None
     """Local: the folder, by default `./workspace`; a relative path starts at the YAML file's
     folder. Docker: where the folder appears in the container, by default `/workspace`."""
@@ -228,6 +233,7 @@ class SkillsConfig(Block):
     """Folders to search for skills."""
 
     paths: Texts
+    """The folders; a relative path starts at the backend's folder."""
     mode: Literal["eager", "lazy"] = "eager"
     """`eager` shows the model a catalogue; `lazy` shows names only, and tools to activate one."""
 
@@ -236,6 +242,7 @@ class MemoryConfig(Block):
     """The memory files of an agent."""
 
     paths: Texts
+    """The files, in the order of the prompt; a relative path starts at the backend's folder."""
 
 
 class BudgetConfig(Block):
@@ -246,12 +253,14 @@ class BudgetConfig(Block):
     tokens: Tokens | None = None
     """Tokens, read and written."""
     per: Literal["run", "thread"] = "run"
+    """Whether each run may spend that much, or all runs of a thread together."""
 
 
 class JournalConfig(Block):
     """What the journal records of runs."""
 
     level: Literal["off", "steps", "full"] = "steps"
+    """Nothing, every moment, or the pieces of streamed replies too."""
     redact: Annotated[Texts, AfterValidator(check_regexes)] = ()
     """Regular expressions of secrets, besides the known ones."""
 
@@ -287,6 +296,7 @@ class AgentConfig(Block):
     ] = "auto"
     """A name, a block, or a block with `use` for a model of your own."""
     system_prompt: str = ""
+    """What the model reads before every conversation."""
     tools: Annotated[
         tuple[Annotated[Text, AfterValidator(check_tool)], ...],
         Strict(False),
@@ -305,6 +315,7 @@ class AgentConfig(Block):
     writable: Texts = ()
     """Names and patterns of such files that tools may change without asking."""
     context_window: Tokens | None = None
+    """Tokens that the model can read; by default what is known of it."""
     max_iterations: Annotated[int, Field(ge=1, le=1000)] = MAX_ITERATIONS
     """Model calls in one run."""
     ttl: Duration = float(THREAD_TTL_SECONDS)
@@ -312,6 +323,7 @@ class AgentConfig(Block):
     max_tokens: Tokens | None = None
     """Most tokens of one reply."""
     temperature: Temperature | None = None
+    """How freely the model words its replies; by default as the provider sets it."""
     tool_timeout: Duration = DEFAULT_TOOL_TIMEOUT_SECONDS
     """Seconds for one tool call; None is no limit."""
     deadline: Duration = None
