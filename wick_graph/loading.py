@@ -91,8 +91,8 @@ class Agents(Mapping[str, Agent]):
         self.background: list[Background] = []
         """Background tasks that agents of this file have started in this process."""
         self._servers: list[tuple[str, McpServerConfig, McpServer, _Unchanged]] = []
-        self.backends: list[LocalBackend | DockerBackend] = []
-        """Backends of the built agents."""
+        self.backends: dict[LocalBackend | DockerBackend, str] = {}
+        """Backends of the built agents, each with the id of its agent."""
         self._saver: SqlSaver | None = None
 
     @property
@@ -138,7 +138,7 @@ class Agents(Mapping[str, Agent]):
         while self.background:
             self.background.pop().close()
         while self.backends:
-            self.backends.pop().close()
+            self.backends.popitem()[0].close()
         while self._servers:
             self._servers.pop()[2].close()
         if self._saver is not None:
@@ -191,7 +191,7 @@ class Agents(Mapping[str, Agent]):
                 self.config, [agent_id], model=self.model, made_next=agent_id
             )
         hooks = hooks_of(agent_id, self.config)
-        self.backends += backends_in(hooks)
+        self.backends |= dict.fromkeys(backends_in(hooks), agent_id)
         return build_agent(
             agent_id,
             self.config,

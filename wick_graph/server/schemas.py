@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from wick_graph import langgraph_config
+from wick_graph.backends.docker.container import Status
 from wick_graph.config import AgentConfig
 from wick_graph.config.fields import AGENT_ID
 from wick_graph.engine.agent import Agent
@@ -271,6 +272,12 @@ class UploadForm(Form):
     agent_id: str | None = None
 
 
+class ContainerForm(Form):
+    """What to do with an agent's containers."""
+
+    action: Literal["stop", "restart"]
+
+
 class ErrorAnswer(Answer):
     """Why a request failed."""
 
@@ -321,6 +328,23 @@ class AgentAnswer(Answer):
     memory: list[str]
     has_interrupt_on: bool
     max_iterations: int
+
+
+class ContainerAction(Answer):
+    """What was done with an agent's containers, and their state afterwards."""
+
+    agent_id: str
+    action: Literal["stop", "restart"]
+    container_status: Status
+
+
+class ContainerAnswer(Answer):
+    """The containers of an agent."""
+
+    agent_id: str
+    container_status: Status
+    containers: list[str]
+    """Their names for the engine."""
 
 
 class ThreadAnswer(Answer):
