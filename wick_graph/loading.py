@@ -466,7 +466,7 @@ def hooks_of(
         agent_id: The agent's id in the file.
         file: The configuration.
         to_look_at: Whether the agent is only inspected.
-        inside: Whether all its files are below the folder of its backend, whatever links say.
+        inside: Whether its relative paths name nothing outside the folder of its backend.
 
     Raises:
         ConfigError: The folder cannot be opened, or a hook cannot work as configured.

@@ -75,7 +75,7 @@ def backend_of(
         config: The agent's configuration.
         workdir: The folder.
         rules: What its tools must not touch.
-        inside: Whether nothing outside the folder is opened; a link in it could lead there.
+        inside: Whether its relative paths name nothing outside the folder, whatever links say.
 
     Tools can read the folders of skills and write memory files, even outside the folder if the
     configuration gives an absolute path; a relative path never leads out of it. The first command
@@ -87,7 +87,7 @@ def backend_of(
     backend = config.backend
     if backend is None:
         return None
-    extra = () if inside else tuple(_extra_roots(config, str(workdir)))
+    extra = tuple(_extra_roots(config, str(workdir), inside=inside))
     if backend.type == "docker":
         return docker_backend(backend, workdir, extra, rules)
     execute = None if backend.execute == "off" else backend.execute
@@ -118,9 +118,11 @@ def docker_backend(
     return DockerBackend(folder, options=options, host=host, extra_roots=extra, rules=rules)
 
 
-def _extra_roots(config: AgentConfig, workdir: str) -> Iterator[ExtraRoot]:
+def _extra_roots(config: AgentConfig, workdir: str, *, inside: bool = False) -> Iterator[ExtraRoot]:
     for block, writable in ((config.skills, False), (config.memory, True)):
         for path in block.paths if block is not None else ():
+            if inside and not path.startswith("/"):
+                continue
             absolute = place_of(config, Path(workdir), path, folder=Path(workdir))
             escapes = not path.startswith("/") and not absolute.startswith(f"{workdir}/")
             # A missing folder has nothing to read; it may appear later.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi import Path
 from jsonschema import Draft202012Validator
@@ -272,6 +272,19 @@ class UploadForm(Form):
     agent_id: str | None = None
 
 
+class SkillForm(Form):
+    """A skill: its files as texts by path, or a zip archive in base64."""
+
+    files: dict[str, str] | None = None
+    archive: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.files is None) is (self.archive is None):
+            raise ValueError("send either files or archive")
+        return self
+
+
 class ContainerForm(Form):
     """What to do with an agent's containers."""
 
@@ -328,6 +341,23 @@ class AgentAnswer(Answer):
     memory: list[str]
     has_interrupt_on: bool
     max_iterations: int
+
+
+class SkillAnswer(Answer):
+    """A skill that the tenant has uploaded."""
+
+    name: str
+    description: str
+    files: dict[str, int]
+    """Its files by path, with their sizes in bytes."""
+
+
+class SkillFiles(Answer):
+    """The files of a skill."""
+
+    name: str
+    files: dict[str, str | None]
+    """Texts by path; null for a file that is not text."""
 
 
 class ContainerAction(Answer):

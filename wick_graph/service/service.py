@@ -116,6 +116,7 @@ class Tenant:
             whole=lambda: service.file,
             rules=lambda: service.callbacks,
             tell=self.bus.tell,
+            protect=service.bind_backends,
         )
         self.saver: SqlSaver = self.agents.store
         self.runs = Runs(
@@ -246,6 +247,15 @@ class Service:
             if (name := next(idle, None)) is None:
                 return
             await asyncio.to_thread(self._tenants.pop(name).close)
+
+    def bind_backends(self) -> None:
+        """Close what governs agents to the agents of all open tenants.
+
+        Raises:
+            ConfigError: An agent's commands could write it.
+        """
+        for tenant in [*self._tenants.values()]:
+            tenant.agents.bind_backends()
 
     def metrics_of(self, tenant: str) -> Metrics:
         """Return a tenant's metrics, which outlive its closing."""

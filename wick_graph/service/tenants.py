@@ -27,7 +27,7 @@ from wick_graph.config import (
     place_of,
 )
 from wick_graph.config.schema import OwnCode
-from wick_graph.config.trusted import TENANTS
+from wick_graph.config.trusted import TENANTS, skills_folder
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.guest import GuestAgent
 from wick_graph.errors import ConfigError, ModelError, ToolError, WickError
@@ -36,6 +36,7 @@ from wick_graph.loading import Agents, backends_in, build_agent, has_files, hook
 from wick_graph.models.resolve import DEMO, ModelChoice, resolve_model
 from wick_graph.models.spec import AUTO, PROVIDERS, ModelSpec, parse
 from wick_graph.service.options import LOCAL, Problem, log
+from wick_graph.service.skills import UploadedSkills
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background
 from wick_graph.tools import FuncTool
@@ -90,7 +91,7 @@ class _FolderMap:
         self._outer = [one for one in folders if not any(o in one.parents for o in folders)]
         """Folders of backends that are not inside another one; none contains its neighbours."""
         beside = {_beside(one) for one in (*self._outer, self._base)}
-        self._private = folders | beside | {*_of_all(file)}
+        self._private = folders | beside | {*_of_all(file), skills_folder(file.base_dir)}
 
     @property
     def tools_dir(self) -> Path:
@@ -195,6 +196,7 @@ class TenantAgents(Mapping[str, Agent]):
         whole: Callable[[], AgentsFile],
         rules: Callable[[], Client],
         tell: Callable[..., None],
+        protect: Callable[[], None],
     ) -> None:
         self._agents = agents
         self._whole = whole
@@ -203,6 +205,9 @@ class TenantAgents(Mapping[str, Agent]):
         """Returns what sends requests to addresses of callers."""
         self.tell = tell
         """Puts an event on the tenant's bus."""
+        self.skills = UploadedSkills(
+            skills_folder(agents.config.base_dir) / folder_name(agents.tenant), protect
+        )
         self._own: dict[str, AgentConfig] = {}
         self._off: dict[str, frozenset[str]] = {}
         self._made: dict[str, Agent] = {}
@@ -341,7 +346,7 @@ class TenantAgents(Mapping[str, Agent]):
             self._own[agent_id] = self._placed(agent_id, config)
             try:
                 made = self._made[agent_id] = self._build(agent_id)
-                self._bind_backends()
+                self.bind_backends()
             except Exception as error:
                 self._forget(agent_id)
                 if isinstance(error, ModelError):
@@ -408,10 +413,17 @@ class TenantAgents(Mapping[str, Agent]):
         """Return an agent of the tenant's own with its files in the tenant's folder."""
         file = self._whole()
         file = file.model_copy(update={"agents": {**file.agents, agent_id: config}})
-        backend = config_for(file, self._agents.tenant).agents[agent_id].backend
-        return config.model_copy(update={"backend": backend})
+        made: dict[str, Any] = {}
+        made["backend"] = config_for(file, self._agents.tenant).agents[agent_id].backend
+        if config.skills is not None:
+            with suppress(Problem):  # then it sees no uploaded skills; the log says why
+                self.skills.open()
+                paths = (str(self.skills.folder), *config.skills.paths)
+                made["skills"] = config.skills.model_copy(update={"paths": paths})
+        placed: AgentConfig = config.model_copy(update=made)
+        return placed
 
-    def _bind_backends(self) -> None:
+    def bind_backends(self) -> None:
         """Keep all tools from the skills of the tenant's own agents, and follow the containers.
 
         Raises:
@@ -420,9 +432,11 @@ class TenantAgents(Mapping[str, Agent]):
         file = self.file
         paths = [
             f"{place_of(config, file.base_dir, path)}/"
-            for config in self._own.values()
+            for config in [*self._own.values()]
             for path in (config.skills.paths if config.skills and config.backend else ())
         ]
+        if (uploaded := skills_folder(file.base_dir)).is_dir():
+            paths.append(f"{uploaded}/")
         for backend, agent_id in self._backends():
             if paths:
                 backend.keep_from(Rules(control=tuple(paths)))
@@ -540,7 +554,7 @@ class TenantAgents(Mapping[str, Agent]):
             except WickError as error:
                 raise self._unbuilt(agent_id, error) from None
             self._opened |= dict.fromkeys(backends_in(made), agent_id)
-            self._bind_backends()
+            self.bind_backends()
         return self._kits[agent_id]
 
     def _build(self, agent_id: str) -> Agent:
@@ -553,7 +567,7 @@ class TenantAgents(Mapping[str, Agent]):
         off, own = self._off.get(agent_id, frozenset()), agent_id in self._own
         if not own and not off:
             made = self._agents[agent_id]
-            self._bind_backends()
+            self.bind_backends()
             return made
         if agent_id in self._agents.given:
             return self._agents.copy_of(agent_id, without=off)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
@@ -21,16 +21,19 @@ from wick_graph.backends.protocol import Text
 from wick_graph.config import AgentConfig, MemoryConfig, ModelConfig, SkillsConfig
 from wick_graph.config.fields import AGENT_ID, BLOCK_TAG, NAME_TAG, RESERVED_IDS, form_of
 from wick_graph.errors import ConfigError, RefusedError, ToolError
+from wick_graph.hooks import prompt_files
 from wick_graph.hooks.onion import Hooks
 from wick_graph.hooks.prompt_files import BackendReader, is_missing
 from wick_graph.hooks.protocol import PHASES
-from wick_graph.hooks.skills import catalogue
+from wick_graph.hooks.skills import FILE, catalogue
 from wick_graph.picture import picture_of
 from wick_graph.server import schemas
 from wick_graph.server.guard import Admin, Reader, RequestContext, Runner
 from wick_graph.server.schemas import agent_answer
 from wick_graph.server.sse import EventStream, frame
+from wick_graph.service import skills as skill_files
 from wick_graph.service.options import Problem
+from wick_graph.service.skills import UploadedSkills
 from wick_graph.tools.builtin_tools import BUILTINS
 from wick_graph.tools.http import HTTPTool
 from wick_graph.tools.toolsets import RESERVED, check_free
@@ -54,6 +57,8 @@ LastNews = Annotated[
         description="Continue after this event of the tenant.",
     ),
 ]
+
+SkillName = Annotated[str, Path(pattern=f"^{skill_files.NAME}$", description="The skill.")]
 
 _AgentId = Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")]
 
@@ -250,6 +255,72 @@ async def skills(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, An
         found = await asyncio.to_thread(catalogue, BackendReader(backend), paths)
     shown = [{**skill, "enabled": True} for skill in found]
     return {"skills": shown, "paths": paths, "extra_paths": []}
+
+
+@agent_router.get("/skills", response_model=list[schemas.SkillAnswer])
+async def list_skills(context: Reader) -> Any:
+    """List the skills that the tenant has uploaded."""
+    return await asyncio.to_thread(_uploaded, context.tenant.agents.skills)
+
+
+@agent_router.get("/skills/{name}", response_model=schemas.SkillFiles)
+async def show_skill(context: Reader, name: SkillName) -> Any:
+    """Return the files of an uploaded skill; one that is not text is null."""
+    return _shown(name, await asyncio.to_thread(context.tenant.agents.skills.read, name))
+
+
+@agent_router.put("/skills/{name}", response_model=schemas.SkillAnswer)
+async def put_skill(context: Admin, name: SkillName, form: schemas.SkillForm) -> Any:
+    """Upload a skill, or replace it: as files, or as a zip archive in base64.
+
+    The tenant's own agents with `skills` see it from their next run on.
+    """
+
+    def put() -> tuple[dict[str, Any], bool]:
+        if form.archive is not None:
+            files = skill_files.unpacked(form.archive)
+        else:
+            files = {path: text.encode() for path, text in (form.files or {}).items()}
+        description = skill_files.checked(name, files)
+        new = context.tenant.agents.skills.put(name, files)
+        return _listed(name, description, files), new
+
+    answer, new = await asyncio.to_thread(put)
+    context.tenant.bus.tell("config_changed", skill=name, change="added" if new else "changed")
+    return answer
+
+
+@agent_router.delete("/skills/{name}", status_code=204, response_class=Response)
+async def delete_skill(context: Admin, name: SkillName) -> Response:
+    """Delete an uploaded skill."""
+    await asyncio.to_thread(context.tenant.agents.skills.remove, name)
+    context.tenant.bus.tell("config_changed", skill=name, change="removed")
+    return Response(status_code=204)
+
+
+def _uploaded(skills: UploadedSkills) -> list[dict[str, Any]]:
+    found = []
+    for name in skills.names():
+        with suppress(Problem):  # it was deleted meanwhile
+            files = skills.read(name)
+            says = prompt_files.read(files[FILE])
+            found.append(_listed(name, str(says.get("description", "")), files))
+    return found
+
+
+def _listed(name: str, description: str, files: skill_files.Files) -> dict[str, Any]:
+    sizes = {path: len(data) for path, data in files.items()}
+    return {"name": name, "description": description, "files": sizes}
+
+
+def _shown(name: str, files: skill_files.Files) -> dict[str, Any]:
+    texts: dict[str, str | None] = {}
+    for path, data in files.items():
+        try:
+            texts[path] = data.decode("utf-8")
+        except UnicodeDecodeError:
+            texts[path] = None
+    return {"name": name, "files": texts}
 
 
 async def _answer(context: RequestContext, agent_id: str) -> dict[str, Any]:
