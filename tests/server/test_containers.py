@@ -128,6 +128,29 @@ def test_a_command_fails_clearly_and_the_next_gets_a_new_container(
     act(anna, "stop")
 
 
+def test_an_agent_of_a_tenant_has_a_container_and_reads_uploaded_skills(
+    server: Server,
+    anna: httpx.Client,
+    container_engine: ContainerEngine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", container_engine.host)
+    text = "---\nname: knit\ndescription: Knit.\n---\nTwo needles.\n"
+    assert anna.put("/skills/knit", json={"files": {"SKILL.md": text}}).is_success
+    agent = {"agent_id": "mine", "model": "scripted:demo", "backend": {"type": "docker"}}
+    made = anna.post("/agents", json={**agent, "skills": {"paths": []}})
+    assert made.status_code == 201, made.text
+    assert act(anna, "restart", "mine").json()["container_status"] == "launched"
+    (skill,) = anna.get("/agents/mine/skills").json()["skills"]
+    (backend,) = server.service._tenants["anna"].agents.containers()["mine"]
+    done = backend.exec(f"tail -n 1 {skill['path']}; echo evil > {skill['path']}")
+    assert done.stdout == "Two needles.\n"
+    assert "Read-only" in done.stderr
+    assert anna.delete("/agents/mine").is_success
+    assert "mine" not in listed(anna)
+    anna.delete("/skills/knit")
+
+
 @pytest.mark.parametrize("action", ["stop", "restart"])
 def test_an_agent_without_containers_says_so(anna: httpx.Client, action: str) -> None:
     got = act(anna, action, "plain")

@@ -16,10 +16,17 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.sandbox.fixtures import give, open_path
 from tests.server.test_event_bus import following
-from wick_graph import Server, load
+from wick_graph import Agent, Server, load
+from wick_graph.backends import LocalBackend
+from wick_graph.errors import ConfigError
+from wick_graph.hooks import FilesystemHook
 from wick_graph.server import ServerOptions
 from wick_graph.service import skills
+from wick_graph.testing import ScriptedModel
+
+__all__ = ["open_path"]
 
 pytestmark = pytest.mark.xdist_group("skills")  # they share a server
 
@@ -194,6 +201,59 @@ def test_only_an_admin_changes_skills(server: Server, anna: httpx.Client, scope:
     for method in ("GET", "PUT", "DELETE"):
         got = httpx.request(method, f"{server.url}/skills/knit", trust_env=False)
         assert got.status_code == 401
+
+
+def test_commands_read_a_skill_and_never_write_it(
+    open_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work := open_path / "app").mkdir()
+    give(work)
+    monkeypatch.chdir(work)
+    agents = Agent("default", ScriptedModel(["Done."]), store=f"sqlite:///{open_path}/wick.db")
+    with served(agents) as (server, http):
+        assert put(http, files={"SKILL.md": TEXT, "run.sh": "echo ran\n"}).is_success
+        agent = {"agent_id": "mine", "model": "scripted:demo", "backend": {"type": "local"}}
+        assert http.post("/agents", json={**agent, "skills": {"paths": []}}).is_success
+        backend = server.service.local.agents.backend("mine")
+        if not isinstance(backend, LocalBackend) or not backend.can_execute:
+            pytest.skip("no sandbox here")
+        place = work / ".wick/skills/local/knit"
+        done = backend.exec(f"sh {place}/run.sh; echo evil > {place}/run.sh; rm {place}/SKILL.md")
+        assert done.stdout == "ran\n"
+        assert sorted(one.name for one in place.iterdir()) == ["SKILL.md", "run.sh"]
+        assert (place / "run.sh").read_text() == "echo ran\n"
+
+
+def test_no_skill_is_kept_where_commands_could_write_it(
+    open_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the level landlock no part of a folder is read-only."""
+    (work := open_path / "app").mkdir()
+    give(work)
+    monkeypatch.chdir(work)
+    try:
+        backend = LocalBackend(work, execute="landlock")
+    except ConfigError as error:
+        pytest.skip(str(error))
+    with backend:
+        hooks = [FilesystemHook(backend)]
+        store = f"sqlite:///{open_path}/wick.db"
+        agents = Agent("default", ScriptedModel(["Done."]), hooks=hooks, store=store)
+        with served(agents) as (_, http):
+            got = put(http, files={"SKILL.md": TEXT})
+            assert (got.status_code, "could change uploaded skills" in got.text) == (409, True)
+            assert http.get("/skills").json() == []
+    assert not (work / ".wick/skills").exists(), "the next start would be refused"
+
+
+@contextmanager
+def served(agents: Any) -> Iterator[tuple[Server, httpx.Client]]:
+    options = ServerOptions(port=0, auth=False)
+    with (
+        Server(agents, options=options) as made,
+        httpx.Client(base_url=made.url, timeout=30, trust_env=False) as http,
+    ):
+        yield made, http
 
 
 # --- the attacks
@@ -415,11 +475,7 @@ def test_a_file_that_is_not_text_comes_back_as_null(anna: httpx.Client) -> None:
 def test_uploads_stay_when_the_server_starts_again(tmp_path: Path) -> None:
     (tmp_path / "agents.yaml").write_text("agents: {default: {model: 'scripted:demo'}}\n", "utf-8")
     for attempt in range(2):
-        options = ServerOptions(port=0, auth=False)
-        with (
-            Server(load(tmp_path / "agents.yaml"), options=options) as made,
-            httpx.Client(base_url=made.url, trust_env=False) as http,
-        ):
+        with served(load(tmp_path / "agents.yaml")) as (_, http):
             if attempt == 0:
                 assert put(http, files={"SKILL.md": TEXT}).is_success
             agent = {"agent_id": "mine", "model": "scripted:demo", "backend": OFF}

@@ -413,13 +413,17 @@ class TenantAgents(Mapping[str, Agent]):
         """Return an agent of the tenant's own with its files in the tenant's folder."""
         file = self._whole()
         file = file.model_copy(update={"agents": {**file.agents, agent_id: config}})
-        made: dict[str, Any] = {}
-        made["backend"] = config_for(file, self._agents.tenant).agents[agent_id].backend
-        if config.skills is not None:
+        backend = config_for(file, self._agents.tenant).agents[agent_id].backend
+        made: dict[str, Any] = {"backend": backend}
+        if config.skills is not None and backend is not None:
             with suppress(Problem):  # then it sees no uploaded skills; the log says why
                 self.skills.open()
-                paths = (str(self.skills.folder), *config.skills.paths)
+                uploaded = str(self.skills.folder)
+                paths = (uploaded, *config.skills.paths)
                 made["skills"] = config.skills.model_copy(update={"paths": paths})
+                if backend.type == "local":  # a container sees it anyway
+                    readable = (*backend.readable, uploaded)
+                    made["backend"] = backend.model_copy(update={"readable": readable})
         placed: AgentConfig = config.model_copy(update=made)
         return placed
 
