@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -725,8 +725,8 @@ def _check_agent(
         names = [name for name in config.tools if not is_code(name)]
         builtin(names, file.base_dir, search=config.search)
     _check_names(agent_id, file, faults)
-    more = _checked_hooks(agent_id, file, faults, loads_code, loads_own and sound)
     with ExitStack() as stack:
+        more = _checked_hooks(agent_id, file, faults, loads_code, loads_own and sound, stack)
         backend = None
         with at("backend"):
             rules = rules_of(config, file)
@@ -748,9 +748,17 @@ def _check_agent(
 
 
 def _checked_hooks(
-    agent_id: str, file: AgentsFile, faults: _Faults, loads_code: bool, loads_own: bool
+    agent_id: str,
+    file: AgentsFile,
+    faults: _Faults,
+    loads_code: bool,
+    loads_own: bool,
+    stack: ExitStack,
 ) -> list[BaseHook]:
-    """Find the faults of the hooks and the middleware that an agent names; return the hooks."""
+    """Find the faults of the hooks and the middleware that an agent names; return the hooks.
+
+    The stack closes those that were made here.
+    """
     config, more = file.agent(agent_id), []
     rules = Rules()
     with faults.at("agents", agent_id, "backend"):
@@ -759,13 +767,24 @@ def _checked_hooks(
         with faults.at("agents", agent_id, name, index):
             must_hold_nothing({"use": entry.use, "args": entry.args}, rules)
             if loads_own if any(code_in({"use": entry.use, "args": entry.args})) else loads_code:
-                more.append(_named_hook(name, entry, file, code_loader(agent_id, file)))
+                load = code_loader(agent_id, file)
+                more.append(_named_hook(name, entry, file, load))
+                if not (is_code(entry.use) and load(entry.use) is more[-1]):
+                    stack.callback(_close, more[-1])
             elif name == "middleware":
                 must_exist(entry.use, entry.args)
     with faults.at("agents", agent_id, "hooks"):
         more += file.additions.hooks
         _check_own(more, file, rules)
     return more
+
+
+def _close(hook: Any) -> None:
+    """Close a hook that was made only for a check, if it can be closed."""
+    close = getattr(hook, "close", None)
+    if callable(close) and not inspect.iscoroutinefunction(close):
+        with suppress(Exception):  # the check does not depend on it
+            close()
 
 
 def _check_names(agent_id: str, file: AgentsFile, faults: _Faults) -> None:
