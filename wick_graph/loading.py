@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -43,7 +43,7 @@ from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, ModelError, WickError, did_you_mean
 from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook, compile_hooks
 from wick_graph.hooks.approvals import misspelt
-from wick_graph.hooks.from_config import activate, backend_of, checked_backend
+from wick_graph.hooks.from_config import activate, backend_of, checked_backend, close_checked
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.middleware import make, make_object, must_exist, must_hold_nothing, own_hook
 from wick_graph.models.resolve import ModelChoice, resolve_model
@@ -770,21 +770,13 @@ def _checked_hooks(
                 load = code_loader(agent_id, file)
                 more.append(_named_hook(name, entry, file, load))
                 if not (is_code(entry.use) and load(entry.use) is more[-1]):
-                    stack.callback(_close, more[-1])
+                    stack.callback(close_checked, more[-1])
             elif name == "middleware":
                 must_exist(entry.use, entry.args)
     with faults.at("agents", agent_id, "hooks"):
         more += file.additions.hooks
         _check_own(more, file, rules)
     return more
-
-
-def _close(hook: Any) -> None:
-    """Close a hook that was made only for a check, if it can be closed."""
-    close = getattr(hook, "close", None)
-    if callable(close) and not inspect.iscoroutinefunction(close):
-        with suppress(Exception):  # the check does not depend on it
-            close()
 
 
 def _check_names(agent_id: str, file: AgentsFile, faults: _Faults) -> None:

@@ -305,6 +305,7 @@ def test_an_agent_does_not_drop_the_state_of_a_graph(tmp_path: Any) -> None:
         guest(chain(lambda state: {"messages": [AIMessage("Plain.")]}), "plain", store) as plain,
     ):
         noted.invoke("Hi", thread_id="t")
+        kept: Any = noted.store
         doors: dict[str, Any] = {
             "invoke": lambda: own.invoke("More.", thread_id="t"),
             "ainvoke": lambda: asyncio.run(own.ainvoke("More.", thread_id="t")),
@@ -319,7 +320,7 @@ def test_an_agent_does_not_drop_the_state_of_a_graph(tmp_path: Any) -> None:
                 call_it()
             head = noted.graph.get_state({"configurable": {"thread_id": "t"}})
             assert (door, head.values["blob"], len(head.values["messages"])) == (door, "kept", 2)
-            info = noted.store.threads.get("t")
+            info = kept.threads.get("t")
             assert (door, info.agent, info.status) == (door, "guest", "idle")
         (failed,) = own.stream("More.", thread_id="t")
         assert isinstance(failed, events.Failed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import secrets
 import shutil
@@ -11,6 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from wick_graph.backends import ExtraRoot, FileSystem, LocalBackend, Rules
 from wick_graph.backends.docker import BoxOptions, DockerBackend
@@ -146,7 +148,15 @@ def secrets_of(config: AgentConfig) -> list[str]:
     return [key.get_secret_value() for key in keys if key is not None]
 
 
-# --- The backend of an agent that is only checked.
+# --- The hooks and the backend of an agent that is only checked.
+
+
+def close_checked(hook: Any) -> None:
+    """Close a hook that was made only for a check, if it can be closed."""
+    close = getattr(hook, "close", None)
+    if callable(close) and not inspect.iscoroutinefunction(close):
+        with suppress(Exception):  # the check does not depend on it
+            close()
 
 
 def checked_backend(
