@@ -7,6 +7,7 @@ import io
 import json
 import stat
 import struct
+import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -359,7 +360,8 @@ def test_a_size_that_is_not_true_is_refused(anna: httpx.Client, size: int) -> No
 
 def test_the_number_and_size_of_files_are_bounded(anna: httpx.Client) -> None:
     many = {f"f{n}": "x" for n in range(skills.MOST_FILES)}
-    assert "more than 200 files" in put(anna, files={"SKILL.md": TEXT, **many}).text
+    said = put(anna, files={"SKILL.md": TEXT, **many}).json()["error"]
+    assert said == "files: there are more than 200 files; leave some out"
     entries = [(f"f{n}", b"x") for n in range(skills.MOST_FILES)]
     assert "more than 200 files" in put(anna, archive=zipped(SKILL, *entries)).text
     flood = [(f"d{n}/", b"") for n in range(2 * skills.MOST_FILES)]
@@ -438,7 +440,7 @@ FRONTS = {
     "code": ("---\nname: !!python/object:os.system {}\n---\n", "SKILL.md:"),
     "bomb": ("---\na: &a [x]\nb: [*a, *a]\nname: knit\ndescription: x\n---\n", "SKILL.md:"),
     "twice": ("---\nname: knit\nname: knit\ndescription: x\n---\n", "SKILL.md:"),
-    "broken": ("---\nname: [\n---\n", "SKILL.md:"),
+    "broken": ("---\nname: [\n---\n", "SKILL.md:3: not valid YAML"),
     "endless": ("---\n" + "a: b\n" * 20_000 + "---\n", "SKILL.md: has no front matter"),
 }
 
@@ -463,6 +465,34 @@ def test_a_refused_upload_leaves_the_old_skill(anna: httpx.Client) -> None:
     assert put(anna, files={"SKILL.md": TEXT}).is_success
     for body in ({"files": {"SKILL.md": "bad"}}, {"files": {"SKILL.md": TEXT, "../x": "y"}}):
         assert anna.put("/skills/knit", json=body).status_code == 400
+    assert anna.get("/skills/knit").json()["files"] == {"SKILL.md": TEXT}
+
+
+def test_a_reader_sees_a_skill_whole(server: Server, anna: httpx.Client) -> None:
+    assert put(anna, files={"SKILL.md": TEXT, "f": "0"}).is_success
+    odd: list[Any] = []
+
+    def replace(number: int) -> None:
+        with caller(server, "anna") as http:
+            for _ in range(8):
+                put(http, files={"SKILL.md": TEXT, f"f{number}": "x"})
+                got = http.get("/skills/knit")
+                if got.status_code != 200 or len(got.json()["files"]) != 2:
+                    odd.append(got.text)
+
+    writers = [threading.Thread(target=replace, args=(number,)) for number in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(30)
+    assert odd == []
+
+
+def test_links_in_the_folder_are_not_followed(folder: Path, anna: httpx.Client) -> None:
+    """No agent can make one there; another program of the host can."""
+    assert put(anna, files={"SKILL.md": TEXT}).is_success
+    place = folder / ".wick/skills/anna"
+    (place / "knit/passwd").symlink_to("/etc/passwd")
     assert anna.get("/skills/knit").json()["files"] == {"SKILL.md": TEXT}
 
 

@@ -20,6 +20,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from wick_graph import langgraph_config
 from wick_graph.backends.docker.container import Status
@@ -29,6 +30,7 @@ from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
 from wick_graph.hooks.approvals import shown_in
 from wick_graph.messages import to_wick
+from wick_graph.service.skills import MOST_FILES
 from wick_graph.store.server_rows import StreamRow
 from wick_graph.store.threads import ThreadInfo
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
@@ -272,16 +274,26 @@ class UploadForm(Form):
     agent_id: str | None = None
 
 
+def _few(files: Any) -> Any:
+    """Refuse too many files before each of them is checked."""
+    if isinstance(files, dict) and len(files) > MOST_FILES:
+        many = "there are more than {most} files; leave some out"
+        raise PydanticCustomError("files", many, {"most": MOST_FILES})
+    return files
+
+
 class SkillForm(Form):
     """A skill: its files as texts by path, or a zip archive in base64."""
 
-    files: dict[str, str] | None = None
+    files: Annotated[dict[str, str], BeforeValidator(_few), Field(max_length=MOST_FILES)] | None = (
+        None
+    )
     archive: str | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.files is None) is (self.archive is None):
-            raise ValueError("send either files or archive")
+            raise PydanticCustomError("skill", "send either files or archive")
         return self
 
 

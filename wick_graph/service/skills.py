@@ -127,7 +127,7 @@ def _description(name: str, data: bytes) -> str:
             400, f"{FILE}: has no front matter; begin it with ---, name:, description:, and ---"
         )
     try:
-        found: Any = read_yaml(block, FILE).data
+        found: Any = read_yaml(f"\n{block}", FILE).data  # errors name the line of the file
     except ConfigError as error:
         raise Problem(400, str(error).splitlines()[0][:300]) from None
     if not isinstance(found, dict):
@@ -254,12 +254,10 @@ class UploadedSkills:
         Raises:
             Problem: There is no such skill.
         """
-        top = self.folder / name
-        found = sorted(one for one in top.rglob("*") if one.is_file() and not one.is_symlink())
-        try:
+        top, files = self.folder / name, dict[str, bytes]()
+        with self._lock, suppress(OSError):  # another server may remove it meanwhile
+            found = sorted(one for one in top.rglob("*") if one.is_file() and not one.is_symlink())
             files = {one.relative_to(top).as_posix(): one.read_bytes() for one in found}
-        except OSError:  # it was removed meanwhile
-            files = {}
         if FILE not in files:
             raise Problem(404, "skill not found")
         return files
