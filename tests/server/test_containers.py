@@ -128,6 +128,7 @@ def test_a_command_fails_clearly_and_the_next_gets_a_new_container(
     act(anna, "stop")
 
 
+@pytest.mark.slow
 def test_an_agent_of_a_tenant_has_a_container_and_reads_uploaded_skills(
     server: Server,
     anna: httpx.Client,
